@@ -1,0 +1,1 @@
+"""Asks: the producer, the consumer and the admin, in Kafka's words."""

@@ -1,0 +1,119 @@
+"""An open log with everything on it: topics, coordinators, consumer groups.
+
+The place where the layers are put together; it decides nothing. Connections are cached for each
+root and process (`connect`), because journals that are open already are quick to follow; nothing
+depends on that cache for its correctness.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Mapping
+
+from txlog.clock import Runtime
+from txlog.coordinator.coordinator import Coordinator, journal_of
+from txlog.errors import UnknownTransaction
+from txlog.groups.offsets import GroupOffsets
+from txlog.log.cluster import Cluster, open_cluster
+from txlog.model import TransactionOutcome, TxId
+from txlog.settings import ProcessSettings
+from txlog.storage.open import open_store
+from txlog.storage.store import Store
+
+
+class Connection:
+    """One log, open in this process. Safe to use from threads."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.offsets = GroupOffsets(cluster, self.coordinator)
+        self._coordinators: dict[int, Coordinator] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def runtime(self) -> Runtime:
+        """Clock, entropy and parallel work."""
+        return self.cluster.runtime
+
+    def coordinator(self, partition: int) -> Coordinator:
+        """The coordinator of that partition of the transaction log."""
+        with self._lock:
+            if partition not in self._coordinators:
+                self._coordinators[partition] = Coordinator(self.cluster, partition, self.offsets)
+            return self._coordinators[partition]
+
+    def coordinator_of(self, transaction_group: str) -> Coordinator:
+        """The coordinator that serves a transaction group; by default a transactional id."""
+        count = self.cluster.file.settings.transaction_state_log_num_partitions
+        return self.coordinator(journal_of(transaction_group, count))
+
+    def coordinators(self) -> list[Coordinator]:
+        """All of them."""
+        count = self.cluster.file.settings.transaction_state_log_num_partitions
+        return [self.coordinator(partition) for partition in range(count)]
+
+    def outcome(self, tx_id: TxId) -> TransactionOutcome:
+        """How a transaction ended; UNKNOWN_ID if no coordinator has heard of it."""
+        for coordinator in self.coordinators():
+            answer = coordinator.outcome(tx_id)
+            if answer is not TransactionOutcome.UNKNOWN_ID:
+                return answer
+        return TransactionOutcome.UNKNOWN_ID
+
+    def coordinator_with(self, tx_id: TxId) -> tuple[Coordinator, str]:
+        """The coordinator and the transactional id of a transaction. Raises UnknownTransaction."""
+        for coordinator in self.coordinators():
+            found = coordinator.catch_up().find(tx_id)
+            if found is not None:
+                return coordinator, found[0]
+        raise UnknownTransaction(
+            f"no coordinator knows transaction {tx_id}; 'txlog txn list' shows those that are open.",
+            tx_id=str(tx_id),
+        )
+
+
+def writer_name() -> str:
+    """Names this process in journal entries: information for people only."""
+    return f"{socket.gethostname()}/{os.getpid()}"
+
+
+_connections: dict[str, Connection] = {}
+_connections_lock = threading.Lock()
+
+
+def connect(
+    root: str,
+    *,
+    create: bool = False,
+    storage_options: Mapping[str, object] | None = None,
+    process: ProcessSettings | None = None,
+) -> Connection:
+    """The log at `root`, opened once a process.
+
+    Raises NotATxlog (there is none, and `create` is false), StoreNotAtomic, StoreDenied.
+    """
+    key = f"{os.getpid()} {root} {sorted((storage_options or {}).items())!r} {process!r}"
+    with _connections_lock:
+        known = _connections.get(key)
+    if known is not None:
+        return known
+    runtime = Runtime()
+    connection = open_connection(
+        open_store(root, runtime, storage_options), runtime, create=create, process=process
+    )
+    with _connections_lock:
+        return _connections.setdefault(key, connection)
+
+
+def open_connection(
+    store: Store,
+    runtime: Runtime,
+    *,
+    create: bool = False,
+    process: ProcessSettings | None = None,
+) -> Connection:
+    """The log in `store`, with components of the caller's: for tests and the simulation."""
+    cluster = open_cluster(store, runtime, process, create=create, writer=writer_name())
+    return Connection(cluster)

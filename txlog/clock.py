@@ -1,0 +1,129 @@
+"""Time, randomness and parallel work, as arguments that a simulation can replace.
+
+It guards I14: nothing here decides anything; clocks only start attempts. It must not know what a
+log is. Outside this module no code of txlog may read a clock, draw a random number, sleep or start
+a thread (enforced by ruff's banned API list).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Where time comes from. All values are milliseconds."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 in UTC; may jump."""
+
+    def monotonic_ms(self) -> float:
+        """Milliseconds since some fixed moment; never goes back."""
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Wait that long."""
+
+
+class Entropy(Protocol):
+    """Where identifiers and jitter come from."""
+
+    def token(self) -> str:
+        """A fresh 128-bit identifier: 32 lower-case hexadecimal digits."""
+
+    def uniform(self, low: float, high: float) -> float:
+        """A number in [low, high], for jitter."""
+
+
+class FanOut(Protocol):
+    """Runs several independent calls, at once where the world allows it."""
+
+    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """All results in order. The first error is raised after every call has ended."""
+
+    def start(self, call: Callable[[], T]) -> Callable[[], T]:
+        """Begin one call in the background; the answer waits for it and gives its result."""
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        return time.monotonic_ns() / 1e6
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        time.sleep(max(0.0, duration_ms) / 1000)
+
+
+class SystemEntropy:
+    """The machine's own randomness."""
+
+    def token(self) -> str:
+        return os.urandom(16).hex()
+
+    def uniform(self, low: float, high: float) -> float:
+        return random.uniform(low, high)
+
+
+@dataclass(slots=True)
+class ThreadFanOut:
+    """Threads, started on first use; a single call runs on the caller's own thread."""
+
+    workers_max: int = 16
+    _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
+
+    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        if len(calls) <= 1:
+            return [call() for call in calls]
+        pool = self._threads()
+        futures = [pool.submit(call) for call in calls]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]
+
+    def start(self, call: Callable[[], T]) -> Callable[[], T]:
+        return self._threads().submit(call).result
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.workers_max, thread_name_prefix="txlog")
+        return self._pool
+
+
+class SerialFanOut:
+    """One call after the other: for the simulation, and where threads are not wanted."""
+
+    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        return [call() for call in calls]
+
+    def start(self, call: Callable[[], T]) -> Callable[[], T]:
+        result = call()
+        return lambda: result
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The components that every layer is given: the only sources of nondeterminism."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    entropy: Entropy = field(default_factory=SystemEntropy)
+    fan_out: FanOut = field(default_factory=ThreadFanOut)
+
+
+def segment_id(runtime: Runtime) -> str:
+    """A unique name that sorts by the time it was drawn: 12 hex digits of ms, then 20 random.
+
+    The staging horizon (design section 10) compares these as text; a clock that is wrong costs a
+    rewritten segment, never safety.
+    """
+    return f"{runtime.clock.wall_ms():012x}{runtime.entropy.token()[:20]}"

@@ -1,0 +1,1 @@
+"""Decides transactions: states, epochs, two-phase commit and recovery by anyone."""

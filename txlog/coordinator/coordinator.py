@@ -1,0 +1,273 @@
+"""A transaction coordinator: a library on one journal of the transaction log, not a server.
+
+Each method is one step of design section 6, and each is safe to repeat. What a step may lead to is
+decided in `rules.py`; finishing what is decided is in `recovery.py`. It guards I4 and I8 by doing
+nothing that its machine did not decide. It must not know consumer groups: whoever keeps offsets is
+handed in as an `OffsetsParticipant`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+from txlog.clock import Runtime
+from txlog.coordinator.events import (
+    AddParticipants,
+    AdvanceStagingHorizon,
+    BeginTransaction,
+    CompleteTransaction,
+    CoordinatorCommand,
+    InitProducer,
+    Participant,
+    PrepareAbort,
+    PrepareCommit,
+    Registration,
+    ReplayMark,
+)
+from txlog.coordinator.machine import CoordinatorMachine
+from txlog.coordinator.recovery import OffsetsParticipant, apply_decision
+from txlog.coordinator.state import CoordinatorState, Transaction
+from txlog.coordinator.states import PREPARED
+from txlog.errors import ConcurrentTransactions, UnknownTransaction
+from txlog.journal.replica import Replica
+from txlog.layout import transactions_journal
+from txlog.log.cluster import Cluster
+from txlog.model import Decision, TransactionOutcome, TxId
+
+
+def journal_of(key: str, count: int) -> int:
+    """Which of `count` journals serves a transaction group or consumer group.
+
+    CRC32 of the UTF-8 text, modulo: stable for ever, as ids may never move between journals.
+    """
+    return zlib.crc32(key.encode()) % count
+
+
+@dataclass(frozen=True, slots=True)
+class InitOptions:
+    """How an instance registers."""
+
+    timeout_ms: int
+    concurrent: bool = False
+    is_run: bool = False
+    groups: tuple[str, ...] = ()
+    take_over: bool = False
+
+
+class Coordinator:
+    """One partition of the transaction log, as one process sees it. Safe to use from threads."""
+
+    def __init__(self, cluster: Cluster, partition: int, offsets: OffsetsParticipant) -> None:
+        self.partition = partition
+        self._cluster = cluster
+        self._offsets = offsets
+        self._runtime: Runtime = cluster.runtime
+        self._replica: Replica[CoordinatorState] = Replica(
+            cluster.store,
+            transactions_journal(partition),
+            CoordinatorMachine(),
+            cluster.runtime,
+            cluster.options,
+        )
+
+    @property
+    def state(self) -> CoordinatorState:
+        """The newest state that this process has seen."""
+        return self._replica.state
+
+    def catch_up(self) -> CoordinatorState:
+        """The state as of now."""
+        return self._replica.catch_up()
+
+    def _execute(self, command: CoordinatorCommand) -> object:
+        return self._replica.execute(command)
+
+    def _now_ms(self) -> int:
+        return self._runtime.clock.wall_ms()
+
+    # The steps of a transaction.
+
+    def init_producer(
+        self, transactional_id: str, instance: str, options: InitOptions
+    ) -> Registration:
+        """A new epoch for an instance; finishes or aborts what its predecessor left (rule R5).
+
+        Raises GroupOwned, ProducerFenced, and ConcurrentTransactions if what was left cannot be
+        finished within the limit.
+        """
+        command = InitProducer(
+            transactional_id,
+            instance,
+            self._cluster.producer_id(),
+            options.timeout_ms,
+            self._now_ms(),
+            options.concurrent,
+            options.is_run,
+            options.groups,
+            options.take_over,
+        )
+        registration = self._until_finished(command)
+        assert isinstance(registration, Registration)
+        for tx_id in registration.to_finish:
+            self.finish(transactional_id, tx_id)
+        return registration
+
+    def _until_finished(self, command: CoordinatorCommand) -> object:
+        """Execute; whatever is in the way and decided is finished first."""
+        limit = self._cluster.process.finish_attempts_max
+        backoff_ms = float(self._cluster.process.finish_backoff_ms)
+        for _ in range(limit):
+            try:
+                return self._execute(command)
+            except ConcurrentTransactions as error:
+                name = str(error.facts["transactional_id"])
+                for tx_id in error.facts["tx_ids"]:  # type: ignore[attr-defined]
+                    self.finish(name, tx_id)
+            self._runtime.clock.sleep_ms(backoff_ms * self._runtime.entropy.uniform(0.5, 1.0))
+            backoff_ms = min(backoff_ms * 2, 1000)
+        raise ConcurrentTransactions(
+            f"the previous transaction could not be finished in {limit} tries; try again.",
+            attempts=limit,
+        )
+
+    def begin(
+        self,
+        transactional_id: str,
+        tx_id: TxId,
+        timeout_ms: int,
+        participants: tuple[Participant, ...] = (),
+        tag: str = "",
+    ) -> None:
+        """BEGIN. Raises ProducerFenced, IllegalTransition, TransactionAborted."""
+        self._until_finished(
+            BeginTransaction(
+                transactional_id, tx_id, self._now_ms(), timeout_ms, participants, tag
+            )
+        )
+
+    def add_participants(
+        self,
+        transactional_id: str,
+        tx_id: TxId,
+        participants: tuple[Participant, ...] = (),
+        groups: tuple[str, ...] = (),
+    ) -> None:
+        """Declare partitions before the first record goes there. Raises as `begin` does."""
+        self._execute(AddParticipants(transactional_id, tx_id, participants, groups))
+
+    def prepare_commit(
+        self,
+        transactional_id: str,
+        tx_id: TxId,
+        participants: tuple[Participant, ...] = (),
+        groups: tuple[str, ...] = (),
+        mark: ReplayMark | None = None,
+        tag: str = "",
+    ) -> None:
+        """PREPARE_COMMIT: the point of no return.
+
+        Raises ProducerFenced, GroupOwned, TransactionAborted, SegmentExpired, CommitFailed (this
+        micro-batch was committed by somebody else), OutcomeUnknown.
+        """
+        self._until_finished(
+            PrepareCommit(
+                transactional_id, tx_id, self._now_ms(), participants, groups, mark, tag
+            )
+        )
+
+    def prepare_abort(self, transactional_id: str, tx_id: TxId, *, fence: bool = False) -> None:
+        """PREPARE_ABORT, or a bar for a transaction that was never heard of (rule R3).
+
+        Raises IllegalTransition if the decision is COMMIT.
+        """
+        self._execute(PrepareAbort(transactional_id, tx_id, self._now_ms(), fence))
+
+    def complete(self, transactional_id: str, tx_id: TxId) -> None:
+        """COMMITTED or ABORTED."""
+        self._execute(CompleteTransaction(transactional_id, tx_id, self._now_ms()))
+
+    def advance_horizon(self, segment_id: str) -> None:
+        """Refuse staged segments below that id from here on (design section 10)."""
+        self._execute(AdvanceStagingHorizon(segment_id))
+
+    # Finishing.
+
+    def apply(self, transactional_id: str, tx_id: TxId) -> None:
+        """Apply the decision in every topic, then to the offsets; `complete` may follow later."""
+        transaction = self._open(transactional_id, tx_id)
+        if transaction is not None and transaction.state in PREPARED:
+            known = self.state.ids[transactional_id]
+            apply_decision(
+                self._cluster, self._offsets, self.partition, transaction, known.floor(tx_id)
+            )
+
+    def finish(self, transactional_id: str, tx_id: TxId) -> None:
+        """Apply what is decided, and complete it; anyone may, any number of times."""
+        self.catch_up()
+        transaction = self._open(transactional_id, tx_id)
+        if transaction is not None and transaction.state in PREPARED:
+            self.apply(transactional_id, tx_id)
+            self.complete(transactional_id, tx_id)
+
+    def abort(self, transactional_id: str, tx_id: TxId, *, fence: bool = False) -> None:
+        """Abort and finish. Raises IllegalTransition if the decision is COMMIT."""
+        self.prepare_abort(transactional_id, tx_id, fence=fence)
+        self.finish(transactional_id, tx_id)
+
+    def _open(self, transactional_id: str, tx_id: TxId) -> Transaction | None:
+        known = self.state.ids.get(transactional_id)
+        return known.open.get(tx_id) if known is not None else None
+
+    def maintain(self) -> list[TxId]:
+        """One pass: end what has timed out, finish what is decided. Returns what it touched.
+
+        Clocks only start an attempt: a transaction that is decided is past every timeout (I14).
+        """
+        touched = []
+        for name, transaction in list(self.catch_up().open_transactions()):
+            if transaction.state in PREPARED:
+                self.finish(name, transaction.tx_id)
+                touched.append(transaction.tx_id)
+            elif self._now_ms() - transaction.started_ms > transaction.timeout_ms:
+                self.abort(name, transaction.tx_id, fence=True)
+                touched.append(transaction.tx_id)
+        return touched
+
+    # Asking.
+
+    def outcome(self, tx_id: TxId) -> TransactionOutcome:
+        """How a transaction ended, as far as this coordinator can tell."""
+        state = self.catch_up()
+        for _, transaction in state.open_transactions():
+            if transaction.tx_id == tx_id:
+                is_commit = transaction.state.value == "PrepareCommit"
+                return TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.OPEN
+        known = state.outcome(tx_id)
+        if known is None:
+            return TransactionOutcome.UNKNOWN_ID
+        return (
+            TransactionOutcome.COMMITTED
+            if known.decision is Decision.COMMIT
+            else TransactionOutcome.ABORTED
+        )
+
+    def outcome_of_tag(self, tag: str) -> TransactionOutcome:
+        """How the newest transaction with that tag ended."""
+        state = self.catch_up()
+        for _, transaction in state.open_transactions():
+            if transaction.tag == tag:
+                return self.outcome(transaction.tx_id)
+        found = state.outcome_of_tag(tag)
+        return TransactionOutcome.UNKNOWN_ID if found is None else self.outcome(found[0])
+
+    def describe(self, transactional_id: str) -> Transaction | None:
+        """The open transaction of an id, or None. Raises UnknownTransaction."""
+        known = self.catch_up().ids.get(transactional_id)
+        if known is None:
+            raise UnknownTransaction(
+                f"no transactional id {transactional_id!r}; 'txlog txn list' shows them.",
+                transactional_id=transactional_id,
+            )
+        newest = max(known.open, default=None)
+        return None if newest is None else known.open[newest]

@@ -1,0 +1,257 @@
+"""Events and commands of a coordinator's journal: the transaction log of design section 6.
+
+Values only. What a command leads to is decided in `rules.py`; what an event means is in `state.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from txlog.log.batch import Segment
+from txlog.model import TxId
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """A topic that takes part in a transaction; `segments` are its staged records."""
+
+    topic_id: str
+    topic: str
+    partitions: tuple[int, ...] = ()
+    """Those that it writes in the log; staged ones are named by their segments."""
+    segments: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets [start, end) of a partition that a batch consumed."""
+
+    __compact__ = True
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayMark:
+    """Which micro-batch a transaction is: the second replay test (design section 9, rule R2)."""
+
+    query_id: str
+    batch_id: int
+    ranges: tuple[OffsetRange, ...] = ()
+    label: str = ""
+    """Tells several writes of one `foreachBatch` apart (rule R30)."""
+
+    @property
+    def key(self) -> str:
+        """What the coordinator keeps the newest of."""
+        return f"{self.query_id}/{self.label}"
+
+
+# Events.
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInitialised:
+    """A transactional id has a new epoch; its ongoing transactions are aborted by it (rule R5)."""
+
+    transactional_id: str
+    pid: int
+    epoch: int
+    instance: str
+    timeout_ms: int
+    at_ms: int
+    concurrent: bool = False
+    """It may have several transactions open (half messages, rule R7)."""
+    is_run: bool = False
+    """Its instance names a Spark run: once superseded, never let in again (rule R27)."""
+    groups: tuple[str, ...] = ()
+    """Consumer groups that it owns from here on (rule R12)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBegun:
+    """BEGIN."""
+
+    transactional_id: str
+    tx_id: TxId
+    at_ms: int
+    timeout_ms: int
+    participants: tuple[Participant, ...] = ()
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantsAdded:
+    """More partitions, or consumer groups, take part."""
+
+    transactional_id: str
+    tx_id: TxId
+    participants: tuple[Participant, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPrepared:
+    """PREPARE_COMMIT: the decision. A staged transaction begins with it, too."""
+
+    transactional_id: str
+    tx_id: TxId
+    at_ms: int
+    participants: tuple[Participant, ...] = ()
+    groups: tuple[str, ...] = ()
+    mark: ReplayMark | None = None
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortPrepared:
+    """PREPARE_ABORT: the other decision. `epoch` is the id's epoch from here on."""
+
+    transactional_id: str
+    tx_id: TxId
+    at_ms: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBarred:
+    """ABORT of a transaction that was never heard of here: it can no longer prepare (rule R3)."""
+
+    transactional_id: str
+    tx_id: TxId
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCompleted:
+    """COMMITTED, or ABORTED: every participant has applied the decision."""
+
+    transactional_id: str
+    tx_id: TxId
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagingHorizonAdvanced:
+    """Staged segments with a smaller id can no longer be committed (design section 10)."""
+
+    segment_id: str
+
+
+CoordinatorEvent: TypeAlias = (
+    ProducerInitialised
+    | TransactionBegun
+    | ParticipantsAdded
+    | CommitPrepared
+    | AbortPrepared
+    | TransactionBarred
+    | TransactionCompleted
+    | StagingHorizonAdvanced
+)
+
+# Commands.
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducer:
+    """Register an instance of a transactional id. Answer: Registration."""
+
+    transactional_id: str
+    instance: str
+    fresh_pid: int
+    """Used if the id is new, or its epochs are used up."""
+    timeout_ms: int
+    now_ms: int
+    concurrent: bool = False
+    is_run: bool = False
+    groups: tuple[str, ...] = ()
+    take_over: bool = False
+    """Take groups from another owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What an instance may use: `begun_number` is the last transaction number of its epoch."""
+
+    transactional_id: str
+    pid: int
+    epoch: int
+    begun_number: int
+    to_finish: tuple[TxId, ...] = ()
+    """Aborted by this registration: their markers must be written before the next BEGIN."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTransaction:
+    """BEGIN a transaction whose records go into the log while it is open."""
+
+    transactional_id: str
+    tx_id: TxId
+    now_ms: int
+    timeout_ms: int
+    participants: tuple[Participant, ...] = ()
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AddParticipants:
+    """Declare partitions before the first record goes there, and groups before their pend."""
+
+    transactional_id: str
+    tx_id: TxId
+    participants: tuple[Participant, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareCommit:
+    """Decide COMMIT. Staged records and groups may be named here for the first time."""
+
+    transactional_id: str
+    tx_id: TxId
+    now_ms: int
+    participants: tuple[Participant, ...] = ()
+    groups: tuple[str, ...] = ()
+    mark: ReplayMark | None = None
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareAbort:
+    """Decide ABORT. `fence`: bump the epoch too, as the owner did not ask for it itself."""
+
+    transactional_id: str
+    tx_id: TxId
+    now_ms: int
+    fence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteTransaction:
+    """Say that every participant has applied the decision."""
+
+    transactional_id: str
+    tx_id: TxId
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceStagingHorizon:
+    """Refuse staged segments below this id from here on."""
+
+    segment_id: str
+
+
+CoordinatorCommand: TypeAlias = (
+    InitProducer
+    | BeginTransaction
+    | AddParticipants
+    | PrepareCommit
+    | PrepareAbort
+    | CompleteTransaction
+    | AdvanceStagingHorizon
+)

@@ -1,0 +1,116 @@
+"""The coordinator's rules as a machine on a journal: codecs of its events and of its snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from txlog.coordinator.events import (
+    AbortPrepared,
+    CommitPrepared,
+    CoordinatorCommand,
+    CoordinatorEvent,
+    ParticipantsAdded,
+    ProducerInitialised,
+    ReplayMark,
+    StagingHorizonAdvanced,
+    TransactionBarred,
+    TransactionBegun,
+    TransactionCompleted,
+)
+from txlog.coordinator.rules import decide
+from txlog.coordinator.state import CoordinatorState, Outcome, TransactionalId, apply
+from txlog.journal.codec import EventCodec, Json, decode, encode
+from txlog.journal.machine import Decided, SimpleMachine
+from txlog.model import TxId
+
+_EVENTS = EventCodec(
+    ProducerInitialised,
+    TransactionBegun,
+    ParticipantsAdded,
+    CommitPrepared,
+    AbortPrepared,
+    TransactionBarred,
+    TransactionCompleted,
+    StagingHorizonAdvanced,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Id:
+    name: str
+    known: TransactionalId
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    __compact__ = True
+    group: str
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    __compact__ = True
+    generation: int
+    tx_id: TxId
+    outcome: Outcome
+
+
+class CoordinatorMachine(SimpleMachine):
+    """See `rules.py` and `state.py`."""
+
+    def initial(self) -> CoordinatorState:
+        """No transactional ids."""
+        return CoordinatorState()
+
+    def decide(self, state: CoordinatorState, command: CoordinatorCommand) -> Decided:
+        """See `rules.py`."""
+        return decide(state, command)
+
+    def apply(
+        self, state: CoordinatorState, event: CoordinatorEvent, slot: int
+    ) -> CoordinatorState:
+        """See `state.py`."""
+        return apply(state, event, slot)
+
+    def encode_event(self, event: CoordinatorEvent) -> Json:
+        """The JSON value of an event."""
+        return _EVENTS.encode(event)
+
+    def decode_event(self, value: Json) -> CoordinatorEvent:
+        """The event of a JSON value. Raises CorruptData."""
+        event: CoordinatorEvent = _EVENTS.decode(value)
+        return event
+
+    def encode_state(self, state: CoordinatorState) -> Mapping[str, Iterable[Json]]:
+        """Sections of a snapshot."""
+        return {
+            "horizon": [state.horizon],
+            "id": [encode(_Id(*item)) for item in state.ids.items()],
+            "owner": [encode(_Owner(*item)) for item in state.owners.items()],
+            "mark": [encode(mark) for mark in state.marks.values()],
+            "outcome": [
+                encode(_Outcome(generation, tx_id, outcome))
+                for generation, found in enumerate(state.outcomes)
+                for tx_id, outcome in found.items()
+            ],
+        }
+
+    def decode_state(self, sections: Mapping[str, list[Json]]) -> CoordinatorState:
+        """The state of such sections. Raises CorruptData."""
+        (horizon,) = decode(tuple[str, ...], sections.get("horizon", [""]))
+        ids = [decode(_Id, row) for row in sections.get("id", ())]
+        owners = [decode(_Owner, row) for row in sections.get("owner", ())]
+        marks = [decode(ReplayMark, row) for row in sections.get("mark", ())]
+        outcomes: dict[int, dict[TxId, Outcome]] = {0: {}}
+        for row in sections.get("outcome", ()):
+            found: _Outcome = decode(_Outcome, row)
+            outcomes.setdefault(found.generation, {})[found.tx_id] = found.outcome
+        return CoordinatorState(
+            ids={item.name: item.known for item in ids},
+            owners={owner.group: owner.transactional_id for owner in owners},
+            marks={mark.key: mark for mark in marks},
+            horizon=horizon,
+            outcomes=tuple(outcomes[generation] for generation in sorted(outcomes)),
+        )

@@ -1,0 +1,67 @@
+"""Applying a decision: markers in every topic, then the offsets. Idempotent; anyone may.
+
+The order is rule R8: offsets after all topics, or offsets would show without their records and no
+pend would be left as evidence. A crash before, between or after leaves a transaction that is still
+PrepareCommit or PrepareAbort in the coordinator's journal, and the next one to meet it does all of
+it again: each step knows by order whether it was done (rule R6).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from txlog.coordinator.events import Participant
+from txlog.coordinator.state import Transaction
+from txlog.coordinator.states import decision_of
+from txlog.errors import InternalError
+from txlog.log.cluster import Cluster
+from txlog.log.topic_events import WriteMarker
+from txlog.model import Decision, TxId
+
+
+class OffsetsParticipant(Protocol):
+    """Whoever keeps the offsets of consumer groups."""
+
+    def apply_pending(self, group: str, tx_id: TxId) -> None:
+        """Commit what is pending for that transaction; nothing if it is not pending."""
+
+    def release_pending(self, group: str, tx_id: TxId) -> None:
+        """Forget what is pending for that transaction: it is durably aborted (rule R3)."""
+
+
+def apply_decision(
+    cluster: Cluster,
+    offsets: OffsetsParticipant,
+    coordinator: int,
+    transaction: Transaction,
+    floor: int,
+) -> None:
+    """Apply a prepared transaction everywhere. Raises the store's errors; then call it again."""
+    decision = decision_of(transaction.state)
+    if decision is None:
+        raise InternalError(f"transaction {transaction.tx_id} is not decided. Report this.")
+    topic_ids = tuple(participant.topic_id for participant in transaction.participants)
+    spans = topic_ids if len(topic_ids) > 1 else ()
+
+    def write_marker(participant: Participant) -> None:
+        topic = cluster.topic_of_id(participant.topic, participant.topic_id)
+        topic.execute(
+            WriteMarker(
+                tx_id=transaction.tx_id,
+                decision=decision,
+                floor=floor,
+                coordinator=coordinator,
+                fence_epoch=transaction.fence_epoch,
+                topic_ids=spans,
+                segments=participant.segments,
+            )
+        )
+
+    cluster.runtime.fan_out.run_all(
+        [lambda p=participant: write_marker(p) for participant in transaction.participants]  # type: ignore[misc]
+    )
+    for group in transaction.groups:
+        if decision is Decision.COMMIT:
+            offsets.apply_pending(group, transaction.tx_id)
+        else:
+            offsets.release_pending(group, transaction.tx_id)

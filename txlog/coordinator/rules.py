@@ -1,0 +1,339 @@
+"""What a command on a coordinator leads to: rules R2-R5, R12 and R27 of design section 13. Pure.
+
+A rejection is the error that is raised. COMMIT and ABORT of a transaction compete for the same
+slot, so whichever event stands first decides (I4); after a newer epoch nothing of an older one is
+let in (I8).
+"""
+
+from __future__ import annotations
+
+from txlog.coordinator.events import (
+    AbortPrepared,
+    AddParticipants,
+    AdvanceStagingHorizon,
+    BeginTransaction,
+    CommitPrepared,
+    CompleteTransaction,
+    CoordinatorCommand,
+    InitProducer,
+    Participant,
+    ParticipantsAdded,
+    PrepareAbort,
+    PrepareCommit,
+    ProducerInitialised,
+    Registration,
+    StagingHorizonAdvanced,
+    TransactionBarred,
+    TransactionBegun,
+    TransactionCompleted,
+)
+from txlog.coordinator.state import CoordinatorState, TransactionalId
+from txlog.coordinator.states import PREPARED, TransactionState, decision_of
+from txlog.errors import (
+    CommitFailed,
+    ConcurrentTransactions,
+    GroupOwned,
+    IllegalTransition,
+    InternalError,
+    ProducerFenced,
+    SegmentExpired,
+    TransactionAborted,
+    UnknownTransaction,
+)
+from txlog.journal.machine import Decided
+from txlog.layout import segment_id_of
+from txlog.model import EPOCH_MAX, Decision, TxId
+
+
+def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
+    """The events of `command`. Raises the rejection."""
+    match command:
+        case InitProducer():
+            return _decide_init(state, command)
+        case BeginTransaction():
+            return _decide_begin(state, command)
+        case AddParticipants():
+            return _decide_add(state, command)
+        case PrepareCommit():
+            return _decide_commit(state, command)
+        case PrepareAbort():
+            return _decide_abort(state, command)
+        case CompleteTransaction():
+            return _decide_complete(state, command)
+        case AdvanceStagingHorizon():
+            if command.segment_id <= state.horizon:
+                return Decided()
+            return Decided((StagingHorizonAdvanced(command.segment_id),))
+
+
+def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
+    """One entry: a new epoch, and an end to every ongoing transaction (rule R5)."""
+    known = state.ids.get(command.transactional_id)
+    if known is not None:
+        _require_nothing_prepared(command.transactional_id, known)
+        if command.instance in known.superseded:
+            raise ProducerFenced(
+                f"run {command.instance} of {command.transactional_id!r} was superseded by run "
+                f"{known.instance} and may not come back; stop this one.",
+                instance=command.instance,
+                current_instance=known.instance,
+            )
+    _check_owners(state, command.transactional_id, command.groups, command.take_over)
+    pid, epoch = _next_epoch(known, command.fresh_pid)
+    is_same_instance = known is not None and known.instance == command.instance and not known.open
+    owns_all = all(state.owners.get(group) == command.transactional_id for group in command.groups)
+    if known is not None and is_same_instance and owns_all:
+        return Decided(
+            (),
+            Registration(
+                command.transactional_id, known.pid, known.epoch, known.begun_number
+            ),
+        )
+    event = ProducerInitialised(
+        transactional_id=command.transactional_id,
+        pid=pid,
+        epoch=epoch,
+        instance=command.instance,
+        timeout_ms=command.timeout_ms,
+        at_ms=command.now_ms,
+        concurrent=command.concurrent,
+        is_run=command.is_run,
+        groups=command.groups,
+    )
+    to_finish = tuple(known.open) if known is not None else ()
+    return Decided((event,), Registration(command.transactional_id, pid, epoch, -1, to_finish))
+
+
+def _next_epoch(known: TransactionalId | None, fresh_pid: int) -> tuple[int, int]:
+    if known is None or known.epoch >= EPOCH_MAX:
+        return fresh_pid, 0
+    return known.pid, known.epoch + 1
+
+
+def _require_nothing_prepared(name: str, known: TransactionalId) -> None:
+    prepared = [tx_id for tx_id, found in known.open.items() if found.state in PREPARED]
+    if prepared:
+        raise ConcurrentTransactions(
+            f"transaction {prepared[0]} of {name!r} is decided and not yet complete; it is being "
+            "finished, try again.",
+            transactional_id=name,
+            tx_ids=tuple(prepared),
+        )
+
+
+def _check_owners(
+    state: CoordinatorState, name: str, groups: tuple[str, ...], take_over: bool
+) -> None:
+    """A group has one owning transactional id (rule R12)."""
+    for group in groups:
+        owner = state.owners.get(group)
+        if owner is not None and owner != name and not take_over:
+            instance = state.ids[owner].instance if owner in state.ids else "unknown"
+            raise GroupOwned(
+                f"consumer group {group!r} is owned by {owner!r} (instance {instance}), not by "
+                f"{name!r}. If that query is gone for good, let this one take over with the option "
+                "group.takeover=true; otherwise use another group.id.",
+                group=group,
+                owner=owner,
+                owner_instance=instance,
+            )
+
+
+def _known(state: CoordinatorState, name: str) -> TransactionalId:
+    known = state.ids.get(name)
+    if known is None:
+        raise UnknownTransaction(
+            f"the coordinator does not know the transactional id {name!r}; call "
+            "init_transactions() first.",
+            transactional_id=name,
+        )
+    return known
+
+
+def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
+    """Only the newest epoch of the id may act (I8)."""
+    if (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch):
+        return
+    if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
+        raise InternalError(f"epoch {tx_id.epoch} of {name!r} was never given out. Report this.")
+    raise ProducerFenced(
+        f"{name!r} has epoch {known.epoch} of producer {known.pid} by now (instance "
+        f"{known.instance}); transaction {tx_id} belongs to an older instance. Close this one.",
+        transactional_id=name,
+        current_instance=known.instance,
+    )
+
+
+def _require_next(name: str, known: TransactionalId, tx_id: TxId) -> None:
+    """A number is used once, and after the transaction before it is complete (R4, R5)."""
+    if known.open and not known.concurrent:
+        _require_nothing_prepared(name, known)
+        raise IllegalTransition(
+            f"{name!r} has transaction {next(iter(known.open))} open and cannot begin {tx_id}; "
+            "commit or abort it first."
+        )
+    if tx_id.number <= known.begun_number:
+        raise TransactionAborted(
+            f"transaction {tx_id} is over, or was barred by an abort; begin another.",
+            tx_id=str(tx_id),
+        )
+
+
+def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided:
+    known = _known(state, command.transactional_id)
+    _check_epoch(command.transactional_id, known, command.tx_id)
+    if command.tx_id in known.open:
+        return Decided()
+    _require_next(command.transactional_id, known, command.tx_id)
+    event = TransactionBegun(
+        transactional_id=command.transactional_id,
+        tx_id=command.tx_id,
+        at_ms=command.now_ms,
+        timeout_ms=command.timeout_ms,
+        participants=command.participants,
+        tag=command.tag,
+    )
+    return Decided((event,))
+
+
+def _decide_add(state: CoordinatorState, command: AddParticipants) -> Decided:
+    known = _known(state, command.transactional_id)
+    _check_epoch(command.transactional_id, known, command.tx_id)
+    transaction = known.open.get(command.tx_id)
+    if transaction is None or transaction.state is not TransactionState.ONGOING:
+        _raise_decided(state, command.tx_id, transaction and transaction.state)
+    assert transaction is not None
+    _check_owners(state, command.transactional_id, command.groups, take_over=False)
+    participants = _news(transaction.participants, command.participants)
+    groups = tuple(group for group in command.groups if group not in transaction.groups)
+    if not participants and not groups:
+        return Decided()
+    event = ParticipantsAdded(command.transactional_id, command.tx_id, participants, groups)
+    return Decided((event,))
+
+
+def _news(
+    known: tuple[Participant, ...], wanted: tuple[Participant, ...]
+) -> tuple[Participant, ...]:
+    """Those participants that add a partition."""
+    declared = {participant.topic_id: set(participant.partitions) for participant in known}
+    return tuple(p for p in wanted if not set(p.partitions) <= declared.get(p.topic_id, set()))
+
+
+def _raise_decided(state: CoordinatorState, tx_id: TxId, current: object) -> None:
+    outcome = state.outcome(tx_id)
+    said = current or (f"over ({outcome.decision})" if outcome else "not open")
+    raise TransactionAborted(
+        f"transaction {tx_id} is {said}: it was ended by a timeout, an operator or a newer "
+        "instance. Abort it here, then begin again.",
+        tx_id=str(tx_id),
+    )
+
+
+def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
+    """The decision. A repeat of one that was decided is answered, not decided again."""
+    known = _known(state, command.transactional_id)
+    transaction = known.open.get(command.tx_id)
+    current = None if transaction is None else transaction.state
+    decided = _decision(state, command.tx_id, current)
+    if decided is Decision.COMMIT:
+        return Decided()
+    if decided is Decision.ABORT:
+        _raise_decided(state, command.tx_id, current)
+    _check_epoch(command.transactional_id, known, command.tx_id)
+    if transaction is None:
+        _require_next(command.transactional_id, known, command.tx_id)
+    _check_owners(state, command.transactional_id, command.groups, take_over=False)
+    _check_horizon(state, command.participants)
+    _check_mark(state, command)
+    event = CommitPrepared(
+        transactional_id=command.transactional_id,
+        tx_id=command.tx_id,
+        at_ms=command.now_ms,
+        participants=command.participants,
+        groups=command.groups,
+        mark=command.mark,
+        tag=command.tag,
+    )
+    return Decided((event,))
+
+
+def _decision(
+    state: CoordinatorState, tx_id: TxId, current: TransactionState | None
+) -> Decision | None:
+    if current is not None:
+        return decision_of(current)
+    outcome = state.outcome(tx_id)
+    return outcome.decision if outcome is not None else None
+
+
+def _check_horizon(state: CoordinatorState, participants: tuple[Participant, ...]) -> None:
+    """A staged segment below the horizon may have been collected (design section 10)."""
+    for participant in participants:
+        for segment in participant.segments:
+            if segment_id_of(segment.path) < state.horizon:
+                raise SegmentExpired(
+                    f"{segment.path} was staged so long ago that it may have been collected; run "
+                    "the batch again.",
+                    path=segment.path,
+                )
+
+
+def _check_mark(state: CoordinatorState, command: PrepareCommit) -> None:
+    """The same micro-batch is committed once (rule R2, I10)."""
+    mark = command.mark
+    newest = state.marks.get(mark.key) if mark is not None else None
+    if mark is not None and newest is not None and mark.batch_id <= newest.batch_id:
+        raise CommitFailed(
+            f"batch {mark.batch_id} of query {mark.query_id} came after batch {newest.batch_id} "
+            "was committed; somebody else committed it. The replay tests decide what to do.",
+            query_id=mark.query_id,
+            batch_id=mark.batch_id,
+            newest_batch_id=newest.batch_id,
+        )
+
+
+def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
+    """Legal in every state but after the commit decision; of an unheard one it is a bar (R3)."""
+    known = _known(state, command.transactional_id)
+    transaction = known.open.get(command.tx_id)
+    current = None if transaction is None else transaction.state
+    if _decision(state, command.tx_id, current) is Decision.COMMIT:
+        raise IllegalTransition(
+            f"transaction {command.tx_id} is decided: COMMIT. It can no longer be aborted; "
+            "whoever meets it finishes it.",
+            tx_id=str(command.tx_id),
+        )
+    if current is TransactionState.ONGOING:
+        epoch = known.epoch
+        if command.fence and epoch < EPOCH_MAX:
+            epoch += 1
+        event = AbortPrepared(
+            command.transactional_id, command.tx_id, command.now_ms, epoch
+        )
+        return Decided((event,))
+    if transaction is not None or _is_past(known, command.tx_id):
+        return Decided()
+    return Decided(
+        (TransactionBarred(command.transactional_id, command.tx_id, command.now_ms),)
+    )
+
+
+def _is_past(known: TransactionalId, tx_id: TxId) -> bool:
+    """It can never prepare any more: its epoch is over, or its number is used (rule R4)."""
+    is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
+    return not is_current or tx_id.number <= known.begun_number
+
+
+def _decide_complete(state: CoordinatorState, command: CompleteTransaction) -> Decided:
+    transaction = _known(state, command.transactional_id).open.get(command.tx_id)
+    if transaction is None:
+        return Decided()
+    if transaction.state not in PREPARED:
+        raise InternalError(
+            f"transaction {command.tx_id} is {transaction.state} and cannot be complete. "
+            "Please report this."
+        )
+    return Decided(
+        (TransactionCompleted(command.transactional_id, command.tx_id, command.now_ms),)
+    )

@@ -1,0 +1,322 @@
+"""State of a coordinator's journal, and what each event does to it. Pure: a fold, nothing else.
+
+It guards I4 (a transaction is decided once: every change of state goes through `transition`) and
+R4 (the highest number of an epoch is never forgotten, so what is forgotten is never decided again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from txlog.coordinator.events import (
+    AbortPrepared,
+    CommitPrepared,
+    CoordinatorEvent,
+    Participant,
+    ParticipantsAdded,
+    ProducerInitialised,
+    ReplayMark,
+    StagingHorizonAdvanced,
+    TransactionBarred,
+    TransactionBegun,
+    TransactionCompleted,
+)
+from txlog.coordinator.states import TransactionState, transition
+from txlog.model import Decision, TxId
+
+OUTCOME_GENERATION = 1024
+OUTCOME_GENERATIONS_MAX = 64
+"""Outcomes are kept for the last 65,536 transactions of a coordinator at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction that is not complete."""
+
+    tx_id: TxId
+    state: TransactionState
+    started_ms: int
+    timeout_ms: int
+    participants: tuple[Participant, ...] = ()
+    groups: tuple[str, ...] = ()
+    tag: str = ""
+    fence_epoch: int = -1
+    """What its ABORT markers raise the epoch of the pid to."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionalId:
+    """What is known of one transactional id."""
+
+    pid: int
+    epoch: int
+    instance: str
+    timeout_ms: int
+    updated_ms: int
+    concurrent: bool = False
+    is_run: bool = False
+    begun_number: int = -1
+    """Highest transaction number of this epoch that was begun, decided or barred (rule R4)."""
+    last_state: TransactionState = TransactionState.EMPTY
+    """State of the transaction that was completed last."""
+    last_tx_id: TxId | None = None
+    superseded: tuple[str, ...] = ()
+    """Spark runs that may not come back (rule R27)."""
+    open: Mapping[TxId, Transaction] = field(default_factory=dict)
+
+    @property
+    def state(self) -> TransactionState:
+        """In Kafka's words: of the open transaction, else of the last one."""
+        newest = max(self.open, default=None)
+        return self.last_state if newest is None else self.open[newest].state
+
+    def floor(self, tx_id: TxId) -> int:
+        """Every number of that epoch up to this one is finished once `tx_id` is (rule R7)."""
+        others = [o.number for o in self.open if o.epoch == tx_id.epoch and o != tx_id]
+        ceiling = self.begun_number if tx_id.epoch == self.epoch else tx_id.number
+        return min(others, default=max(ceiling, tx_id.number) + 1) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a transaction ended."""
+
+    decision: Decision
+    at_ms: int
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorState:
+    """Everything a replica of a coordinator's journal knows."""
+
+    ids: Mapping[str, TransactionalId] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """group -> transactional id that owns it (rule R12)."""
+    marks: Mapping[str, ReplayMark] = field(default_factory=dict)
+    """Newest micro-batch of each query (rule R2)."""
+    horizon: str = ""
+    outcomes: tuple[Mapping[TxId, Outcome], ...] = ({},)
+    """Newest last. Small generations, so that one more outcome does not copy them all."""
+
+    def outcome(self, tx_id: TxId) -> Outcome | None:
+        """How that transaction ended, if it has and is still known."""
+        return next(
+            (found[tx_id] for found in reversed(self.outcomes) if tx_id in found), None
+        )
+
+    def outcome_of_tag(self, tag: str) -> tuple[TxId, Outcome] | None:
+        """The newest transaction with that tag."""
+        for found in reversed(self.outcomes):
+            for tx_id, outcome in reversed(list(found.items())):
+                if outcome.tag == tag:
+                    return tx_id, outcome
+        return None
+
+    def open_transactions(self) -> Iterator[tuple[str, Transaction]]:
+        """Transactional id and transaction, of all that are not complete."""
+        for name, known in self.ids.items():
+            for transaction in known.open.values():
+                yield name, transaction
+
+    def find(self, tx_id: TxId) -> tuple[str, TransactionalId] | None:
+        """The transactional id that has, or had, that transaction."""
+        for name, known in self.ids.items():
+            if known.pid == tx_id.pid:
+                return name, known
+        return None
+
+
+def apply(state: CoordinatorState, event: CoordinatorEvent, slot: int) -> CoordinatorState:
+    """The state after `event`."""
+    match event:
+        case ProducerInitialised():
+            return _initialised(state, event)
+        case TransactionBegun():
+            return _begun(state, event)
+        case ParticipantsAdded():
+            return _added(state, event)
+        case CommitPrepared():
+            return _commit_prepared(state, event)
+        case AbortPrepared():
+            return _abort_prepared(state, event)
+        case TransactionBarred():
+            return _barred(state, event)
+        case TransactionCompleted():
+            return _completed(state, event)
+        case StagingHorizonAdvanced():
+            return replace(state, horizon=event.segment_id)
+
+
+def _with_id(state: CoordinatorState, name: str, known: TransactionalId) -> CoordinatorState:
+    return replace(state, ids={**state.ids, name: known})
+
+
+def _with_open(
+    state: CoordinatorState, name: str, transaction: Transaction, at_ms: int
+) -> CoordinatorState:
+    """The transaction in place of what was known of it."""
+    known = state.ids[name]
+    tx_id = transaction.tx_id
+    begun = max(known.begun_number, tx_id.number) if tx_id.epoch == known.epoch else (
+        known.begun_number
+    )
+    known = replace(
+        known,
+        open={**known.open, tx_id: transaction},
+        begun_number=begun,
+        updated_ms=max(known.updated_ms, at_ms),
+    )
+    return _with_id(state, name, known)
+
+
+def _initialised(state: CoordinatorState, event: ProducerInitialised) -> CoordinatorState:
+    known = state.ids.get(event.transactional_id)
+    superseded: tuple[str, ...] = ()
+    opened: Mapping[TxId, Transaction] = {}
+    if known is not None:
+        superseded = known.superseded
+        if known.is_run and known.instance != event.instance:
+            superseded = (*superseded, known.instance)
+        opened = {
+            tx_id: _aborting(transaction, event.epoch)
+            for tx_id, transaction in known.open.items()
+        }
+    renewed = TransactionalId(
+        pid=event.pid,
+        epoch=event.epoch,
+        instance=event.instance,
+        timeout_ms=event.timeout_ms,
+        updated_ms=event.at_ms,
+        concurrent=event.concurrent,
+        is_run=event.is_run,
+        last_state=known.last_state if known is not None else TransactionState.EMPTY,
+        last_tx_id=known.last_tx_id if known is not None else None,
+        superseded=superseded,
+        open=opened,
+    )
+    owners = {**state.owners, **dict.fromkeys(event.groups, event.transactional_id)}
+    return _with_id(replace(state, owners=owners), event.transactional_id, renewed)
+
+
+def _aborting(transaction: Transaction, fence_epoch: int) -> Transaction:
+    """An ongoing transaction that a newer epoch ends: PrepareEpochFence, then PrepareAbort."""
+    fenced = transition(transaction.state, TransactionState.PREPARE_EPOCH_FENCE)
+    return replace(
+        transaction,
+        state=transition(fenced, TransactionState.PREPARE_ABORT),
+        fence_epoch=fence_epoch,
+    )
+
+
+def _begun(state: CoordinatorState, event: TransactionBegun) -> CoordinatorState:
+    transaction = Transaction(
+        tx_id=event.tx_id,
+        state=transition(TransactionState.EMPTY, TransactionState.ONGOING),
+        started_ms=event.at_ms,
+        timeout_ms=event.timeout_ms,
+        participants=event.participants,
+        tag=event.tag,
+    )
+    return _with_open(state, event.transactional_id, transaction, event.at_ms)
+
+
+def merged_participants(
+    known: tuple[Participant, ...], more: tuple[Participant, ...]
+) -> tuple[Participant, ...]:
+    """One participant a topic, with the partitions and segments of both."""
+    merged = {participant.topic_id: participant for participant in known}
+    for participant in more:
+        old = merged.get(participant.topic_id)
+        if old is not None:
+            participant = replace(
+                old,
+                partitions=tuple(sorted({*old.partitions, *participant.partitions})),
+                segments=old.segments + participant.segments,
+            )
+        merged[participant.topic_id] = participant
+    return tuple(merged.values())
+
+
+def _added(state: CoordinatorState, event: ParticipantsAdded) -> CoordinatorState:
+    transaction = state.ids[event.transactional_id].open[event.tx_id]
+    transaction = replace(
+        transaction,
+        state=transition(transaction.state, TransactionState.ONGOING),
+        participants=merged_participants(transaction.participants, event.participants),
+        groups=tuple(dict.fromkeys((*transaction.groups, *event.groups))),
+    )
+    return _with_open(state, event.transactional_id, transaction, 0)
+
+
+def _commit_prepared(state: CoordinatorState, event: CommitPrepared) -> CoordinatorState:
+    known = state.ids[event.transactional_id]
+    ongoing = known.open.get(event.tx_id) or Transaction(
+        tx_id=event.tx_id,
+        state=TransactionState.ONGOING,
+        started_ms=event.at_ms,
+        timeout_ms=known.timeout_ms,
+    )
+    prepared = replace(
+        ongoing,
+        state=transition(ongoing.state, TransactionState.PREPARE_COMMIT),
+        participants=merged_participants(ongoing.participants, event.participants),
+        groups=tuple(dict.fromkeys((*ongoing.groups, *event.groups))),
+        tag=event.tag or ongoing.tag,
+    )
+    if event.mark is not None:
+        state = replace(state, marks={**state.marks, event.mark.key: event.mark})
+    return _with_open(state, event.transactional_id, prepared, event.at_ms)
+
+
+def _abort_prepared(state: CoordinatorState, event: AbortPrepared) -> CoordinatorState:
+    known = state.ids[event.transactional_id]
+    ongoing = known.open[event.tx_id]
+    if event.epoch == known.epoch:
+        aborting = replace(
+            ongoing, state=transition(ongoing.state, TransactionState.PREPARE_ABORT)
+        )
+        return _with_open(state, event.transactional_id, aborting, event.at_ms)
+    # A fence ends every ongoing transaction of the id: none of the old epoch may go on.
+    opened = {
+        tx_id: _aborting(transaction, event.epoch)
+        if transaction.state is TransactionState.ONGOING
+        else transaction
+        for tx_id, transaction in known.open.items()
+    }
+    known = replace(
+        known, epoch=event.epoch, begun_number=-1, open=opened, updated_ms=event.at_ms
+    )
+    return _with_id(state, event.transactional_id, known)
+
+
+def _barred(state: CoordinatorState, event: TransactionBarred) -> CoordinatorState:
+    known = state.ids[event.transactional_id]
+    known = replace(known, begun_number=max(known.begun_number, event.tx_id.number))
+    state = _with_outcome(state, event.tx_id, Outcome(Decision.ABORT, event.at_ms))
+    return _with_id(state, event.transactional_id, known)
+
+
+def _completed(state: CoordinatorState, event: TransactionCompleted) -> CoordinatorState:
+    known = state.ids[event.transactional_id]
+    transaction = known.open[event.tx_id]
+    is_commit = transaction.state is TransactionState.PREPARE_COMMIT
+    target = TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT
+    known = replace(
+        known,
+        open={tx_id: other for tx_id, other in known.open.items() if tx_id != event.tx_id},
+        last_state=transition(transaction.state, target),
+        last_tx_id=event.tx_id,
+        updated_ms=event.at_ms,
+    )
+    decision = Decision.COMMIT if is_commit else Decision.ABORT
+    state = _with_outcome(state, event.tx_id, Outcome(decision, event.at_ms, transaction.tag))
+    return _with_id(state, event.transactional_id, known)
+
+
+def _with_outcome(state: CoordinatorState, tx_id: TxId, outcome: Outcome) -> CoordinatorState:
+    *older, newest = state.outcomes
+    if len(newest) >= OUTCOME_GENERATION:
+        older, newest = [*older, newest][-OUTCOME_GENERATIONS_MAX:], {}
+    return replace(state, outcomes=(*older, {**newest, tx_id: outcome}))

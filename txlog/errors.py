@@ -1,0 +1,340 @@
+"""Every error that txlog raises, grouped by what the reader does next.
+
+    TxlogError                      .code (append-only), .facts
+    ├── RetriableError              call again, unchanged
+    │   ├── StoreUnavailable        the store did not answer in time
+    │   │   └── StoreFull           no room is left; nothing was half written
+    │   ├── PublishContention       the journal slot was lost too many times
+    │   ├── ConcurrentTransactions  the id's previous transaction is still being finished
+    │   ├── UnstableOffsetCommit    a transaction is pending on these offsets
+    │   └── BoundaryMoved           entries were removed while they were being read
+    ├── AbortableError              abort the transaction, then begin again
+    │   ├── TransactionAborted      somebody aborted it: its owner, a timeout or an operator
+    │   ├── OutOfOrderSequence      a record before this one is missing (also a RuntimeError)
+    │   ├── CommitFailed            the group's offsets are not where this batch starts
+    │   └── SegmentExpired          a staged segment fell below the staging horizon
+    ├── FencedError                 close this instance; another one has taken over
+    │   ├── ProducerFenced          a newer instance of the transactional id exists
+    │   ├── InvalidProducerEpoch    a partition has seen a newer epoch of this producer
+    │   └── GroupOwned              the consumer group belongs to another query
+    ├── UsageError                  fix the call or the configuration (also a ValueError)
+    │   ├── InvalidName             a name that is empty, too long or no safe file name
+    │   ├── InvalidConfig           no such configuration, or not such a value
+    │   ├── InvalidOption           no such Spark option, or not such a value
+    │   ├── InvalidRecord           the topic cannot hold this record
+    │   │   └── RecordTooLarge      it is larger than `max.message.bytes`
+    │   ├── UnknownTopic            no topic of that name (also a LookupError)
+    │   ├── UnknownPartition        no partition of that number (also a LookupError)
+    │   ├── UnknownGroup            no group of that name (also a LookupError)
+    │   ├── UnknownTransaction      nobody began that transaction (also a LookupError)
+    │   ├── TopicExists             a topic of that name exists already
+    │   ├── IncompatibleSchema      the change of schema is not additive
+    │   ├── IllegalTransition       not in this state (also a RuntimeError)
+    │   ├── OffsetOutOfRange        below the log start or beyond the end (also a LookupError)
+    │   ├── NoOffsetForPartition    the group has no offset there (also a LookupError)
+    │   ├── StoreNotAtomic          the store cannot create only what is absent
+    │   ├── StoreDenied             wrong credentials, no bucket or no permission
+    │   ├── NotATxlog               no log here, or a newer one (also a LookupError)
+    │   └── CheckpointConflict      checkpoint and group tell different stories
+    ├── OutcomeUnknown              it may or may not be durable: ask again, clean up nothing
+    ├── CorruptData                 stored bytes are wrong: the message names the object
+    │   ├── UnsupportedFormat       a newer version of the format wrote it
+    │   └── MissingObject           an object that the log refers to is gone
+    └── InternalError               our bug: please report it
+        └── InvariantViolated       an invariant of docs/invariants.md does not hold
+
+This module is vocabulary: every layer imports it and it imports nothing of txlog. A message states
+the facts and ends with the remedy; the text may change, `code` never does (design section 2).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TxlogError(Exception):
+    """Root of the tree. `facts` holds the values that the message speaks of."""
+
+    code: ClassVar[str] = "txlog-error"
+    retriable: ClassVar[bool] = False
+    abortable: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
+
+    def __init__(self, message: str, **facts: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts: dict[str, object] = facts
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors cross process borders in Spark, so the facts must survive pickling."""
+        return (_rebuild, (type(self), self.message, self.facts))
+
+
+def _rebuild(kind: type[TxlogError], message: str, facts: dict[str, object]) -> TxlogError:
+    return kind(message, **facts)
+
+
+# Retriable: call again, unchanged.
+
+
+class RetriableError(TxlogError):
+    """Nothing was decided; the same call may be made again as it is."""
+
+    code = "retriable"
+    retriable = True
+
+
+class StoreUnavailable(RetriableError):
+    """The store did not answer, or refused for load, until the deadline passed."""
+
+    code = "store-unavailable"
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no room left. Free some, then call again: nothing was half written."""
+
+    code = "store-full"
+
+
+class PublishContention(RetriableError):
+    """Other writers won every slot that this command tried for."""
+
+    code = "publish-contention"
+
+
+class ConcurrentTransactions(RetriableError):
+    """The previous transaction of this id is decided but not complete (Kafka error 51)."""
+
+    code = "concurrent-transactions"
+
+
+class UnstableOffsetCommit(RetriableError):
+    """A transaction is pending on the offsets that were asked for (KIP-447, Kafka error 88)."""
+
+    code = "unstable-offset-commit"
+
+
+class BoundaryMoved(RetriableError):
+    """Old journal entries were removed while they were being read; the state was opened again."""
+
+    code = "boundary-moved"
+
+
+# Abortable: abort the transaction, then begin again.
+
+
+class AbortableError(TxlogError):
+    """This transaction cannot commit; abort it and begin the next one."""
+
+    code = "abortable"
+    abortable = True
+
+
+class TransactionAborted(AbortableError):
+    """The transaction was aborted: by its owner, by a timeout or by an operator."""
+
+    code = "transaction-aborted"
+
+
+class OutOfOrderSequence(AbortableError, RuntimeError):
+    """A gap before this batch (Kafka error 45). Also a RuntimeError: an illegal state."""
+
+    code = "out-of-order-sequence"
+
+
+class CommitFailed(AbortableError):
+    """The committed offsets of the group are not where this transaction starts (invariant I6)."""
+
+    code = "commit-failed"
+
+
+class SegmentExpired(AbortableError):
+    """A staged segment lies below the staging horizon: write it again (rules R17, section 10)."""
+
+    code = "segment-expired"
+
+
+# Fenced: this instance is finished.
+
+
+class FencedError(TxlogError):
+    """Another instance has taken over; close this one."""
+
+    code = "fenced"
+    fatal = True
+
+
+class ProducerFenced(FencedError):
+    """The coordinator knows a newer epoch of this transactional id (Kafka error 90)."""
+
+    code = "producer-fenced"
+
+
+class InvalidProducerEpoch(FencedError):
+    """A partition has seen a newer epoch of this producer (Kafka error 47)."""
+
+    code = "invalid-producer-epoch"
+
+
+class GroupOwned(FencedError):
+    """The consumer group is owned by another transactional id (rule R12)."""
+
+    code = "group-owned"
+
+
+# Usage: fix the call.
+
+
+class UsageError(TxlogError, ValueError):
+    """The call, an option or the configuration is wrong; nothing was written."""
+
+    code = "usage"
+
+
+class InvalidName(UsageError):
+    """A topic, group or transactional id that is empty, too long or not a safe file name."""
+
+    code = "invalid-name"
+
+
+class InvalidConfig(UsageError):
+    """An unknown configuration name, or a value that it cannot take."""
+
+    code = "invalid-config"
+
+
+class InvalidOption(UsageError):
+    """An unknown Spark option, or a value that it cannot take."""
+
+    code = "invalid-option"
+
+
+class InvalidRecord(UsageError):
+    """A record that this topic cannot hold: its schema, size, key or partition is wrong."""
+
+    code = "invalid-record"
+
+
+class RecordTooLarge(InvalidRecord):
+    """The record is larger than `max.message.bytes`."""
+
+    code = "record-too-large"
+
+
+class UnknownTopic(UsageError, LookupError):
+    """No topic of that name (Kafka error 3)."""
+
+    code = "unknown-topic"
+
+
+class UnknownPartition(UsageError, LookupError):
+    """The topic has no partition of that number."""
+
+    code = "unknown-partition"
+
+
+class UnknownGroup(UsageError, LookupError):
+    """No consumer group of that name."""
+
+    code = "unknown-group"
+
+
+class UnknownTransaction(UsageError, LookupError):
+    """The coordinator has never heard of that transaction or transactional id."""
+
+    code = "unknown-transaction"
+
+
+class TopicExists(UsageError):
+    """A topic of that name exists already (Kafka error 36)."""
+
+    code = "topic-exists"
+
+
+class IncompatibleSchema(UsageError):
+    """The change of schema is not additive."""
+
+    code = "incompatible-schema"
+
+
+class IllegalTransition(UsageError, RuntimeError):
+    """The method may not be called in this state (Kafka's IllegalStateException)."""
+
+    code = "illegal-transition"
+
+
+class OffsetOutOfRange(UsageError, LookupError):
+    """The offset is below the log start or beyond the end (Kafka error 1)."""
+
+    code = "offset-out-of-range"
+
+
+class NoOffsetForPartition(UsageError, LookupError):
+    """The group has no committed offset and `auto.offset.reset` is none."""
+
+    code = "no-offset-for-partition"
+
+
+class StoreNotAtomic(UsageError):
+    """The store cannot create a file only if it is absent, so no log may live on it."""
+
+    code = "store-not-atomic"
+
+
+class StoreDenied(UsageError):
+    """The store refused: wrong credentials, a missing bucket or no permission."""
+
+    code = "store-denied"
+
+
+class NotATxlog(UsageError, LookupError):
+    """There is no log at this place, or it is of a newer format version."""
+
+    code = "not-a-txlog"
+
+
+class CheckpointConflict(UsageError):
+    """The checkpoint and the group, or the coordinator, tell different stories (section 9)."""
+
+    code = "checkpoint-conflict"
+
+
+# The rest.
+
+
+class OutcomeUnknown(TxlogError):
+    """The write may or may not be durable, now or later. Ask again; clean up nothing (I13)."""
+
+    code = "outcome-unknown"
+
+
+class CorruptData(TxlogError):
+    """Stored bytes fail their length, checksum or format (I15). The message names the object."""
+
+    code = "corrupt-data"
+    fatal = True
+
+
+class UnsupportedFormat(CorruptData):
+    """The object was written by a newer version of the format."""
+
+    code = "unsupported-format"
+
+
+class MissingObject(CorruptData):
+    """An object that the log refers to is not in the store."""
+
+    code = "missing-object"
+
+
+class InternalError(TxlogError):
+    """Something that cannot happen has happened: please report it."""
+
+    code = "internal-error"
+    fatal = True
+
+
+class InvariantViolated(InternalError):
+    """One of the numbered invariants of docs/invariants.md does not hold."""
+
+    code = "invariant-violated"

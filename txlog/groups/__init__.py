@@ -1,0 +1,1 @@
+"""Remembers positions: the committed and pending offsets of consumer groups."""

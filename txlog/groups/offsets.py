@@ -1,0 +1,188 @@
+"""Consumer groups' offsets: fetch, commit, pend, and what to do when a transaction is in the way.
+
+All I/O of the offsets journals is here; what may happen is decided in `offsets_state.py`. A pend is
+released only after its transaction's ABORT is durable in the coordinator (rule R3).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from txlog.coordinator.coordinator import Coordinator, journal_of
+from txlog.errors import UnstableOffsetCommit
+from txlog.groups.offsets_state import (
+    ApplyPending,
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroup,
+    GroupState,
+    OffsetsMachine,
+    OffsetsState,
+    Pending,
+    PendingOffset,
+    PendOffsets,
+    ReleasePending,
+)
+from txlog.journal.replica import Replica
+from txlog.layout import offsets_journal
+from txlog.log.cluster import Cluster
+from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_group_id
+
+
+class GroupOffsets:
+    """The offsets of every group of a log, as one process sees them. Safe to use from threads."""
+
+    def __init__(self, cluster: Cluster, coordinator: Callable[[int], Coordinator]) -> None:
+        self._cluster = cluster
+        self._coordinator = coordinator
+        self._replicas: dict[int, Replica[OffsetsState]] = {}
+        self._lock = threading.Lock()
+
+    def _replica(self, group: str) -> Replica[OffsetsState]:
+        validate_group_id(group)
+        count = self._cluster.file.settings.offsets_topic_num_partitions
+        return self._journal(journal_of(group, count))
+
+    def _journal(self, number: int) -> Replica[OffsetsState]:
+        with self._lock:
+            if number not in self._replicas:
+                self._replicas[number] = Replica(
+                    self._cluster.store,
+                    offsets_journal(number),
+                    OffsetsMachine(),
+                    self._cluster.runtime,
+                    self._cluster.options,
+                )
+            return self._replicas[number]
+
+    # Reading.
+
+    def group(self, group: str) -> GroupState:
+        """The group as of now; empty if it has never committed. Raises InvalidName."""
+        return self._replica(group).catch_up().group(group)
+
+    def groups(self) -> dict[str, GroupState]:
+        """Every group of the log, as of now."""
+        count = self._cluster.file.settings.offsets_topic_num_partitions
+        found: dict[str, GroupState] = {}
+        for number in range(count):
+            found.update(self._journal(number).catch_up().groups)
+        return dict(sorted(found.items()))
+
+    def fetch(
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition],
+        topic_ids: Mapping[str, str] | None = None,
+    ) -> dict[TopicPartition, CommittedOffset | None]:
+        """Committed positions; None where the group has none in this incarnation of the topic.
+
+        A pending transaction that is decided is finished first. Raises UnstableOffsetCommit if it
+        is still open (KIP-447).
+        """
+        wanted = set(partitions)
+        state = self.group(group)
+        for tx_id, pending in state.pending.items():
+            taken = sorted(wanted & {offset.where for offset in pending.offsets})
+            if taken and not self._resolved(group, tx_id, pending):
+                raise UnstableOffsetCommit(
+                    f"transaction {tx_id} of {pending.transactional_id!r} is pending on {taken[0]} "
+                    f"of group {group!r}; try again once it is finished, or abort it with 'txlog "
+                    f"txn abort {tx_id}'.",
+                    group=group,
+                    tx_id=tx_id,
+                )
+        state = self.group(group) if state.pending else state
+        return {where: _of_incarnation(state, where, topic_ids) for where in wanted}
+
+    # Outside of transactions.
+
+    def commit(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
+        """Commit without a transaction. Raises CommitFailed, UnstableOffsetCommit."""
+        command = CommitOffsets(group, offsets, self._cluster.runtime.clock.wall_ms())
+        self._with_resolution(group, lambda: self._replica(group).execute(command))
+
+    def delete(self, group: str) -> None:
+        """Forget a group. Raises UnknownGroup."""
+        self._replica(group).execute(DeleteGroup(group))
+
+    # In transactions.
+
+    def pend(
+        self,
+        group: str,
+        tx_id: TxId,
+        transactional_id: str,
+        coordinator: int,
+        offsets: tuple[PendingOffset, ...],
+        timeout_ms: int,
+    ) -> None:
+        """Put offsets aside for a transaction (design section 6, step 3).
+
+        Another transaction that is in the way is finished if it is decided, and aborted if it is
+        an earlier one of the same transactional id or past its timeout. Raises CommitFailed,
+        UnstableOffsetCommit.
+        """
+        now_ms = self._cluster.runtime.clock.wall_ms()
+        pending = Pending(transactional_id, coordinator, offsets, now_ms, timeout_ms)
+        command = PendOffsets(group, tx_id, pending)
+        self._with_resolution(
+            group, lambda: self._replica(group).execute(command), transactional_id
+        )
+
+    def _with_resolution(
+        self, group: str, call: Callable[[], object], transactional_id: str | None = None
+    ) -> None:
+        for _ in range(self._cluster.process.finish_attempts_max):
+            try:
+                call()
+                return
+            except UnstableOffsetCommit as error:
+                tx_id = error.facts["tx_id"]
+                assert isinstance(tx_id, TxId)
+                pending = self.group(group).pending.get(tx_id)
+                if pending is None:
+                    continue
+                may_abort = pending.transactional_id == transactional_id
+                if not self._resolved(group, tx_id, pending, may_abort):
+                    raise
+        call()
+
+    def _resolved(
+        self, group: str, tx_id: TxId, pending: Pending, may_abort: bool = False
+    ) -> bool:
+        """Finish the transaction that is in the way, if the rules allow it."""
+        coordinator = self._coordinator(pending.coordinator)
+        coordinator.finish(pending.transactional_id, tx_id)
+        outcome = coordinator.outcome(tx_id)
+        now_ms = self._cluster.runtime.clock.wall_ms()
+        is_late = now_ms - pending.pended_ms > pending.timeout_ms
+        if outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID):
+            if not (may_abort or is_late):
+                return False
+            coordinator.abort(pending.transactional_id, tx_id, fence=is_late)
+            outcome = coordinator.outcome(tx_id)
+        if outcome is TransactionOutcome.COMMITTED:
+            coordinator.finish(pending.transactional_id, tx_id)
+            return True
+        self.release_pending(group, tx_id)
+        return True
+
+    def apply_pending(self, group: str, tx_id: TxId) -> None:
+        """Commit what is pending for that transaction: LAST-COMMIT (rule R8: after all topics)."""
+        command = ApplyPending(group, tx_id, self._cluster.runtime.clock.wall_ms())
+        self._replica(group).execute(command)
+
+    def release_pending(self, group: str, tx_id: TxId) -> None:
+        """Forget what is pending for a transaction that is durably aborted (rule R3)."""
+        self._replica(group).execute(ReleasePending(group, tx_id))
+
+
+def _of_incarnation(
+    state: GroupState, where: TopicPartition, topic_ids: Mapping[str, str] | None
+) -> CommittedOffset | None:
+    committed = state.committed.get(where)
+    if committed is None or topic_ids is None:
+        return committed
+    return committed if committed.topic_id == topic_ids.get(where.topic) else None

@@ -1,0 +1,386 @@
+"""The offsets' journal: what each consumer group has committed, and what is pending. Pure.
+
+It guards I6 (ranges that are committed in transactions follow each other: compare-and-set) and the
+offsets' half of I5: what is pending becomes committed only under the TxId that its pend bears
+(rule R6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from txlog.errors import CommitFailed, UnknownGroup, UnstableOffsetCommit
+from txlog.journal.codec import EventCodec, Json, decode, encode
+from txlog.journal.machine import Decided, SimpleMachine
+from txlog.model import TopicPartition, TxId
+
+UNCHECKED = -1
+"""A start that is not compared: the caller does not know where the group stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOffset:
+    """A partition's new position, [start, end) having been consumed."""
+
+    __compact__ = True
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    metadata: str = ""
+
+    @property
+    def where(self) -> TopicPartition:
+        """The partition by its topic's name."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """Where a group stands in a partition of one incarnation of a topic."""
+
+    topic_id: str
+    offset: int
+    metadata: str = ""
+    committed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a transaction will commit, and where to ask about the transaction."""
+
+    transactional_id: str
+    coordinator: int
+    offsets: tuple[PendingOffset, ...]
+    pended_ms: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """One consumer group."""
+
+    committed: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    pending: Mapping[TxId, Pending] = field(default_factory=dict)
+    last_commit: TxId | None = None
+    """LAST-COMMIT: the transaction that committed offsets last."""
+
+
+EMPTY_GROUP = GroupState()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsState:
+    """Everything a replica of an offsets journal knows."""
+
+    groups: Mapping[str, GroupState] = field(default_factory=dict)
+
+    def group(self, name: str) -> GroupState:
+        """That group, empty if it has never committed."""
+        return self.groups.get(name, EMPTY_GROUP)
+
+
+# Events.
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsPended:
+    """A transaction will commit these offsets if it commits."""
+
+    group: str
+    tx_id: TxId
+    pending: Pending
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApplied:
+    """LAST-COMMIT: the transaction committed, and its offsets are the group's."""
+
+    group: str
+    tx_id: TxId
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PendingReleased:
+    """The transaction aborted, and its offsets are forgotten."""
+
+    group: str
+    tx_id: TxId
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsCommitted:
+    """Offsets that were committed outside of any transaction."""
+
+    group: str
+    offsets: tuple[PendingOffset, ...]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeleted:
+    """The group has committed nothing from here on."""
+
+    group: str
+
+
+OffsetsEvent: TypeAlias = (
+    OffsetsPended | PendingApplied | PendingReleased | OffsetsCommitted | GroupDeleted
+)
+
+# Commands.
+
+
+@dataclass(frozen=True, slots=True)
+class PendOffsets:
+    """Put offsets aside for a transaction. Raises CommitFailed, UnstableOffsetCommit."""
+
+    group: str
+    tx_id: TxId
+    pending: Pending
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyPending:
+    """Make them the group's, if this transaction's pend is there."""
+
+    group: str
+    tx_id: TxId
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePending:
+    """Forget them, if this transaction's pend is there."""
+
+    group: str
+    tx_id: TxId
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    """Commit without a transaction; starts that are not UNCHECKED are compared."""
+
+    group: str
+    offsets: tuple[PendingOffset, ...]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """Forget a group. Raises UnknownGroup, UnstableOffsetCommit."""
+
+    group: str
+
+
+OffsetsCommand: TypeAlias = (
+    PendOffsets | ApplyPending | ReleasePending | CommitOffsets | DeleteGroup
+)
+
+
+def decide(state: OffsetsState, command: OffsetsCommand) -> Decided:
+    """The events of `command`. Raises the rejection."""
+    group = state.group(command.group)
+    match command:
+        case PendOffsets():
+            return _decide_pend(group, command)
+        case ApplyPending():
+            if command.tx_id not in group.pending:
+                return Decided((), False)
+            return Decided((PendingApplied(command.group, command.tx_id, command.now_ms),), True)
+        case ReleasePending():
+            if command.tx_id not in group.pending:
+                return Decided((), False)
+            return Decided((PendingReleased(command.group, command.tx_id),), True)
+        case CommitOffsets():
+            _check_not_pending(command.group, group, command.offsets, None)
+            _check_starts(command.group, group, command.offsets)
+            if not command.offsets:
+                return Decided()
+            return Decided((OffsetsCommitted(command.group, command.offsets, command.now_ms),))
+        case DeleteGroup():
+            if command.group not in state.groups:
+                raise UnknownGroup(
+                    f"there is no consumer group {command.group!r}; 'txlog group list' shows them."
+                )
+            _check_not_pending(command.group, group, None, None)
+            return Decided((GroupDeleted(command.group),))
+
+
+def _decide_pend(group: GroupState, command: PendOffsets) -> Decided:
+    offsets = command.pending.offsets
+    if group.pending.get(command.tx_id) == command.pending:
+        return Decided()
+    _check_not_pending(command.group, group, offsets, command.tx_id)
+    _check_starts(command.group, group, offsets)
+    known = group.pending.get(command.tx_id)
+    pending = command.pending if known is None else _merged(known, command.pending)
+    return Decided((OffsetsPended(command.group, command.tx_id, pending),))
+
+
+def _merged(known: Pending, more: Pending) -> Pending:
+    """A second pend of one transaction: a later end wins, the first start stays."""
+    starts = {offset.where: offset.start for offset in known.offsets}
+    merged = {offset.where: offset for offset in known.offsets}
+    for offset in more.offsets:
+        start = starts.get(offset.where, offset.start)
+        merged[offset.where] = replace(offset, start=start)
+    return replace(more, offsets=tuple(merged.values()), pended_ms=known.pended_ms)
+
+
+def _check_not_pending(
+    name: str,
+    group: GroupState,
+    offsets: tuple[PendingOffset, ...] | None,
+    tx_id: TxId | None,
+) -> None:
+    """Refused if another transaction is pending on any of them (None: on anything)."""
+    for other, pending in group.pending.items():
+        taken = {offset.where for offset in pending.offsets}
+        wanted = taken if offsets is None else taken & {offset.where for offset in offsets}
+        if other != tx_id and wanted:
+            raise UnstableOffsetCommit(
+                f"transaction {other} of {pending.transactional_id!r} is pending on "
+                f"{min(wanted)} of group {name!r}; it is finished, or times out. Try again.",
+                group=name,
+                tx_id=other,
+                transactional_id=pending.transactional_id,
+                coordinator=pending.coordinator,
+            )
+
+
+def _check_starts(name: str, group: GroupState, offsets: tuple[PendingOffset, ...]) -> None:
+    """Compare-and-set (I6). A group without a committed offset accepts a start once."""
+    for offset in offsets:
+        committed = group.committed.get(offset.where)
+        if offset.start == UNCHECKED or committed is None:
+            continue
+        if committed.topic_id == offset.topic_id and committed.offset != offset.start:
+            raise CommitFailed(
+                f"group {name!r} has committed {committed.offset} in {offset.where}, but this "
+                f"commit goes from {offset.start} to {offset.end}: another instance of the group "
+                "was faster. Start again from the committed offsets.",
+                group=name,
+                committed=committed.offset,
+                start=offset.start,
+                end=offset.end,
+            )
+
+
+def apply(state: OffsetsState, event: OffsetsEvent, slot: int) -> OffsetsState:
+    """The state after `event`."""
+    group = state.group(event.group)
+    match event:
+        case OffsetsPended():
+            group = replace(group, pending={**group.pending, event.tx_id: event.pending})
+        case PendingApplied():
+            offsets = group.pending[event.tx_id].offsets
+            group = _committed(_released(group, event.tx_id), offsets, event.at_ms)
+            group = replace(group, last_commit=event.tx_id)
+        case PendingReleased():
+            group = _released(group, event.tx_id)
+        case OffsetsCommitted():
+            group = _committed(group, event.offsets, event.at_ms)
+        case GroupDeleted():
+            kept = {name: other for name, other in state.groups.items() if name != event.group}
+            return OffsetsState(kept)
+    return OffsetsState({**state.groups, event.group: group})
+
+
+def _released(group: GroupState, tx_id: TxId) -> GroupState:
+    return replace(
+        group, pending={known: p for known, p in group.pending.items() if known != tx_id}
+    )
+
+
+def _committed(group: GroupState, offsets: tuple[PendingOffset, ...], at_ms: int) -> GroupState:
+    news = {
+        offset.where: CommittedOffset(offset.topic_id, offset.end, offset.metadata, at_ms)
+        for offset in offsets
+    }
+    return replace(group, committed={**group.committed, **news})
+
+
+_EVENTS = EventCodec(
+    OffsetsPended, PendingApplied, PendingReleased, OffsetsCommitted, GroupDeleted
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    __compact__ = True
+    topic: str
+    partition: int
+    committed: CommittedOffset
+
+
+@dataclass(frozen=True, slots=True)
+class _PendingRow:
+    __compact__ = True
+    tx_id: TxId
+    pending: Pending
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupRow:
+    name: str
+    positions: tuple[_Position, ...]
+    pending: tuple[_PendingRow, ...]
+    last_commit: TxId | None = None
+
+
+class OffsetsMachine(SimpleMachine):
+    """The rules above as a machine on a journal."""
+
+    def initial(self) -> OffsetsState:
+        """No groups."""
+        return OffsetsState()
+
+    def decide(self, state: OffsetsState, command: OffsetsCommand) -> Decided:
+        """See `decide`."""
+        return decide(state, command)
+
+    def apply(self, state: OffsetsState, event: OffsetsEvent, slot: int) -> OffsetsState:
+        """See `apply`."""
+        return apply(state, event, slot)
+
+    def encode_event(self, event: OffsetsEvent) -> Json:
+        """The JSON value of an event."""
+        return _EVENTS.encode(event)
+
+    def decode_event(self, value: Json) -> OffsetsEvent:
+        """The event of a JSON value. Raises CorruptData."""
+        event: OffsetsEvent = _EVENTS.decode(value)
+        return event
+
+    def encode_state(self, state: OffsetsState) -> Mapping[str, Iterable[Json]]:
+        """Sections of a snapshot."""
+        rows = [
+            _GroupRow(
+                name,
+                tuple(_Position(*where, committed) for where, committed in group.committed.items()),
+                tuple(_PendingRow(*item) for item in group.pending.items()),
+                group.last_commit,
+            )
+            for name, group in state.groups.items()
+        ]
+        return {"group": [encode(row) for row in rows]}
+
+    def decode_state(self, sections: Mapping[str, list[Json]]) -> OffsetsState:
+        """The state of such sections. Raises CorruptData."""
+        rows: list[_GroupRow] = [decode(_GroupRow, row) for row in sections.get("group", ())]
+        return OffsetsState(
+            {
+                row.name: GroupState(
+                    {TopicPartition(p.topic, p.partition): p.committed for p in row.positions},
+                    {pending.tx_id: pending.pending for pending in row.pending},
+                    row.last_commit,
+                )
+                for row in rows
+            }
+        )

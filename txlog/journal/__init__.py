@@ -1,0 +1,1 @@
+"""Orders events: numbered entries, each won once by creating its file."""

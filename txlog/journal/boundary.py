@@ -1,0 +1,61 @@
+"""The durable boundary: below it, numbered entries may be gone.
+
+Deleting an entry frees its number, and a stalled writer could fill it again and believe it won. So
+a boundary is created before anything is deleted, and nobody believes an entry, or its absence,
+before the boundary was read after it (rules R14, R15; invariant I1). Boundary objects are numbered,
+created if absent and never deleted, so what a reader knows of them only rises.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from txlog.journal.codec import decode, encode
+from txlog.journal.entry import checked_body, seal
+from txlog.layout import JournalLayout
+from txlog.storage.store import Created, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """One boundary object."""
+
+    ordinal: int
+    lowest_slot: int
+    """Entries below it may have been deleted; nothing may be written there."""
+    snapshot_slot: int
+    """A snapshot that covers everything below `lowest_slot`, kept until the next boundary."""
+    token: str
+    closed: bool = False
+    """The journal has ended (its topic was deleted); this is its last boundary."""
+
+
+NO_BOUNDARY = Boundary(ordinal=-1, lowest_slot=0, snapshot_slot=-1, token="")
+
+
+def read_newest(store: Store, layout: JournalLayout, known: Boundary) -> Boundary:
+    """Probe upward from the boundary that is known. Raises CorruptData."""
+    newest = known
+    while (data := store.get(path := layout.boundary(newest.ordinal + 1))) is not None:
+        newest = decode_boundary(data, path)
+    return newest
+
+
+def read_boundary(store: Store, layout: JournalLayout, ordinal: int) -> Boundary | None:
+    """The boundary of that ordinal, if it exists. Raises CorruptData."""
+    data = store.get(path := layout.boundary(ordinal))
+    return None if data is None else decode_boundary(data, path)
+
+
+def create(store: Store, layout: JournalLayout, boundary: Boundary) -> bool:
+    """True if this call made the boundary; False if another process was first."""
+    body = json.dumps(encode(boundary), separators=(",", ":")).encode()
+    return isinstance(store.create(layout.boundary(boundary.ordinal), seal(body)), Created)
+
+
+def decode_boundary(data: bytes, path: str) -> Boundary:
+    """The boundary in `data`. Raises CorruptData naming `path`."""
+    body, _ = checked_body(data, path)
+    boundary: Boundary = decode(Boundary, json.loads(body))
+    return boundary

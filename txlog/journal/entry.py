@@ -1,0 +1,118 @@
+"""One journal entry: its bytes, its checksum and its link to the entry before.
+
+An entry file holds two JSON lines: a header (format version, length and CRC32 of the body) and the
+body (slot, token, writer, time, CRC32 of the entry before, events). It guards I15: whatever does
+not decode exactly is CorruptData that names the object. It must not know what events mean.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from typing import cast
+
+from txlog.errors import CorruptData, UnsupportedFormat
+from txlog.journal.codec import Json
+
+FORMAT_VERSION = 1
+HEADER_BYTES_MAX = 256
+GENESIS_CRC32 = 0
+"""What the entry of slot 0 names as the checksum of the entry before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a slot holds. `events` are JSON values; the machine decodes them."""
+
+    slot: int
+    token: str
+    """Unique to this attempt to publish, so that a read-back tells whose entry it is."""
+    writer: str
+    written_at_ms: int
+    """The writer's wall clock: information only (I14)."""
+    prior_crc32: int
+    """Checksum of the entry in the slot below: the running check of the whole journal."""
+    events: tuple[Json, ...]
+
+
+def encode_entry(entry: Entry) -> tuple[bytes, int]:
+    """The bytes of an entry and the CRC32 of its body."""
+    body = json.dumps(
+        {
+            "slot": entry.slot,
+            "token": entry.token,
+            "writer": entry.writer,
+            "written_at_ms": entry.written_at_ms,
+            "prior_crc32": entry.prior_crc32,
+            "events": entry.events,
+        },
+        separators=(",", ":"),
+        ensure_ascii=False,
+    ).encode()
+    return seal(body), zlib.crc32(body)
+
+
+def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
+    """The entry in `data` and the CRC32 of its body.
+
+    Raises CorruptData or UnsupportedFormat, naming `path`, if anything at all is wrong.
+    """
+    body, crc32 = checked_body(data, path)
+    try:
+        value = json.loads(body)
+        entry = Entry(
+            slot=value["slot"],
+            token=value["token"],
+            writer=value["writer"],
+            written_at_ms=value["written_at_ms"],
+            prior_crc32=value["prior_crc32"],
+            events=tuple(value["events"]),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(path, f"its body is no journal entry ({type(error).__name__})") from error
+    if entry.slot != slot:
+        raise _damaged(path, f"it says that it fills slot {entry.slot!r}")
+    return entry, crc32
+
+
+def seal(body: bytes) -> bytes:
+    """A body with its header line: the form of every small JSON object of a journal."""
+    header = f'{{"format":{FORMAT_VERSION},"length":{len(body)},"crc32":{zlib.crc32(body)}}}\n'
+    return header.encode() + body + b"\n"
+
+
+def checked_body(data: bytes, path: str) -> tuple[bytes, int]:
+    """The body of a sealed object and its CRC32. Raises CorruptData or UnsupportedFormat."""
+    end = data.find(b"\n", 0, HEADER_BYTES_MAX)
+    header = _header(data[: max(end, 0)], path)
+    if header.get("format") != FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"{path} has format version {header.get('format')!r}; this txlog reads version "
+            f"{FORMAT_VERSION}. Use a newer txlog.",
+            path=path,
+        )
+    body = data[end + 1 : -1]
+    if len(body) != header.get("length") or data[-1:] != b"\n":
+        raise _damaged(path, f"it has {len(body)} bytes of the {header.get('length')} it should")
+    crc32 = zlib.crc32(body)
+    if crc32 != header.get("crc32"):
+        raise _damaged(path, f"its CRC32 is {crc32}, not {header.get('crc32')}")
+    return body, crc32
+
+
+def _header(line: bytes, path: str) -> dict[str, object]:
+    try:
+        header = json.loads(line)
+    except ValueError as error:
+        raise _damaged(path, "its first line is no header") from error
+    if not isinstance(header, dict):
+        raise _damaged(path, "its first line is no header")
+    return cast("dict[str, object]", header)
+
+
+def _damaged(path: str, why: str) -> CorruptData:
+    return CorruptData(
+        f"{path} is damaged: {why}. Restore the object from a backup; nothing was skipped.",
+        path=path,
+    )

@@ -1,0 +1,83 @@
+"""What a replicated state machine must offer to live on a journal.
+
+State is a pure fold of events, and a command is decided against the state just below the slot that
+is won: fencing, de-duplication, idempotent recovery and compare-and-set are all such decisions
+(design section 4). Nothing here or in an implementation may do I/O, read a clock or draw a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from txlog.journal.codec import Json
+
+StateT = TypeVar("StateT")
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What a command leads to. No events: it was done before, and `result` says what then."""
+
+    events: tuple[Any, ...] = ()
+    result: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of the state that later snapshots share: its slots and its bytes."""
+
+    first_slot: int
+    last_slot: int
+    data: bytes
+
+
+class Machine(Protocol[StateT]):
+    """The pure rules of one kind of journal."""
+
+    def initial(self) -> StateT:
+        """The state of an empty journal."""
+
+    def decide(self, state: StateT, command: Any) -> Decided:
+        """The events that `command` leads to. A rejection is the TxlogError that it raises."""
+
+    def apply(self, state: StateT, event: Any, slot: int) -> StateT:
+        """The state after `event`, which stands in the entry of `slot`."""
+
+    def close_entry(self, state: StateT, slot: int) -> StateT:
+        """The state after the last event of the entry of `slot`."""
+
+    def encode_event(self, event: Any) -> Json:
+        """The JSON value of an event."""
+
+    def decode_event(self, value: Json) -> Any:
+        """The event of a JSON value. Raises CorruptData."""
+
+    def encode_state(self, state: StateT) -> Mapping[str, Iterable[Json]]:
+        """The state as named sections of JSON rows, for a snapshot."""
+
+    def decode_state(self, sections: Mapping[str, list[Json]]) -> StateT:
+        """The state of such sections. Raises CorruptData."""
+
+    def unsaved_chunks(self, state: StateT) -> tuple[Chunk, ...]:
+        """Shared parts that the state refers to and that may not be in the store yet."""
+
+    def without_unsaved(self, state: StateT) -> StateT:
+        """The same state, once those parts are in the store."""
+
+
+class SimpleMachine:
+    """Defaults for a machine whose whole state goes into each snapshot."""
+
+    def close_entry(self, state: Any, slot: int) -> Any:
+        """Nothing to do."""
+        return state
+
+    def unsaved_chunks(self, state: Any) -> tuple[Chunk, ...]:
+        """It has none."""
+        return ()
+
+    def without_unsaved(self, state: Any) -> Any:
+        """It has none."""
+        return state

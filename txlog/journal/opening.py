@@ -1,0 +1,141 @@
+"""Opening a journal (hint, else the newest boundary's snapshot, else entry 0) and its snapshots.
+
+A hint may be old, wrong or gone, and a snapshot may be damaged or vanish while it is read: each
+only costs time (rule R16). The number of requests does not grow with the journal's length.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Generic
+
+from txlog.errors import CorruptData, UnsupportedFormat
+from txlog.journal import boundary as boundaries
+from txlog.journal.boundary import NO_BOUNDARY, Boundary
+from txlog.journal.entry import GENESIS_CRC32
+from txlog.journal.machine import Machine, StateT
+from txlog.journal.snapshot import FORMAT_VERSION, SnapshotHead, decode_snapshot, encode_snapshot
+from txlog.layout import JournalLayout
+from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(Generic[StateT]):
+    """Where a replica starts to read entries."""
+
+    state: StateT
+    next_slot: int
+    crc32: int
+    boundary: Boundary
+    damaged: bool = False
+    """A snapshot could not be read: write a new one."""
+
+
+def open_journal(
+    store: Store, layout: JournalLayout, machine: Machine[StateT], known: Boundary
+) -> Opened[StateT]:
+    """The newest state that can be had without reading every entry.
+
+    Raises CorruptData if no readable snapshot covers what was pruned.
+    """
+    hinted = _hinted_slot(store, layout)
+    damaged = False
+    if hinted is not None and hinted + 1 >= known.lowest_slot:
+        try:
+            opened = _from_snapshot(store, layout, machine, hinted, known)
+            if opened is not None and opened.next_slot >= opened.boundary.lowest_slot:
+                return opened
+        except UnsupportedFormat:
+            raise
+        except CorruptData as error:
+            log.warning("%s", error)
+            damaged = True
+    return _from_boundary(store, layout, machine, known, damaged)
+
+
+def _from_boundary(
+    store: Store, layout: JournalLayout, machine: Machine[StateT], known: Boundary, damaged: bool
+) -> Opened[StateT]:
+    newest = boundaries.read_newest(store, layout, known)
+    if newest.ordinal < 0:
+        return Opened(machine.initial(), 0, GENESIS_CRC32, NO_BOUNDARY, damaged)
+    opened = _from_snapshot(store, layout, machine, newest.snapshot_slot, newest)
+    if opened is None:
+        raise CorruptData(
+            f"{layout.snapshot(newest.snapshot_slot)} is missing, and the entries below it were "
+            "pruned. Restore it from a backup.",
+            path=layout.snapshot(newest.snapshot_slot),
+        )
+    return opened
+
+
+def _hinted_slot(store: Store, layout: JournalLayout) -> int | None:
+    data = store.get(layout.hint)
+    if data is None:
+        return None
+    try:
+        slot = json.loads(data)["snapshot"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return slot if isinstance(slot, int) and slot >= 0 else None
+
+
+def _from_snapshot(
+    store: Store, layout: JournalLayout, machine: Machine[StateT], slot: int, known: Boundary
+) -> Opened[StateT] | None:
+    data = store.get(path := layout.snapshot(slot))
+    if data is None:
+        return None
+    head, sections = decode_snapshot(data, path)
+    if head.slot != slot:
+        raise CorruptData(f"{path} says that it covers slot {head.slot}.", path=path)
+    state = machine.decode_state(sections)
+    boundary = _boundary_of(store, layout, head, known)
+    return Opened(state, slot + 1, head.crc32, boundary)
+
+
+def _boundary_of(
+    store: Store, layout: JournalLayout, head: SnapshotHead, known: Boundary
+) -> Boundary:
+    if head.boundary > known.ordinal:
+        found = boundaries.read_boundary(store, layout, head.boundary)
+        known = found or known
+    return boundaries.read_newest(store, layout, known)
+
+
+def write_snapshot(
+    store: Store,
+    layout: JournalLayout,
+    machine: Machine[StateT],
+    state: StateT,
+    head: tuple[int, int, int],
+    mend: bool,
+) -> None:
+    """Write the shared chunks, then the snapshot that refers to them, then the hint.
+
+    A crash between two steps leaves objects that a later snapshot refers to, or nobody does.
+    `mend` replaces a snapshot that is damaged. `head` is (slot, CRC32, boundary ordinal).
+    """
+    slot, crc32, boundary = head
+    path = layout.snapshot(slot)
+    for chunk in machine.unsaved_chunks(state):
+        _save(store, layout.chunk(chunk.first_slot, chunk.last_slot), chunk.data)
+    data = encode_snapshot(
+        SnapshotHead(FORMAT_VERSION, slot, crc32, boundary), machine.encode_state(state)
+    )
+    if mend:
+        store.delete(path)
+    _save(store, path, data)
+    store.replace(layout.hint, json.dumps({"snapshot": slot}).encode())
+
+
+def _save(store: Store, path: str, data: bytes) -> None:
+    """Whoever is first has saved the same content: it is a function of the entries below."""
+    if len(data) <= ENTRY_BYTES_MAX:
+        store.create(path, data)
+    elif store.get_ranges(path, [ByteRange(0, 1)]) is None:
+        store.put_new(path, data)

@@ -1,0 +1,360 @@
+"""One process's copy of a journal's state, and the only way to write to the journal.
+
+`execute(command)` = decide against the state, publish at the next slot, or catch up and decide
+again. All I/O of a journal is here and in the modules that it calls; all protocol rules are in the
+machine. It guards I1 (a slot is won at most once: the store's `create`, and the boundary read after
+it) and I13 (an unknown outcome is raised as such). It must not know what events mean.
+
+Crash points of a publish: before the create nothing has happened; after it the entry is the
+journal's, whether or not this process lives to apply it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from txlog.clock import Runtime
+from txlog.errors import BoundaryMoved, CorruptData, PublishContention, TxlogError
+from txlog.journal import boundary as boundaries
+from txlog.journal.boundary import NO_BOUNDARY, Boundary
+from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
+from txlog.journal.machine import Decided, Machine, StateT
+from txlog.journal.opening import Opened, open_journal, write_snapshot
+from txlog.layout import JournalLayout
+from txlog.settings import ProcessSettings
+from txlog.storage.store import Exists, Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Ticket:
+    """A command that waits for its place in an entry."""
+
+    command: Any
+    decided: Decided | None = None
+    error: BaseException | None = None
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """Numbers that shape a replica; from LogSettings and ProcessSettings."""
+
+    snapshot_entries: int = 64
+    process: ProcessSettings = field(default_factory=ProcessSettings)
+    writer: str = "txlog"
+    """Names this process in the entries it writes: information only."""
+
+
+class Replica(Generic[StateT]):
+    """Follows one journal and publishes to it. Safe to use from many threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        layout: JournalLayout,
+        machine: Machine[StateT],
+        runtime: Runtime,
+        options: ReplicaOptions | None = None,
+    ) -> None:
+        self.layout = layout
+        self._store = store
+        self._machine = machine
+        self._runtime = runtime
+        self._options = options or ReplicaOptions()
+        self._lock = threading.RLock()
+        self._waiting: deque[_Ticket] = deque()
+        self._opened = False
+        self._state = machine.initial()
+        self._next_slot = 0
+        self._crc32 = GENESIS_CRC32
+        self._boundary = NO_BOUNDARY
+        self._idle_polls = 0
+
+    @property
+    def state(self) -> StateT:
+        """The newest state this process has seen; `catch_up` makes it newer."""
+        return self._state
+
+    @property
+    def next_slot(self) -> int:
+        """The slot above the last entry that was applied."""
+        return self._next_slot
+
+    def catch_up(self) -> StateT:
+        """Read every entry that is there now, and return the state after the last.
+
+        Raises CorruptData, StoreUnavailable, BoundaryMoved (entries were pruned again and again
+        while this process tried to read them).
+        """
+        with self._lock:
+            self._catch_up()
+            return self._state
+
+    def execute(self, command: Any) -> Any:
+        """Decide `command` and make its events durable; returns what the machine answers.
+
+        Commands of other threads that wait at the same time go into the same entry. Raises the
+        machine's rejection, PublishContention, OutcomeUnknown or StoreUnavailable.
+        """
+        ticket = _Ticket(command)
+        self._waiting.append(ticket)
+        while not ticket.done:
+            with self._lock:
+                if not ticket.done:
+                    self._publish(self._drain())
+        if ticket.error is not None:
+            raise ticket.error
+        assert ticket.decided is not None
+        return ticket.decided.result
+
+    def snapshot(self) -> int:
+        """Write a snapshot of the present state now; returns the last slot it covers, or -1."""
+        with self._lock:
+            self._open()
+            slot = self._next_slot - 1
+            if slot >= 0:
+                self._write_snapshot()
+            return slot
+
+    def prune(self, keep_entries: int) -> int:
+        """Advance the boundary so that about `keep_entries` live, then delete what lies below.
+
+        Returns the number of deleted entries. Whoever dies between the two steps leaves entries
+        that the next call deletes (rule R14).
+        """
+        with self._lock:
+            self._catch_up()
+            lowest = self._next_slot - keep_entries
+            if lowest > self._boundary.lowest_slot:
+                self._advance_boundary(lowest)
+            return self._delete_below(self._boundary.lowest_slot)
+
+    # Reading.
+
+    def _open(self) -> None:
+        if not self._opened:
+            self._adopt(open_journal(self._store, self.layout, self._machine, NO_BOUNDARY))
+
+    def _adopt(self, opened: Opened[StateT]) -> None:
+        self._state = opened.state
+        self._next_slot = opened.next_slot
+        self._crc32 = opened.crc32
+        self._boundary = opened.boundary
+        self._opened = True
+        if opened.damaged:
+            self._catch_up()
+            self._write_snapshot(mend=True)
+
+    def _catch_up(self, found: bytes | None = None) -> None:
+        """Read a run of entries, believe it only after the boundary (R15), and apply it."""
+        self._open()
+        for _ in range(self._options.process.publish_attempts_max):
+            run = self._read_run(found)
+            if not run and not self._time_to_read_boundary():
+                return
+            first = self._next_slot
+            self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
+            if self._boundary.lowest_slot <= first:
+                for entry, crc32 in run:
+                    self._ingest(entry, crc32)
+                return
+            self._reopen()
+            found = None
+        raise BoundaryMoved(
+            f"{self.layout.root}: its old entries were removed faster than they could be read; "
+            "try again, and prune less often."
+        )
+
+    def _time_to_read_boundary(self) -> bool:
+        self._idle_polls += 1
+        if self._idle_polls < self._options.process.boundary_probe_polls:
+            return False
+        self._idle_polls = 0
+        return True
+
+    def _read_run(self, found: bytes | None) -> list[tuple[Entry, int]]:
+        """Entries from the next slot on, as far as they reach without a hole."""
+        run: list[tuple[Entry, int]] = []
+        slot, crc32, window = self._next_slot, self._crc32, 1
+        while True:
+            bodies = [found] if found is not None else self._fetch(slot, window)
+            found = None
+            for data in bodies:
+                if data is None:
+                    return run
+                entry, entry_crc32 = decode_entry(data, self.layout.entry(slot), slot)
+                run.append((entry, entry_crc32))
+                slot, crc32 = slot + 1, entry_crc32
+            window = min(window * 2, self._options.process.catch_up_window_max)
+
+    def _fetch(self, slot: int, count: int) -> list[bytes | None]:
+        if count == 1:
+            return [self._store.get(self.layout.entry(slot))]
+        names = [self.layout.entry(slot + index) for index in range(count)]
+        return self._runtime.fan_out.run_all(
+            [lambda name=name: self._store.get(name) for name in names]  # type: ignore[misc]
+        )
+
+    def _ingest(self, entry: Entry, crc32: int) -> None:
+        if entry.prior_crc32 != self._crc32:
+            raise CorruptData(
+                f"{self.layout.entry(entry.slot)} follows an entry with checksum "
+                f"{entry.prior_crc32}, but the one before it has {self._crc32}: an entry was "
+                "changed or replaced. Restore the journal from a backup.",
+                path=self.layout.entry(entry.slot),
+            )
+        state = self._state
+        for value in entry.events:
+            state = self._machine.apply(state, self._decoded(value, entry.slot), entry.slot)
+        self._advance(state, entry.slot, crc32)
+
+    def _decoded(self, value: Any, slot: int) -> Any:
+        try:
+            return self._machine.decode_event(value)
+        except CorruptData as error:
+            path = self.layout.entry(slot)
+            raise CorruptData(
+                f"{path} holds an event that cannot be read: {error.message}. It may be of a "
+                "newer txlog; otherwise restore it from a backup.",
+                path=path,
+            ) from error
+
+    def _advance(self, state: StateT, slot: int, crc32: int) -> None:
+        self._state = self._machine.close_entry(state, slot)
+        self._next_slot = slot + 1
+        self._crc32 = crc32
+
+    def _reopen(self) -> None:
+        log.info("%s: its boundary rose; opening it again", self.layout.root)
+        known = self._boundary
+        self._opened = False
+        self._adopt(open_journal(self._store, self.layout, self._machine, known))
+
+    # Writing.
+
+    def _drain(self) -> list[_Ticket]:
+        tickets: list[_Ticket] = []
+        while self._waiting and len(tickets) < self._options.process.publish_batch_max:
+            tickets.append(self._waiting.popleft())
+        return tickets
+
+    def _publish(self, tickets: list[_Ticket]) -> None:
+        """Give every ticket its answer: a result, its rejection, or the store's error."""
+        try:
+            self._open()
+            self._publish_decided(tickets)
+        except TxlogError as error:
+            for ticket in tickets:
+                if not ticket.done:
+                    ticket.error, ticket.done = error, True
+        except BaseException as error:
+            for ticket in tickets:
+                ticket.error, ticket.done = error, True
+            raise
+
+    def _publish_decided(self, tickets: list[_Ticket]) -> None:
+        # The first decision may rest on an old state: if it is right the slot is won, if not the
+        # winner's entry comes back. Only an answer without events needs a look at the tip first.
+        fresh = False
+        for _ in range(self._options.process.publish_attempts_max):
+            state, events = self._decide_all(tickets)
+            if not fresh and any(not t.decided or not t.decided.events for t in tickets):
+                self._catch_up()
+                fresh = True
+                continue
+            if not events or self._try_slot(state, events):
+                for ticket in tickets:
+                    ticket.done = True
+                return
+            fresh = True
+        raise PublishContention(
+            f"{self.layout.root}: other writers won "
+            f"{self._options.process.publish_attempts_max} slots in a row; try again.",
+            journal=self.layout.root,
+        )
+
+    def _decide_all(self, tickets: list[_Ticket]) -> tuple[StateT, list[Any]]:
+        """Each command against the state that those before it lead to."""
+        state = self._state
+        events: list[Any] = []
+        for ticket in tickets:
+            ticket.decided = ticket.error = None
+            try:
+                ticket.decided = self._machine.decide(state, ticket.command)
+            except TxlogError as rejection:
+                ticket.error = rejection
+                continue
+            for event in ticket.decided.events:
+                state = self._machine.apply(state, event, self._next_slot)
+            events.extend(ticket.decided.events)
+        return state, events
+
+    def _try_slot(self, state: StateT, events: list[Any]) -> bool:
+        """Create the next entry. False: another writer has it, and its entry was read."""
+        slot = self._next_slot
+        entry = Entry(
+            slot=slot,
+            token=self._runtime.entropy.token(),
+            writer=self._options.writer,
+            written_at_ms=self._runtime.clock.wall_ms(),
+            prior_crc32=self._crc32,
+            events=tuple(self._machine.encode_event(event) for event in events),
+        )
+        data, crc32 = encode_entry(entry)
+        result = self._store.create(self.layout.entry(slot), data)
+        if isinstance(result, Exists):
+            self._catch_up(result.data)
+            return False
+        self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
+        if self._boundary.lowest_slot > slot:
+            self._reopen()
+            return False
+        self._advance(state, slot, crc32)
+        if self._next_slot % self._options.snapshot_entries == 0:
+            self._write_snapshot()
+        return True
+
+    # Snapshots and pruning.
+
+    def _write_snapshot(self, mend: bool = False) -> None:
+        """Best effort: a commit never fails because a snapshot could not be written."""
+        head = (self._next_slot - 1, self._crc32, self._boundary.ordinal)
+        try:
+            write_snapshot(self._store, self.layout, self._machine, self._state, head, mend)
+        except TxlogError as error:
+            log.warning("%s: no snapshot at slot %d: %s", self.layout.root, head[0], error)
+            return
+        self._state = self._machine.without_unsaved(self._state)
+
+    def _advance_boundary(self, lowest: int) -> None:
+        slot = self._next_slot - 1
+        head = (slot, self._crc32, self._boundary.ordinal)
+        write_snapshot(self._store, self.layout, self._machine, self._state, head, False)
+        proposed = Boundary(
+            ordinal=self._boundary.ordinal + 1,
+            lowest_slot=lowest,
+            snapshot_slot=slot,
+            token=self._runtime.entropy.token(),
+        )
+        if boundaries.create(self._store, self.layout, proposed):
+            self._boundary = proposed
+        else:
+            self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
+
+    def _delete_below(self, lowest: int) -> int:
+        doomed = []
+        for stored in self._store.list_after(self.layout.entries):
+            if stored.path >= self.layout.entry(lowest):
+                break
+            doomed.append(stored.path)
+        for path in doomed:
+            self._store.delete(path)
+        return len(doomed)
+
+

@@ -1,0 +1,92 @@
+"""Snapshots: the state after a slot, as an Arrow IPC file of (section, row) texts.
+
+They only make opening quick: a missing or damaged snapshot is never an error of the log while the
+entries below it live. It guards I15: the rows end with their own checksum. It must not know what
+the rows mean.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from txlog.errors import CorruptData, UnsupportedFormat
+from txlog.journal.codec import Json, decode, encode
+
+FORMAT_VERSION = 1
+_SCHEMA = pa.schema([pa.field("section", pa.string()), pa.field("row", pa.string())])
+_HEAD = "journal"
+_TAIL = "checksum"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotHead:
+    """Where the snapshot stands in the journal."""
+
+    format: int
+    slot: int
+    """The last entry that it covers."""
+    crc32: int
+    """Checksum of that entry."""
+    boundary: int
+    """The newest boundary's ordinal that its writer knew, or -1 (rule R14)."""
+
+
+def encode_snapshot(head: SnapshotHead, sections: Mapping[str, Iterable[Json]]) -> bytes:
+    """The bytes of a snapshot."""
+    names, rows = [_HEAD], [json.dumps(encode(head))]
+    for name, values in sections.items():
+        texts = [json.dumps(value, separators=(",", ":")) for value in values]
+        names.extend([name] * len(texts))
+        rows.extend(texts)
+    names.append(_TAIL)
+    rows.append(str(_checksum(names, rows)))
+    batch = pa.record_batch([pa.array(names), pa.array(rows)], schema=_SCHEMA)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, _SCHEMA) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def decode_snapshot(data: bytes, path: str) -> tuple[SnapshotHead, dict[str, list[Json]]]:
+    """Head and sections of a snapshot. Raises CorruptData or UnsupportedFormat naming `path`."""
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        if table.schema != _SCHEMA or table.num_rows < 2:
+            raise _damaged(path, "it does not have the columns of a snapshot")
+        table.validate(full=True)
+        names, rows = table["section"].to_pylist(), table["row"].to_pylist()
+    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
+        raise _damaged(path, f"it is no Arrow file ({error!s:.100})") from error
+    _verify(path, names, rows)
+    head = decode(SnapshotHead, json.loads(rows[0]))
+    if head.format != FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"{path} has format version {head.format}; this txlog reads version {FORMAT_VERSION}. "
+            "Use a newer txlog.",
+            path=path,
+        )
+    sections: dict[str, list[Json]] = {}
+    for name, row in zip(names[1:-1], rows[1:-1], strict=True):
+        sections.setdefault(name, []).append(json.loads(row))
+    return head, sections
+
+
+def _verify(path: str, names: list[str | None], rows: list[str | None]) -> None:
+    if None in names or None in rows or names[0] != _HEAD or names[-1] != _TAIL:
+        raise _damaged(path, "its first or last row is missing")
+    expected = str(_checksum([str(name) for name in names], [str(row) for row in rows[:-1]]))
+    if rows[-1] != expected:
+        raise _damaged(path, f"its checksum is {expected}, not {rows[-1]}")
+
+
+def _checksum(names: list[str], rows: list[str]) -> int:
+    return zlib.crc32("\n".join(rows).encode(), zlib.crc32("\n".join(names).encode()))
+
+
+def _damaged(path: str, why: str) -> CorruptData:
+    return CorruptData(f"{path} is damaged: {why}. It is rebuilt from the journal.", path=path)

@@ -1,0 +1,118 @@
+"""Every object name of a log, in one place.
+
+It guards that no stored name can leave the root: each part is a validated name, a number or a
+hexadecimal id. It must not touch a store. Below the root of a log lie
+
+    txlog.json                                 the cluster file: format version, log id, probe
+    cluster/                                   journal: topics and producer id blocks
+    topics/<name>/<topic id>/                  journal of a topic, and its segments
+    transactions/<n>/                          journal of a coordinator
+    __consumer_offsets/<n>/                    journal of consumer groups
+
+and in each journal
+
+    entries/<20 digits>.json                   the entries
+    snapshots/<20 digits>.arrow                the state after that entry
+    chunks/<20 digits>-<20 digits>.arrow       shared parts of the state (batch index)
+    boundaries/<20 digits>.json                lowest live entry (rule R14)
+    hint.json                                  newest snapshot, perhaps; may be old, wrong or gone
+    segments/<32 hex>.arrow                    records (topics only)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+CLUSTER_FILE = "txlog.json"
+CLUSTER_JOURNAL = "cluster"
+TOPICS = "topics"
+TRANSACTIONS = "transactions"
+CONSUMER_OFFSETS = "__consumer_offsets"
+PROBES = "probes"
+
+_SLOT_DIGITS = 20
+_NUMBERED = re.compile(r"(?:.*/)?(\d{20})\.(?:json|arrow)")
+
+
+@dataclass(frozen=True, slots=True)
+class JournalLayout:
+    """Object names of one journal; `root` is its folder below the log's root."""
+
+    root: str
+
+    def entry(self, slot: int) -> str:
+        """Name of the entry that fills `slot`."""
+        return f"{self.root}/entries/{number(slot)}.json"
+
+    def snapshot(self, slot: int) -> str:
+        """Name of the snapshot that covers every entry up to and including `slot`."""
+        return f"{self.root}/snapshots/{number(slot)}.arrow"
+
+    def chunk(self, first: int, last: int) -> str:
+        """Name of the index chunk that covers the entries `first` to `last`."""
+        return f"{self.root}/chunks/{number(first)}-{number(last)}.arrow"
+
+    def boundary(self, ordinal: int) -> str:
+        """Name of the boundary object of that ordinal."""
+        return f"{self.root}/boundaries/{number(ordinal)}.json"
+
+    @property
+    def hint(self) -> str:
+        """Name of the hint."""
+        return f"{self.root}/hint.json"
+
+    @property
+    def entries(self) -> str:
+        """Prefix of all entries."""
+        return f"{self.root}/entries/"
+
+    @property
+    def snapshots(self) -> str:
+        """Prefix of all snapshots."""
+        return f"{self.root}/snapshots/"
+
+    @property
+    def segments(self) -> str:
+        """Prefix of all segments of a topic."""
+        return f"{self.root}/segments/"
+
+    def segment(self, segment_id: str) -> str:
+        """Name of a segment; `segment_id` comes from `clock.segment_id`."""
+        return f"{self.root}/segments/{segment_id}.arrow"
+
+
+def number(value: int) -> str:
+    """A number as 20 digits, so that names sort as numbers do."""
+    return f"{value:0{_SLOT_DIGITS}d}"
+
+
+def parse_number(path: str) -> int | None:
+    """The number in the name of an entry, snapshot or boundary, or None for another name."""
+    match = _NUMBERED.fullmatch(path)
+    return int(match.group(1)) if match else None
+
+
+def cluster_journal() -> JournalLayout:
+    """Journal of topics and producer ids."""
+    return JournalLayout(CLUSTER_JOURNAL)
+
+
+def topic_journal(name: str, topic_id: str) -> JournalLayout:
+    """Journal of one incarnation of a topic (rule R11)."""
+    return JournalLayout(f"{TOPICS}/{name}/{topic_id}")
+
+
+def transactions_journal(partition: int) -> JournalLayout:
+    """Journal of one coordinator."""
+    return JournalLayout(f"{TRANSACTIONS}/{partition}")
+
+
+def offsets_journal(partition: int) -> JournalLayout:
+    """Journal of one partition of the consumer offsets."""
+    return JournalLayout(f"{CONSUMER_OFFSETS}/{partition}")
+
+
+def segment_id_of(path: str) -> str:
+    """The id in a segment's path: what the staging horizon is compared with."""
+    return path.rsplit("/", 1)[-1].removesuffix(".arrow")

@@ -1,0 +1,1 @@
+"""Holds records: topics, partitions, segments and what a reader may see of them."""

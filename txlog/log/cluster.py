@@ -1,0 +1,225 @@
+"""A whole log at one place: its cluster file, its topics and its producer ids.
+
+It opens journals and caches them; it decides nothing (see `cluster_state.py`). It guards that a
+root that is no log, or of a newer format, or on a store that is not atomic, is refused before
+anything else is written.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from txlog.clock import Runtime
+from txlog.errors import CorruptData, InvalidConfig, NotATxlog, UnknownTopic
+from txlog.journal.codec import decode, encode
+from txlog.journal.entry import checked_body, seal
+from txlog.journal.replica import Replica, ReplicaOptions
+from txlog.layout import CLUSTER_FILE, cluster_journal
+from txlog.log.cluster_state import (
+    AllocateProducerIds,
+    ClusterMachine,
+    ClusterState,
+    CreateTopic,
+    DeleteTopic,
+)
+from txlog.log.topic_events import CloseTopic, TopicOpened
+from txlog.log.topic_log import TopicLog
+from txlog.log.topic_rules import PARTITIONS_MAX
+from txlog.model import validate_topic_name
+from txlog.settings import LogSettings, ProcessSettings, TopicConfig
+from txlog.storage.probe import ProbeResult, probe
+from txlog.storage.store import Exists, Store
+
+FORMAT_VERSION = 1
+PRODUCER_ID_BLOCK = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """Content of the cluster file: written once, when the log is created."""
+
+    format_version: int
+    log_id: str
+    created_ms: int
+    settings: LogSettings
+    probe: str
+    """What the probe of the store said, as JSON text: information only."""
+
+
+class Cluster:
+    """An open log. Safe to use from threads; one for each log and process is enough."""
+
+    def __init__(
+        self, store: Store, file: ClusterFile, runtime: Runtime, process: ProcessSettings, writer: str
+    ) -> None:
+        self.store = store
+        self.file = file
+        self.runtime = runtime
+        self.process = process
+        self.options = ReplicaOptions(file.settings.journal_snapshot_entries, process, writer)
+        self._replica: Replica[ClusterState] = Replica(store, cluster_journal(), ClusterMachine(), runtime, self.options)
+        self._topics: dict[str, TopicLog] = {}
+        self._pids: list[int] = []
+        self._lock = threading.RLock()
+
+    @property
+    def log_id(self) -> str:
+        """Names this log for ever, wherever it is moved."""
+        return self.file.log_id
+
+    # Topics.
+
+    def state(self) -> ClusterState:
+        """The topics as of now."""
+        return self._replica.catch_up()
+
+    def topic(self, name: str) -> TopicLog:
+        """The topic of that name. Raises InvalidName or UnknownTopic.
+
+        A topic that this process knows is not looked up again: if it was deleted since, its own
+        journal says so at the next append.
+        """
+        with self._lock:
+            known = self._topics.get(name)
+            if known is not None and not known.state.closed:
+                return known
+            validate_topic_name(name, internal=True)
+            created = self._replica.catch_up().topics.get(name)
+            if created is None:
+                raise UnknownTopic(
+                    f"there is no topic {name!r} in {self.store.url}; create it with 'txlog topic "
+                    f"create {name}' or Admin.create_topics().",
+                    topic=name,
+                )
+            return self._topic_log(created.opened)
+
+    def topic_of_id(self, name: str, topic_id: str) -> TopicLog:
+        """The incarnation with that id, even if it was deleted (rule R11)."""
+        with self._lock:
+            known = self._topics.get(name)
+            if known is not None and known.topic_id == topic_id:
+                return known
+            created = self._replica.catch_up().topics.get(name)
+            if created is not None and created.opened.topic_id == topic_id:
+                return self._topic_log(created.opened)
+            gone = TopicOpened(topic_id, name, 1, "", TopicConfig())
+            return TopicLog(self.store, gone, self.runtime, self.options)
+
+    def _topic_log(self, opened: TopicOpened) -> TopicLog:
+        known = self._topics.get(opened.name)
+        if known is None or known.topic_id != opened.topic_id:
+            known = TopicLog(self.store, opened, self.runtime, self.options)
+            self._topics[opened.name] = known
+        return known
+
+    def create_topic(
+        self, name: str, partition_count: int, schema: str, config: TopicConfig
+    ) -> TopicLog:
+        """Create a topic; `schema` is encoded. Raises InvalidName, InvalidConfig, TopicExists."""
+        validate_topic_name(name)
+        if not 1 <= partition_count <= PARTITIONS_MAX:
+            raise InvalidConfig(
+                f"topic {name!r} cannot have {partition_count} partitions; choose 1 to "
+                f"{PARTITIONS_MAX}."
+            )
+        topic_id = self.runtime.entropy.token()[:16]
+        opened = TopicOpened(topic_id, name, partition_count, schema, config)
+        self._replica.execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
+        with self._lock:
+            topic = self._topic_log(opened)
+        topic.catch_up()
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic: its name first, then its journal is closed. Raises UnknownTopic."""
+        validate_topic_name(name)
+        opened: TopicOpened = self._replica.execute(DeleteTopic(name))
+        topic = self.topic_of_id(name, opened.topic_id)
+        topic.execute(CloseTopic())
+        with self._lock:
+            self._topics.pop(name, None)
+
+    # Producer ids.
+
+    def producer_id(self) -> int:
+        """A producer id that nobody else has; taken from this process's block."""
+        with self._lock:
+            if not self._pids:
+                first: int = self._replica.execute(AllocateProducerIds(PRODUCER_ID_BLOCK))
+                self._pids = list(range(first + PRODUCER_ID_BLOCK - 1, first - 1, -1))
+            return self._pids.pop()
+
+
+def create_cluster(
+    store: Store, runtime: Runtime, settings: LogSettings | None = None
+) -> ClusterFile:
+    """Create a log: probe the store, then write the cluster file. An existing log is left as it is.
+
+    Raises StoreNotAtomic if the store fails the probe, and what `read_cluster_file` raises.
+    """
+    existing = read_cluster_file(store)
+    if existing is not None:
+        return existing
+    result: ProbeResult = probe(store, runtime)
+    file = ClusterFile(
+        FORMAT_VERSION,
+        runtime.entropy.token(),
+        runtime.clock.wall_ms(),
+        settings or LogSettings(),
+        json.dumps(_plain(result)),
+    )
+    data = seal(json.dumps(encode(file), separators=(",", ":")).encode())
+    answer = store.create(CLUSTER_FILE, data)
+    return decode_cluster_file(answer.data, store.url) if isinstance(answer, Exists) else file
+
+
+def _plain(result: ProbeResult) -> Mapping[str, object]:
+    return {name: getattr(result, name) for name in result.__slots__}
+
+
+def read_cluster_file(store: Store) -> ClusterFile | None:
+    """The cluster file, or None if there is no log. Raises NotATxlog, CorruptData."""
+    data = store.get(CLUSTER_FILE)
+    return None if data is None else decode_cluster_file(data, store.url)
+
+
+def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
+    """Raises NotATxlog if it is of a newer format, CorruptData if it is damaged."""
+    path = f"{url}/{CLUSTER_FILE}"
+    body, _ = checked_body(data, path)
+    try:
+        value = json.loads(body)
+        version = value["format_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptData(
+            f"{path} is no cluster file; restore it from a backup.", path=path
+        ) from error
+    if version != FORMAT_VERSION:
+        raise NotATxlog(
+            f"{url} holds a log of format version {version!r}; this txlog reads version "
+            f"{FORMAT_VERSION}. Use a newer txlog."
+        )
+    file: ClusterFile = decode(ClusterFile, value)
+    return file
+
+
+def open_cluster(
+    store: Store,
+    runtime: Runtime,
+    process: ProcessSettings | None = None,
+    *,
+    create: bool = False,
+    writer: str = "txlog",
+) -> Cluster:
+    """Open the log in `store`; with `create`, make it if there is none. Raises NotATxlog."""
+    file = create_cluster(store, runtime) if create else read_cluster_file(store)
+    if file is None:
+        raise NotATxlog(
+            f"there is no log at {store.url} (no {CLUSTER_FILE} there). Check the path, or create "
+            "one with 'txlog topic create' or Admin(root, create=True).",
+            url=store.url,
+        )
+    return Cluster(store, file, runtime, process or ProcessSettings(), writer)

@@ -1,0 +1,145 @@
+"""The cluster's journal: which topics exist, and which producer ids are given out. Pure.
+
+A topic's own journal is the authority on its partitions, schema and configuration; the cluster only
+gives a name its incarnation id (rule R11), so that a topic that is deleted and created again is
+another topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from txlog.errors import TopicExists, UnknownTopic
+from txlog.journal.codec import EventCodec, Json, decode, encode
+from txlog.journal.machine import Decided, SimpleMachine
+from txlog.log.topic_events import TopicOpened
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """A name has a topic from here on; `opened` is the first event of its journal."""
+
+    opened: TopicOpened
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """The name is free again."""
+
+    name: str
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsAllocated:
+    """Producer ids below this one are given out."""
+
+    next_pid: int
+
+
+ClusterEvent: TypeAlias = TopicCreated | TopicDeleted | ProducerIdsAllocated
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Give a name to a new topic. Answer: TopicOpened."""
+
+    opened: TopicOpened
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Take the name away. Answer: TopicOpened of what was deleted."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    """Reserve a block of producer ids. Answer: the first."""
+
+    count: int
+
+
+ClusterCommand: TypeAlias = CreateTopic | DeleteTopic | AllocateProducerIds
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Everything a replica of the cluster's journal knows."""
+
+    topics: Mapping[str, TopicCreated] = field(default_factory=dict)
+    next_pid: int = 0
+
+
+_EVENTS = EventCodec(TopicCreated, TopicDeleted, ProducerIdsAllocated)
+
+
+class ClusterMachine(SimpleMachine):
+    """The cluster's rules as a machine on a journal."""
+
+    def initial(self) -> ClusterState:
+        """No topics."""
+        return ClusterState()
+
+    def decide(self, state: ClusterState, command: ClusterCommand) -> Decided:
+        """The events of `command`. Raises TopicExists or UnknownTopic."""
+        match command:
+            case CreateTopic():
+                name = command.opened.name
+                if name in state.topics:
+                    raise TopicExists(
+                        f"topic {name!r} exists already; use it, or choose another name.",
+                        topic=name,
+                    )
+                event = TopicCreated(command.opened, command.now_ms)
+                return Decided((event,), command.opened)
+            case DeleteTopic():
+                found = state.topics.get(command.name)
+                if found is None:
+                    raise UnknownTopic(
+                        f"there is no topic {command.name!r}; 'txlog topic list' shows them.",
+                        topic=command.name,
+                    )
+                deleted = TopicDeleted(command.name, found.opened.topic_id)
+                return Decided((deleted,), found.opened)
+            case AllocateProducerIds():
+                allocated = ProducerIdsAllocated(state.next_pid + command.count)
+                return Decided((allocated,), state.next_pid)
+
+    def apply(self, state: ClusterState, event: ClusterEvent, slot: int) -> ClusterState:
+        """The state after `event`."""
+        match event:
+            case TopicCreated():
+                return replace(state, topics={**state.topics, event.opened.name: event})
+            case TopicDeleted():
+                kept = {name: topic for name, topic in state.topics.items() if name != event.name}
+                return replace(state, topics=kept)
+            case ProducerIdsAllocated():
+                return replace(state, next_pid=event.next_pid)
+
+    def encode_event(self, event: ClusterEvent) -> Json:
+        """The JSON value of an event."""
+        return _EVENTS.encode(event)
+
+    def decode_event(self, value: Json) -> ClusterEvent:
+        """The event of a JSON value. Raises CorruptData."""
+        event: ClusterEvent = _EVENTS.decode(value)
+        return event
+
+    def encode_state(self, state: ClusterState) -> Mapping[str, Iterable[Json]]:
+        """Sections of a snapshot."""
+        return {
+            "pid": [state.next_pid],
+            "topic": [encode(topic) for topic in state.topics.values()],
+        }
+
+    def decode_state(self, sections: Mapping[str, list[Json]]) -> ClusterState:
+        """The state of such sections. Raises CorruptData."""
+        (next_pid,) = decode(tuple[int, ...], sections.get("pid", [0]))
+        topics = [decode(TopicCreated, row) for row in sections.get("topic", ())]
+        return ClusterState({topic.opened.name: topic for topic in topics}, next_pid)

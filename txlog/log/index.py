@@ -1,0 +1,218 @@
+"""The batch index of a topic: which bytes hold which offsets. Pure values.
+
+Recent batches stand in the state itself (the tail); older ones are sealed into chunks that are
+written once and shared by all later snapshots, in a tree, so that the state stays small however
+long the log is (design section 4). Only decided batches below every open transaction are sealed:
+a chunk never changes. It guards I2 (dense offsets: every row continues the one before it).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+
+import pyarrow as pa
+
+from txlog.errors import CorruptData
+from txlog.journal.codec import decode, encode
+from txlog.journal.machine import Chunk
+from txlog.model import TxId
+
+FANOUT = 64
+"""References on one level of the tree before they are packed into a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedBatch:
+    """One record batch: where its bytes are and what is known of it."""
+
+    __compact__ = True
+
+    slot: int
+    partition: int
+    base_offset: int
+    row_count: int
+    segment: str
+    position: int
+    length: int
+    crc32: int
+    schema_id: int
+    timestamp_min_ms: int
+    timestamp_max_ms: int
+    pid: int
+    epoch: int
+    number: int
+    """Of its transaction, or -1 if it has none."""
+    base_sequence: int
+    decided_slot: int = -1
+    """Slot of the transaction's marker; -1 while it is open, or without a transaction."""
+    aborted: bool = False
+    topic_ids: tuple[str, ...] = ()
+    """All topics of its transaction, if there are several."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after its last record."""
+        return self.base_offset + self.row_count
+
+    @property
+    def tx_id(self) -> TxId | None:
+        """The transaction it belongs to."""
+        return None if self.number < 0 else TxId(self.pid, self.epoch, self.number)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpan:
+    """What a chunk holds of one partition."""
+
+    __compact__ = True
+
+    partition: int
+    first_offset: int
+    next_offset: int
+    timestamp_max_ms: int
+    length_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """A chunk: its slots, how to check its bytes, and what it covers."""
+
+    first_slot: int
+    last_slot: int
+    level: int
+    """0: batches; above: references to chunks of the level below."""
+    length: int
+    crc32: int
+    spans: tuple[PartitionSpan, ...]
+
+    def span(self, partition: int) -> PartitionSpan | None:
+        """What it holds of that partition."""
+        return next((span for span in self.spans if span.partition == partition), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedIndex:
+    """The tree of chunks. `levels[0]` are the newest leaves; each level is older than the one
+    below it. `unsaved` are contents that the store may not hold yet."""
+
+    levels: tuple[tuple[ChunkRef, ...], ...] = ()
+    unsaved: tuple[Chunk, ...] = field(default=(), compare=False)
+
+    def roots(self) -> tuple[ChunkRef, ...]:
+        """All references of the state, oldest first."""
+        return tuple(ref for level in reversed(self.levels) for ref in level)
+
+    def with_leaf(self, first_slot: int, last_slot: int, rows: Sequence[IndexedBatch]) -> SealedIndex:
+        """The index with one more leaf."""
+        chunk = Chunk(first_slot, last_slot, encode_rows(rows))
+        return self._with_ref(0, _ref(chunk, 0, spans_of_rows(rows)), (*self.unsaved, chunk))
+
+    def _with_ref(self, level: int, ref: ChunkRef, unsaved: tuple[Chunk, ...]) -> SealedIndex:
+        levels = [*self.levels] if level < len(self.levels) else [*self.levels, ()]
+        levels[level] = (*levels[level], ref)
+        if len(levels[level]) < FANOUT:
+            return SealedIndex(tuple(levels), unsaved)
+        refs = levels[level]
+        levels[level] = ()
+        chunk = Chunk(refs[0].first_slot, refs[-1].last_slot, encode_refs(refs))
+        packed = SealedIndex(tuple(levels), unsaved)
+        return packed._with_ref(
+            level + 1, _ref(chunk, level + 1, merged_spans(refs)), (*unsaved, chunk)
+        )
+
+
+def _ref(chunk: Chunk, level: int, spans: tuple[PartitionSpan, ...]) -> ChunkRef:
+    return ChunkRef(
+        chunk.first_slot, chunk.last_slot, level, len(chunk.data), zlib.crc32(chunk.data), spans
+    )
+
+
+def spans_of_rows(rows: Iterable[IndexedBatch]) -> tuple[PartitionSpan, ...]:
+    """What these batches cover, by partition."""
+    return _merge(
+        PartitionSpan(
+            row.partition, row.base_offset, row.next_offset, row.timestamp_max_ms, row.length
+        )
+        for row in rows
+    )
+
+
+def merged_spans(refs: Iterable[ChunkRef]) -> tuple[PartitionSpan, ...]:
+    """What these chunks cover, by partition."""
+    return _merge(span for ref in refs for span in ref.spans)
+
+
+def _merge(spans: Iterable[PartitionSpan]) -> tuple[PartitionSpan, ...]:
+    merged: dict[int, PartitionSpan] = {}
+    for span in spans:
+        known = merged.get(span.partition, span)
+        extra = 0 if known is span else span.length_bytes
+        merged[span.partition] = PartitionSpan(
+            span.partition,
+            min(known.first_offset, span.first_offset),
+            max(known.next_offset, span.next_offset),
+            max(known.timestamp_max_ms, span.timestamp_max_ms),
+            known.length_bytes + extra,
+        )
+    return tuple(merged[partition] for partition in sorted(merged))
+
+
+_ARROW_TYPES = {"int": pa.int64(), "str": pa.string(), "bool": pa.bool_()}
+_ROW_SCHEMA = pa.schema(
+    [
+        pa.field(part.name, _ARROW_TYPES.get(str(part.type), pa.list_(pa.string())))
+        for part in fields(IndexedBatch)
+    ]
+)
+_REF_SCHEMA = pa.schema([pa.field("ref", pa.string())])
+
+
+def encode_rows(rows: Sequence[IndexedBatch]) -> bytes:
+    """A leaf: one Arrow IPC file, a row a batch. Equal rows give equal bytes."""
+    columns = [
+        pa.array([getattr(row, part.name) for row in rows], type=part.type) for part in _ROW_SCHEMA
+    ]
+    return _file(pa.record_batch(columns, schema=_ROW_SCHEMA))
+
+
+def encode_refs(refs: Sequence[ChunkRef]) -> bytes:
+    """A node: one Arrow IPC file, a row a reference."""
+    texts = [json.dumps(encode(ref), separators=(",", ":")) for ref in refs]
+    return _file(pa.record_batch([pa.array(texts, pa.string())], schema=_REF_SCHEMA))
+
+
+def _file(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def decode_rows(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch, ...]:
+    """The batches of a leaf. Raises CorruptData naming `path`."""
+    columns = _checked(data, ref, path, _ROW_SCHEMA).to_pydict()
+    lists = [columns[part.name] for part in fields(IndexedBatch)]
+    lists[-1] = [tuple(ids) for ids in lists[-1]]
+    return tuple(map(IndexedBatch, *lists))
+
+
+def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
+    """The references of a node. Raises CorruptData naming `path`."""
+    texts = _checked(data, ref, path, _REF_SCHEMA)["ref"].to_pylist()
+    return tuple(decode(ChunkRef, json.loads(text)) for text in texts)
+
+
+def _checked(data: bytes, ref: ChunkRef, path: str, schema: pa.Schema) -> pa.Table:
+    if len(data) != ref.length or zlib.crc32(data) != ref.crc32:
+        raise CorruptData(
+            f"{path} is damaged: it has {len(data)} bytes with CRC32 {zlib.crc32(data)}, not "
+            f"{ref.length} with {ref.crc32}. Restore it from a backup.",
+            path=path,
+        )
+    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    if table.schema != schema:
+        raise CorruptData(f"{path} does not have the columns of an index chunk.", path=path)
+    return table

@@ -1,0 +1,199 @@
+"""Events and commands of a topic's journal.
+
+Values only. What a command leads to is decided in `topic_rules.py`; what an event means for the
+state is in `topic_state.py`. Offsets, partitions and sequences are as in Kafka; markers take no
+offset (design section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from txlog.log.batch import Segment
+from txlog.model import Decision, TxId
+from txlog.settings import TopicConfig
+
+NO_PRODUCER = -1
+"""The pid of an append that asks for no de-duplication."""
+
+# Events.
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOpened:
+    """First event of the journal."""
+
+    topic_id: str
+    name: str
+    partition_count: int
+    schema: str
+    """The Arrow schema, as base64 text of its IPC message."""
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesAppended:
+    """Records of one flush. Batches of a partition follow each other from its base offset."""
+
+    segments: tuple[Segment, ...]
+    base_offsets: Mapping[int, int]
+    """partition -> offset of its first record here."""
+    pid: int = NO_PRODUCER
+    epoch: int = -1
+    tx_id: TxId | None = None
+    base_sequences: Mapping[int, int] = field(default_factory=dict)
+    """partition -> sequence of its first record here; empty without a producer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerWritten:
+    """COMMIT or ABORT of one transaction (attributes: control and transactional, as in Kafka)."""
+
+    tx_id: TxId
+    decision: Decision
+    floor: int
+    """Every number of this pid and epoch up to here is finished (rule R7)."""
+    coordinator: int
+    """Partition of the transaction log that decided: where to ask about it."""
+    fence_epoch: int = -1
+    """Appends of this pid below this epoch are refused from here on."""
+    topic_ids: tuple[str, ...] = ()
+    """Every topic that the transaction wrote, if there are several (rule R13)."""
+    segments: tuple[Segment, ...] = ()
+    """Staged records that become visible with this marker."""
+    base_offsets: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAdded:
+    """The topic has this many partitions from here on."""
+
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaEvolved:
+    """The next schema id stands for this schema."""
+
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigAltered:
+    """The topic's configuration from here on."""
+
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonAdvanced:
+    """Segments with a smaller id can no longer be appended (rule R17)."""
+
+    segment_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicClosed:
+    """The topic was deleted; nothing follows."""
+
+
+TopicEvent: TypeAlias = (
+    TopicOpened
+    | BatchesAppended
+    | MarkerWritten
+    | PartitionsAdded
+    | SchemaEvolved
+    | ConfigAltered
+    | HorizonAdvanced
+    | TopicClosed
+)
+
+# Commands.
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTopic:
+    """Open the journal of a topic that the cluster has created; anyone may."""
+
+    opened: TopicOpened
+
+
+@dataclass(frozen=True, slots=True)
+class AppendBatches:
+    """Append records, inside a transaction or outside of any. Answer: AppendResult."""
+
+    segments: tuple[Segment, ...]
+    pid: int = NO_PRODUCER
+    epoch: int = -1
+    tx_id: TxId | None = None
+    base_sequences: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """partition -> offset of the first record that was sent to it; -1 for a repeat whose offset
+    is no longer known. `duplicates` are the partitions whose records had been stored before."""
+
+    base_offsets: Mapping[int, int]
+    duplicates: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarker:
+    """Finish a transaction here. Answer: True if this call did it, False if it was done before."""
+
+    tx_id: TxId
+    decision: Decision
+    floor: int
+    coordinator: int
+    fence_epoch: int = -1
+    topic_ids: tuple[str, ...] = ()
+    segments: tuple[Segment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    """Grow the topic to this many partitions."""
+
+    partition_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvolveSchema:
+    """Make `schema` the newest. `expected_id` is the id it was derived from. Answer: its id."""
+
+    schema: str
+    expected_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfig:
+    """Replace the configuration."""
+
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceHorizon:
+    """Refuse segments below this id from here on."""
+
+    segment_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseTopic:
+    """End the journal: the topic was deleted."""
+
+
+TopicCommand: TypeAlias = (
+    OpenTopic
+    | AppendBatches
+    | WriteMarker
+    | AddPartitions
+    | EvolveSchema
+    | AlterConfig
+    | AdvanceHorizon
+    | CloseTopic
+)

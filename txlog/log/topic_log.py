@@ -1,0 +1,223 @@
+"""One topic on its journal: staging segments, appending, markers, and finding batches by offset.
+
+All I/O of a topic but the reading of records is here; what may happen is decided in
+`topic_rules.py`. It must not know transactions beyond their markers, nor consumer groups.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from txlog.clock import Runtime, segment_id
+from txlog.errors import MissingObject, OffsetOutOfRange, UnknownPartition
+from txlog.journal.replica import Replica, ReplicaOptions
+from txlog.layout import JournalLayout, topic_journal
+from txlog.log.batch import Segment
+from txlog.log.index import ChunkRef, IndexedBatch, decode_refs, decode_rows
+from txlog.log.schema import decode_schema
+from txlog.log.segment import encode_segment
+from txlog.log.topic_events import OpenTopic, TopicCommand, TopicOpened
+from txlog.log.topic_machine import TopicMachine
+from txlog.log.topic_state import TopicState
+from txlog.storage.store import Store
+
+CHUNKS_CACHED_MAX = 256
+
+ChunkContent: TypeAlias = tuple[IndexedBatch, ...] | tuple[ChunkRef, ...]
+
+
+class TopicLog:
+    """A topic's journal and segments, as one process sees them. Safe to use from threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        opened: TopicOpened,
+        runtime: Runtime,
+        options: ReplicaOptions,
+    ) -> None:
+        self.opened = opened
+        self.store = store
+        self.layout: JournalLayout = topic_journal(opened.name, opened.topic_id)
+        self._runtime = runtime
+        self._options = options
+        self._replica = Replica(
+            store, self.layout, TopicMachine(options.snapshot_entries), runtime, options
+        )
+        self._schemas: dict[int, pa.Schema] = {}
+        self._chunks: OrderedDict[tuple[int, int], ChunkContent] = OrderedDict()
+        self._chunks_lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.opened.name
+
+    @property
+    def topic_id(self) -> str:
+        """Its incarnation id (rule R11)."""
+        return self.opened.topic_id
+
+    @property
+    def state(self) -> TopicState:
+        """The newest state that this process has seen."""
+        return self._replica.state
+
+    def catch_up(self) -> TopicState:
+        """The state as of now; opens the journal if nobody has yet."""
+        state = self._replica.catch_up()
+        if not state.topic_id:
+            self._replica.execute(OpenTopic(self.opened))
+            state = self._replica.state
+        return state
+
+    def execute(self, command: TopicCommand) -> Any:
+        """Run a command of `topic_events`; returns its answer or raises its rejection."""
+        if not self._replica.state.topic_id:
+            self.catch_up()
+        return self._replica.execute(command)
+
+    def snapshot(self) -> int:
+        """Write a snapshot now; returns the last slot that it covers."""
+        return self._replica.snapshot()
+
+    def prune(self, keep_entries: int) -> int:
+        """Delete old journal entries behind a boundary; returns how many."""
+        return self._replica.prune(keep_entries)
+
+    # Schemas and segments.
+
+    def schema(self, schema_id: int | None = None) -> pa.Schema:
+        """The Arrow schema of that id; the newest by default."""
+        state = self.state if self.state.topic_id else self.catch_up()
+        wanted = state.newest_schema_id if schema_id is None else schema_id
+        if wanted not in self._schemas:
+            self._schemas[wanted] = decode_schema(state.schemas[wanted])
+        return self._schemas[wanted]
+
+    def stage(self, batches: Mapping[int, Sequence[pa.RecordBatch]], schema_id: int) -> Segment:
+        """Write one segment with these batches (by partition, in the physical schema).
+
+        It is durable on return, and nobody sees it until an append or a marker names it.
+        """
+        data, parts = encode_segment(
+            batches,
+            compression=self.state.config.compression_type,
+            batch_bytes_max=self._options.process.batch_bytes,
+        )
+        path = self.layout.segment(segment_id(self._runtime))
+        self.store.put_new(path, data)
+        return Segment(path, schema_id, parts)
+
+    # Finding batches.
+
+    def check_partition(self, partition: int) -> None:
+        """Raises UnknownPartition."""
+        count = len(self.state.partitions)
+        if not 0 <= partition < count:
+            raise UnknownPartition(
+                f"topic {self.name!r} has partitions 0 to {count - 1}, not {partition}.",
+                topic=self.name,
+                partition=partition,
+            )
+
+    def check_offset(self, state: TopicState, partition: int, offset: int) -> None:
+        """Raises OffsetOutOfRange unless the offset can be read from, now or later."""
+        bounds = state.partitions[partition]
+        if not bounds.log_start <= offset <= bounds.next_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of topic {self.name!r} partition {partition} is out of range: it "
+                f"has {bounds.log_start} to {bounds.next_offset}. Seek to one of these, or set "
+                "auto.offset.reset.",
+                topic=self.name,
+                partition=partition,
+                offset=offset,
+                log_start=bounds.log_start,
+                end=bounds.next_offset,
+            )
+
+    def batches(
+        self, state: TopicState, partition: int, start: int, end: int
+    ) -> Iterator[IndexedBatch]:
+        """Batches of a partition that hold an offset in [start, end), in order."""
+        for row in self._rows(state, lambda ref: _overlaps(ref, partition, start, end)):
+            if row.partition == partition and row.base_offset < end and row.next_offset > start:
+                yield row
+
+    def batches_from_slot(self, state: TopicState, first_slot: int) -> Iterator[IndexedBatch]:
+        """Batches of every partition from that journal slot on, in slot order."""
+        for row in self._rows(state, lambda ref: ref.last_slot >= first_slot):
+            if row.slot >= first_slot:
+                yield row
+
+    def batches_since(
+        self, state: TopicState, starts: Mapping[int, int]
+    ) -> Iterator[IndexedBatch]:
+        """Batches at or after those offsets (partition -> offset), in slot order."""
+
+        def wanted(ref: ChunkRef) -> bool:
+            return any(
+                span.partition in starts and span.next_offset > starts[span.partition]
+                for span in ref.spans
+            )
+
+        for row in self._rows(state, wanted):
+            if row.partition in starts and row.next_offset > starts[row.partition]:
+                yield row
+
+    def _rows(self, state: TopicState, wanted: Any) -> Iterator[IndexedBatch]:
+        for ref in state.sealed.roots():
+            yield from self._chunk_rows(state, ref, wanted)
+        for row in state.tail:
+            yield state.decided(row)
+
+    def _chunk_rows(self, state: TopicState, ref: ChunkRef, wanted: Any) -> Iterator[IndexedBatch]:
+        if not wanted(ref):
+            return
+        content = self._chunk(state, ref)
+        for part in content:
+            if isinstance(part, ChunkRef):
+                yield from self._chunk_rows(state, part, wanted)
+            else:
+                yield part
+
+    def _chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
+        key = (ref.first_slot, ref.last_slot)
+        with self._chunks_lock:
+            if key in self._chunks:
+                self._chunks.move_to_end(key)
+                return self._chunks[key]
+        content = self._load_chunk(state, ref)
+        with self._chunks_lock:
+            self._chunks[key] = content
+            while len(self._chunks) > CHUNKS_CACHED_MAX:
+                self._chunks.popitem(last=False)
+        return content
+
+    def _load_chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
+        path = self.layout.chunk(ref.first_slot, ref.last_slot)
+        data = next(
+            (
+                chunk.data
+                for chunk in state.sealed.unsaved
+                if (chunk.first_slot, chunk.last_slot) == (ref.first_slot, ref.last_slot)
+            ),
+            None,
+        ) or self.store.get(path)
+        if data is None:
+            raise MissingObject(
+                f"{path} is missing, and topic {self.name!r} refers to it. Restore it from a "
+                "backup.",
+                path=path,
+            )
+        return decode_refs(data, ref, path) if ref.level else decode_rows(data, ref, path)
+
+
+def _overlaps(ref: ChunkRef, partition: int, start: int, end: int) -> bool:
+    span = ref.span(partition)
+    return span is not None and span.first_offset < end and span.next_offset > start

@@ -1,0 +1,249 @@
+"""What a command on a topic leads to: the rules R6, R7, R10, R11 and R17 of design section 13. Pure.
+
+A rejection is the error that is raised. It guards I7 (sequences), I8 (fencing by epoch) and I9 (a
+transaction's end touches only its own records).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from txlog.errors import (
+    IllegalTransition,
+    InternalError,
+    InvalidConfig,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    PublishContention,
+    SegmentExpired,
+    TransactionAborted,
+    UnknownTopic,
+)
+from txlog.journal.machine import Decided
+from txlog.layout import segment_id_of
+from txlog.log.batch import Segment
+from txlog.log.sequence import Repeated, check_sequence
+from txlog.log.topic_events import (
+    NO_PRODUCER,
+    AddPartitions,
+    AdvanceHorizon,
+    AlterConfig,
+    AppendBatches,
+    AppendResult,
+    BatchesAppended,
+    CloseTopic,
+    ConfigAltered,
+    EvolveSchema,
+    HorizonAdvanced,
+    MarkerWritten,
+    OpenTopic,
+    PartitionsAdded,
+    SchemaEvolved,
+    TopicClosed,
+    TopicCommand,
+    WriteMarker,
+)
+from txlog.log.topic_state import NEW_PRODUCER, ProducerState, TopicState
+from txlog.model import Decision
+
+PARTITIONS_MAX = 10_000
+
+
+def decide(state: TopicState, command: TopicCommand) -> Decided:
+    """The events of `command`. Raises the rejection."""
+    match command:
+        case OpenTopic():
+            return Decided() if state.topic_id else Decided((command.opened,))
+        case CloseTopic():
+            return Decided() if state.closed else Decided((TopicClosed(),))
+        case WriteMarker():
+            return _decide_marker(state, command)
+    _require_open(state)
+    match command:
+        case AppendBatches():
+            return _decide_append(state, command)
+        case AddPartitions():
+            return _decide_partitions(state, command)
+        case EvolveSchema():
+            return _decide_schema(state, command)
+        case AlterConfig():
+            if command.config == state.config:
+                return Decided()
+            return Decided((ConfigAltered(command.config),))
+        case AdvanceHorizon():
+            if command.segment_id <= state.horizon:
+                return Decided()
+            return Decided((HorizonAdvanced(command.segment_id),))
+
+
+def _require_open(state: TopicState) -> None:
+    if not state.topic_id:
+        raise InternalError("the topic's journal was never opened. Please report this.")
+    if state.closed:
+        raise UnknownTopic(
+            f"topic {state.name!r} was deleted while it was in use; create it again, or stop "
+            "writing to it.",
+            topic=state.name,
+            topic_id=state.topic_id,
+        )
+
+
+def _decide_append(state: TopicState, command: AppendBatches) -> Decided:
+    _check_segments(state, command.segments)
+    row_counts = _row_counts(command.segments)
+    if command.pid == NO_PRODUCER:
+        base_offsets = {p: state.partitions[p].next_offset for p in row_counts}
+        event = BatchesAppended(command.segments, base_offsets)
+        return Decided((event,), AppendResult(base_offsets))
+    producer = state.producers.get(command.pid, NEW_PRODUCER)
+    _check_producer(state, producer, command)
+    return _decide_sequenced(state, producer, command, row_counts)
+
+
+def _check_segments(state: TopicState, segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        if segment_id_of(segment.path) < state.horizon:
+            raise SegmentExpired(
+                f"{segment.path} is older than the staging horizon of topic {state.name!r} and "
+                "may have been collected; write the records again under a new name.",
+                path=segment.path,
+            )
+        if not 0 <= segment.schema_id < len(state.schemas):
+            raise InternalError(
+                f"{segment.path} names schema {segment.schema_id}, which topic {state.name!r} "
+                "does not have. Please report this."
+            )
+        for batch in segment.batches:
+            if not 0 <= batch.partition < len(state.partitions):
+                raise InvalidRecord(
+                    f"topic {state.name!r} has partitions 0 to {len(state.partitions) - 1}, not "
+                    f"{batch.partition}; choose one of them or add partitions.",
+                    partition=batch.partition,
+                )
+
+
+def _row_counts(segments: Iterable[Segment]) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for segment in segments:
+        for batch in segment.batches:
+            counts[batch.partition] = counts.get(batch.partition, 0) + batch.row_count
+    return counts
+
+
+def _check_producer(state: TopicState, producer: ProducerState, command: AppendBatches) -> None:
+    """Fencing by epoch (I8), and the order of a producer's transactions (R10)."""
+    if command.epoch < producer.epoch:
+        raise InvalidProducerEpoch(
+            f"topic {state.name!r} has seen epoch {producer.epoch} of producer {command.pid}; this "
+            f"one has {command.epoch}: a newer instance has taken over. Close this producer.",
+            pid=command.pid,
+            epoch=command.epoch,
+        )
+    tx_id, opened = command.tx_id, producer.open
+    if tx_id is None:
+        if opened is not None:
+            raise IllegalTransition(
+                f"producer {command.pid} has an open transaction in topic {state.name!r} and may "
+                "not append outside of it; finish the transaction first."
+            )
+        return
+    if producer.is_finished(tx_id):
+        raise TransactionAborted(
+            f"transaction {tx_id} is finished in topic {state.name!r} (its marker is written); it "
+            "was aborted, perhaps by its timeout. Abort it here, then begin again.",
+            tx_id=str(tx_id),
+        )
+    if opened is not None and (opened.epoch, opened.number) != (tx_id.epoch, tx_id.number):
+        raise InternalError(
+            f"producer {command.pid} has transaction {opened.number} open in topic "
+            f"{state.name!r} and sends records of {tx_id.number} (rule R10). Please report this."
+        )
+
+
+def _decide_sequenced(
+    state: TopicState, producer: ProducerState, command: AppendBatches, row_counts: dict[int, int]
+) -> Decided:
+    answer: dict[int, int] = {}
+    repeated: set[int] = set()
+    for partition, row_count in row_counts.items():
+        check = check_sequence(
+            f"topic {state.name!r} partition {partition}, producer {command.pid}",
+            command.base_sequences[partition],
+            row_count,
+            producer.last_sequence(partition, command.epoch),
+            producer.recent.get(partition, ()),
+        )
+        if isinstance(check, Repeated):
+            answer[partition] = check.base_offset
+            repeated.add(partition)
+        else:
+            answer[partition] = state.partitions[partition].next_offset
+    fresh = {p: offset for p, offset in answer.items() if p not in repeated}
+    result = AppendResult(answer, frozenset(repeated))
+    if not fresh:
+        return Decided((), result)
+    event = BatchesAppended(
+        segments=_without(command.segments, repeated),
+        base_offsets=fresh,
+        pid=command.pid,
+        epoch=command.epoch,
+        tx_id=command.tx_id,
+        base_sequences={p: command.base_sequences[p] for p in fresh},
+    )
+    return Decided((event,), result)
+
+
+def _without(segments: tuple[Segment, ...], partitions: set[int]) -> tuple[Segment, ...]:
+    """The segments without the batches of those partitions."""
+    if not partitions:
+        return segments
+    kept = []
+    for segment in segments:
+        batches = tuple(b for b in segment.batches if b.partition not in partitions)
+        if batches:
+            kept.append(Segment(segment.path, segment.schema_id, batches))
+    return tuple(kept)
+
+
+def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
+    """Idempotent by order (R6, R7). A topic that was deleted takes no marker: it has no readers."""
+    if state.closed:
+        return Decided((), False)
+    producer = state.producers.get(command.tx_id.pid, NEW_PRODUCER)
+    if producer.is_finished(command.tx_id):
+        return Decided((), False)
+    segments = command.segments if command.decision is Decision.COMMIT else ()
+    base_offsets = {p: state.partitions[p].next_offset for p in _row_counts(segments)}
+    event = MarkerWritten(
+        tx_id=command.tx_id,
+        decision=command.decision,
+        floor=command.floor,
+        coordinator=command.coordinator,
+        fence_epoch=command.fence_epoch,
+        topic_ids=command.topic_ids,
+        segments=segments,
+        base_offsets=base_offsets,
+    )
+    return Decided((event,), True)
+
+
+def _decide_partitions(state: TopicState, command: AddPartitions) -> Decided:
+    count = len(state.partitions)
+    if command.partition_count == count:
+        return Decided()
+    if not count < command.partition_count <= PARTITIONS_MAX:
+        raise InvalidConfig(
+            f"topic {state.name!r} has {count} partitions and cannot have "
+            f"{command.partition_count}: the number only grows, to at most {PARTITIONS_MAX}."
+        )
+    return Decided((PartitionsAdded(command.partition_count),))
+
+
+def _decide_schema(state: TopicState, command: EvolveSchema) -> Decided:
+    if command.schema == state.schemas[-1]:
+        return Decided((), state.newest_schema_id)
+    if command.expected_id != state.newest_schema_id:
+        raise PublishContention(
+            f"the schema of topic {state.name!r} was changed by somebody else meanwhile; try again."
+        )
+    return Decided((SchemaEvolved(command.schema),), len(state.schemas))

@@ -1,0 +1,146 @@
+"""The nouns that every layer shares: partitions, transactions, isolation, offsets.
+
+Frozen values only: no I/O, no clock, no state. A name here is the name in the docs' glossary.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from txlog.errors import InvalidName
+
+EPOCH_MAX = 32_766
+"""The last usable producer epoch; then the transactional id gets a new pid (Kafka's Short.MAX - 1)."""
+
+NAME_LENGTH_MAX = 249
+"""Kafka's limit on topic names; used for topics and groups."""
+
+TRANSACTIONAL_ID_LENGTH_MAX = 512
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+_INTERNAL_PREFIX = "__"
+
+
+class IsolationLevel(StrEnum):
+    """What a reader sees of transactions (Kafka's `isolation.level`)."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class Decision(StrEnum):
+    """How a transaction ends; the value is also what its marker says."""
+
+    COMMIT = "COMMIT"
+    ABORT = "ABORT"
+
+
+class TransactionOutcome(StrEnum):
+    """What `outcome()` answers."""
+
+    COMMITTED = "COMMITTED"
+    ABORTED = "ABORTED"
+    OPEN = "OPEN"
+    UNKNOWN_ID = "UNKNOWN_ID"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TxId:
+    """One transaction attempt, named once and never reused (design section 1, KIP-890).
+
+    Order is (pid, epoch, number): of one pid, a later transaction is greater.
+    """
+
+    pid: int
+    epoch: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.pid}-{self.epoch}-{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> TxId:
+        """Read what `str()` printed. Raises InvalidName."""
+        parts = text.split("-")
+        if len(parts) != 3 or not all(part.isascii() and part.isdigit() for part in parts):
+            raise InvalidName(
+                f"{text!r} is not a transaction id; it looks like 'pid-epoch-number', as in "
+                "'7-0-12'. 'txlog txn list' prints them."
+            )
+        return cls(*map(int, parts))
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic, by the topic's name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed position: the offset of the next record to read, and a note of the user's."""
+
+    offset: int
+    metadata: str = ""
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """Answer of `offsets_for_times`: the earliest record at or after the time asked for."""
+
+    offset: int
+    timestamp: int
+
+
+def validate_topic_name(name: object, *, internal: bool = False) -> str:
+    """Refuse any topic name that is not a plain, safe file name. Raises InvalidName."""
+    text = _plain_name("topic", name)
+    if text.startswith(_INTERNAL_PREFIX) and not internal:
+        raise InvalidName(
+            f"topic name {text!r} starts with '__', which is kept for internal topics; choose "
+            "another name.",
+            name=text,
+        )
+    return text
+
+
+def validate_group_id(name: object) -> str:
+    """Refuse any group id that is not a plain, safe name. Raises InvalidName."""
+    return _plain_name("group", name)
+
+
+def validate_transactional_id(name: object) -> str:
+    """Refuse an empty, over-long or unprintable transactional id. Raises InvalidName."""
+    if not isinstance(name, str) or not name:
+        raise InvalidName(
+            "transactional.id must be a text of 1 to 512 characters; it is empty or no text."
+        )
+    if len(name) > TRANSACTIONAL_ID_LENGTH_MAX or not name.isprintable():
+        raise InvalidName(
+            f"transactional.id {name[:40]!r} (length {len(name)}) must be at most "
+            f"{TRANSACTIONAL_ID_LENGTH_MAX} printable characters; choose a shorter, plain one."
+        )
+    return name
+
+
+def _plain_name(kind: str, name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise InvalidName(f"a {kind} name must be a text; it is empty or no text ({name!r}).")
+    if len(name) > NAME_LENGTH_MAX:
+        raise InvalidName(
+            f"{kind} name {name[:40]!r}... has {len(name)} characters; the limit is "
+            f"{NAME_LENGTH_MAX}.",
+            name=name,
+        )
+    if name in (".", "..") or not _TOPIC.fullmatch(name):
+        raise InvalidName(
+            f"{kind} name {name!r} is not allowed: use letters, digits, '.', '_' and '-' only, "
+            "and neither '.' nor '..' alone.",
+            name=name,
+        )
+    return name

@@ -1,0 +1,152 @@
+"""Every setting, with its default, unit and meaning: data, never components (no clock, no store).
+
+Three groups: `LogSettings` are fixed when a log is created and stored in its cluster file;
+`TopicConfig` belongs to a topic; `ProcessSettings` are limits of one process (I16). Kafka's dotted
+names are the outside names: `max.message.bytes` is the field `max_message_bytes`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, TypeVar, get_type_hints
+
+from txlog.errors import InvalidConfig
+
+SettingsT = TypeVar("SettingsT", bound="_Settings")
+
+COMPRESSION_TYPES = ("none", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """Shared reading and writing of dotted names."""
+
+    kind: ClassVar[str] = "setting"
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The dotted names of all settings of this group."""
+        return tuple(field.name.replace("_", ".") for field in fields(cls))
+
+    @classmethod
+    def from_dotted(cls: type[SettingsT], values: Mapping[str, object]) -> SettingsT:
+        """Build from dotted names; texts are converted. Raises InvalidConfig."""
+        hints = get_type_hints(cls)
+        known = {name: name.replace(".", "_") for name in cls.names()}
+        arguments: dict[str, object] = {}
+        for name, value in values.items():
+            if name not in known:
+                raise InvalidConfig(unknown_name_message(cls.kind, name, known), name=name)
+            arguments[known[name]] = _convert(cls.kind, name, value, hints[known[name]])
+        return cls(**arguments)
+
+    def to_dotted(self) -> dict[str, object]:
+        """All values under their dotted names."""
+        return {name: getattr(self, name.replace(".", "_")) for name in self.names()}
+
+    def altered(self: SettingsT, changes: Mapping[str, object]) -> SettingsT:
+        """A copy with some values changed. Raises InvalidConfig."""
+        return type(self).from_dotted({**self.to_dotted(), **changes})
+
+
+def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
+    """'Unknown X; did you mean Y?' for settings and options alike."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"known names: {', '.join(names)}."
+    return f"unknown {kind} {name!r}; {remedy}"
+
+
+def _convert(kind: str, name: str, value: object, wanted: object) -> object:
+    if wanted is int and not isinstance(value, bool) and isinstance(value, int | str):
+        try:
+            return int(value)
+        except ValueError:
+            pass
+    elif wanted is str and isinstance(value, str):
+        return value
+    elif wanted is bool and str(value).lower() in ("true", "false"):
+        return str(value).lower() == "true"
+    expected = {int: "a whole number", str: "a text", bool: "true or false"}[wanted]  # type: ignore[index]
+    raise InvalidConfig(f"{kind} {name!r} must be {expected}, not {value!r}.", name=name)
+
+
+def _require_range(kind: str, name: str, value: int, low: int, high: int | None = None) -> None:
+    if value < low or (high is not None and value > high):
+        limits = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise InvalidConfig(f"{kind} {name!r} is {value}; it must be {limits}.", name=name)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings(_Settings):
+    """Fixed when the log is created; changing them later would move ids between journals."""
+
+    kind: ClassVar[str] = "log setting"
+
+    transaction_state_log_num_partitions: int = 8
+    """Coordinators: journals that transactional ids are spread over."""
+    offsets_topic_num_partitions: int = 8
+    """Journals that consumer groups are spread over."""
+    journal_snapshot_entries: int = 64
+    """A snapshot is written each time a journal has grown by this many entries."""
+
+    def __post_init__(self) -> None:
+        for name in ("transaction_state_log_num_partitions", "offsets_topic_num_partitions"):
+            _require_range(self.kind, name.replace("_", "."), getattr(self, name), 1, 1024)
+        _require_range(
+            self.kind, "journal.snapshot.entries", self.journal_snapshot_entries, 2, 4096
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig(_Settings):
+    """Configuration of one topic, in Kafka's words where Kafka has the word."""
+
+    kind: ClassVar[str] = "topic configuration"
+
+    compression_type: str = "none"
+    """none, lz4 or zstd: how record batches are compressed in segments."""
+    max_message_bytes: int = 1_048_588
+    """The largest record, in bytes of its values."""
+    key_column: str = ""
+    """Typed topics: the column whose hash chooses the partition; empty: none."""
+
+    def __post_init__(self) -> None:
+        if self.compression_type not in COMPRESSION_TYPES:
+            raise InvalidConfig(
+                f"topic configuration 'compression.type' is {self.compression_type!r}; it must be "
+                f"one of {', '.join(COMPRESSION_TYPES)}."
+            )
+        _require_range(self.kind, "max.message.bytes", self.max_message_bytes, 1, 1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings(_Settings):
+    """Limits of one process. Every wait, retry and batch has one (I16)."""
+
+    kind: ClassVar[str] = "setting"
+
+    publish_attempts_max: int = 200
+    """Slots that one command may lose before it gives up with PublishContention."""
+    publish_batch_max: int = 256
+    """Commands of one process that go into one journal entry (group commit)."""
+    boundary_probe_polls: int = 16
+    """A replica whose probe finds nothing reads the boundary every so many probes (rule R15)."""
+    catch_up_window_max: int = 32
+    """Entries fetched at once by a replica that lags behind."""
+    batch_bytes: int = 1_000_000
+    """Aimed size of one record batch in a segment."""
+    finish_attempts_max: int = 50
+    """How often one call tries to finish a decided transaction of others."""
+    finish_backoff_ms: int = 20
+    """First wait between such tries; it doubles up to a second."""
+    transaction_timeout_ms: int = 60_000
+    """`transaction.timeout.ms` of producers that do not say otherwise (Kafka's default)."""
+    transaction_max_timeout_ms: int = 900_000
+    """The longest `transaction.timeout.ms` that is accepted (Kafka's broker default)."""
+
+    def __post_init__(self) -> None:
+        for name in self.names():
+            _require_range(self.kind, name, getattr(self, name.replace(".", "_")), 1)
