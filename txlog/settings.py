@@ -138,6 +138,8 @@ class ProcessSettings(_Settings):
     """Entries fetched at once by a replica that lags behind."""
     batch_bytes: int = 1_000_000
     """Aimed size of one record batch in a segment."""
+    append_attempts_max: int = 5
+    """How often an append whose outcome is unknown is sent again with the same sequences."""
     finish_attempts_max: int = 50
     """How often one call tries to finish a decided transaction of others."""
     finish_backoff_ms: int = 20

@@ -46,6 +46,8 @@ class IndexedBatch:
     number: int
     """Of its transaction, or -1 if it has none."""
     base_sequence: int
+    first_slot: int = -1
+    """Slot of the first record of its transaction, once that is decided."""
     decided_slot: int = -1
     """Slot of the transaction's marker; -1 while it is open, or without a transaction."""
     aborted: bool = False

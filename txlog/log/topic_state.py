@@ -72,6 +72,8 @@ class AppliedTransaction:
     decision: Decision
     topic_ids: tuple[str, ...] = ()
     coordinator: int = -1
+    first_offsets: Mapping[int, int] = field(default_factory=dict)
+    """partition -> offset of its first record here; only if it wrote several topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class TxMark:
     """How a transaction with records in the tail was decided."""
 
     slot: int
+    first_slot: int
     aborted: bool
     topic_ids: tuple[str, ...] = ()
 
@@ -163,7 +166,11 @@ class TopicState:
         if mark is None:
             return row
         return replace(
-            row, decided_slot=mark.slot, aborted=mark.aborted, topic_ids=mark.topic_ids
+            row,
+            first_slot=mark.first_slot,
+            decided_slot=mark.slot,
+            aborted=mark.aborted,
+            topic_ids=mark.topic_ids,
         )
 
 
@@ -304,15 +311,21 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
     )
     state = _extended(state, rows, event.base_offsets)
     if rows or is_own:
-        mark = TxMark(slot, event.decision is Decision.ABORT, event.topic_ids)
+        first_slot = producer.open.first_slot if is_own and producer.open else slot
+        mark = TxMark(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
         state = replace(state, marks={**state.marks, tx_id: mark})
-    producer = _finished(producer, event, slot)
+    first_offsets = dict(event.base_offsets)
+    if is_own and producer.open is not None:
+        first_offsets |= producer.open.first_offsets
+    producer = _finished(producer, event, slot, first_offsets if event.topic_ids else {})
     if is_own:
         producer = replace(producer, open=None)
     return replace(state, producers={**state.producers, tx_id.pid: producer})
 
 
-def _finished(producer: ProducerState, event: MarkerWritten, slot: int) -> ProducerState:
+def _finished(
+    producer: ProducerState, event: MarkerWritten, slot: int, first_offsets: Mapping[int, int]
+) -> ProducerState:
     """The order of finished transactions, and the fence, after a marker (rules R6, R7, R10)."""
     tx_id = event.tx_id
     same_epoch = tx_id.epoch == producer.finished_epoch
@@ -327,7 +340,13 @@ def _finished(producer: ProducerState, event: MarkerWritten, slot: int) -> Produ
         finished_floor=floor,
         finished_above=tuple(sorted(number for number in above if number > floor)),
         last=AppliedTransaction(
-            tx_id.number, tx_id.epoch, slot, event.decision, event.topic_ids, event.coordinator
+            tx_id.number,
+            tx_id.epoch,
+            slot,
+            event.decision,
+            event.topic_ids,
+            event.coordinator,
+            first_offsets,
         ),
     )
 

@@ -1,0 +1,304 @@
+"""The admin client: topics, consumer groups, transactions. kafka-python's words.
+
+It only reads, or runs commands of the layers below; nothing is decided here. What it answers are
+frozen values that the command line prints and a notebook can use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from txlog.clients.connection import Connection, connect
+from txlog.coordinator.events import ReplayMark
+from txlog.coordinator.state import Transaction
+from txlog.errors import InvalidConfig, UnknownGroup
+from txlog.log.schema import KAFKA_SCHEMA, encode_schema, evolve, validate_schema
+from txlog.log.topic_events import AddPartitions, AlterConfig, EvolveSchema
+from txlog.log.topic_log import TopicLog
+from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_topic_name
+from txlog.settings import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. Without a schema it has Kafka's columns: key, value, headers."""
+
+    name: str
+    num_partitions: int = 1
+    schema: pa.Schema | None = None
+    config: Mapping[str, object] = field(default_factory=dict)
+    """Dotted names of TopicConfig."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """Where a partition begins and ends, in offsets."""
+
+    partition: int
+    log_start_offset: int
+    last_stable_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as of now."""
+
+    name: str
+    topic_id: str
+    schema: pa.Schema
+    schema_id: int
+    config: TopicConfig
+    partitions: tuple[PartitionDescription, ...]
+    open_transactions: tuple[TxId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """A group's position in one partition."""
+
+    where: TopicPartition
+    current_offset: int
+    log_end_offset: int
+    """The last stable offset: what the group can read."""
+    lag: int
+    """Records that the group can read and has not."""
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A consumer group as of now."""
+
+    group_id: str
+    owner: str
+    """Transactional id that owns it, if any."""
+    last_commit: TxId | None
+    pending: tuple[TxId, ...]
+    partitions: tuple[GroupPartition, ...]
+
+    @property
+    def lag(self) -> int:
+        """Records, over all partitions."""
+        return sum(partition.lag for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """One transactional id as of now."""
+
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    producer_epoch: int
+    instance: str
+    state: str
+    last_tx_id: TxId | None
+    open: Transaction | None = None
+
+
+class Admin:
+    """Manages one log. Safe to use from threads."""
+
+    def __init__(
+        self,
+        root: str | Connection,
+        *,
+        create: bool = False,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> None:
+        self.connection = (
+            root
+            if isinstance(root, Connection)
+            else connect(root, create=create, storage_options=storage_options)
+        )
+
+    @property
+    def _cluster_topics(self) -> list[str]:
+        return sorted(self.connection.cluster.state().topics)
+
+    # Topics.
+
+    def create_topics(self, topics: Iterable[NewTopic]) -> None:
+        """Create topics; all are checked before the first is created.
+
+        Raises InvalidName, InvalidConfig, IncompatibleSchema, TopicExists.
+        """
+        checked = []
+        for topic in topics:
+            validate_topic_name(topic.name)
+            schema = validate_schema(topic.schema if topic.schema is not None else KAFKA_SCHEMA)
+            config = TopicConfig.from_dotted(topic.config)
+            _check_key_column(topic.name, schema, config)
+            checked.append((topic, encode_schema(schema), config))
+        for topic, encoded, config in checked:
+            self.connection.cluster.create_topic(topic.name, topic.num_partitions, encoded, config)
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int = 1,
+        schema: pa.Schema | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """Create one topic. Raises as `create_topics`."""
+        self.create_topics([NewTopic(name, num_partitions, schema, config or {})])
+
+    def list_topics(self) -> list[str]:
+        """Names of all topics."""
+        return self._cluster_topics
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """One topic. Raises UnknownTopic."""
+        topic = self.connection.cluster.topic(name)
+        state = topic.catch_up()
+        partitions = tuple(
+            PartitionDescription(
+                number, part.log_start, state.last_stable_offset(number), part.next_offset
+            )
+            for number, part in enumerate(state.partitions)
+        )
+        return TopicDescription(
+            name,
+            topic.topic_id,
+            topic.schema(),
+            state.newest_schema_id,
+            state.config,
+            partitions,
+            tuple(sorted(tx_id for tx_id, _ in state.open_transactions())),
+        )
+
+    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Several topics; all of them by default."""
+        return [self.describe_topic(name) for name in (names or self._cluster_topics)]
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics. Raises UnknownTopic before any is deleted."""
+        doomed = [self.connection.cluster.topic(name).name for name in names]
+        for name in doomed:
+            self.connection.cluster.delete_topic(name)
+
+    def create_partitions(self, name: str, total_count: int) -> None:
+        """Grow a topic. Keys may go to other partitions from then on. Raises InvalidConfig."""
+        self.connection.cluster.topic(name).execute(AddPartitions(total_count))
+
+    def alter_topic_config(self, name: str, changes: Mapping[str, object]) -> TopicConfig:
+        """Change configuration values by their dotted names. Raises InvalidConfig."""
+        topic = self.connection.cluster.topic(name)
+        config = topic.catch_up().config.altered(changes)
+        _check_key_column(name, topic.schema(), config)
+        topic.execute(AlterConfig(config))
+        return config
+
+    def evolve_schema(self, name: str, schema: pa.Schema) -> int:
+        """Make an additive change to a topic's schema; answers the schema's id.
+
+        Raises IncompatibleSchema, naming each column that stands in the way.
+        """
+        topic = self.connection.cluster.topic(name)
+        schema_id = topic.catch_up().newest_schema_id
+        evolved = evolve(topic.schema(schema_id), validate_schema(schema))
+        answer: int = topic.execute(EvolveSchema(encode_schema(evolved), schema_id))
+        return answer
+
+    # Groups.
+
+    def list_groups(self) -> list[str]:
+        """Names of all consumer groups."""
+        return sorted(self.connection.offsets.groups())
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """Positions and lag of one group. Raises UnknownGroup."""
+        group = self.connection.offsets.group(group_id)
+        if not group.committed and not group.pending:
+            raise UnknownGroup(
+                f"there is no consumer group {group_id!r}; 'txlog group list' shows them.",
+                group=group_id,
+            )
+        partitions = []
+        topics = self.connection.cluster.state().topics
+        for where, committed in sorted(group.committed.items()):
+            created = topics.get(where.topic)
+            if created is None or created.opened.topic_id != committed.topic_id:
+                continue
+            topic = self.connection.cluster.topic(where.topic)
+            end = topic.catch_up().last_stable_offset(where.partition)
+            partitions.append(
+                GroupPartition(
+                    where,
+                    committed.offset,
+                    end,
+                    _readable(topic, where.partition, committed.offset, end),
+                    committed.metadata,
+                )
+            )
+        return GroupDescription(
+            group_id, self._owner(group_id), group.last_commit, tuple(group.pending), tuple(partitions)
+        )
+
+    def _owner(self, group_id: str) -> str:
+        for coordinator in self.connection.coordinators():
+            owner = coordinator.catch_up().owners.get(group_id)
+            if owner is not None:
+                return owner
+        return ""
+
+    # Transactions.
+
+    def list_transactions(self) -> list[TransactionListing]:
+        """Every transactional id of the log, with its open transaction."""
+        return sorted(
+            (
+                TransactionListing(
+                    name,
+                    coordinator.partition,
+                    known.pid,
+                    known.epoch,
+                    known.instance,
+                    str(known.state),
+                    known.last_tx_id,
+                    known.open[max(known.open)] if known.open else None,
+                )
+                for coordinator in self.connection.coordinators()
+                for name, known in coordinator.catch_up().ids.items()
+            ),
+            key=lambda listing: listing.transactional_id,
+        )
+
+    def replay_marks(self) -> list[ReplayMark]:
+        """The newest micro-batch of every Spark query."""
+        return [
+            mark
+            for coordinator in self.connection.coordinators()
+            for mark in coordinator.catch_up().marks.values()
+        ]
+
+    def outcome(self, transaction: TxId | str) -> TransactionOutcome:
+        """How a transaction ended, by its id or by its tag."""
+        if isinstance(transaction, TxId):
+            return self.connection.outcome(transaction)
+        answers = [c.outcome_of_tag(transaction) for c in self.connection.coordinators()]
+        known = [answer for answer in answers if answer is not TransactionOutcome.UNKNOWN_ID]
+        return known[0] if known else TransactionOutcome.UNKNOWN_ID
+
+
+def _readable(topic: TopicLog, partition: int, start: int, end: int) -> int:
+    """Committed and non-transactional records in [start, end): a true lag, without the aborted."""
+    aborted = 0
+    for row in topic.batches(topic.state, partition, start, end):
+        if row.aborted:
+            aborted += min(row.next_offset, end) - max(row.base_offset, start)
+    return max(end - start - aborted, 0)
+
+
+def _check_key_column(name: str, schema: pa.Schema, config: TopicConfig) -> None:
+    if config.key_column and config.key_column not in schema.names:
+        raise InvalidConfig(
+            f"topic {name!r}: key.column is {config.key_column!r}, and the schema has no such "
+            f"column; it has {', '.join(schema.names)}."
+        )
+
+

@@ -1,0 +1,107 @@
+"""From an Arrow batch and its partitions to records in a topic's log.
+
+It guards I7 on the client's side (each partition's sequences go on without a gap) and R9: an append
+whose outcome is unknown is sent again with the same sequences until the log answers, and while that
+has not happened the transaction may not commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from txlog.clients.accumulator import Partitions
+from txlog.clients.partitioner import split_by_partition
+from txlog.clock import Runtime
+from txlog.errors import OutcomeUnknown, SegmentExpired, StoreUnavailable
+from txlog.log.batch import Segment
+from txlog.log.topic_events import NO_PRODUCER, AppendBatches, AppendResult
+from txlog.log.topic_log import TopicLog
+from txlog.model import TxId
+from txlog.settings import ProcessSettings
+
+
+@dataclass(slots=True)
+class ProducerSession:
+    """Who appends: a producer id with its epoch, and the next sequence of each partition."""
+
+    pid: int = NO_PRODUCER
+    epoch: int = -1
+    next_sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+    """(topic id, partition) -> sequence of the next record."""
+
+    def base_sequences(self, topic_id: str, row_counts: Mapping[int, int]) -> dict[int, int]:
+        """Sequences of a flush with that many records by partition."""
+        if self.pid == NO_PRODUCER:
+            return {}
+        return {p: self.next_sequences.get((topic_id, p), 0) for p in row_counts}
+
+    def advance(self, topic_id: str, row_counts: Mapping[int, int]) -> None:
+        """The flush is stored."""
+        for partition, count in row_counts.items():
+            key = (topic_id, partition)
+            self.next_sequences[key] = self.next_sequences.get(key, 0) + count
+
+
+class Appender:
+    """Stages and appends; one for each producer."""
+
+    def __init__(self, runtime: Runtime, process: ProcessSettings, session: ProducerSession) -> None:
+        self._runtime = runtime
+        self._process = process
+        self.session = session
+
+    def append(
+        self,
+        topic: TopicLog,
+        batch: pa.RecordBatch,
+        partitions: Partitions,
+        tx_id: TxId | None,
+    ) -> Mapping[int, int]:
+        """Store the records; answers the base offset of each partition.
+
+        `batch` is in the topic's physical schema. Raises OutcomeUnknown if the log does not say
+        within the limit whether they are stored; the same call may then be made again.
+        """
+        by_partition = split_by_partition(batch, partitions)
+        row_counts = {partition: part.num_rows for partition, part in by_partition.items()}
+        base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
+        schema_id = topic.state.newest_schema_id
+        staged = {partition: [part] for partition, part in by_partition.items()}
+        for _ in range(self._process.finish_attempts_max):
+            segment = topic.stage(staged, schema_id)
+            try:
+                result = self._append(topic, segment, base_sequences, tx_id)
+            except SegmentExpired:
+                continue
+            self.session.advance(topic.topic_id, row_counts)
+            return result.base_offsets
+        raise StoreUnavailable(
+            f"topic {topic.name!r}: new segments fall below the staging horizon again and again; "
+            "check this machine's clock."
+        )
+
+    def _append(
+        self,
+        topic: TopicLog,
+        segment: Segment,
+        base_sequences: Mapping[int, int],
+        tx_id: TxId | None,
+    ) -> AppendResult:
+        """Without a producer id an unknown outcome cannot be asked again: it would repeat."""
+        session = self.session
+        command = AppendBatches((segment,), session.pid, session.epoch, tx_id, base_sequences)
+        attempts = 1 if session.pid == NO_PRODUCER else self._process.append_attempts_max
+        backoff_ms = float(self._process.finish_backoff_ms)
+        for attempt in range(attempts):
+            try:
+                result: AppendResult = topic.execute(command)
+                return result
+            except (OutcomeUnknown, StoreUnavailable):
+                if attempt == attempts - 1:
+                    raise
+            self._runtime.clock.sleep_ms(backoff_ms * self._runtime.entropy.uniform(0.5, 1.0))
+            backoff_ms = min(backoff_ms * 2, 1000)
+        raise AssertionError("attempts is at least 1")

@@ -1,0 +1,108 @@
+"""Arrow tables for `send_batch`: which columns are the key, the partition and the time. Pure.
+
+It guards that a table that its topic cannot hold is refused before anything of it is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.clients.accumulator import Partitions, check_partition, keyed_partitions
+from txlog.errors import InvalidRecord, UnknownPartition
+from txlog.log.conversion import TIMESTAMP_COLUMN, adapt, with_timestamp
+from txlog.log.schema import is_kafka_schema, physical_schema
+from txlog.log.topic_log import TopicLog
+
+
+@dataclass(frozen=True, slots=True)
+class BatchColumns:
+    """What the caller said of the table."""
+
+    key: str | None = None
+    partition: str | int | None = None
+    timestamp: str | None = None
+
+
+def prepared_batch(
+    topic: TopicLog,
+    table: pa.Table | pa.RecordBatch,
+    columns: BatchColumns,
+    now_ms: int,
+    sticky: int,
+) -> tuple[pa.RecordBatch, Partitions]:
+    """The table in the topic's physical schema, and a partition for each row.
+
+    Raises InvalidRecord, UnknownPartition.
+    """
+    topic.catch_up()
+    batch = _one_batch(table)
+    partitions = _partitions(topic, batch, columns, sticky)
+    if isinstance(columns.partition, str) and columns.partition not in topic.schema().names:
+        batch = batch.drop_columns([columns.partition])
+    if columns.timestamp is not None:
+        stamps = _column(batch, columns.timestamp).cast(pa.timestamp("ms", "UTC"))
+        if columns.timestamp not in topic.schema().names:
+            batch = batch.drop_columns([columns.timestamp])
+        batch = batch.append_column(TIMESTAMP_COLUMN, stamps)
+    stamped = with_timestamp(batch, now_ms)
+    return adapt(stamped, physical_schema(topic.schema())), partitions
+
+
+def _one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    if isinstance(table, pa.RecordBatch):
+        return table
+    if not isinstance(table, pa.Table):
+        raise InvalidRecord(
+            f"send_batch takes a pyarrow Table or RecordBatch, not {type(table).__name__}."
+        )
+    batches = table.combine_chunks().to_batches()
+    if not batches:
+        return pa.RecordBatch.from_pylist([], schema=table.schema)
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        raise InvalidRecord(
+            f"the table has no column {name!r}; it has {', '.join(batch.schema.names)}."
+        )
+    return batch.column(index)
+
+
+def _partitions(
+    topic: TopicLog, batch: pa.RecordBatch, columns: BatchColumns, sticky: int
+) -> Partitions:
+    count = len(topic.state.partitions)
+    if isinstance(columns.partition, str):
+        return _explicit(topic, _column(batch, columns.partition), count)
+    if columns.partition is not None:
+        partition = check_partition(topic, columns.partition)
+        return np.full(batch.num_rows, partition, dtype=np.int32)
+    key = columns.key or topic.state.config.key_column
+    if not key and is_kafka_schema(topic.schema()) and "key" in batch.schema.names:
+        key = "key"
+    if not key:
+        return np.full(batch.num_rows, sticky % count, dtype=np.int32)
+    return keyed_partitions(_column(batch, key), count, sticky)
+
+
+def _explicit(topic: TopicLog, column: pa.Array, count: int) -> Partitions:
+    if column.null_count or not pa.types.is_integer(column.type):
+        raise InvalidRecord(
+            f"topic {topic.name!r}: the partition column must be whole numbers without nulls; it "
+            f"is {column.type} with {column.null_count} nulls."
+        )
+    if len(column):
+        lowest, highest = pc.min(column).as_py(), pc.max(column).as_py()
+        if lowest < 0 or highest >= count:
+            raise UnknownPartition(
+                f"topic {topic.name!r} has partitions 0 to {count - 1}; the partition column has "
+                f"{lowest} to {highest}.",
+                topic=topic.name,
+            )
+    return np.asarray(column.cast(pa.int32()))

@@ -1,0 +1,50 @@
+"""The consumer's configuration, in Kafka's words (ConsumerConfig). Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from txlog.errors import InvalidConfig
+from txlog.model import IsolationLevel, validate_group_id
+from txlog.settings import _Settings
+
+OFFSET_RESETS = ("earliest", "latest", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig(_Settings):
+    """Values of one consumer; `from_dotted` reads Kafka's dotted names."""
+
+    kind: ClassVar[str] = "consumer configuration"
+
+    group_id: str = ""
+    """The consumer group whose positions are used; empty: none."""
+    isolation_level: str = "read_uncommitted"
+    """read_committed or read_uncommitted (Kafka's default)."""
+    auto_offset_reset: str = "latest"
+    """earliest, latest or none: where to begin without a committed offset."""
+    enable_auto_commit: bool = True
+    """Commit positions at `poll` every `auto.commit.interval.ms`, and at `close`."""
+    auto_commit_interval_ms: int = 5_000
+    max_poll_records: int = 500
+    """Records of one `poll`."""
+    fetch_max_bytes: int = 52_428_800
+    """Stored bytes that one `poll` reads at most, and one batch at least."""
+
+    def __post_init__(self) -> None:
+        if self.group_id:
+            validate_group_id(self.group_id)
+        if self.isolation_level not in list(IsolationLevel):
+            raise InvalidConfig(
+                f"isolation.level is {self.isolation_level!r}; it must be read_committed or "
+                "read_uncommitted."
+            )
+        if self.auto_offset_reset not in OFFSET_RESETS:
+            raise InvalidConfig(
+                f"auto.offset.reset is {self.auto_offset_reset!r}; it must be one of "
+                f"{', '.join(OFFSET_RESETS)}."
+            )
+        for name in ("auto.commit.interval.ms", "max.poll.records", "fetch.max.bytes"):
+            if getattr(self, name.replace(".", "_")) < 1:
+                raise InvalidConfig(f"{name} must be at least 1.")

@@ -1,0 +1,70 @@
+"""Records as a consumer gives them: kafka-python's attributes, or Arrow tables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.log.conversion import TIMESTAMP_COLUMN
+from txlog.log.reader import FetchedBatch
+from txlog.log.schema import is_kafka_schema
+
+
+class ConsumerRecord(NamedTuple):
+    """One record. In a typed topic `value` is a dict of its columns, and `key` is None."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970, UTC."""
+    key: bytes | None
+    value: Any
+    headers: list[tuple[str, bytes | None]]
+
+
+def records(topic: str, fetched: FetchedBatch) -> Iterator[ConsumerRecord]:
+    """The records of one batch, in order of offset."""
+    batch = fetched.batch
+    stamps = np.asarray(batch.column(TIMESTAMP_COLUMN).view(pa.int64())).tolist()
+    offsets = range(fetched.base_offset, fetched.base_offset + batch.num_rows)
+    user = batch.drop_columns([TIMESTAMP_COLUMN])
+    if is_kafka_schema(user.schema):
+        keys = user.column("key").to_pylist()
+        values = user.column("value").to_pylist()
+        headers = _headers(user.column("headers"))
+    else:
+        keys, headers = [None] * batch.num_rows, [[] for _ in offsets]
+        values = user.to_pylist()
+    partition = fetched.partition
+    for offset, stamp, key, value, pairs in zip(
+        offsets, stamps, keys, values, headers, strict=True
+    ):
+        yield ConsumerRecord(topic, partition, offset, stamp, key, value, pairs)
+
+
+def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]]]:
+    if column.null_count == len(column):
+        return [[] for _ in range(len(column))]
+    return [
+        [(header["key"], header["value"]) for header in found or ()] for found in column.to_pylist()
+    ]
+
+
+def arrow_batch(topic: str, fetched: FetchedBatch) -> pa.RecordBatch:
+    """The batch with `_topic`, `_partition`, `_offset` before its `_timestamp`."""
+    batch, count = fetched.batch, fetched.batch.num_rows
+    last = batch.num_columns - 1
+    added = {
+        "_topic": pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(count, dtype=np.int32)), pa.array([topic])
+        ),
+        "_partition": pa.array(np.full(count, fetched.partition, dtype=np.int32)),
+        "_offset": pa.array(np.arange(fetched.base_offset, fetched.base_offset + count)),
+    }
+    columns = [*batch.columns[:last], *added.values(), batch.column(last)]
+    names = [*batch.schema.names[:last], *added, batch.schema.names[last]]
+    return pa.RecordBatch.from_arrays(columns, names=names)

@@ -1,0 +1,115 @@
+"""What `send` gives back: a promise of where the record will be.
+
+Values and a small future; no I/O of its own. A record has its offset once its flush has won a
+journal slot, never before (I2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from txlog.errors import TransactionAborted, TxlogError
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is: kafka-python's words."""
+
+    topic: str
+    partition: int
+    offset: int
+    """-1 if the record was a repeat and its offset is no longer known."""
+    timestamp: int
+
+
+class Delivery:
+    """All records of one flush to one topic; their futures share it."""
+
+    __slots__ = ("_base_offsets", "_error", "_flush", "_offsets", "_partitions", "timestamps", "topic")
+
+    def __init__(self, topic: str, flush: Callable[[], None]) -> None:
+        self.topic = topic
+        self.timestamps: list[int] = []
+        self._flush = flush
+        self._partitions: npt.NDArray[np.int32] | None = None
+        self._base_offsets: Mapping[int, int] = {}
+        self._offsets: npt.NDArray[np.int64] | None = None
+        self._error: TxlogError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the records are stored, or known not to be."""
+        return self._partitions is not None or self._error is not None
+
+    def succeed(
+        self, partitions: npt.NDArray[np.int32], base_offsets: Mapping[int, int]
+    ) -> None:
+        """The records are stored; `partitions` has one value a record, in order of `send`."""
+        self._partitions = partitions
+        self._base_offsets = base_offsets
+
+    def fail(self, error: TxlogError) -> None:
+        """The records are not stored."""
+        self._error = error
+
+    def cancel(self) -> None:
+        """The transaction was aborted before the records left the buffer."""
+        self.fail(
+            TransactionAborted(
+                f"the transaction was aborted before this record of topic {self.topic!r} was "
+                "written; send it again in the next one."
+            )
+        )
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """Where the record is; flushes first if need be. Raises what the flush raised."""
+        if not self.done:
+            self._flush()
+        if self._error is not None:
+            raise self._error
+        assert self._partitions is not None
+        if self._offsets is None:
+            self._offsets = _offsets(self._partitions, self._base_offsets)
+        return RecordMetadata(
+            self.topic,
+            int(self._partitions[index]),
+            int(self._offsets[index]),
+            self.timestamps[index],
+        )
+
+
+def _offsets(
+    partitions: npt.NDArray[np.int32], base_offsets: Mapping[int, int]
+) -> npt.NDArray[np.int64]:
+    """Offsets in order of `send`: each partition's records keep their order."""
+    offsets = np.full(len(partitions), -1, dtype=np.int64)
+    for partition, base in base_offsets.items():
+        mine = np.flatnonzero(partitions == partition)
+        if base >= 0:
+            offsets[mine] = base + np.arange(len(mine))
+    return offsets
+
+
+class RecordFuture:
+    """kafka-python's future of one record."""
+
+    __slots__ = ("_delivery", "_index")
+
+    def __init__(self, delivery: Delivery, index: int) -> None:
+        self._delivery = delivery
+        self._index = index
+
+    def is_done(self) -> bool:
+        """Whether the record is stored, or known not to be."""
+        return self._delivery.done
+
+    def get(self, timeout_ms: int | None = None) -> RecordMetadata:
+        """Where the record is; writes the buffer if that has not happened yet.
+
+        `timeout_ms` is accepted for kafka-python's sake: the store's own deadline holds. Raises
+        what kept the record from being stored.
+        """
+        return self._delivery.metadata(self._index)

@@ -1,0 +1,84 @@
+"""What a consumer has read ahead of one partition: fetched batches, cut to its position.
+
+It guards that positions only rise by what was handed out, and that at read_committed nothing at or
+above the last stable offset is read (I3). It must not know consumer groups.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from txlog.errors import OffsetOutOfRange
+from txlog.log.reader import FetchedBatch, read_rows, sliced, visible_end, visible_rows
+from txlog.log.topic_log import TopicLog
+from txlog.model import IsolationLevel
+
+
+class PartitionFetcher:
+    """Reads one partition forward from a position."""
+
+    def __init__(
+        self, topic: TopicLog, partition: int, position: int, isolation: IsolationLevel
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.position = position
+        self._isolation = isolation
+        self._ahead: deque[FetchedBatch] = deque()
+        self._fetched_to = position
+
+    def seek(self, position: int) -> None:
+        """Go on from there; what was read ahead is dropped."""
+        self.position = self._fetched_to = position
+        self._ahead.clear()
+
+    def is_behind(self) -> bool:
+        """Whether the state that this process has seen holds more to read."""
+        return bool(self._ahead) or self._fetched_to < self._end()
+
+    def _end(self) -> int:
+        return visible_end(self.topic.state, self.partition, self._isolation)
+
+    def fill(self, bytes_max: int) -> int:
+        """Read ahead up to so many stored bytes, one batch at least; returns the bytes.
+
+        Raises OffsetOutOfRange if the position has been deleted.
+        """
+        state, size = self.topic.state, 0
+        self.topic.check_offset(state, self.partition, self._fetched_to)
+        rows = []
+        end = self._end()
+        for row in visible_rows(
+            self.topic, state, self.partition, self._fetched_to, end, self._isolation
+        ):
+            rows.append(row)
+            size += row.length
+            if size >= bytes_max:
+                end = min(end, row.next_offset)
+                break
+        for fetched in read_rows(self.topic, rows):
+            self._ahead.append(sliced(fetched, self._fetched_to, end))
+        self._fetched_to = end
+        return size
+
+    def take(self, records_max: int) -> FetchedBatch | None:
+        """The next records, at most so many; the position moves past them."""
+        while self._ahead:
+            head = self._ahead.popleft()
+            if head.batch.num_rows > records_max:
+                split = head.base_offset + records_max
+                self._ahead.appendleft(sliced(head, split, split + head.batch.num_rows))
+                head = sliced(head, head.base_offset, split)
+            self.position = head.base_offset + head.batch.num_rows
+            if head.batch.num_rows:
+                return head
+        # Only aborted records, if any, lie between the last batch and what was looked at.
+        self.position = max(self.position, self._fetched_to)
+        return None
+
+    def reset_position(self, reset: str, error: OffsetOutOfRange) -> None:
+        """Apply `auto.offset.reset` after the position was deleted. Raises the error for none."""
+        if reset == "none":
+            raise error
+        bounds = self.topic.state.partitions[self.partition]
+        self.seek(bounds.log_start if reset == "earliest" else self._end())

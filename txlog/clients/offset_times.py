@@ -1,0 +1,28 @@
+"""From a time to an offset, by the index first and by one batch last."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.log.conversion import TIMESTAMP_COLUMN
+from txlog.log.reader import read_rows, visible_end, visible_rows
+from txlog.log.topic_log import TopicLog
+from txlog.model import IsolationLevel, OffsetAndTimestamp
+
+
+def offset_for_time(
+    topic: TopicLog, partition: int, timestamp_ms: int, isolation: IsolationLevel
+) -> OffsetAndTimestamp | None:
+    """The earliest visible record whose time is `timestamp_ms` or later (Kafka's rule)."""
+    state = topic.state
+    start = state.partitions[partition].log_start
+    end = visible_end(state, partition, isolation)
+    for row in visible_rows(topic, state, partition, start, end, isolation):
+        if row.timestamp_max_ms < timestamp_ms:
+            continue
+        (fetched,) = read_rows(topic, [row], columns=[TIMESTAMP_COLUMN])
+        stamps = np.asarray(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
+        index = int(np.argmax(stamps >= timestamp_ms))
+        return OffsetAndTimestamp(row.base_offset + index, int(stamps[index]))
+    return None

@@ -1,0 +1,144 @@
+"""A producer's transaction as its client sees it: declare, append, pend, prepare, apply.
+
+The steps are those of design section 6; each is durable before the next begins. A crash before
+PREPARE_COMMIT leaves a transaction that times out or that the next instance aborts; after it,
+whoever meets the transaction finishes it. It must not know how records are buffered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txlog.clients.connection import Connection
+from txlog.coordinator.coordinator import InitOptions
+from txlog.coordinator.events import Participant, Registration, ReplayMark
+from txlog.groups.offsets_state import PendingOffset
+from txlog.log.topic_log import TopicLog
+from txlog.model import TxId
+
+
+class TransactionSession:
+    """The registered instance of a transactional id, and its one open transaction."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        transactional_id: str,
+        transaction_group: str = "",
+        timeout_ms: int | None = None,
+    ) -> None:
+        process = connection.cluster.process
+        self.transactional_id = transactional_id
+        self._connection = connection
+        self._coordinator = connection.coordinator_of(transaction_group or transactional_id)
+        self._timeout_ms = timeout_ms or process.transaction_timeout_ms
+        self._registration: Registration | None = None
+        self._number = -1
+        self._begun = False
+        self._declared: dict[str, set[int]] = {}
+        self._groups: list[str] = []
+        self._completion: Callable[[], object] | None = None
+
+    @property
+    def registration(self) -> Registration:
+        """The producer id and epoch of this instance."""
+        assert self._registration is not None, "register() comes first"
+        return self._registration
+
+    @property
+    def tx_id(self) -> TxId:
+        """The open transaction."""
+        return TxId(self.registration.pid, self.registration.epoch, self._number)
+
+    def register(
+        self,
+        instance: str,
+        *,
+        is_run: bool = False,
+        groups: tuple[str, ...] = (),
+        take_over: bool = False,
+    ) -> Registration:
+        """Become the id's newest instance. Raises GroupOwned, ProducerFenced."""
+        options = InitOptions(self._timeout_ms, False, is_run, groups, take_over)
+        self._registration = self._coordinator.init_producer(
+            self.transactional_id, instance, options
+        )
+        self._number = self._registration.begun_number
+        return self._registration
+
+    def begin(self) -> TxId:
+        """Name the next transaction; nothing is written yet."""
+        self.join()
+        self._number += 1
+        self._begun = False
+        self._declared = {}
+        self._groups = []
+        return self.tx_id
+
+    def declare(self, topic: TopicLog, partitions: set[int]) -> None:
+        """Make partitions part of the transaction before the first record goes there."""
+        known = self._declared.setdefault(topic.topic_id, set())
+        if self._begun and partitions <= known:
+            return
+        participant = Participant(topic.topic_id, topic.name, tuple(sorted(partitions)))
+        if self._begun:
+            self._coordinator.add_participants(self.transactional_id, self.tx_id, (participant,))
+        else:
+            self._coordinator.begin(
+                self.transactional_id, self.tx_id, self._timeout_ms, (participant,)
+            )
+            self._begun = True
+        known |= partitions
+
+    def pend(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
+        """Put a group's offsets aside. Raises CommitFailed, UnstableOffsetCommit."""
+        if not self._begun:
+            self._coordinator.begin(self.transactional_id, self.tx_id, self._timeout_ms)
+            self._begun = True
+        self.pend_staged(group, offsets)
+
+    def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
+        """The same for a transaction that begins with its PREPARE_COMMIT."""
+        self._connection.offsets.pend(
+            group,
+            self.tx_id,
+            self.transactional_id,
+            self._coordinator.partition,
+            offsets,
+            self._timeout_ms,
+        )
+        if group not in self._groups:
+            self._groups.append(group)
+
+    def commit(
+        self,
+        participants: tuple[Participant, ...] = (),
+        mark: ReplayMark | None = None,
+        tag: str = "",
+    ) -> None:
+        """Decide, apply everywhere, and complete in the background (rule R8).
+
+        May be called again after an error that says so: each step is idempotent.
+        """
+        if self._begun or participants or self._groups or mark is not None:
+            self._coordinator.prepare_commit(
+                self.transactional_id, self.tx_id, participants, tuple(self._groups), mark, tag
+            )
+            tx_id = self.tx_id
+            self._coordinator.apply(self.transactional_id, tx_id)
+            self._completion = self._connection.runtime.fan_out.start(
+                lambda: self._coordinator.complete(self.transactional_id, tx_id)
+            )
+
+    def abort(self) -> None:
+        """Abort; nothing if nothing was declared. Raises IllegalTransition after the decision."""
+        if self._begun or self._groups:
+            self._coordinator.abort(self.transactional_id, self.tx_id)
+            for group in self._groups:
+                self._connection.offsets.release_pending(group, self.tx_id)
+
+    def join(self) -> None:
+        """Wait for the completion of the transaction before."""
+        completion, self._completion = self._completion, None
+        if completion is not None:
+            completion()

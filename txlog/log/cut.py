@@ -1,0 +1,312 @@
+"""Consistent cuts: end offsets below which every transaction lies whole, or not at all. Pure.
+
+It guards I11, also across partitions and topics, and R13: the least unit is a connected group of
+transactions, and a limit may be exceeded by one such group only. Only the batch index is looked at,
+never a record; how much of it depends on the distance to the end, not on the length of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from txlog.log.index import IndexedBatch
+from txlog.log.topic_state import NEW_PRODUCER, TopicState
+from txlog.model import Decision, TopicPartition, TxId
+
+Ends: TypeAlias = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic as of one moment, and how to walk its index."""
+
+    state: TopicState
+    rows_from_slot: Callable[[int], Iterator[IndexedBatch]]
+    """Batches from that slot on, in slot order."""
+    rows_since: Callable[[Mapping[int, int]], Iterator[IndexedBatch]]
+    """Batches at or after those offsets, in slot order."""
+
+    def where(self, partition: int) -> TopicPartition:
+        """That partition, by name."""
+        return TopicPartition(self.state.name, partition)
+
+
+def undelivered(topics: Sequence[TopicView]) -> Iterator[tuple[TopicView, TxId, Mapping[int, int]]]:
+    """Committed transactions that some of these topics have applied and others have not.
+
+    With each topic that has: its first offset in every partition. Only the last transaction of a
+    producer can be in this state (rule R5), and those of the tail, of producers that may have
+    several open (rule R7).
+    """
+    by_id = {view.state.topic_id: view for view in topics}
+    if len(by_id) < 2:
+        return
+    for view in topics:
+        for pid, producer in view.state.producers.items():
+            last = producer.last
+            if last is None or last.decision is Decision.ABORT or not last.topic_ids:
+                continue
+            tx_id = TxId(pid, last.epoch, last.number)
+            others = [by_id[topic_id] for topic_id in last.topic_ids if topic_id in by_id]
+            if not all(_is_finished(other.state, tx_id) for other in others):
+                yield view, tx_id, last.first_offsets
+
+
+def _is_finished(state: TopicState, tx_id: TxId) -> bool:
+    return state.closed or state.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id)
+
+
+def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> Ends:
+    """The highest consistent cut at read_committed, as of these views.
+
+    `starts` is a consistent cut below it: where the reader stands.
+    """
+    ends = {
+        view.where(partition): view.state.last_stable_offset(partition)
+        for view in topics
+        for partition in range(len(view.state.partitions))
+    }
+    for view, _, first_offsets in undelivered(topics):
+        _lower(ends, view, first_offsets)
+    while _close_downward(topics, starts, ends):
+        pass
+    return ends
+
+
+def _lower(ends: Ends, view: TopicView, offsets: Mapping[int, int]) -> bool:
+    lowered = False
+    for partition, offset in offsets.items():
+        if offset < ends[view.where(partition)]:
+            ends[view.where(partition)] = offset
+            lowered = True
+    return lowered
+
+
+def _close_downward(
+    topics: Sequence[TopicView], starts: Mapping[TopicPartition, int], ends: Ends
+) -> bool:
+    """Take out what a transaction above the cut has below it; True if that lowered the cut."""
+    above: dict[TxId, tuple[str, ...]] = {}
+    first_slots: dict[tuple[str, TxId], int] = {}
+    for view in topics:
+        own = view.state.topic_id
+        for row in view.rows_since(_of_topic(view, ends)):
+            if _is_committed(row) and (tx_id := row.tx_id) is not None:
+                above[tx_id] = row.topic_ids or (own,)
+                first_slots[own, tx_id] = row.first_slot
+    lowered = False
+    for view in topics:
+        torn = {tx_id for tx_id, topic_ids in above.items() if view.state.topic_id in topic_ids}
+        if torn:
+            for row in _rows_of(view, torn, first_slots, starts):
+                if row.tx_id in torn:
+                    lowered |= _lower(ends, view, {row.partition: row.base_offset})
+    return lowered
+
+
+def _of_topic(view: TopicView, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
+    return {p: offsets[view.where(p)] for p in range(len(view.state.partitions))}
+
+
+def _rows_of(
+    view: TopicView,
+    tx_ids: set[TxId],
+    first_slots: Mapping[tuple[str, TxId], int],
+    starts: Mapping[TopicPartition, int],
+) -> Iterator[IndexedBatch]:
+    """Rows that include all of these transactions' in this topic, from as late as possible."""
+    slots = []
+    for tx_id in tx_ids:
+        mark = view.state.marks.get(tx_id)
+        slot = mark.first_slot if mark else first_slots.get((view.state.topic_id, tx_id))
+        if slot is None:
+            # It lies wholly below the cut here and is sealed; the reader has not passed it yet.
+            return view.rows_since(_of_topic(view, starts))
+        slots.append(slot)
+    return view.rows_from_slot(min(slots))
+
+
+def _is_committed(row: IndexedBatch) -> bool:
+    return row.number >= 0 and row.decided_slot >= 0 and not row.aborted
+
+
+@dataclass(slots=True)
+class _Window:
+    """The rows of one topic from the start of a batch on, walked only as far as needed."""
+
+    view: TopicView
+    starts: Mapping[int, int]
+    highs: Mapping[int, int]
+    rows: list[IndexedBatch] = field(default_factory=list)
+    parts: dict[TxId, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    """Committed transaction -> partition -> its first offset and the offset after its last."""
+    slot: int = -1
+    exhausted: bool = False
+    _walk: Iterator[IndexedBatch] | None = None
+
+    def pull(self) -> IndexedBatch | None:
+        """The next row below the highest cut."""
+        if self._walk is None:
+            self._walk = self.view.rows_since(self.starts)
+        for row in self._walk:
+            self.slot = row.slot
+            if row.base_offset < self.highs[row.partition]:
+                self._note(row)
+                return row
+        self.exhausted = True
+        return None
+
+    def _note(self, row: IndexedBatch) -> None:
+        self.rows.append(row)
+        if _is_committed(row):
+            known = self.parts.setdefault(row.tx_id, {})  # type: ignore[arg-type]
+            first, end = known.get(row.partition, (row.base_offset, row.next_offset))
+            known[row.partition] = (min(first, row.base_offset), max(end, row.next_offset))
+
+    def until_slot(self, slot: int) -> None:
+        """Walk past that slot."""
+        while not self.exhausted and self.slot <= slot:
+            self.pull()
+
+    def until_transaction(self, tx_id: TxId) -> None:
+        """Walk until that transaction was seen and is whole, or to the end."""
+        while not self.exhausted and tx_id not in self.parts:
+            self.pull()
+        decided = [row.decided_slot for row in self.rows if row.tx_id == tx_id]
+        if decided:
+            self.until_slot(decided[0])
+
+
+def limited_cut(
+    topics: Sequence[TopicView], starts: Mapping[TopicPartition, int], highs: Ends, limit: int
+) -> Ends:
+    """The next consistent cut that advances by at most `limit` offsets from `starts`.
+
+    `starts` and `highs` are consistent cuts. If even the least connected group of transactions is
+    larger than the limit, that one group is taken whole (rule R13). Topics share the limit by
+    their backlog; within a topic, records are taken in the order in which they were written.
+    """
+    backlog = sum(highs[where] - starts[where] for where in highs)
+    if backlog <= limit:
+        return dict(highs)
+    windows = [_window(view, starts, highs) for view in topics]
+    ends = dict(starts)
+    for window in windows:
+        own = sum(window.highs[p] - window.starts[p] for p in window.highs)
+        _fill(window, ends, max(1, limit * own // backlog) if own else 0)
+    _exclude_torn(windows, ends)
+    if all(ends[where] == starts[where] for where in ends):
+        return _least_group(windows, dict(starts))
+    return ends
+
+
+def _window(view: TopicView, starts: Mapping[TopicPartition, int], highs: Ends) -> _Window:
+    partitions = range(len(view.state.partitions))
+    return _Window(
+        view,
+        {p: starts[view.where(p)] for p in partitions},
+        {p: highs[view.where(p)] for p in partitions},
+    )
+
+
+def _fill(window: _Window, ends: Ends, limit: int) -> None:
+    """Take rows in the order of the journal until the limit is reached."""
+    room = limit
+    while room > 0 and (row := window.pull()) is not None:
+        where = window.view.where(row.partition)
+        begin = max(row.base_offset, ends[where])
+        count = min(row.next_offset, window.highs[row.partition]) - begin
+        if count > room and row.number >= 0:
+            return
+        ends[where] = begin + min(count, room)
+        room -= count
+
+
+def _exclude_torn(windows: Sequence[_Window], ends: Ends) -> None:
+    """Lower the cut until no transaction lies across it."""
+    while any([_exclude_torn_once(window, windows, ends) for window in windows]):
+        pass
+
+
+def _exclude_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) -> bool:
+    taken = _taken(window, ends)
+    if taken:
+        window.until_slot(max(row.decided_slot for row in taken.values()))
+    lowered = False
+    for tx_id, row in taken.items():
+        involved = [
+            other
+            for other in windows
+            if other is window or other.view.state.topic_id in row.topic_ids
+        ]
+        if all(_is_whole(other, tx_id, ends) for other in involved):
+            continue
+        for other in involved:
+            firsts = {p: first for p, (first, _) in other.parts.get(tx_id, {}).items()}
+            lowered |= _lower(ends, other.view, firsts)
+    return lowered
+
+
+def _taken(window: _Window, ends: Ends) -> dict[TxId, IndexedBatch]:
+    """Committed transactions with a record below the cut, each with one of its rows."""
+    found: dict[TxId, IndexedBatch] = {}
+    for row in window.rows:
+        if _is_committed(row) and _is_below(window, row, ends) and (tx_id := row.tx_id):
+            found[tx_id] = row
+    return found
+
+
+def _is_below(window: _Window, row: IndexedBatch, ends: Ends) -> bool:
+    return row.base_offset < ends[window.view.where(row.partition)]
+
+
+def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:
+    """Whether all of the transaction's records in this topic lie below the cut."""
+    parts = window.parts.get(tx_id)
+    if parts is None:
+        return window.exhausted
+    return all(end <= ends[window.view.where(p)] for p, (_, end) in parts.items())
+
+
+def _least_group(windows: Sequence[_Window], starts: Ends) -> Ends:
+    """The smallest group, of those that begin with the first record of some partition."""
+    groups = []
+    for window in windows:
+        for partition, high in window.highs.items():
+            if window.starts[partition] < high:
+                groups.append(_group_from(windows, window, partition, starts))
+    return min(groups, key=lambda ends: sum(ends.values()))
+
+
+def _group_from(
+    windows: Sequence[_Window], window: _Window, partition: int, starts: Ends
+) -> Ends:
+    """Raise the cut over the first record of a partition, and over all that is connected."""
+    ends = dict(starts)
+    while not any(row.partition == partition for row in window.rows):
+        if window.pull() is None:
+            break
+    first = next(row for row in window.rows if row.partition == partition)
+    where = window.view.where(partition)
+    ends[where] = min(first.next_offset, window.highs[partition])
+    while any([_include_torn_once(other, windows, ends) for other in windows]):
+        pass
+    return ends
+
+
+def _include_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) -> bool:
+    taken = _taken(window, ends)
+    raised = False
+    for tx_id, row in taken.items():
+        window.until_slot(row.decided_slot)
+        for other in windows:
+            if other is not window and other.view.state.topic_id not in row.topic_ids:
+                continue
+            other.until_transaction(tx_id)
+            for partition, (_, end) in other.parts.get(tx_id, {}).items():
+                where = other.view.where(partition)
+                raised |= end > ends[where]
+                ends[where] = max(ends[where], end)
+    return raised

@@ -1,0 +1,175 @@
+"""The head of an Arrow IPC message: what must be judged before Arrow is given the bytes.
+
+Arrow checks most of a message itself, but it believes the uncompressed size that a compressed
+buffer claims, so that a few hostile bytes could ask for all memory (I16). This module reads the
+few fields that are needed from the flatbuffer (Arrow's `Message.fbs`) and checks every bound. Any
+surprise is CorruptData (I15). It must not know segments or records.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from txlog.errors import CorruptData
+
+SCHEMA = 1
+RECORD_BATCH = 3
+"""Values of `MessageHeader` in Arrow's `Message.fbs`."""
+
+_CONTINUATION = 0xFFFFFFFF
+_PREFIX = struct.Struct("<II")
+_I64 = struct.Struct("<q")
+_I64_PAIR = struct.Struct("<qq")
+_U32 = struct.Struct("<I")
+_U16 = struct.Struct("<H")
+_I32 = struct.Struct("<i")
+_STORED_RAW = -1
+"""A compressed batch keeps a buffer as it is, marked so, where compression would not pay."""
+
+_LABELS_MAX = 16
+
+# Field numbers, in the order of the tables in `Message.fbs`.
+_MESSAGE_KIND, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH, _MESSAGE_CUSTOM = 1, 2, 3, 4
+_BATCH_LENGTH, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class MessageHead:
+    """One message. Lengths are bytes; `length` is that of the whole message with its body."""
+
+    kind: int
+    row_count: int
+    body_start: int
+    body_length: int
+    compressed: bool
+    decoded_bytes: int
+    """What its buffers take in memory, by their own claim."""
+    labels: dict[str, str]
+    """Its custom metadata."""
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole message."""
+        return self.body_start + self.body_length
+
+
+def read_head(data: memoryview, origin: str) -> MessageHead:
+    """Read the head of the message that starts `data`; `origin` names the object in errors.
+
+    Raises CorruptData unless the message, its buffers and their claimed sizes are all in bounds.
+    """
+    try:
+        return _read(data)
+    except (struct.error, ValueError, IndexError) as error:
+        raise CorruptData(
+            f"{origin} does not hold a whole Arrow message ({error}); restore it from a backup.",
+            origin=origin,
+        ) from error
+
+
+def _read(data: memoryview) -> MessageHead:
+    continuation, head_length = _PREFIX.unpack_from(data, 0)
+    _require(continuation == _CONTINUATION and head_length > 0, "no message starts here")
+    body_start = _PREFIX.size + head_length
+    _require(body_start <= len(data), "the head is cut off")
+    head = data[_PREFIX.size : body_start]
+    message = _Table(head, _U32.unpack_from(head, 0)[0])
+    kind = message.number(_MESSAGE_KIND, "<B")
+    body_length = message.number(_MESSAGE_BODY_LENGTH, "<q")
+    _require(0 <= body_length <= len(data) - body_start, "the body is cut off")
+    row_count, compressed, decoded_bytes = 0, False, 0
+    if kind == RECORD_BATCH:
+        batch = message.table(_MESSAGE_HEADER)
+        if batch is None:
+            raise ValueError("the batch has no header")
+        row_count = batch.number(_BATCH_LENGTH, "<q")
+        compressed = batch.table(_BATCH_COMPRESSION) is not None
+        body = data[body_start : body_start + body_length]
+        decoded_bytes = _decoded_bytes(batch, body, compressed)
+    labels = message.labels(_MESSAGE_CUSTOM)
+    return MessageHead(kind, row_count, body_start, body_length, compressed, decoded_bytes, labels)
+
+
+def _decoded_bytes(batch: _Table, body: memoryview, compressed: bool) -> int:
+    """Bytes that all buffers will take in memory: those of the body, or what they claim."""
+    total = 0
+    for position in batch.vector(_BATCH_BUFFERS, _I64_PAIR.size):
+        start, length = _I64_PAIR.unpack_from(batch.data, position)
+        _require(start >= 0 and 0 <= length <= len(body) - start, "a buffer is out of bounds")
+        if not compressed or length == 0:
+            total += length
+            continue
+        _require(length >= _I64.size, "a compressed buffer is cut off")
+        claimed = _I64.unpack_from(body, start)[0]
+        _require(claimed >= _STORED_RAW, "a compressed buffer claims a negative size")
+        total += length if claimed == _STORED_RAW else claimed
+    return total
+
+
+class _Table:
+    """A flatbuffer table. Every access is checked: positions come from the bytes themselves."""
+
+    __slots__ = ("_fields", "data", "position")
+
+    def __init__(self, data: memoryview, position: int) -> None:
+        self.data = data
+        self.position = position
+        layout = position - self._unpack(_I32, position)
+        size = self._unpack(_U16, layout)
+        _require(size >= 4 and size % 2 == 0, "a table has no layout")
+        _require(layout + size <= len(data), "a table's layout is cut off")
+        self._fields = data[layout + 4 : layout + size]
+
+    def _unpack(self, form: struct.Struct, position: int) -> int:
+        # A negative position would count from the end.
+        _require(position >= 0, "a position is negative")
+        return int(form.unpack_from(self.data, position)[0])
+
+    def _place(self, field: int) -> int:
+        """Where the field lies, or 0 if it is absent."""
+        if 2 * field + 2 > len(self._fields):
+            return 0
+        offset = int(_U16.unpack_from(self._fields, 2 * field)[0])
+        return self.position + offset if offset else 0
+
+    def _target(self, place: int) -> int:
+        return place + self._unpack(_U32, place)
+
+    def number(self, field: int, form: str) -> int:
+        """A scalar field; 0 if it is absent."""
+        place = self._place(field)
+        return self._unpack(struct.Struct(form), place) if place else 0
+
+    def table(self, field: int) -> _Table | None:
+        """A table field, or None if it is absent."""
+        place = self._place(field)
+        return _Table(self.data, self._target(place)) if place else None
+
+    def vector(self, field: int, item_size: int) -> range:
+        """Positions of the items of a vector field; none if it is absent."""
+        place = self._place(field)
+        if not place:
+            return range(0)
+        start = self._target(place)
+        count = self._unpack(_U32, start)
+        first = start + _U32.size
+        _require(first + count * item_size <= len(self.data), "a vector is cut off")
+        return range(first, first + count * item_size, item_size)
+
+    def labels(self, field: int) -> dict[str, str]:
+        """A vector of KeyValue tables."""
+        entries = self.vector(field, _U32.size)
+        # Each label may be as long as the head: without a limit the work would be quadratic.
+        _require(len(entries) <= _LABELS_MAX, "there are too many labels")
+        tables = [_Table(self.data, self._target(place)) for place in entries]
+        return {table._text(0): table._text(1) for table in tables}
+
+    def _text(self, field: int) -> str:
+        items = self.vector(field, 1)
+        return bytes(self.data[items.start : items.stop]).decode("utf-8")
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)

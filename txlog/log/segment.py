@@ -1,0 +1,315 @@
+"""Segments: record batches of many partitions in one Arrow IPC file, written once.
+
+It guards I15: every batch is stored with its length and checksum, and a reader holds the bytes
+against both before Arrow sees them; what then fails to parse is CorruptData too, never another
+error. A segment is a plain Arrow file that any Arrow reader opens; each batch bears its partition
+as a label, so that a segment can be read alone. Pure functions over bytes: no store, no offsets.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.errors import CorruptData, InvalidConfig, InvalidRecord, RecordTooLarge, UsageError
+from txlog.log.batch import SegmentBatch
+from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
+from txlog.log.message import RECORD_BATCH, MessageHead, read_head
+
+BATCH_BYTES_MAX = 1_000_000
+"""Size of a stored batch before compression. Spark reads batches of about 1 MB fastest."""
+
+DECODED_BYTES_MAX = 5 << 28
+"""Memory that one batch may take: a record of the largest `max.message.bytes` (1 GiB) fits."""
+
+PARTITION_LABEL = "partition"
+
+Bytes: TypeAlias = bytes | memoryview
+
+_CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
+_FILE_HEAD = 8
+"""Arrow's magic and its padding; then the schema message, then the batches."""
+_LABEL_BYTES_MAX = 256
+DECODING_ERRORS = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    NotImplementedError,
+    MemoryError,
+)
+"""All that Arrow is known to raise for bytes that it cannot read."""
+
+
+class StoredBatch(Protocol):
+    """What a reader must know of a batch: SegmentBatch, or a row of a topic's index."""
+
+    @property
+    def row_count(self) -> int:
+        """Its records."""
+
+    @property
+    def position(self) -> int:
+        """Byte position of its message in the segment."""
+
+    @property
+    def length(self) -> int:
+        """Bytes of its message."""
+
+    @property
+    def crc32(self) -> int:
+        """Checksum of these bytes."""
+
+
+# Writing.
+
+
+def encode_segment(
+    batches: Mapping[int, Sequence[pa.RecordBatch]],
+    *,
+    compression: str = "none",
+    batch_bytes_max: int = BATCH_BYTES_MAX,
+) -> tuple[memoryview, tuple[SegmentBatch, ...]]:
+    """One segment of these batches, given by partition, and where each of its batches lies.
+
+    All batches are in the same physical schema. They are merged and split so that a stored batch
+    is at most `batch_bytes_max` bytes before compression, or a single record; order is kept.
+    Raises InvalidRecord if there is no record, or a batch is not in the physical schema;
+    RecordTooLarge for a record that no reader would accept; InvalidConfig.
+    """
+    options = pa.ipc.IpcWriteOptions(compression=_codec(compression))
+    pieces = [
+        (partition, piece)
+        for partition in sorted(batches)
+        for piece in _pieces(batches[partition], batch_bytes_max)
+    ]
+    schema = _common_schema([piece for _, piece in pieces])
+    sink = pa.BufferOutputStream()
+    ends = []
+    with pa.ipc.new_file(sink, schema, options=options) as writer:
+        for partition, piece in pieces:
+            writer.write_batch(piece, custom_metadata={PARTITION_LABEL: str(partition)})
+            ends.append(sink.tell())
+    data = memoryview(sink.getvalue()).cast("B")
+    starts = [_batches_start(data), *ends[:-1]]
+    located = (
+        _located(partition, piece, start, data[start:end])
+        for (partition, piece), start, end in zip(pieces, starts, ends, strict=True)
+    )
+    return data, tuple(located)
+
+
+def _codec(compression: str) -> str | None:
+    if compression not in _CODECS:
+        raise InvalidConfig(
+            f"compression {compression!r} is unknown; it must be one of {', '.join(_CODECS)}."
+        )
+    return _CODECS[compression]
+
+
+def _common_schema(pieces: Sequence[pa.RecordBatch]) -> pa.Schema:
+    if not pieces:
+        raise InvalidRecord("a segment needs at least one record; there is nothing to write.")
+    schema = pieces[0].schema
+    if schema.names.count(TIMESTAMP_COLUMN) != 1 or schema.field(-1) != TIMESTAMP_FIELD:
+        raise InvalidRecord(
+            f"a stored batch ends with the column {TIMESTAMP_FIELD}; this one ends with "
+            f"{schema.field(-1)}. Bring it into the topic's physical schema first."
+        )
+    for piece in pieces:
+        if not piece.schema.equals(schema):
+            raise InvalidRecord(
+                "the batches of a segment differ in schema; bring all into the topic's physical "
+                f"schema first. One has {piece.schema.names}, another {schema.names}."
+            )
+        if piece.column(piece.num_columns - 1).null_count:
+            raise InvalidRecord("a record has no timestamp; give it one.", column=TIMESTAMP_COLUMN)
+    return schema
+
+
+def _located(
+    partition: int, piece: pa.RecordBatch, position: int, message: memoryview
+) -> SegmentBatch:
+    stamps = np.asarray(piece.column(piece.num_columns - 1).view(pa.int64()))
+    return SegmentBatch(
+        partition=partition,
+        row_count=piece.num_rows,
+        position=position,
+        length=len(message),
+        crc32=zlib.crc32(message),
+        timestamp_min_ms=int(stamps.min()),
+        timestamp_max_ms=int(stamps.max()),
+    )
+
+
+def _batches_start(data: memoryview) -> int:
+    return _FILE_HEAD + read_head(data[_FILE_HEAD:], "the new segment").length
+
+
+def _pieces(batches: Sequence[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:
+    """The same records in batches that are neither too large nor needlessly small."""
+    group: list[pa.RecordBatch] = []
+    group_bytes = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        size = batch.nbytes
+        if group and group_bytes + size > bytes_max:
+            yield from _split(_merged(group), bytes_max)
+            group, group_bytes = [], 0
+        group.append(batch)
+        group_bytes += size
+    if group:
+        yield from _split(_merged(group), bytes_max)
+
+
+def _merged(group: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(group) == 1:
+        return group[0]
+    _common_schema(group)
+    return pa.concat_batches(group)
+
+
+def _split(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    batch, size = _compact(batch)
+    if size <= bytes_max:
+        yield batch
+    elif batch.num_rows == 1:
+        if size > DECODED_BYTES_MAX:
+            raise RecordTooLarge(
+                f"a record takes {size} bytes; no reader accepts more than {DECODED_BYTES_MAX}. "
+                "Split it, or store a reference to it.",
+                size=size,
+            )
+        yield batch
+    else:
+        # Records differ in size: with a little room, few parts must be split again.
+        parts = min(batch.num_rows, size * 33 // (bytes_max * 32) + 1)
+        row_count = -(-batch.num_rows // max(parts, 2))
+        for start in range(0, batch.num_rows, row_count):
+            yield from _split(batch.slice(start, row_count), bytes_max)
+
+
+def _compact(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """The batch and the bytes of its message, without the unused parts of nested columns.
+
+    Where all lists of a slice are empty, Arrow's writer stores the whole buffer of offsets that
+    their items would have: megabytes for a column of nulls. A copy of that column has none.
+    """
+    size = pa.ipc.get_record_batch_size(batch) + _LABEL_BYTES_MAX
+    nested = [i for i, field in enumerate(batch.schema) if pa.types.is_nested(field.type)]
+    if not nested or size <= batch.nbytes * 5 // 4 + 4096:
+        return batch, size
+    every_row = pa.array(np.arange(batch.num_rows))
+    columns = list(batch.columns)
+    for index in nested:
+        columns[index] = columns[index].take(every_row)
+    batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return batch, pa.ipc.get_record_batch_size(batch) + _LABEL_BYTES_MAX
+
+
+# Reading.
+
+
+def decode_batch(
+    data: Bytes,
+    batch: StoredBatch,
+    schema: pa.Schema,
+    *,
+    object_name: str,
+    columns: Sequence[str] | None = None,
+    decoded_bytes_max: int = DECODED_BYTES_MAX,
+) -> pa.RecordBatch:
+    """The records of `batch`, of which `data` holds exactly the stored bytes.
+
+    `schema` is the physical schema that the segment was written with; `columns` names those to
+    read, in that order (default: all). Uncompressed columns are views of `data`. Raises
+    CorruptData, naming `object_name` and the position, if the bytes are not those that were
+    written (I15) or would take more than `decoded_bytes_max` bytes of memory; UsageError for a
+    column that the schema lacks.
+    """
+    _require_columns(schema, columns)
+    message = memoryview(data).cast("B")
+    origin = f"segment {object_name} at byte {batch.position}"
+    _require_stored_bytes(message, batch, origin)
+    head = read_head(message, origin)
+    require_batch_head(head, len(message), origin, decoded_bytes_max)
+    records = read_records(message, head, schema, columns, origin)
+    if records.num_rows != batch.row_count:
+        raise damaged(origin, f"it holds {records.num_rows} records, not {batch.row_count}")
+    return records
+
+
+def _require_columns(schema: pa.Schema, columns: Sequence[str] | None) -> None:
+    unknown = [name for name in columns or () if name not in schema.names]
+    if unknown:
+        raise UsageError(
+            f"columns {unknown} are not in the schema of this segment; it has "
+            f"{', '.join(schema.names)}. Name some of these.",
+            columns=unknown,
+        )
+
+
+def _require_stored_bytes(message: memoryview, batch: StoredBatch, origin: str) -> None:
+    if len(message) != batch.length:
+        raise damaged(origin, f"{len(message)} bytes were read, {batch.length} were written")
+    crc32 = zlib.crc32(message)
+    if crc32 != batch.crc32:
+        raise damaged(origin, f"its checksum is {crc32:08x}, and {batch.crc32:08x} was written")
+
+
+def require_batch_head(head: MessageHead, length: int, origin: str, decoded_bytes_max: int) -> None:
+    """Raises CorruptData unless it is the head of one record batch that fits into memory."""
+    if head.kind != RECORD_BATCH or head.length != length:
+        raise damaged(origin, "it is not one whole record batch")
+    if head.decoded_bytes > decoded_bytes_max:
+        raise damaged(
+            origin,
+            f"it claims to take {head.decoded_bytes} bytes in memory; at most {decoded_bytes_max} "
+            "are allowed",
+        )
+
+
+def read_records(
+    message: memoryview,
+    head: MessageHead,
+    schema: pa.Schema,
+    columns: Sequence[str] | None,
+    origin: str,
+) -> pa.RecordBatch:
+    """Parse one message and check every value's bounds. Raises CorruptData."""
+    try:
+        if columns is None:
+            records = pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+        elif columns and head.compressed:
+            records = _read_some(message, schema, columns)
+        else:
+            records = pa.ipc.read_record_batch(pa.py_buffer(message), schema).select(columns)
+        records.validate(full=True)
+    except DECODING_ERRORS as error:
+        raise damaged(origin, f"Arrow cannot read it: {error}") from error
+    return records
+
+
+def _read_some(message: memoryview, schema: pa.Schema, columns: Sequence[str]) -> pa.RecordBatch:
+    """Decompress the named columns only: that choice exists for streams, so make it one."""
+    stream = pa.py_buffer(b"".join((schema.serialize(), message)))
+    wanted = sorted({schema.get_field_index(name) for name in columns})
+    options = pa.ipc.IpcReadOptions(included_fields=wanted)
+    with pa.ipc.open_stream(stream, options=options) as reader:
+        return reader.read_next_batch().select(list(columns))
+
+
+def damaged(origin: str, reason: str) -> CorruptData:
+    """The error for bytes that are not what was written."""
+    return CorruptData(
+        f"{origin} is damaged: {reason}. Restore the segment from a backup; 'txlog verify' lists "
+        "what else is affected.",
+        origin=origin,
+    )

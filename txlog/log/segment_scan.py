@@ -1,0 +1,128 @@
+"""Find out what a segment holds by itself: for verification and repair, without the journal.
+
+Batches are found by walking the file from its start, and the footer is then checked against what
+was found. It guards I15: any damage that can be seen is CorruptData. Without the checksums that
+the journal keeps, a changed value inside a record cannot be seen: pass them when they are known.
+Records are decoded one batch at a time and dropped; `decode_batch` reads those that are wanted.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.errors import IncompatibleSchema
+from txlog.log.batch import SegmentBatch
+from txlog.log.column_types import canonical_field
+from txlog.log.conversion import TIMESTAMP_FIELD
+from txlog.log.message import SCHEMA, MessageHead, read_head
+from txlog.log.segment import (
+    DECODED_BYTES_MAX,
+    DECODING_ERRORS,
+    PARTITION_LABEL,
+    Bytes,
+    damaged,
+    read_records,
+    require_batch_head,
+)
+
+_MAGIC = b"ARROW1"
+_FIRST_MESSAGE = 8
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentContents:
+    """A segment's physical schema, and its batches in the file's order."""
+
+    schema: pa.Schema
+    batches: tuple[SegmentBatch, ...]
+
+
+def scan_segment(
+    data: Bytes, object_name: str, expected: Sequence[SegmentBatch] | None = None
+) -> SegmentContents:
+    """What a segment holds, every record of it parsed and checked; `data` is the whole object.
+
+    `expected` are the batches that a journal knows of this segment: then every record is proven to
+    be what was written. Raises CorruptData, naming `object_name`, for anything that is not a whole
+    segment or not the expected one.
+    """
+    view = memoryview(data).cast("B")
+    origin = f"segment {object_name}"
+    if bytes(view[:6]) != _MAGIC or bytes(view[-6:]) != _MAGIC:
+        raise damaged(origin, "it is no Arrow file, or cut off")
+    head = read_head(view[_FIRST_MESSAGE:], origin)
+    schema = _read_schema(view, head, origin)
+    batches = _walk(view, _FIRST_MESSAGE + head.length, schema, object_name)
+    if expected is not None and tuple(expected) != batches:
+        raise damaged(origin, "its batches are not those that the journal knows")
+    _require_footer(view, schema, len(batches), origin)
+    return SegmentContents(schema, batches)
+
+
+def _read_schema(view: memoryview, head: MessageHead, origin: str) -> pa.Schema:
+    if head.kind != SCHEMA:
+        raise damaged(origin, "it does not start with a schema")
+    message = view[_FIRST_MESSAGE : _FIRST_MESSAGE + head.length]
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(message))
+        fields = [canonical_field(field, field.name) for field in schema]
+    except (*DECODING_ERRORS, IncompatibleSchema) as error:
+        raise damaged(origin, f"its schema cannot be read: {error}") from error
+    if not fields or fields[-1] != TIMESTAMP_FIELD or not schema.equals(pa.schema(fields)):
+        raise damaged(origin, "its schema is not that of a topic")
+    return schema
+
+
+def _walk(
+    view: memoryview, position: int, schema: pa.Schema, object_name: str
+) -> tuple[SegmentBatch, ...]:
+    batches = []
+    while bytes(view[position : position + 8]) != _END_OF_STREAM:
+        origin = f"segment {object_name} at byte {position}"
+        head = read_head(view[position:], origin)
+        message = view[position : position + head.length]
+        require_batch_head(head, len(message), origin, DECODED_BYTES_MAX)
+        records = read_records(message, head, schema, None, origin)
+        batches.append(_described(head, position, message, records, origin))
+        position += head.length
+    return tuple(batches)
+
+
+def _described(
+    head: MessageHead,
+    position: int,
+    message: memoryview,
+    records: pa.RecordBatch,
+    origin: str,
+) -> SegmentBatch:
+    label = head.labels.get(PARTITION_LABEL, "")
+    stamps = records.column(records.num_columns - 1)
+    if not (label.isascii() and label.isdigit()) or not records.num_rows or stamps.null_count:
+        raise damaged(origin, "it lacks a partition, records or timestamps")
+    values = np.asarray(stamps.view(pa.int64()))
+    return SegmentBatch(
+        partition=int(label),
+        row_count=records.num_rows,
+        position=position,
+        length=head.length,
+        crc32=zlib.crc32(message),
+        timestamp_min_ms=int(values.min()),
+        timestamp_max_ms=int(values.max()),
+    )
+
+
+def _require_footer(view: memoryview, schema: pa.Schema, count: int, origin: str) -> None:
+    """The footer is what other Arrow readers go by, so it must tell the same."""
+    try:
+        with pa.ipc.open_file(pa.py_buffer(view)) as reader:
+            if reader.num_record_batches == count and reader.schema.equals(schema):
+                return
+    except DECODING_ERRORS as error:
+        raise damaged(origin, f"its footer cannot be read: {error}") from error
+    raise damaged(origin, "its footer tells of other batches than it holds")
