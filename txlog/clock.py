@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -76,7 +77,11 @@ class SystemEntropy:
 
 @dataclass(slots=True)
 class ThreadFanOut:
-    """Threads, started on first use; a single call runs on the caller's own thread."""
+    """Threads, started on first use; a single call runs on the caller's own thread.
+
+    Whoever waits for a call that no thread has taken up runs it itself. Otherwise a caller that
+    holds a lock, and threads that all wait for that lock, would wait for each other for ever.
+    """
 
     workers_max: int = 16
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
@@ -84,15 +89,21 @@ class ThreadFanOut:
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         if len(calls) <= 1:
             return [call() for call in calls]
-        pool = self._threads()
-        futures = [pool.submit(call) for call in calls]
-        errors = [error for future in futures if (error := future.exception()) is not None]
+        others = [self.start(call) for call in calls[1:]]
+        results: list[T] = []
+        errors: list[BaseException] = []
+        for call in (calls[0], *others):
+            try:
+                results.append(call())
+            except BaseException as error:  # noqa: BLE001 - raised below, once all have ended
+                errors.append(error)
         if errors:
             raise errors[0]
-        return [future.result() for future in futures]
+        return results
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
-        return self._threads().submit(call).result
+        future = self._threads().submit(call)
+        return cache(lambda: call() if future.cancel() else future.result())
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:

@@ -252,4 +252,3 @@ def _too_large(topic: str, size: int, limit: int) -> RecordTooLarge:
         size_bytes=size,
         limit_bytes=limit,
     )
-

@@ -236,7 +236,11 @@ class Admin:
                 )
             )
         return GroupDescription(
-            group_id, self._owner(group_id), group.last_commit, tuple(group.pending), tuple(partitions)
+            group_id,
+            self._owner(group_id),
+            group.last_commit,
+            tuple(group.pending),
+            tuple(partitions),
         )
 
     def _owner(self, group_id: str) -> str:
@@ -300,5 +304,3 @@ def _check_key_column(name: str, schema: pa.Schema, config: TopicConfig) -> None
             f"topic {name!r}: key.column is {config.key_column!r}, and the schema has no such "
             f"column; it has {', '.join(schema.names)}."
         )
-
-

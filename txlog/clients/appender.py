@@ -48,7 +48,9 @@ class ProducerSession:
 class Appender:
     """Stages and appends; one for each producer."""
 
-    def __init__(self, runtime: Runtime, process: ProcessSettings, session: ProducerSession) -> None:
+    def __init__(
+        self, runtime: Runtime, process: ProcessSettings, session: ProducerSession
+    ) -> None:
         self._runtime = runtime
         self._process = process
         self.session = session

@@ -98,7 +98,9 @@ class Consumer:
         self._require_open()
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         found = [
-            TopicPartition(name, partition) for name in names for partition in self._partitions(name)
+            TopicPartition(name, partition)
+            for name in names
+            for partition in self._partitions(name)
         ]
         self._take(found)
         self._subscription = names
@@ -155,7 +157,9 @@ class Consumer:
                 starts[where] = self._bound(where, at_end)
         return starts
 
-    def _fetch_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int | None]:
+    def _fetch_committed(
+        self, partitions: list[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
         topic_ids = {
             where.topic: self._connection.cluster.topic(where.topic).topic_id
             for where in partitions
@@ -232,9 +236,7 @@ class Consumer:
                         topic, partition, state.partitions[partition].log_start, self._isolation
                     )
 
-    def _take_ready(
-        self, limit: int, one_topic: bool
-    ) -> list[tuple[TopicPartition, FetchedBatch]]:
+    def _take_ready(self, limit: int, one_topic: bool) -> list[tuple[TopicPartition, FetchedBatch]]:
         """Records that are there, partition by partition, beginning with another one each time."""
         order = list(self._fetchers)
         self._turn = (self._turn + 1) % len(order)
@@ -252,9 +254,7 @@ class Consumer:
                 bytes_left -= fetched.batch.nbytes
         return taken
 
-    def _next(
-        self, fetcher: PartitionFetcher, room: int, bytes_left: int
-    ) -> FetchedBatch | None:
+    def _next(self, fetcher: PartitionFetcher, room: int, bytes_left: int) -> FetchedBatch | None:
         fetched = fetcher.take(room)
         if fetched is None and bytes_left > 0 and fetcher.is_behind():
             try:

@@ -43,8 +43,6 @@ def pending_offsets(
         log.check_offset(log.state, partition, position.offset)
         start = known.get(TopicPartition(topic, partition), UNCHECKED)
         pending.append(
-            PendingOffset(
-                topic, log.topic_id, partition, start, position.offset, position.metadata
-            )
+            PendingOffset(topic, log.topic_id, partition, start, position.offset, position.metadata)
         )
     return tuple(pending)

@@ -28,7 +28,15 @@ class RecordMetadata(NamedTuple):
 class Delivery:
     """All records of one flush to one topic; their futures share it."""
 
-    __slots__ = ("_base_offsets", "_error", "_flush", "_offsets", "_partitions", "timestamps", "topic")
+    __slots__ = (
+        "_base_offsets",
+        "_error",
+        "_flush",
+        "_offsets",
+        "_partitions",
+        "timestamps",
+        "topic",
+    )
 
     def __init__(self, topic: str, flush: Callable[[], None]) -> None:
         self.topic = topic
@@ -44,9 +52,7 @@ class Delivery:
         """Whether the records are stored, or known not to be."""
         return self._partitions is not None or self._error is not None
 
-    def succeed(
-        self, partitions: npt.NDArray[np.int32], base_offsets: Mapping[int, int]
-    ) -> None:
+    def succeed(self, partitions: npt.NDArray[np.int32], base_offsets: Mapping[int, int]) -> None:
         """The records are stored; `partitions` has one value a record, in order of `send`."""
         self._partitions = partitions
         self._base_offsets = base_offsets

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections import deque
 
 from txlog.errors import OffsetOutOfRange
-from txlog.log.reader import FetchedBatch, read_rows, sliced, visible_end, visible_rows
+from txlog.log.reader import (
+    FetchedBatch,
+    read_rows,
+    row_source,
+    sliced,
+    visible_end,
+    visible_rows,
+)
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel
 
@@ -56,7 +63,7 @@ class PartitionFetcher:
             if size >= bytes_max:
                 end = min(end, row.next_offset)
                 break
-        for fetched in read_rows(self.topic, rows):
+        for fetched in read_rows(row_source(self.topic, state), rows):
             self._ahead.append(sliced(fetched, self._fetched_to, end))
         self._fetched_to = end
         return size

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.log.conversion import TIMESTAMP_COLUMN
-from txlog.log.reader import read_rows, visible_end, visible_rows
+from txlog.log.reader import read_rows, row_source, visible_end, visible_rows
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, OffsetAndTimestamp
 
@@ -21,7 +21,7 @@ def offset_for_time(
     for row in visible_rows(topic, state, partition, start, end, isolation):
         if row.timestamp_max_ms < timestamp_ms:
             continue
-        (fetched,) = read_rows(topic, [row], columns=[TIMESTAMP_COLUMN])
+        (fetched,) = read_rows(row_source(topic, state), [row], columns=[TIMESTAMP_COLUMN])
         stamps = np.asarray(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
         index = int(np.argmax(stamps >= timestamp_ms))
         return OffsetAndTimestamp(row.base_offset + index, int(stamps[index]))

@@ -281,9 +281,7 @@ class Producer:
             session = self._session("begin_transaction")
             if self._error is not None:
                 self._raise_error("begin_transaction")
-            self._state = transition(
-                self._state, ProducerState.IN_TRANSACTION, "begin_transaction"
-            )
+            self._state = transition(self._state, ProducerState.IN_TRANSACTION, "begin_transaction")
             return session.begin()
 
     def send_offsets_to_transaction(
@@ -321,9 +319,7 @@ class Producer:
                 self._raise_error("commit_transaction")
             if self._state is ProducerState.IN_TRANSACTION:
                 self._flush_piles()
-            self._state = transition(
-                self._state, ProducerState.COMMITTING, "commit_transaction"
-            )
+            self._state = transition(self._state, ProducerState.COMMITTING, "commit_transaction")
             try:
                 session.commit()
             except TxlogError as error:

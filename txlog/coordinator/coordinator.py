@@ -9,6 +9,7 @@ handed in as an `OffsetsParticipant`.
 from __future__ import annotations
 
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 
 from txlog.clock import Runtime
@@ -28,8 +29,8 @@ from txlog.coordinator.events import (
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.recovery import OffsetsParticipant, apply_decision
 from txlog.coordinator.state import CoordinatorState, Transaction
-from txlog.coordinator.states import PREPARED
-from txlog.errors import ConcurrentTransactions, UnknownTransaction
+from txlog.coordinator.states import PREPARED, decision_of
+from txlog.errors import ConcurrentTransactions, IllegalTransition, UnknownTransaction
 from txlog.journal.replica import Replica
 from txlog.layout import transactions_journal
 from txlog.log.cluster import Cluster
@@ -77,8 +78,8 @@ class Coordinator:
         return self._replica.state
 
     def catch_up(self) -> CoordinatorState:
-        """The state as of now."""
-        return self._replica.catch_up()
+        """The state as of now; what is missing from it did not happen (rule R15)."""
+        return self._replica.catch_up(certain=True)
 
     def _execute(self, command: CoordinatorCommand) -> object:
         return self._replica.execute(command)
@@ -141,9 +142,7 @@ class Coordinator:
     ) -> None:
         """BEGIN. Raises ProducerFenced, IllegalTransition, TransactionAborted."""
         self._until_finished(
-            BeginTransaction(
-                transactional_id, tx_id, self._now_ms(), timeout_ms, participants, tag
-            )
+            BeginTransaction(transactional_id, tx_id, self._now_ms(), timeout_ms, participants, tag)
         )
 
     def add_participants(
@@ -171,9 +170,7 @@ class Coordinator:
         micro-batch was committed by somebody else), OutcomeUnknown.
         """
         self._until_finished(
-            PrepareCommit(
-                transactional_id, tx_id, self._now_ms(), participants, groups, mark, tag
-            )
+            PrepareCommit(transactional_id, tx_id, self._now_ms(), participants, groups, mark, tag)
         )
 
     def prepare_abort(self, transactional_id: str, tx_id: TxId, *, fence: bool = False) -> None:
@@ -230,9 +227,15 @@ class Coordinator:
                 self.finish(name, transaction.tx_id)
                 touched.append(transaction.tx_id)
             elif self._now_ms() - transaction.started_ms > transaction.timeout_ms:
-                self.abort(name, transaction.tx_id, fence=True)
+                self._end_late(name, transaction.tx_id)
                 touched.append(transaction.tx_id)
         return touched
+
+    def _end_late(self, transactional_id: str, tx_id: TxId) -> None:
+        """Abort, unless its owner has decided meanwhile: then finish that."""
+        with suppress(IllegalTransition):
+            self.prepare_abort(transactional_id, tx_id, fence=True)
+        self.finish(transactional_id, tx_id)
 
     # Asking.
 
@@ -241,16 +244,9 @@ class Coordinator:
         state = self.catch_up()
         for _, transaction in state.open_transactions():
             if transaction.tx_id == tx_id:
-                is_commit = transaction.state.value == "PrepareCommit"
-                return TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.OPEN
+                return _outcome_of(decision_of(transaction.state))
         known = state.outcome(tx_id)
-        if known is None:
-            return TransactionOutcome.UNKNOWN_ID
-        return (
-            TransactionOutcome.COMMITTED
-            if known.decision is Decision.COMMIT
-            else TransactionOutcome.ABORTED
-        )
+        return TransactionOutcome.UNKNOWN_ID if known is None else _outcome_of(known.decision)
 
     def outcome_of_tag(self, tag: str) -> TransactionOutcome:
         """How the newest transaction with that tag ended."""
@@ -271,3 +267,11 @@ class Coordinator:
             )
         newest = max(known.open, default=None)
         return None if newest is None else known.open[newest]
+
+
+def _outcome_of(decision: Decision | None) -> TransactionOutcome:
+    """A decision is final although it may not be applied everywhere yet (I4)."""
+    if decision is None:
+        return TransactionOutcome.OPEN
+    is_commit = decision is Decision.COMMIT
+    return TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED

@@ -29,6 +29,7 @@ class OffsetRange:
 
     __compact__ = True
 
+    group: str
     topic: str
     partition: int
     start: int
@@ -42,6 +43,8 @@ class ReplayMark:
     query_id: str
     batch_id: int
     ranges: tuple[OffsetRange, ...] = ()
+    fingerprint: str = ""
+    """Of the batch's plan: what Spark wrote down before it ran."""
     label: str = ""
     """Tells several writes of one `foreachBatch` apart (rule R30)."""
 

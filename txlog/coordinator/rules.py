@@ -67,7 +67,11 @@ def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
 
 
 def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
-    """One entry: a new epoch, and an end to every ongoing transaction (rule R5)."""
+    """One entry: a new epoch, and an end to every ongoing transaction (rule R5).
+
+    Also for the instance that is registered already: its earlier process may have died with a
+    prepare under way, and a transaction number of an epoch must never be used again (R4).
+    """
     known = state.ids.get(command.transactional_id)
     if known is not None:
         _require_nothing_prepared(command.transactional_id, known)
@@ -80,15 +84,6 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
             )
     _check_owners(state, command.transactional_id, command.groups, command.take_over)
     pid, epoch = _next_epoch(known, command.fresh_pid)
-    is_same_instance = known is not None and known.instance == command.instance and not known.open
-    owns_all = all(state.owners.get(group) == command.transactional_id for group in command.groups)
-    if known is not None and is_same_instance and owns_all:
-        return Decided(
-            (),
-            Registration(
-                command.transactional_id, known.pid, known.epoch, known.begun_number
-            ),
-        )
     event = ProducerInitialised(
         transactional_id=command.transactional_id,
         pid=pid,
@@ -165,8 +160,13 @@ def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
 
 
 def _require_next(name: str, known: TransactionalId, tx_id: TxId) -> None:
-    """A number is used once, and after the transaction before it is complete (R4, R5)."""
-    if known.open and not known.concurrent:
+    """A number is used once, and after the transaction before it is complete (R4, R5).
+
+    An instance may have several transactions open if it says so, but nothing of an epoch before:
+    a topic skips markers of an older epoch than the last one that it has applied (R6).
+    """
+    older = any((o.pid, o.epoch) != (tx_id.pid, tx_id.epoch) for o in known.open)
+    if known.open and (older or not known.concurrent):
         _require_nothing_prepared(name, known)
         raise IllegalTransition(
             f"{name!r} has transaction {next(iter(known.open))} open and cannot begin {tx_id}; "
@@ -182,8 +182,11 @@ def _require_next(name: str, known: TransactionalId, tx_id: TxId) -> None:
 def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided:
     known = _known(state, command.transactional_id)
     _check_epoch(command.transactional_id, known, command.tx_id)
-    if command.tx_id in known.open:
+    transaction = known.open.get(command.tx_id)
+    if transaction is not None and transaction.state is TransactionState.ONGOING:
         return Decided()
+    if transaction is not None or state.outcome(command.tx_id) is not None:
+        _raise_decided(state, command.tx_id, None if transaction is None else transaction.state)
     _require_next(command.transactional_id, known, command.tx_id)
     event = TransactionBegun(
         transactional_id=command.transactional_id,
@@ -201,7 +204,7 @@ def _decide_add(state: CoordinatorState, command: AddParticipants) -> Decided:
     _check_epoch(command.transactional_id, known, command.tx_id)
     transaction = known.open.get(command.tx_id)
     if transaction is None or transaction.state is not TransactionState.ONGOING:
-        _raise_decided(state, command.tx_id, transaction and transaction.state)
+        _raise_decided(state, command.tx_id, None if transaction is None else transaction.state)
     assert transaction is not None
     _check_owners(state, command.transactional_id, command.groups, take_over=False)
     participants = _news(transaction.participants, command.participants)
@@ -220,9 +223,15 @@ def _news(
     return tuple(p for p in wanted if not set(p.partitions) <= declared.get(p.topic_id, set()))
 
 
-def _raise_decided(state: CoordinatorState, tx_id: TxId, current: object) -> None:
+def _raise_decided(state: CoordinatorState, tx_id: TxId, current: TransactionState | None) -> None:
     outcome = state.outcome(tx_id)
     said = current or (f"over ({outcome.decision})" if outcome else "not open")
+    if _decision(state, tx_id, current) is Decision.COMMIT:
+        raise IllegalTransition(
+            f"transaction {tx_id} is {said}: it is committed, and takes nothing more. Begin "
+            "another.",
+            tx_id=str(tx_id),
+        )
     raise TransactionAborted(
         f"transaction {tx_id} is {said}: it was ended by a timeout, an operator or a newer "
         "instance. Abort it here, then begin again.",
@@ -243,8 +252,10 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
     _check_epoch(command.transactional_id, known, command.tx_id)
     if transaction is None:
         _require_next(command.transactional_id, known, command.tx_id)
-    _check_owners(state, command.transactional_id, command.groups, take_over=False)
-    _check_horizon(state, command.participants)
+    declared = () if transaction is None else transaction.participants
+    groups = command.groups if transaction is None else (*transaction.groups, *command.groups)
+    _check_owners(state, command.transactional_id, groups, take_over=False)
+    _check_horizon(state, (*declared, *command.participants))
     _check_mark(state, command)
     event = CommitPrepared(
         transactional_id=command.transactional_id,
@@ -308,15 +319,11 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
         epoch = known.epoch
         if command.fence and epoch < EPOCH_MAX:
             epoch += 1
-        event = AbortPrepared(
-            command.transactional_id, command.tx_id, command.now_ms, epoch
-        )
+        event = AbortPrepared(command.transactional_id, command.tx_id, command.now_ms, epoch)
         return Decided((event,))
     if transaction is not None or _is_past(known, command.tx_id):
         return Decided()
-    return Decided(
-        (TransactionBarred(command.transactional_id, command.tx_id, command.now_ms),)
-    )
+    return Decided((TransactionBarred(command.transactional_id, command.tx_id, command.now_ms),))
 
 
 def _is_past(known: TransactionalId, tx_id: TxId) -> bool:
@@ -334,6 +341,4 @@ def _decide_complete(state: CoordinatorState, command: CompleteTransaction) -> D
             f"transaction {command.tx_id} is {transaction.state} and cannot be complete. "
             "Please report this."
         )
-    return Decided(
-        (TransactionCompleted(command.transactional_id, command.tx_id, command.now_ms),)
-    )
+    return Decided((TransactionCompleted(command.transactional_id, command.tx_id, command.now_ms),))

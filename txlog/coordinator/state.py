@@ -102,9 +102,7 @@ class CoordinatorState:
 
     def outcome(self, tx_id: TxId) -> Outcome | None:
         """How that transaction ended, if it has and is still known."""
-        return next(
-            (found[tx_id] for found in reversed(self.outcomes) if tx_id in found), None
-        )
+        return next((found[tx_id] for found in reversed(self.outcomes) if tx_id in found), None)
 
     def outcome_of_tag(self, tag: str) -> tuple[TxId, Outcome] | None:
         """The newest transaction with that tag."""
@@ -159,8 +157,10 @@ def _with_open(
     """The transaction in place of what was known of it."""
     known = state.ids[name]
     tx_id = transaction.tx_id
-    begun = max(known.begun_number, tx_id.number) if tx_id.epoch == known.epoch else (
-        known.begun_number
+    begun = (
+        max(known.begun_number, tx_id.number)
+        if tx_id.epoch == known.epoch
+        else (known.begun_number)
     )
     known = replace(
         known,
@@ -179,9 +179,10 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
         superseded = known.superseded
         if known.is_run and known.instance != event.instance:
             superseded = (*superseded, known.instance)
+        # A fresh pid says nothing to what the old one wrote: its last epoch ends with it.
+        fence_epoch = event.epoch if event.pid == known.pid else known.epoch + 1
         opened = {
-            tx_id: _aborting(transaction, event.epoch)
-            for tx_id, transaction in known.open.items()
+            tx_id: _aborting(transaction, fence_epoch) for tx_id, transaction in known.open.items()
         }
     renewed = TransactionalId(
         pid=event.pid,
@@ -274,9 +275,7 @@ def _abort_prepared(state: CoordinatorState, event: AbortPrepared) -> Coordinato
     known = state.ids[event.transactional_id]
     ongoing = known.open[event.tx_id]
     if event.epoch == known.epoch:
-        aborting = replace(
-            ongoing, state=transition(ongoing.state, TransactionState.PREPARE_ABORT)
-        )
+        aborting = replace(ongoing, state=transition(ongoing.state, TransactionState.PREPARE_ABORT))
         return _with_open(state, event.transactional_id, aborting, event.at_ms)
     # A fence ends every ongoing transaction of the id: none of the old epoch may go on.
     opened = {
@@ -285,9 +284,7 @@ def _abort_prepared(state: CoordinatorState, event: AbortPrepared) -> Coordinato
         else transaction
         for tx_id, transaction in known.open.items()
     }
-    known = replace(
-        known, epoch=event.epoch, begun_number=-1, open=opened, updated_ms=event.at_ms
-    )
+    known = replace(known, epoch=event.epoch, begun_number=-1, open=opened, updated_ms=event.at_ms)
     return _with_id(state, event.transactional_id, known)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from txlog.coordinator.coordinator import Coordinator, journal_of
-from txlog.errors import UnstableOffsetCommit
+from txlog.errors import IllegalTransition, UnstableOffsetCommit
 from txlog.groups.offsets_state import (
     ApplyPending,
     CommitOffsets,
@@ -60,7 +61,7 @@ class GroupOffsets:
 
     def group(self, group: str) -> GroupState:
         """The group as of now; empty if it has never committed. Raises InvalidName."""
-        return self._replica(group).catch_up().group(group)
+        return self._replica(group).catch_up(certain=True).group(group)
 
     def groups(self) -> dict[str, GroupState]:
         """Every group of the log, as of now."""
@@ -127,12 +128,10 @@ class GroupOffsets:
         now_ms = self._cluster.runtime.clock.wall_ms()
         pending = Pending(transactional_id, coordinator, offsets, now_ms, timeout_ms)
         command = PendOffsets(group, tx_id, pending)
-        self._with_resolution(
-            group, lambda: self._replica(group).execute(command), transactional_id
-        )
+        self._with_resolution(group, lambda: self._replica(group).execute(command), command)
 
     def _with_resolution(
-        self, group: str, call: Callable[[], object], transactional_id: str | None = None
+        self, group: str, call: Callable[[], object], own: PendOffsets | None = None
     ) -> None:
         for _ in range(self._cluster.process.finish_attempts_max):
             try:
@@ -144,14 +143,12 @@ class GroupOffsets:
                 pending = self.group(group).pending.get(tx_id)
                 if pending is None:
                     continue
-                may_abort = pending.transactional_id == transactional_id
+                may_abort = own is not None and _is_earlier(tx_id, pending, own)
                 if not self._resolved(group, tx_id, pending, may_abort):
                     raise
         call()
 
-    def _resolved(
-        self, group: str, tx_id: TxId, pending: Pending, may_abort: bool = False
-    ) -> bool:
+    def _resolved(self, group: str, tx_id: TxId, pending: Pending, may_abort: bool = False) -> bool:
         """Finish the transaction that is in the way, if the rules allow it."""
         coordinator = self._coordinator(pending.coordinator)
         coordinator.finish(pending.transactional_id, tx_id)
@@ -161,13 +158,22 @@ class GroupOffsets:
         if outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID):
             if not (may_abort or is_late):
                 return False
-            coordinator.abort(pending.transactional_id, tx_id, fence=is_late)
-            outcome = coordinator.outcome(tx_id)
+            outcome = self._aborted(coordinator, pending.transactional_id, tx_id, is_late)
         if outcome is TransactionOutcome.COMMITTED:
+            # First in its topics (R8). Then here: it may have pended without naming the group.
             coordinator.finish(pending.transactional_id, tx_id)
-            return True
-        self.release_pending(group, tx_id)
+            self.apply_pending(group, tx_id)
+        else:
+            self.release_pending(group, tx_id)
         return True
+
+    def _aborted(
+        self, coordinator: Coordinator, transactional_id: str, tx_id: TxId, fence: bool
+    ) -> TransactionOutcome:
+        """The outcome after an attempt to abort, which may come after the decision to commit."""
+        with suppress(IllegalTransition):
+            coordinator.abort(transactional_id, tx_id, fence=fence)
+        return coordinator.outcome(tx_id)
 
     def apply_pending(self, group: str, tx_id: TxId) -> None:
         """Commit what is pending for that transaction: LAST-COMMIT (rule R8: after all topics)."""
@@ -186,3 +192,8 @@ def _of_incarnation(
     if committed is None or topic_ids is None:
         return committed
     return committed if committed.topic_id == topic_ids.get(where.topic) else None
+
+
+def _is_earlier(tx_id: TxId, pending: Pending, own: PendOffsets) -> bool:
+    """A left-over of the same transactional id; never a newer instance's (I8)."""
+    return pending.transactional_id == own.pending.transactional_id and tx_id < own.tx_id

@@ -306,9 +306,7 @@ def _committed(group: GroupState, offsets: tuple[PendingOffset, ...], at_ms: int
     return replace(group, committed={**group.committed, **news})
 
 
-_EVENTS = EventCodec(
-    OffsetsPended, PendingApplied, PendingReleased, OffsetsCommitted, GroupDeleted
-)
+_EVENTS = EventCodec(OffsetsPended, PendingApplied, PendingReleased, OffsetsCommitted, GroupDeleted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from txlog.errors import CorruptData
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
 from txlog.layout import JournalLayout
@@ -57,5 +58,11 @@ def create(store: Store, layout: JournalLayout, boundary: Boundary) -> bool:
 def decode_boundary(data: bytes, path: str) -> Boundary:
     """The boundary in `data`. Raises CorruptData naming `path`."""
     body, _ = checked_body(data, path)
-    boundary: Boundary = decode(Boundary, json.loads(body))
+    try:
+        boundary: Boundary = decode(Boundary, json.loads(body))
+    except (ValueError, RecursionError, CorruptData) as error:
+        raise CorruptData(
+            f"{path} is no boundary of a journal ({error!s:.100}). Restore it from a backup.",
+            path=path,
+        ) from error
     return boundary

@@ -49,7 +49,7 @@ def encode_entry(entry: Entry) -> tuple[bytes, int]:
         },
         separators=(",", ":"),
         ensure_ascii=False,
-    ).encode()
+    ).encode(errors="surrogatepass")  # A user's text may hold half a surrogate pair.
     return seal(body), zlib.crc32(body)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 from txlog.errors import CorruptData, UnsupportedFormat
@@ -18,7 +18,7 @@ from txlog.journal.entry import GENESIS_CRC32
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.snapshot import FORMAT_VERSION, SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.layout import JournalLayout
-from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Store
+from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Store
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +64,16 @@ def _from_boundary(
     if newest.ordinal < 0:
         return Opened(machine.initial(), 0, GENESIS_CRC32, NO_BOUNDARY, damaged)
     opened = _from_snapshot(store, layout, machine, newest.snapshot_slot, newest)
-    if opened is None:
-        raise CorruptData(
-            f"{layout.snapshot(newest.snapshot_slot)} is missing, and the entries below it were "
-            "pruned. Restore it from a backup.",
-            path=layout.snapshot(newest.snapshot_slot),
-        )
-    return opened
+    if opened is not None:
+        return replace(opened, damaged=damaged)
+    if boundaries.read_newest(store, layout, newest) != newest:
+        # The next boundary has its own snapshot, so this one was free to vanish (rule R16).
+        return _from_boundary(store, layout, machine, newest, damaged)
+    raise CorruptData(
+        f"{layout.snapshot(newest.snapshot_slot)} is missing, and the entries below it were "
+        "pruned. Restore it from a backup.",
+        path=layout.snapshot(newest.snapshot_slot),
+    )
 
 
 def _hinted_slot(store: Store, layout: JournalLayout) -> int | None:
@@ -79,7 +82,7 @@ def _hinted_slot(store: Store, layout: JournalLayout) -> int | None:
         return None
     try:
         slot = json.loads(data)["snapshot"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return slot if isinstance(slot, int) and slot >= 0 else None
 
@@ -118,24 +121,52 @@ def write_snapshot(
     """Write the shared chunks, then the snapshot that refers to them, then the hint.
 
     A crash between two steps leaves objects that a later snapshot refers to, or nobody does.
-    `mend` replaces a snapshot that is damaged. `head` is (slot, CRC32, boundary ordinal).
+    With `mend` a snapshot that is there already is read, and replaced if it is damaged. `head` is
+    (slot, CRC32, boundary ordinal). Raises CorruptData for a damaged chunk.
     """
     slot, crc32, boundary = head
     path = layout.snapshot(slot)
     for chunk in machine.unsaved_chunks(state):
-        _save(store, layout.chunk(chunk.first_slot, chunk.last_slot), chunk.data)
+        _save_chunk(store, layout.chunk(chunk.first_slot, chunk.last_slot), chunk.data)
     data = encode_snapshot(
         SnapshotHead(FORMAT_VERSION, slot, crc32, boundary), machine.encode_state(state)
     )
-    if mend:
+    if mend and not _is_readable(store, path):
         store.delete(path)
     _save(store, path, data)
     store.replace(layout.hint, json.dumps({"snapshot": slot}).encode())
 
 
-def _save(store: Store, path: str, data: bytes) -> None:
-    """Whoever is first has saved the same content: it is a function of the entries below."""
+def _is_readable(store: Store, path: str) -> bool:
+    """Whether nothing is there, or a snapshot that can be read: a good one is never deleted."""
+    data = store.get(path)
+    try:
+        return data is None or bool(decode_snapshot(data, path))
+    except UnsupportedFormat:
+        raise
+    except CorruptData:
+        return False
+
+
+def _save_chunk(store: Store, path: str, data: bytes) -> None:
+    """Snapshots refer to a chunk by its checksum, so what is there must be the very same."""
+    found = _save(store, path, data)
+    if found is not None and found != data:
+        raise CorruptData(
+            f"{path} is damaged: it differs from what the journal's entries lead to. Restore it "
+            "from a backup.",
+            path=path,
+        )
+
+
+def _save(store: Store, path: str, data: bytes) -> bytes | None:
+    """What is there already, if it is small enough to tell, or None.
+
+    Whoever is first has saved the same content: it is a function of the entries below.
+    """
     if len(data) <= ENTRY_BYTES_MAX:
-        store.create(path, data)
-    elif store.get_ranges(path, [ByteRange(0, 1)]) is None:
+        answer = store.create(path, data)
+        return answer.data if isinstance(answer, Exists) else None
+    if store.get_ranges(path, [ByteRange(0, 1)]) is None:
         store.put_new(path, data)
+    return None

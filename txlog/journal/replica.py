@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from typing import Any, Generic
 
 from txlog.clock import Runtime
-from txlog.errors import BoundaryMoved, CorruptData, PublishContention, TxlogError
+from txlog.errors import (
+    BoundaryMoved,
+    CorruptData,
+    OutcomeUnknown,
+    PublishContention,
+    RetriableError,
+    TxlogError,
+)
 from txlog.journal import boundary as boundaries
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
@@ -26,7 +33,7 @@ from txlog.journal.machine import Decided, Machine, StateT
 from txlog.journal.opening import Opened, open_journal, write_snapshot
 from txlog.layout import JournalLayout
 from txlog.settings import ProcessSettings
-from txlog.storage.store import Exists, Store
+from txlog.storage.store import ENTRY_BYTES_MAX, Exists, Store
 
 log = logging.getLogger(__name__)
 
@@ -86,14 +93,18 @@ class Replica(Generic[StateT]):
         """The slot above the last entry that was applied."""
         return self._next_slot
 
-    def catch_up(self) -> StateT:
+    def catch_up(self, *, certain: bool = False) -> StateT:
         """Read every entry that is there now, and return the state after the last.
+
+        With `certain` the boundary is read even if nothing new is found: the next entry may be
+        missing because it was pruned (rule R15). For answers that rest on an absence; a poll that
+        may lag for a few turns does without, and costs one request.
 
         Raises CorruptData, StoreUnavailable, BoundaryMoved (entries were pruned again and again
         while this process tried to read them).
         """
         with self._lock:
-            self._catch_up()
+            self._catch_up(certain=certain)
             return self._state
 
     def execute(self, command: Any) -> Any:
@@ -129,7 +140,7 @@ class Replica(Generic[StateT]):
         that the next call deletes (rule R14).
         """
         with self._lock:
-            self._catch_up()
+            self._catch_up(certain=True)
             lowest = self._next_slot - keep_entries
             if lowest > self._boundary.lowest_slot:
                 self._advance_boundary(lowest)
@@ -151,12 +162,12 @@ class Replica(Generic[StateT]):
             self._catch_up()
             self._write_snapshot(mend=True)
 
-    def _catch_up(self, found: bytes | None = None) -> None:
+    def _catch_up(self, found: bytes | None = None, *, certain: bool = False) -> None:
         """Read a run of entries, believe it only after the boundary (R15), and apply it."""
         self._open()
         for _ in range(self._options.process.publish_attempts_max):
             run = self._read_run(found)
-            if not run and not self._time_to_read_boundary():
+            if not (run or certain or self._time_to_read_boundary()):
                 return
             first = self._next_slot
             self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
@@ -181,16 +192,15 @@ class Replica(Generic[StateT]):
     def _read_run(self, found: bytes | None) -> list[tuple[Entry, int]]:
         """Entries from the next slot on, as far as they reach without a hole."""
         run: list[tuple[Entry, int]] = []
-        slot, crc32, window = self._next_slot, self._crc32, 1
+        slot, window = self._next_slot, 1
         while True:
             bodies = [found] if found is not None else self._fetch(slot, window)
             found = None
             for data in bodies:
                 if data is None:
                     return run
-                entry, entry_crc32 = decode_entry(data, self.layout.entry(slot), slot)
-                run.append((entry, entry_crc32))
-                slot, crc32 = slot + 1, entry_crc32
+                run.append(decode_entry(data, self.layout.entry(slot), slot))
+                slot += 1
             window = min(window * 2, self._options.process.catch_up_window_max)
 
     def _fetch(self, slot: int, count: int) -> list[bytes | None]:
@@ -255,7 +265,8 @@ class Replica(Generic[StateT]):
                     ticket.error, ticket.done = error, True
         except BaseException as error:
             for ticket in tickets:
-                ticket.error, ticket.done = error, True
+                if not ticket.done:
+                    ticket.error, ticket.done = _interrupted(self.layout, error), True
             raise
 
     def _publish_decided(self, tickets: list[_Ticket]) -> None:
@@ -265,10 +276,15 @@ class Replica(Generic[StateT]):
         for _ in range(self._options.process.publish_attempts_max):
             state, events = self._decide_all(tickets)
             if not fresh and any(not t.decided or not t.decided.events for t in tickets):
-                self._catch_up()
+                self._catch_up(certain=True)
                 fresh = True
                 continue
-            if not events or self._try_slot(state, events):
+            data, crc32 = self._encoded(events)
+            if len(data) > ENTRY_BYTES_MAX and len(tickets) > 1:
+                self._publish_decided(tickets[: len(tickets) // 2])
+                self._publish_decided(tickets[len(tickets) // 2 :])
+                return
+            if not events or self._try_slot(state, data, crc32):
                 for ticket in tickets:
                     ticket.done = True
                 return
@@ -295,30 +311,45 @@ class Replica(Generic[StateT]):
             events.extend(ticket.decided.events)
         return state, events
 
-    def _try_slot(self, state: StateT, events: list[Any]) -> bool:
-        """Create the next entry. False: another writer has it, and its entry was read."""
-        slot = self._next_slot
+    def _encoded(self, events: list[Any]) -> tuple[bytes, int]:
+        """Bytes and CRC32 of the next entry, should it hold these events."""
         entry = Entry(
-            slot=slot,
+            slot=self._next_slot,
             token=self._runtime.entropy.token(),
             writer=self._options.writer,
             written_at_ms=self._runtime.clock.wall_ms(),
             prior_crc32=self._crc32,
             events=tuple(self._machine.encode_event(event) for event in events),
         )
-        data, crc32 = encode_entry(entry)
+        return encode_entry(entry)
+
+    def _try_slot(self, state: StateT, data: bytes, crc32: int) -> bool:
+        """Create the next entry. False: another writer has it, and its entry was read."""
+        slot = self._next_slot
         result = self._store.create(self.layout.entry(slot), data)
         if isinstance(result, Exists):
             self._catch_up(result.data)
             return False
-        self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
-        if self._boundary.lowest_slot > slot:
+        if self._boundary_after(slot).lowest_slot > slot:
             self._reopen()
+            self._catch_up()
             return False
         self._advance(state, slot, crc32)
         if self._next_slot % self._options.snapshot_entries == 0:
             self._write_snapshot()
         return True
+
+    def _boundary_after(self, slot: int) -> Boundary:
+        """The boundary, read after the create of `slot`. Raises OutcomeUnknown, as it was made."""
+        try:
+            self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
+        except RetriableError as error:
+            raise OutcomeUnknown(
+                f"{self.layout.entry(slot)} was created, but it could not be read whether its slot "
+                f"still counts: {error.message} Ask again; clean up nothing.",
+                path=self.layout.entry(slot),
+            ) from error
+        return self._boundary
 
     # Snapshots and pruning.
 
@@ -335,7 +366,8 @@ class Replica(Generic[StateT]):
     def _advance_boundary(self, lowest: int) -> None:
         slot = self._next_slot - 1
         head = (slot, self._crc32, self._boundary.ordinal)
-        write_snapshot(self._store, self.layout, self._machine, self._state, head, False)
+        # What stands below the boundary lives on in this snapshot only: it must be readable.
+        write_snapshot(self._store, self.layout, self._machine, self._state, head, True)
         proposed = Boundary(
             ordinal=self._boundary.ordinal + 1,
             lowest_slot=lowest,
@@ -358,3 +390,9 @@ class Replica(Generic[StateT]):
         return len(doomed)
 
 
+def _interrupted(layout: JournalLayout, error: BaseException) -> OutcomeUnknown:
+    """What the other threads are told whose commands stood in the same entry (I13)."""
+    return OutcomeUnknown(
+        f"{layout.root}: the thread that published this command was interrupted "
+        f"({type(error).__name__}); it may be durable. Ask again; clean up nothing."
+    )

@@ -63,17 +63,28 @@ def decode_snapshot(data: bytes, path: str) -> tuple[SnapshotHead, dict[str, lis
     except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
         raise _damaged(path, f"it is no Arrow file ({error!s:.100})") from error
     _verify(path, names, rows)
-    head = decode(SnapshotHead, json.loads(rows[0]))
-    if head.format != FORMAT_VERSION:
-        raise UnsupportedFormat(
-            f"{path} has format version {head.format}; this txlog reads version {FORMAT_VERSION}. "
-            "Use a newer txlog.",
-            path=path,
-        )
+    head = _head(path, rows[0])
     sections: dict[str, list[Json]] = {}
     for name, row in zip(names[1:-1], rows[1:-1], strict=True):
         sections.setdefault(name, []).append(json.loads(row))
     return head, sections
+
+
+def _head(path: str, row: str) -> SnapshotHead:
+    """The version comes first: a newer one may have other fields."""
+    value = json.loads(row)
+    version = value.get("format") if isinstance(value, dict) else None
+    if version != FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"{path} has format version {version!r}; this txlog reads version {FORMAT_VERSION}. "
+            "Use a newer txlog.",
+            path=path,
+        )
+    try:
+        head: SnapshotHead = decode(SnapshotHead, value)
+    except CorruptData as error:
+        raise _damaged(path, error.message) from error
+    return head
 
 
 def _verify(path: str, names: list[str | None], rows: list[str | None]) -> None:

@@ -53,14 +53,21 @@ class Cluster:
     """An open log. Safe to use from threads; one for each log and process is enough."""
 
     def __init__(
-        self, store: Store, file: ClusterFile, runtime: Runtime, process: ProcessSettings, writer: str
+        self,
+        store: Store,
+        file: ClusterFile,
+        runtime: Runtime,
+        process: ProcessSettings,
+        writer: str,
     ) -> None:
         self.store = store
         self.file = file
         self.runtime = runtime
         self.process = process
         self.options = ReplicaOptions(file.settings.journal_snapshot_entries, process, writer)
-        self._replica: Replica[ClusterState] = Replica(store, cluster_journal(), ClusterMachine(), runtime, self.options)
+        self._replica: Replica[ClusterState] = Replica(
+            store, cluster_journal(), ClusterMachine(), runtime, self.options
+        )
         self._topics: dict[str, TopicLog] = {}
         self._pids: list[int] = []
         self._lock = threading.RLock()
@@ -202,7 +209,12 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
             f"{url} holds a log of format version {version!r}; this txlog reads version "
             f"{FORMAT_VERSION}. Use a newer txlog."
         )
-    file: ClusterFile = decode(ClusterFile, value)
+    try:
+        file: ClusterFile = decode(ClusterFile, value)
+    except CorruptData as error:
+        raise CorruptData(
+            f"{path} is no cluster file ({error.message}); restore it from a backup.", path=path
+        ) from error
     return file
 
 

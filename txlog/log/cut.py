@@ -280,9 +280,7 @@ def _least_group(windows: Sequence[_Window], starts: Ends) -> Ends:
     return min(groups, key=lambda ends: sum(ends.values()))
 
 
-def _group_from(
-    windows: Sequence[_Window], window: _Window, partition: int, starts: Ends
-) -> Ends:
+def _group_from(windows: Sequence[_Window], window: _Window, partition: int, starts: Ends) -> Ends:
     """Raise the cut over the first record of a partition, and over all that is connected."""
     ends = dict(starts)
     while not any(row.partition == partition for row in window.rows):

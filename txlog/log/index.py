@@ -107,7 +107,9 @@ class SealedIndex:
         """All references of the state, oldest first."""
         return tuple(ref for level in reversed(self.levels) for ref in level)
 
-    def with_leaf(self, first_slot: int, last_slot: int, rows: Sequence[IndexedBatch]) -> SealedIndex:
+    def with_leaf(
+        self, first_slot: int, last_slot: int, rows: Sequence[IndexedBatch]
+    ) -> SealedIndex:
         """The index with one more leaf."""
         chunk = Chunk(first_slot, last_slot, encode_rows(rows))
         return self._with_ref(0, _ref(chunk, 0, spans_of_rows(rows)), (*self.unsaved, chunk))

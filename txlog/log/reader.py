@@ -7,7 +7,7 @@ against the state as it is now). It must not know consumer groups or positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from txlog.log.segment import decode_batch
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
 from txlog.model import IsolationLevel
-from txlog.storage.store import ByteRange, Bytes
+from txlog.storage.store import ByteRange, Bytes, Store
 
 FETCH_BYTES_MAX = 16 << 20
 """Bytes asked of the store at once: what one reader holds in memory beside its results."""
@@ -61,16 +61,40 @@ def visible_rows(
             yield row
 
 
+@dataclass(frozen=True, slots=True)
+class RowSource:
+    """Where rows of one topic are read from; holds no journal, so that it can be sent to tasks."""
+
+    store: Store
+    topic: str
+    schemas: Mapping[int, pa.Schema]
+    """Topic schema of each id that may be met, and of the newest."""
+    newest_schema_id: int
+    on_missing: Callable[[IndexedBatch], None]
+    """Called if a segment is not there: raises what that means."""
+
+
+def row_source(topic: TopicLog, state: TopicState) -> RowSource:
+    """The rows of a topic whose journal is at hand."""
+
+    def on_missing(row: IndexedBatch) -> None:
+        # R19: it may be gone because the log has moved on; only the present state can tell.
+        topic.check_offset(topic.catch_up(), row.partition, row.base_offset)
+
+    schemas = {number: topic.schema(number) for number in range(len(state.schemas))}
+    return RowSource(topic.store, topic.name, schemas, state.newest_schema_id, on_missing)
+
+
 def read_rows(
-    topic: TopicLog, rows: Sequence[IndexedBatch], columns: Sequence[str] | None = None
+    source: RowSource, rows: Sequence[IndexedBatch], columns: Sequence[str] | None = None
 ) -> Iterator[FetchedBatch]:
     """Decode these batches, in order, in the topic's newest schema.
 
     Raises CorruptData naming the segment, MissingObject, StoreUnavailable.
     """
     for group in _in_fetches(rows):
-        for row, data in zip(group, _fetch(topic, group), strict=True):
-            yield FetchedBatch(row.partition, row.base_offset, _decode(topic, row, data, columns))
+        for row, data in zip(group, _fetch(source, group), strict=True):
+            yield FetchedBatch(row.partition, row.base_offset, _decode(source, row, data, columns))
 
 
 def sliced(fetched: FetchedBatch, start: int, end: int) -> FetchedBatch:
@@ -98,16 +122,14 @@ def _in_fetches(rows: Sequence[IndexedBatch]) -> Iterator[list[IndexedBatch]]:
         yield group
 
 
-def _fetch(topic: TopicLog, rows: Sequence[IndexedBatch]) -> list[Bytes]:
+def _fetch(source: RowSource, rows: Sequence[IndexedBatch]) -> list[Bytes]:
     path = rows[0].segment
     ranges = [ByteRange(row.position, row.length) for row in rows]
-    data = topic.store.get_ranges(path, ranges)
+    data = source.store.get_ranges(path, ranges)
     if data is None:
-        # R19: it may be gone because the log has moved on; only the present state can tell.
-        state = topic.catch_up()
-        topic.check_offset(state, rows[0].partition, rows[0].base_offset)
+        source.on_missing(rows[0])
         raise MissingObject(
-            f"{path} is missing, and topic {topic.name!r} still refers to it (partition "
+            f"{path} is missing, and topic {source.topic!r} still refers to it (partition "
             f"{rows[0].partition}, offset {rows[0].base_offset}). Restore it from a backup.",
             path=path,
             partition=rows[0].partition,
@@ -117,7 +139,7 @@ def _fetch(topic: TopicLog, rows: Sequence[IndexedBatch]) -> list[Bytes]:
 
 
 def _decode(
-    topic: TopicLog, row: IndexedBatch, data: Bytes, columns: Sequence[str] | None
+    source: RowSource, row: IndexedBatch, data: Bytes, columns: Sequence[str] | None
 ) -> pa.RecordBatch:
     stored = SegmentBatch(
         row.partition,
@@ -128,12 +150,11 @@ def _decode(
         row.timestamp_min_ms,
         row.timestamp_max_ms,
     )
-    written = physical_schema(topic.schema(row.schema_id))
-    newest = physical_schema(topic.schema())
+    written = physical_schema(source.schemas[row.schema_id])
     present = None if columns is None else [name for name in columns if name in written.names]
     batch = decode_batch(data, stored, written, columns=present, object_name=row.segment)
-    if columns is None and row.schema_id == topic.state.newest_schema_id:
+    if columns is None and row.schema_id == source.newest_schema_id:
         return batch
+    newest = physical_schema(source.schemas[source.newest_schema_id])
     wanted = newest if columns is None else pa.schema([newest.field(name) for name in columns])
     return batch if batch.schema.equals(wanted) else adapt(batch, wanted)
-

@@ -155,9 +155,7 @@ class TopicLog:
             if row.slot >= first_slot:
                 yield row
 
-    def batches_since(
-        self, state: TopicState, starts: Mapping[int, int]
-    ) -> Iterator[IndexedBatch]:
+    def batches_since(self, state: TopicState, starts: Mapping[int, int]) -> Iterator[IndexedBatch]:
         """Batches at or after those offsets (partition -> offset), in slot order."""
 
         def wanted(ref: ChunkRef) -> bool:

@@ -25,7 +25,14 @@ from txlog.log.topic_events import (
     TopicOpened,
 )
 from txlog.log.topic_rules import decide
-from txlog.log.topic_state import PartitionState, ProducerState, TopicState, TxMark, apply, sealed_at
+from txlog.log.topic_state import (
+    PartitionState,
+    ProducerState,
+    TopicState,
+    TxMark,
+    apply,
+    sealed_at,
+)
 from txlog.model import TxId
 from txlog.settings import TopicConfig
 
@@ -149,9 +156,7 @@ class TopicMachine:
             closed=head.closed,
             config=head.config,
             schemas=decode(tuple[str, ...], sections.get("schema", [])),
-            partitions=tuple(
-                decode(PartitionState, row) for row in sections.get("partition", ())
-            ),
+            partitions=tuple(decode(PartitionState, row) for row in sections.get("partition", ())),
             producers={producer.pid: producer.state for producer in producers},
             horizon=head.horizon,
             tail=tuple(decode(IndexedBatch, row) for row in sections.get("tail", ())),

@@ -1,0 +1,102 @@
+# `make` alone prints the targets. Every target is a thin wrapper: the commands can be run by hand.
+
+VENV ?= .venv
+PYTHON = $(VENV)/bin/python
+EXTRAS = spark,s3,delta,cli,demo,test,dev
+INSTALLED = $(VENV)/.installed
+
+# Where `make demo` keeps its log: a folder, or s3://bucket/prefix with the usual AWS_* variables.
+ROOT ?= ./demo-data
+# Processes for the tests that start no JVM.
+WORKERS ?= auto
+# More arguments for pytest, for example ARGS="-k fenced".
+ARGS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Spark's settings and log levels; a folder of your own takes precedence.
+export SPARK_CONF_DIR ?= $(CURDIR)/conf
+# Spark starts its Python workers with this one, so that they find what is installed in it.
+export PYSPARK_PYTHON = $(abspath $(PYTHON))
+
+.DEFAULT_GOAL = help
+.PHONY: help install java demo test test-fast check format style types layers tidy bench clean
+
+help:
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\nROOT=%s  VENV=%s  WORKERS=%s  ARGS=%s\n' '$(ROOT)' '$(VENV)' '$(WORKERS)' '$(ARGS)'
+
+##@ Use it
+
+demo: install java ## Run the exactly-once stream over the flights, with kills, and prove it (ROOT=)
+	$(PYTHON) -m examples.demo --root "$(ROOT)"
+
+##@ Set up
+
+install: $(INSTALLED) ## Make the virtual environment; done again only when its requirements change
+
+# Editable, so that tests and jobs run what is in this folder. setup.cfg says why Spark still finds
+# pyspark_txlog, which it would not after an editable install of setuptools' default kind.
+$(INSTALLED): setup.cfg pyproject.toml
+	@$(require_python); test -x $(PYTHON) || $$found -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "The venv module does not work: on Debian or Ubuntu, apt install python3-venv." >&2; \
+	  exit 1; }
+	@echo "Installing into $(VENV); the first time this downloads about 600 MB."
+	$(PYTHON) -m pip install --quiet --upgrade pip
+	$(PYTHON) -m pip install --editable ".[$(EXTRAS)]"
+	@touch $@
+
+# Sets $found to the first Python that is new enough.
+define require_python
+for found in $(PYTHON) python3.11 python3 ""; do \
+  test -n "$$found" || { echo "txlog needs Python 3.11 or newer; install it and try again." >&2; \
+    exit 1; }; \
+  $$found -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; \
+done
+endef
+
+java:
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
+	test "$${version:-0}" -ge 17 || { \
+	  echo "Spark 4 needs Java 17 or newer; '$$java' is $${version:-not there}." \
+	    "Install a JDK, or set JAVA_HOME to one." >&2; exit 1; }
+
+##@ Test
+
+test: install java check ## All checks and all tests: what CI runs
+	$(PYTHON) -m pytest -m "not spark" -n $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTHON) -m pytest -m spark $(ARGS)
+
+test-fast: install ## The tests that start no JVM and take seconds
+	$(PYTHON) -m pytest -m "not spark and not slow" -n $(WORKERS) --dist loadfile $(ARGS)
+
+bench: install java ## Measure, beside Spark's own floor and Delta
+	$(PYTHON) -m benchmarks
+
+##@ Quality
+
+check: style types layers tidy ## Every check that runs no test of behaviour
+
+format: install ## Format the sources and mend what can be mended by rule
+	$(PYTHON) -m ruff format .
+	$(PYTHON) -m ruff check --fix .
+
+style: install ## Format and lint rules (ruff)
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+
+types: install ## Type check (mypy --strict)
+	$(PYTHON) -m mypy
+
+layers: install ## Imports go one way (import-linter)
+	$(VENV)/bin/lint-imports
+
+tidy: install ## Sizes, docstrings, dead modules; prints the figures
+	$(PYTHON) -m pytest -q -s tests/test_tidy.py
+
+clean: ## Remove the environment, caches and demo data; logs of yours are not touched
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .import_linter_cache demo-data spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

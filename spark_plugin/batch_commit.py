@@ -1,0 +1,242 @@
+"""The driver's commit of one micro-batch: records of all tasks and the groups' offsets, or nothing.
+
+The steps, and what a crash between them leaves:
+
+    1  read the checkpoint's plan and the two replay tests   nothing
+    2  register the run                                      an epoch
+    3  pend the groups' offsets                              a pend, which is barred and released
+    4  PREPARE_COMMIT: the decision                          a transaction that anyone finishes
+    5  markers in the topics, then the offsets               the same
+    6  COMMITTED, in the background                          the same
+
+It guards I6 and I10, by rules R1, R2, R23, R24, R26, R27 and R29. It must not know how records
+were staged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_plugin.checkpoint import Checkpoint
+from spark_plugin.offset_log import BatchRange, GroupPartition
+from spark_plugin.offsets import PartitionRange
+from spark_plugin.options import WriterOptions
+from spark_plugin.replay import AlreadyIn, BatchMark, Commit, decide_batch
+from spark_plugin.staging import TaskMessage
+from txlog.clients.connection import Connection
+from txlog.clients.transaction_session import TransactionSession
+from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
+from txlog.errors import CheckpointConflict, CommitFailed, InvalidOption, TxlogError
+from txlog.groups.offsets_state import PendingOffset
+from txlog.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+STAGED_TIMEOUT_MS = 10_000
+"""After so long anyone may bar a pend whose run has not decided: a commit takes milliseconds."""
+
+DECIDE_ATTEMPTS_MAX = 3
+
+_sessions: dict[tuple[int, str, str], TransactionSession] = {}
+"""Registered runs of this process. Losing it costs a registration, nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdentity:
+    """Whose batch it is: Spark's query, its run, and the batch."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+
+
+def batch_identity(messages: Sequence[TaskMessage], batch_id: int) -> BatchIdentity:
+    """What all tasks agree on. Raises CheckpointConflict if they do not (rule R1)."""
+    first = messages[0]
+    for message in messages:
+        if (message.query_id, message.run_id, message.plan) != (
+            first.query_id,
+            first.run_id,
+            first.plan,
+        ) or message.batch_id != batch_id:
+            raise CheckpointConflict(
+                f"the tasks of batch {batch_id} ran for different plans (batch {message.batch_id} "
+                f"of run {message.run_id}, batch {first.batch_id} of run {first.run_id}): another "
+                "run of this query is on the checkpoint. Stop one of the two.",
+                batch_id=batch_id,
+            )
+    return BatchIdentity(first.query_id, first.run_id, batch_id)
+
+
+def participants(messages: Sequence[TaskMessage]) -> tuple[Participant, ...]:
+    """One participant a topic, with the segments of every task."""
+    found: dict[str, Participant] = {}
+    for message in messages:
+        for staged in message.staged:
+            known = found.get(staged.topic_id)
+            segments = (known.segments if known else ()) + staged.segments
+            found[staged.topic_id] = Participant(staged.topic_id, staged.topic, (), segments)
+    return tuple(found.values())
+
+
+class BatchCommitter:
+    """Commits the batches of one query to one log."""
+
+    def __init__(
+        self, connection: Connection, options: WriterOptions, checkpoint: Checkpoint | None
+    ) -> None:
+        self._connection = connection
+        self._options = options
+        self._checkpoint = checkpoint
+
+    def commit(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> None:
+        """Commit a batch once, however often it is replayed.
+
+        Raises CheckpointConflict, GroupOwned, ProducerFenced, and the store's errors.
+        """
+        batch = self._batch_range(identity, messages)
+        coordinator = self._connection.coordinator_of(self._transaction_group(identity, batch))
+        for attempt in range(DECIDE_ATTEMPTS_MAX):
+            decision = self._decide(identity, batch, coordinator)
+            if isinstance(decision, AlreadyIn):
+                log.info("batch %d is in the log already", identity.batch_id)
+                return
+            try:
+                self._run(identity, batch, messages)
+                return
+            except CommitFailed as error:
+                # Somebody was faster: the replay tests tell whether it was this very batch.
+                if attempt == DECIDE_ATTEMPTS_MAX - 1:
+                    raise
+                log.info("batch %d: %s", identity.batch_id, error)
+
+    # What the batch is.
+
+    def _batch_range(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> BatchRange:
+        if self._checkpoint is None:
+            return BatchRange(identity.batch_id, {})
+        self._checkpoint.require_query(identity.query_id)
+        for message in messages[:1]:
+            if message.plan is not None:
+                self._checkpoint.require_plan(message.plan)
+        batch = self._checkpoint.batch_range(identity.batch_id, self._connection.cluster.log_id)
+        if batch.ungrouped:
+            raise InvalidOption(
+                "a source of this query reads the log that the sink writes, without group.id, so "
+                "its offsets cannot be in the transaction (rule R29). Add .option('group.id', "
+                "...) to readStream.",
+                option="group.id",
+            )
+        return batch
+
+    def _transactional_id(self, identity: BatchIdentity) -> str:
+        named = self._options.transactional_id or f"spark.{identity.query_id}"
+        return f"{named}.{self._options.label}" if self._options.label else named
+
+    def _transaction_group(self, identity: BatchIdentity, batch: BatchRange) -> str:
+        """Two queries on one group meet in one coordinator, which knows the owner (rule R12)."""
+        return min(batch.groups, default=self._transactional_id(identity))
+
+    # The two replay tests.
+
+    def _decide(
+        self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
+    ) -> AlreadyIn | Commit:
+        """Asked before anybody is fenced (rule R27)."""
+        committed: dict[GroupPartition, int | None] = {}
+        transactional_id = self._transactional_id(identity)
+        known = coordinator.catch_up().ids.get(transactional_id)
+        for tx_id in list(known.open if known else ()):
+            coordinator.finish(transactional_id, tx_id)
+        for group, advanced in batch.by_group().items():
+            positions = self._positions(group, batch.topic_ids)
+            for where in advanced:
+                committed[GroupPartition(group, *where)] = positions.get(where)
+        mark = coordinator.catch_up().marks.get(self._mark(identity, batch).key)
+        return decide_batch(
+            identity.query_id,
+            identity.batch_id,
+            batch.ranges,
+            committed,
+            None if mark is None else _known_mark(mark),
+            fingerprint=batch.fingerprint,
+            may_skip=bool(self._options.label) or self._checkpoint is None,
+        )
+
+    def _positions(self, group: str, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """Committed offsets, once every decided transaction on them is finished."""
+        offsets = self._connection.offsets
+        for tx_id, pending in list(offsets.group(group).pending.items()):
+            self._connection.coordinator(pending.coordinator).finish(
+                pending.transactional_id, tx_id
+            )
+        return {
+            where: committed.offset
+            for where, committed in offsets.group(group).committed.items()
+            if committed.topic_id == topic_ids.get(where.topic)
+        }
+
+    def _mark(self, identity: BatchIdentity, batch: BatchRange) -> ReplayMark:
+        return ReplayMark(
+            identity.query_id,
+            identity.batch_id,
+            tuple(OffsetRange(*key, *moved) for key, moved in sorted(batch.ranges.items())),
+            batch.fingerprint,
+            self._options.label,
+        )
+
+    # The transaction.
+
+    def _run(
+        self,
+        identity: BatchIdentity,
+        batch: BatchRange,
+        messages: Sequence[TaskMessage],
+    ) -> None:
+        key = (id(self._connection), self._transactional_id(identity), identity.run_id)
+        session = _sessions.get(key) or self._registered(identity, batch)
+        try:
+            session.begin()
+            for group, advanced in batch.by_group().items():
+                session.pend_staged(group, _pending(advanced, batch.topic_ids))
+            session.commit(participants(messages), self._mark(identity, batch))
+        except TxlogError:
+            # The next attempt begins with a new epoch, so that no transaction id is used twice.
+            _sessions.pop(key, None)
+            raise
+        _sessions[key] = session
+
+    def _registered(self, identity: BatchIdentity, batch: BatchRange) -> TransactionSession:
+        session = TransactionSession(
+            self._connection,
+            self._transactional_id(identity),
+            self._transaction_group(identity, batch),
+            STAGED_TIMEOUT_MS,
+        )
+        session.register(
+            identity.run_id,
+            is_run=True,
+            groups=batch.groups,
+            take_over=self._options.group_takeover,
+        )
+        return session
+
+
+def _known_mark(mark: ReplayMark) -> BatchMark:
+    ranges = {
+        GroupPartition(r.group, r.topic, r.partition): PartitionRange(r.start, r.end)
+        for r in mark.ranges
+    }
+    return BatchMark(mark.query_id, mark.batch_id, ranges, mark.fingerprint)
+
+
+def _pending(
+    advanced: Mapping[TopicPartition, PartitionRange], topic_ids: Mapping[str, str]
+) -> tuple[PendingOffset, ...]:
+    return tuple(
+        PendingOffset(where.topic, topic_ids[where.topic], where.partition, moved.start, moved.end)
+        for where, moved in sorted(advanced.items())
+    )

@@ -1,0 +1,67 @@
+"""`spark.read.format("txlog")`: a range of offsets as a table, at one consistent cut (I11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
+
+from spark_plugin.arrow_schema import common_schema, read_layout
+from spark_plugin.log_access import open_log, subscribed_topics
+from spark_plugin.offsets import PartitionRange
+from spark_plugin.options import ReaderOptions
+from spark_plugin.read_plan import ReadTask, plan_reads, read_task
+from spark_plugin.starting_points import resolve, starting_offset
+from spark_plugin.stream_reader import view_of
+from txlog.errors import InvalidOption
+from txlog.log.cut import stable_ends
+from txlog.log.schema import decode_schema
+from txlog.model import IsolationLevel, TopicPartition
+
+
+class TxlogBatchReader(DataSourceReader):
+    """Reads from `startingOffsets` (default: earliest) to `endingOffsets` (default: latest)."""
+
+    def __init__(self, options: ReaderOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[ReadTask]:
+        """Tasks by bytes. Raises OffsetOutOfRange, InvalidOption."""
+        options = self._options
+        connection = open_log(options)
+        topics = subscribed_topics(connection, options)
+        views = [view_of(topic) for topic in topics.values()]
+        wheres = [view.where(p) for view in views for p in range(len(view.state.partitions))]
+        if options.isolation_level is IsolationLevel.READ_COMMITTED:
+            highs = stable_ends(views, dict.fromkeys(wheres, 0))
+        else:
+            highs = {w: topics[w.topic].state.end_offset(w.partition) for w in wheres}
+        first = starting_offset(connection, topics, options, highs)
+        ranges: dict[TopicPartition, PartitionRange] = {}
+        for where in wheres:
+            start = first.topics[where.topic].partitions[where.partition].start
+            end = resolve(
+                topics[where.topic],
+                where.partition,
+                options.ending_offsets.at(where),
+                highs[where],
+                None,
+            )
+            if end < start:
+                raise InvalidOption(
+                    f"endingOffsets has {end} for {where}, before startingOffsets with {start}.",
+                    partition=str(where),
+                )
+            ranges[where] = PartitionRange(start, end)
+        return plan_reads(topics, ranges, options)
+
+    def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """Records of one task; in an executor."""
+        if not partition.pieces:
+            return iter(())
+        stored = {name: decode_schema(texts[-1]) for name, texts in partition.schemas.items()}
+        layout = read_layout(common_schema(stored), self._schema)
+        return read_task(partition, layout, self._options)

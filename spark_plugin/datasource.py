@@ -1,0 +1,49 @@
+"""`format("txlog")`: the entry point that Spark finds (through pyspark_txlog) or is told of.
+
+It only parses options and hands over; everything heavy happens in the readers and writers.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from spark_plugin.arrow_schema import common_schema, source_schema
+from spark_plugin.batch_reader import TxlogBatchReader
+from spark_plugin.batch_writer import TxlogBatchWriter
+from spark_plugin.log_access import open_log, subscribed_topics
+from spark_plugin.options import parse_reader_options, parse_writer_options
+from spark_plugin.stream_reader import TxlogStreamReader
+from spark_plugin.stream_writer import TxlogStreamWriter
+
+
+class TxlogDataSource(DataSource):
+    """Topics of a txlog as streams and as tables. Options: docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` takes."""
+        return "txlog"
+
+    def schema(self) -> StructType:
+        """The subscribed topics' columns. Raises UnknownTopic, IncompatibleSchema."""
+        options = parse_reader_options(self.options)
+        topics = subscribed_topics(open_log(options), options)
+        stored = common_schema({name: topic.schema() for name, topic in topics.items()})
+        return source_schema(stored, options.columns, include_headers=options.include_headers)
+
+    def reader(self, schema: StructType) -> TxlogBatchReader:
+        """`spark.read`."""
+        return TxlogBatchReader(parse_reader_options(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> TxlogStreamReader:
+        """`spark.readStream`."""
+        return TxlogStreamReader(parse_reader_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> TxlogBatchWriter:
+        """`df.write`."""
+        return TxlogBatchWriter.for_job(parse_writer_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> TxlogStreamWriter:
+        """`df.writeStream`; called for every batch."""
+        return TxlogStreamWriter.for_batch(parse_writer_options(self.options), schema)

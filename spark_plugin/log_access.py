@@ -1,0 +1,47 @@
+"""How the plugin's processes get at the log: the connection, and topics by option.
+
+Connections are cached for each process and root, because Spark keeps its Python workers from batch
+to batch; nothing depends on that cache for its correctness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_plugin.options import ReaderOptions, WriterOptions
+from txlog.clients.connection import Connection, connect
+from txlog.errors import InvalidOption, UnknownTopic
+from txlog.log.topic_log import TopicLog
+
+
+def open_log(options: ReaderOptions | WriterOptions, *, create: bool = False) -> Connection:
+    """The log that `root` names. Raises NotATxlog, StoreDenied, StoreNotAtomic."""
+    return connect(options.root, create=create, storage_options=dict(options.storage))
+
+
+def subscribed_topics(connection: Connection, options: ReaderOptions) -> dict[str, TopicLog]:
+    """The topics that the options name, caught up. Raises UnknownTopic, InvalidOption."""
+    if options.subscribe_pattern is None:
+        topics = {name: connection.cluster.topic(name) for name in options.subscribe}
+    else:
+        names = sorted(connection.cluster.state().topics)
+        topics = {n: connection.cluster.topic(n) for n in names if options.reads(n)}
+    if not topics:
+        raise InvalidOption(
+            f"no topic of {options.root} matches subscribePattern {options.subscribe_pattern!r}; "
+            "create one first, or change the pattern."
+        )
+    catch_up(connection, topics)
+    return topics
+
+
+def catch_up(connection: Connection, topics: Mapping[str, TopicLog]) -> None:
+    """Bring all of them up to now, at once. Raises UnknownTopic if one was deleted."""
+    states = connection.runtime.fan_out.run_all([topic.catch_up for topic in topics.values()])
+    for state in states:
+        if state.closed:
+            raise UnknownTopic(
+                f"topic {state.name!r} was deleted while it was read; stop the query, or create "
+                "the topic again and start with a new checkpoint.",
+                topic=state.name,
+            )

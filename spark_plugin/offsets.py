@@ -1,0 +1,390 @@
+"""Offsets of the Spark source: what one line of a checkpoint's `offsets/<batch>` says. Pure values.
+
+It guards R20 (each partition carries its own start, so a replay reads what was planned whatever
+happened to the start since) and R25 (a line names its log, group and topics, so that it is never
+taken for another's). One line is
+
+    {"type": "txlog", "version": 1, "log": <log id>, "group": <group or null>, "topics":
+     {<name>: {"id": <topic id>, "partitions": {"0": {"from": 5, "to": 9}, ...}}, ...}}
+
+Spark compares offsets as texts, so equal offsets must encode to equal texts: everything below the
+first level is in order of name or number. It must not read a log or a file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias
+
+from txlog.errors import CheckpointConflict, CorruptData, InvalidName, UnsupportedFormat
+from txlog.model import TopicPartition, validate_group_id, validate_topic_name
+
+OFFSET_TYPE = "txlog"
+OFFSET_VERSION = 1
+OFFSET_MAX = (1 << 63) - 1
+"""Kafka's and Arrow's offsets are signed 64-bit numbers."""
+
+Json: TypeAlias = Any
+"""A value that the json module reads and writes."""
+
+_FIELDS = ("type", "version", "log", "group", "topics")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+
+NEW_CHECKPOINT = "start with a new checkpointLocation and startingOffsets=committed"
+"""The remedy that loses and repeats nothing for a stateless query (design section 9)."""
+
+
+class PartitionRange(NamedTuple):
+    """Offsets [start, end) of one partition; empty if they are equal."""
+
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"[{self.start}, {self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """One incarnation of a topic (rule R11), and the range of each of its partitions."""
+
+    topic_id: str
+    partitions: Mapping[int, PartitionRange] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffset:
+    """Where a micro-batch begins and ends, in every partition that the source reads.
+
+    A partition that the batch does not advance has an empty range. The next batch begins where
+    this one ends.
+    """
+
+    log_id: str
+    group: str | None
+    topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
+
+
+def initial(log_id: str, group: str | None, topics: Mapping[str, TopicOffsets]) -> SourceOffset:
+    """The offset before the first batch: every partition is empty, at its `start`."""
+    return SourceOffset(
+        log_id,
+        group,
+        {
+            name: TopicOffsets(
+                known.topic_id,
+                {p: PartitionRange(r.start, r.start) for p, r in sorted(known.partitions.items())},
+            )
+            for name, known in sorted(topics.items())
+        },
+    )
+
+
+def advance(
+    offset: SourceOffset,
+    ends: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, str] | None = None,
+) -> SourceOffset:
+    """The offset of the next batch: each partition from the end of `offset` to its new end.
+
+    A partition that `ends` leaves out stays where it is. A new one begins at 0, and joins only with
+    its first records; `topic_ids` names the ids of topics that are new. If nothing is new the
+    answer is `offset` itself, as any other answer would make Spark run empty batches for ever
+    (rule R20). Raises CheckpointConflict if an end lies before where `offset` ends.
+    """
+    grown = {
+        tp: PartitionRange(_position(offset, tp) or 0, end) for tp, end in sorted(ends.items())
+    }
+    for tp, new in grown.items():
+        if new.end < new.start:
+            raise CheckpointConflict(
+                f"{tp} ends at {new.end}, but the checkpoint has read up to {new.start}: the log "
+                f"was restored from an older copy, or truncated. Restore it, or {NEW_CHECKPOINT}.",
+                partition=str(tp),
+                checkpoint_offset=new.start,
+                end_offset=new.end,
+            )
+    moved = {tp: new for tp, new in grown.items() if new.end > new.start}
+    if not moved:
+        return offset
+    ids = {name: known.topic_id for name, known in offset.topics.items()} | dict(topic_ids or {})
+    return _with_ranges(_settled(offset), moved, ids)
+
+
+def ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:
+    """The partitions that the batch advances, with their ranges, in order."""
+    return {tp: r for tp, r in all_ranges(offset).items() if r.end > r.start}
+
+
+def all_ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:
+    """Every partition with its range, empty ones too, in order."""
+    return {
+        TopicPartition(name, partition): known.partitions[partition]
+        for name, known in sorted(offset.topics.items())
+        for partition in sorted(known.partitions)
+    }
+
+
+def positions(offset: SourceOffset) -> dict[TopicPartition, int]:
+    """Where the next batch begins in each partition."""
+    return {tp: r.end for tp, r in all_ranges(offset).items()}
+
+
+def row_count(offset: SourceOffset) -> int:
+    """Offsets in the batch; an aborted transaction's are counted, though no reader returns them."""
+    return sum(r.end - r.start for r in all_ranges(offset).values())
+
+
+def rows_behind(
+    offset: SourceOffset, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """How far each partition's end lies beyond the batch: the lag. Never negative."""
+    reached = positions(offset)
+    return {tp: max(0, end - reached.get(tp, 0)) for tp, end in sorted(ends.items())}
+
+
+def _position(offset: SourceOffset, tp: TopicPartition) -> int | None:
+    known = offset.topics.get(tp.topic)
+    found = known.partitions.get(tp.partition) if known is not None else None
+    return found.end if found is not None else None
+
+
+def _settled(offset: SourceOffset) -> SourceOffset:
+    """The same positions, with nothing advanced."""
+    settled = {
+        name: replace(
+            known, partitions={p: PartitionRange(r.end, r.end) for p, r in known.partitions.items()}
+        )
+        for name, known in offset.topics.items()
+    }
+    return replace(offset, topics=settled)
+
+
+def _with_ranges(
+    offset: SourceOffset,
+    moved: Mapping[TopicPartition, PartitionRange],
+    topic_ids: Mapping[str, str],
+) -> SourceOffset:
+    topics = dict(offset.topics)
+    for tp, new in moved.items():
+        known = topics.get(tp.topic) or TopicOffsets(topic_ids[tp.topic])
+        partitions = {**known.partitions, tp.partition: new}
+        topics[tp.topic] = replace(known, partitions=dict(sorted(partitions.items())))
+    return replace(offset, topics=dict(sorted(topics.items())))
+
+
+# Whose offset it is.
+
+
+def require_own(
+    offset: SourceOffset,
+    log_id: str,
+    group: str | None,
+    topic_ids: Mapping[str, str],
+    *,
+    may_grow: bool = False,
+) -> None:
+    """Refuse an offset that another reader made (rule R25). `may_grow`: topics may have been added.
+
+    Raises CheckpointConflict that says which of log, group and topics differ: Spark hands B's
+    offset to reader A without a word when `b.union(a)` is restarted as `a.union(b)`.
+    """
+    differences = _different_owner(offset, log_id, group)
+    expected = {name: known.topic_id for name, known in offset.topics.items()}
+    differences += _different_topics(expected, topic_ids, may_grow)
+    if differences:
+        raise CheckpointConflict(
+            f"the checkpoint's offset belongs to another source: {'; '.join(differences)}. Was the "
+            "order of the query's sources changed, or one of them replaced? Put back the query as "
+            f"it was, or {NEW_CHECKPOINT}.",
+            differences=differences,
+        )
+
+
+def require_successor(previous: SourceOffset, current: SourceOffset, where: str) -> None:
+    """Refuse `current` unless it is the batch after `previous`, or the same line again (R23, R25).
+
+    Raises CheckpointConflict that says what differs.
+    """
+    differences = _different_owner(previous, current.log_id, current.group)
+    differences += _different_topics(
+        {name: known.topic_id for name, known in previous.topics.items()},
+        {name: known.topic_id for name, known in current.topics.items()},
+        True,
+    )
+    if not differences and current != previous:
+        differences = _gaps(previous, current)
+    if differences:
+        raise CheckpointConflict(
+            f"{where} does not follow the batch before it: {'; '.join(differences)}. The "
+            f"checkpoint was changed by hand or is of another query; {NEW_CHECKPOINT}.",
+            where=where,
+            differences=differences,
+        )
+
+
+def _different_owner(offset: SourceOffset, log_id: str, group: str | None) -> list[str]:
+    found = []
+    if offset.log_id != log_id:
+        found.append(f"log {offset.log_id} there, {log_id} here")
+    if offset.group != group:
+        found.append(f"group {offset.group or 'none'} there, {group or 'none'} here")
+    return found
+
+
+def _different_topics(
+    there: Mapping[str, str], here: Mapping[str, str], may_grow: bool
+) -> list[str]:
+    found = [f"topic {name} there, not here" for name in sorted(there.keys() - here.keys())]
+    if not may_grow:
+        found += [f"topic {name} here, not there" for name in sorted(here.keys() - there.keys())]
+    found += [
+        f"topic {name} was deleted and created again (id {there[name]} there, {here[name]} here)"
+        for name in sorted(there.keys() & here.keys())
+        if there[name] != here[name]
+    ]
+    return found
+
+
+def _gaps(previous: SourceOffset, current: SourceOffset) -> list[str]:
+    here = all_ranges(current)
+    found = []
+    for tp, reached in positions(previous).items():
+        if tp not in here:
+            found.append(f"{tp} is missing")
+        elif here[tp].start != reached:
+            found.append(f"{tp} ended at {reached} and goes on at {here[tp].start}")
+    return found
+
+
+# JSON. Strict: anything malformed is CorruptData, never a guess (I15).
+
+
+def to_json(offset: SourceOffset) -> dict[str, Json]:
+    """The value that the source hands to Spark, which writes it with `json.dumps`."""
+    return {
+        "type": OFFSET_TYPE,
+        "version": OFFSET_VERSION,
+        "log": offset.log_id,
+        "group": offset.group,
+        "topics": {
+            name: {
+                "id": known.topic_id,
+                "partitions": {
+                    str(p): {"from": r.start, "to": r.end}
+                    for p, r in sorted(known.partitions.items())
+                },
+            }
+            for name, known in sorted(offset.topics.items())
+        },
+    }
+
+
+def encode(offset: SourceOffset) -> str:
+    """The line as Spark writes it."""
+    return json.dumps(to_json(offset))
+
+
+def is_txlog(value: Json) -> bool:
+    """Whether a source's line is one of ours: by its marker alone (rule R25)."""
+    return isinstance(value, dict) and value.get("type") == OFFSET_TYPE
+
+
+def decode(line: str, where: str) -> SourceOffset:
+    """Read a line. `where` names it in errors. Raises CorruptData, UnsupportedFormat."""
+    try:
+        value = json.loads(line, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise CorruptData(f"{where} is no JSON ({error}); {_RESTORE}", where=where) from error
+    return from_json(value, where)
+
+
+def from_json(value: Json, where: str) -> SourceOffset:
+    """Read the value that Spark hands back. Raises CorruptData, UnsupportedFormat."""
+    if not is_txlog(value):
+        raise _malformed(where, "has no marker of a txlog offset")
+    if type(value.get("version")) is not int or value["version"] < 1:
+        raise _malformed(where, f"has version {value.get('version')!r}")
+    if value["version"] != OFFSET_VERSION:
+        raise UnsupportedFormat(
+            f"{where} is of offset version {value['version']}; this txlog reads {OFFSET_VERSION}. "
+            "Use the newer txlog that wrote it.",
+            where=where,
+        )
+    _require_keys(value, _FIELDS, where, "the offset")
+    topics = _mapping(value["topics"], where, "topics")
+    return SourceOffset(
+        _identifier(value["log"], where, "log"),
+        _group(value["group"], where),
+        {name: _topic(name, topics[name], where) for name in sorted(topics)},
+    )
+
+
+_RESTORE = f"restore the checkpoint, or {NEW_CHECKPOINT}."
+
+
+def _malformed(where: str, what: str) -> CorruptData:
+    return CorruptData(f"{where} {what}; {_RESTORE}", where=where)
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a name stands there twice")
+    return value
+
+
+def _require_keys(value: Mapping[str, Json], names: tuple[str, ...], where: str, what: str) -> None:
+    if set(value) != set(names):
+        raise _malformed(where, f"has fields {sorted(value)} in {what}, not {sorted(names)}")
+
+
+def _mapping(value: Json, where: str, what: str) -> Mapping[str, Json]:
+    if not isinstance(value, dict):
+        raise _malformed(where, f"has {value!r} as {what}")
+    return value
+
+
+def _identifier(value: Json, where: str, what: str) -> str:
+    # A topic id becomes part of a path, so nothing but a plain name may pass.
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise _malformed(where, f"has {value!r} as id of the {what}")
+    return value
+
+
+def _group(value: Json, where: str) -> str | None:
+    try:
+        return None if value is None else validate_group_id(value)
+    except InvalidName as error:
+        raise _malformed(where, f"has {value!r} as group") from error
+
+
+def _topic(name: str, value: Json, where: str) -> TopicOffsets:
+    try:
+        validate_topic_name(name, internal=True)
+    except InvalidName as error:
+        raise _malformed(where, f"has {name!r} as a topic") from error
+    known = _mapping(value, where, f"topic {name}")
+    _require_keys(known, ("id", "partitions"), where, f"topic {name}")
+    numbered = _mapping(known["partitions"], where, f"partitions of {name}")
+    found = {}
+    for number, bounds in numbered.items():
+        if not _NUMBER.fullmatch(number):
+            raise _malformed(where, f"has {number!r} as a partition of {name}")
+        found[int(number)] = _range(bounds, where, f"{name}-{number}")
+    return TopicOffsets(
+        _identifier(known["id"], where, f"topic {name}"), dict(sorted(found.items()))
+    )
+
+
+def _range(value: Json, where: str, what: str) -> PartitionRange:
+    bounds = _mapping(value, where, what)
+    _require_keys(bounds, ("from", "to"), where, what)
+    start, end = bounds["from"], bounds["to"]
+    if type(start) is not int or type(end) is not int or not 0 <= start <= end <= OFFSET_MAX:
+        raise _malformed(where, f"has the range {start!r} to {end!r} in {what}")
+    return PartitionRange(start, end)

@@ -1,0 +1,245 @@
+"""Texts of Spark options to values. Pure; knows no option by name.
+
+It guards that a value which cannot be meant is refused before anything is read or written: each
+parser raises InvalidOption that names the option, the value and what it may be.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias, TypeVar
+
+from txlog.errors import InvalidOption
+from txlog.model import TopicPartition, validate_group_id, validate_topic_name
+
+Parser: TypeAlias = Callable[[str, str], object]
+"""(option's name, its text) -> value."""
+
+ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
+
+_WHOLE = re.compile(r"[0-9]{1,18}")
+_SIZE = re.compile(r"([0-9]{1,15})\s*([kmg]?)i?b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+EARLIEST_OFFSET = -2
+LATEST_OFFSET = -1
+"""What stands for earliest and latest in the JSON of `startingOffsets`, as in Kafka's source."""
+
+
+class OffsetPoint(StrEnum):
+    """A position that is named, not numbered."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    COMMITTED = "committed"
+    """The group's committed offsets; earliest where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSpec:
+    """Value of `startingOffsets` and `endingOffsets`: one point for all, or one a partition."""
+
+    point: OffsetPoint | None = None
+    explicit: Mapping[TopicPartition, int | OffsetPoint] = field(default_factory=dict)
+
+    def at(self, partition: TopicPartition) -> int | OffsetPoint:
+        """Where that partition starts or ends. Raises InvalidOption if the JSON left it out."""
+        if self.point is not None:
+            return self.point
+        found = self.explicit.get(partition)
+        if found is None:
+            raise InvalidOption(
+                f"the offsets given as JSON name no offset for {partition}; name every partition "
+                "of the topics read (-2 for earliest, -1 for latest).",
+                partition=str(partition),
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StorageOptions(Mapping[str, object]):
+    """What is passed on to the store. May hold credentials, so it never prints its values."""
+
+    values_by_name: Mapping[str, object] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> object:
+        return self.values_by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_by_name)
+
+    def __len__(self) -> int:
+        return len(self.values_by_name)
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(sorted(self.values_by_name))})"
+
+
+def invalid(name: str, value: str, wanted: str) -> InvalidOption:
+    """The error for a value that the option cannot take."""
+    return InvalidOption(f"option {name!r} is {value!r}; it must be {wanted}.", option=name)
+
+
+def text(name: str, value: str) -> str:
+    """Any text but an empty one."""
+    if not value.strip():
+        raise invalid(name, value, "a text that is not empty")
+    return value
+
+
+def flag(name: str, value: str) -> bool:
+    """true or false."""
+    lowered = value.strip().lower()
+    if lowered not in ("true", "false"):
+        raise invalid(name, value, "true or false")
+    return lowered == "true"
+
+
+def count(name: str, value: str) -> int:
+    """A whole number from 1 up."""
+    if not _WHOLE.fullmatch(value.strip()) or int(value) < 1:
+        raise invalid(name, value, "a whole number of at least 1")
+    return int(value)
+
+
+def size_bytes(name: str, value: str) -> int:
+    """A number of bytes, with a unit of 1,024 if wanted: 67108864, 64m, 64MiB."""
+    match = _SIZE.fullmatch(value.strip())
+    amount = int(match.group(1)) * _UNITS[match.group(2).lower()] if match else 0
+    if amount < 1:
+        raise invalid(name, value, "a number of bytes, such as 67108864 or 64m")
+    return amount
+
+
+def choice(kind: type[ChoiceT]) -> Callable[[str, str], ChoiceT]:
+    """Parser for the members of an enumeration."""
+
+    def parse(name: str, value: str) -> ChoiceT:
+        try:
+            return kind(value.strip().lower())
+        except ValueError as error:
+            raise invalid(name, value, one_of(list(kind))) from error
+
+    return parse
+
+
+def word(*words: str) -> Parser:
+    """Parser for one of a few words."""
+
+    def parse(name: str, value: str) -> str:
+        if value.strip().lower() not in words:
+            raise invalid(name, value, one_of(words))
+        return value.strip().lower()
+
+    return parse
+
+
+def one_of(words: list[Any] | tuple[str, ...]) -> str:
+    """'a, b or c'."""
+    *first, last = map(str, words)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def names(name: str, value: str) -> tuple[str, ...]:
+    """Names divided by commas, each once."""
+    found = tuple(part.strip() for part in value.split(","))
+    if not all(found):
+        raise invalid(name, value, "names divided by commas, none of them empty")
+    if len(set(found)) != len(found):
+        raise invalid(name, value, "names divided by commas, each of them once")
+    return found
+
+
+def topic(name: str, value: str) -> str:
+    """A topic's name. Raises InvalidName."""
+    return validate_topic_name(text(name, value).strip())
+
+
+def topics(name: str, value: str) -> tuple[str, ...]:
+    """Topics' names, divided by commas. Raises InvalidName."""
+    return tuple(validate_topic_name(found) for found in names(name, value))
+
+
+def group(name: str, value: str) -> str:
+    """A group's name. Raises InvalidName."""
+    return validate_group_id(text(name, value).strip())
+
+
+def pattern(name: str, value: str) -> str:
+    """A regular expression that a topic's whole name must match."""
+    try:
+        return re.compile(text(name, value)).pattern
+    except re.error as error:
+        raise invalid(name, value, f"a regular expression ({error})") from error
+
+
+def offsets(name: str, value: str) -> OffsetSpec:
+    """earliest, latest, committed, or JSON such as {"orders": {"0": 23, "1": -2}}."""
+    plain = value.strip()
+    if not plain.startswith("{"):
+        points = one_of([*OffsetPoint, 'JSON such as {"orders": {"0": 23, "1": -2}}'])
+        try:
+            return OffsetSpec(point=OffsetPoint(plain.lower()))
+        except ValueError as error:
+            raise invalid(name, value, points) from error
+    explicit = {
+        TopicPartition(topic(name, where), _partition(name, number)): _offset(name, value, at)
+        for where, numbered in _object(name, value, plain).items()
+        for number, at in _mapping(name, value, numbered).items()
+    }
+    if not explicit:
+        raise invalid(name, value, "JSON that names at least one partition")
+    return OffsetSpec(explicit=explicit)
+
+
+def _object(name: str, value: str, plain: str) -> dict[str, Any]:
+    try:
+        return _mapping(name, value, json.loads(plain, object_pairs_hook=_unique))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InvalidOption):
+            raise
+        raise invalid(name, value, f"JSON ({error})") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
+
+
+def _mapping(name: str, value: str, found: object) -> dict[str, Any]:
+    if not isinstance(found, dict):
+        raise invalid(name, value, 'JSON such as {"orders": {"0": 23, "1": -2}}')
+    return found
+
+
+def _partition(name: str, number: str) -> int:
+    if not _WHOLE.fullmatch(number):
+        raise invalid(name, number, "JSON whose partitions are whole numbers in quotes")
+    return int(number)
+
+
+def _offset(name: str, value: str, at: object) -> int | OffsetPoint:
+    if type(at) is not int or at < EARLIEST_OFFSET:
+        raise invalid(name, value, "JSON with offsets from 0 up, or -1 for latest, -2 for earliest")
+    return {EARLIEST_OFFSET: OffsetPoint.EARLIEST, LATEST_OFFSET: OffsetPoint.LATEST}.get(at, at)
+
+
+def storage_value(name: str, value: str) -> object:
+    """true, false and JSON objects are taken as such; everything else stays a text."""
+    if value.strip().lower() in ("true", "false"):
+        return flag(name, value)
+    if value.lstrip().startswith("{"):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            # The value may hold a secret: it is not shown.
+            raise InvalidOption(
+                f"option {name!r} begins as JSON but is none; mend it.", option=name
+            ) from error
+    return value

@@ -1,0 +1,149 @@
+"""From ranges of offsets to the tasks that read them, and what a task needs to do it.
+
+A task carries the rows of the index that it reads and the schemas they were written in, so that an
+executor opens no journal. It guards I3 and I15 by the reader that it calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from spark_plugin.arrow_schema import Origin, ReadLayout
+from spark_plugin.offsets import PartitionRange
+from spark_plugin.options import ReaderOptions
+from spark_plugin.planning import BatchSpan, PartitionWork, Task, plan_tasks
+from txlog.clients.connection import connect
+from txlog.clock import Runtime
+from txlog.errors import OffsetOutOfRange
+from txlog.log.index import IndexedBatch
+from txlog.log.reader import RowSource, read_rows, row_source, sliced, visible_rows
+from txlog.log.schema import decode_schema
+from txlog.log.topic_log import TopicLog
+from txlog.model import TopicPartition
+from txlog.storage.open import open_store
+
+BATCH_BYTES = 1_000_000
+"""Aimed size of the batches that cross into Spark: larger ones are slower (performance.md 2.6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPiece:
+    """Offsets [start, end) of one partition, in these stored batches."""
+
+    topic: str
+    start: int
+    end: int
+    rows: tuple[IndexedBatch, ...]
+
+
+class ReadTask(InputPartition):
+    """What one Spark task reads."""
+
+    def __init__(
+        self,
+        pieces: tuple[ReadPiece, ...],
+        schemas: Mapping[str, tuple[str, ...]],
+    ) -> None:
+        super().__init__(None)
+        self.pieces = pieces
+        self.schemas = schemas
+        """topic -> its schemas, as they are stored, by id."""
+
+
+def plan_reads(
+    topics: Mapping[str, TopicLog],
+    ranges: Mapping[TopicPartition, PartitionRange],
+    options: ReaderOptions,
+) -> list[ReadTask]:
+    """Tasks that read exactly these ranges; at least one (rule R1).
+
+    Raises OffsetOutOfRange if records of a range are deleted and `failOnDataLoss` is true.
+    """
+    rows: dict[TopicPartition, list[IndexedBatch]] = {}
+    work: dict[TopicPartition, PartitionWork] = {}
+    for where, wanted in ranges.items():
+        rows[where] = _visible(topics[where.topic], where.partition, wanted, options)
+        spans = [BatchSpan(row.base_offset, row.row_count, row.length) for row in rows[where]]
+        work[where] = PartitionWork(wanted.start, wanted.end, spans)
+    tasks = plan_tasks(work, options.bytes_per_task, options.min_partitions or 1)
+    return [_read_task(task, rows, topics) for task in tasks]
+
+
+def _visible(
+    topic: TopicLog, partition: int, wanted: PartitionRange, options: ReaderOptions
+) -> list[IndexedBatch]:
+    state = topic.state
+    if state.partitions[partition].next_offset < wanted.end:
+        state = topic.catch_up()
+    bounds = state.partitions[partition]
+    if options.fail_on_data_loss and not bounds.log_start <= wanted.start <= wanted.end <= (
+        bounds.next_offset
+    ):
+        raise OffsetOutOfRange(
+            f"offsets {wanted} of {topic.name}-{partition} are to be read, but the log holds "
+            f"[{bounds.log_start}, {bounds.next_offset}): records were deleted before they were "
+            "read, or the log was restored. To go on without them set failOnDataLoss=false.",
+            topic=topic.name,
+            partition=partition,
+        )
+    return list(
+        visible_rows(topic, state, partition, wanted.start, wanted.end, options.isolation_level)
+    )
+
+
+def _read_task(
+    task: Task,
+    rows: Mapping[TopicPartition, list[IndexedBatch]],
+    topics: Mapping[str, TopicLog],
+) -> ReadTask:
+    pieces = tuple(
+        ReadPiece(
+            piece.partition.topic,
+            piece.start,
+            piece.end,
+            tuple(rows[piece.partition][piece.first_batch : piece.next_batch]),
+        )
+        for piece in task.pieces
+    )
+    schemas = {piece.topic: topics[piece.topic].state.schemas for piece in pieces}
+    return ReadTask(pieces, schemas)
+
+
+def read_task(
+    task: ReadTask, layout: ReadLayout, options: ReaderOptions
+) -> Iterator[pa.RecordBatch]:
+    """The records of a task as Spark takes them. Runs in an executor."""
+    store = open_store(options.root, Runtime(), dict(options.storage))
+    for piece in task.pieces:
+        schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[piece.topic])}
+
+        def on_missing(row: IndexedBatch, topic: str = piece.topic) -> None:
+            log = connect(options.root, storage_options=dict(options.storage)).cluster.topic(topic)
+            row_source(log, log.catch_up()).on_missing(row)
+
+        source = RowSource(store, piece.topic, schemas, len(schemas) - 1, on_missing)
+        yield from _converted(source, piece, layout)
+
+
+def _converted(source: RowSource, piece: ReadPiece, layout: ReadLayout) -> Iterator[pa.RecordBatch]:
+    columns = list(layout.stored_columns) or [source.schemas[source.newest_schema_id].names[0]]
+    for whole in read_rows(source, piece.rows, columns):
+        fetched = sliced(whole, piece.start, piece.end)
+        for part in _in_small_batches(fetched.batch):
+            first, batch = part
+            origin = Origin(piece.topic, fetched.partition, fetched.base_offset + first)
+            yield layout.convert(origin, batch)
+
+
+def _in_small_batches(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(index of its first row, rows) of pieces of about a megabyte."""
+    step = max(1, batch.num_rows * BATCH_BYTES // max(batch.nbytes, 1))
+    if step * 1.5 >= batch.num_rows:
+        yield 0, batch
+        return
+    for first in range(0, batch.num_rows, step):
+        yield first, batch.slice(first, step)

@@ -1,0 +1,280 @@
+"""Is this micro-batch in the log already, may it be committed, or must it be refused? Pure.
+
+It guards I10 (a replayed micro-batch changes nothing, one that never ran is never skipped) by the
+two replay tests of design section 9. It must not know where the answers come from: the caller reads
+the group's offsets and the coordinator's newest mark, and asks here before it fences anybody (R27).
+
+The first test asks the consumer group, on every partition that the batch advances:
+
+    SILENT     the batch advances nothing: watermark-only, or from a source that is no txlog
+    AT_START   every partition is committed up to where the batch starts (or was never committed)
+    AT_END     every partition is committed up to where the batch ends, or further
+    ELSEWHERE  anything else
+
+The second asks the coordinator for the newest batch that it keeps of this query (rule R2):
+
+    UNSEEN     none: the query is new to the log
+    SAME       this batch id, with these very offsets
+    OTHER      this batch id, with other offsets
+    OLDER      the newest is a later batch
+    NEXT       the newest is the batch before this one
+    LATER      batches between the newest and this one never came
+
+    | group / mark | UNSEEN | SAME   | OTHER  | OLDER  | NEXT   | LATER  |
+    |--------------|--------|--------|--------|--------|--------|--------|
+    | SILENT       | commit | in     | refuse | refuse | commit | refuse |
+    | AT_START     | commit | refuse | refuse | refuse | commit | refuse |
+    | AT_END       | refuse | in     | refuse | refuse | refuse | refuse |
+    | ELSEWHERE    | refuse | refuse | refuse | refuse | refuse | refuse |
+
+Three cells need their reason:
+
+- OLDER is refused even if the group says "in". Spark replays only the newest batch, so an older one
+  comes from a run that was overtaken, which stops either way, or from a checkpoint that was put
+  back. After that a batch of the same number may hold other rows than the one that ran under it,
+  or emit what a stateful query never emitted; the newest mark alone cannot tell.
+- AT_END and UNSEEN: the rows were consumed, but not by this query, so what it would have written is
+  nowhere. A new query begins at the committed offsets instead.
+- LATER: Spark calls the sink for every batch, so a gap is a batch that another sink got, or none.
+  Only the writes of one `foreachBatch` may leave batches out (rule R30, `may_skip`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TypeAlias
+
+from spark_plugin.offset_log import GroupPartition
+from spark_plugin.offsets import NEW_CHECKPOINT, PartitionRange
+from txlog.errors import CheckpointConflict
+
+Ranges: TypeAlias = Mapping[GroupPartition, PartitionRange]
+Committed: TypeAlias = Mapping[GroupPartition, int | None]
+
+NAMED_MAX = 20
+"""Partitions that a message names; of the others it gives the number."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchMark:
+    """The newest micro-batch that the coordinator keeps of a query."""
+
+    query_id: str
+    batch_id: int
+    ranges: Ranges = field(default_factory=dict)
+    fingerprint: str = ""
+    """Of `OffsetFile.fingerprint`. Batches with and without one are compared by ranges alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyIn:
+    """The batch is in the log, with its offsets: there is nothing to do."""
+
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The batch may be committed, if the group is still at `expected` then (compare-and-set)."""
+
+    mark: BatchMark
+    expected: Committed
+    """What is committed now in each partition that the batch advances; None if nothing is."""
+
+
+class GroupAnswer(Enum):
+    """What the group's committed offsets say."""
+
+    SILENT = auto()
+    AT_START = auto()
+    AT_END = auto()
+    ELSEWHERE = auto()
+
+
+class MarkAnswer(Enum):
+    """What the coordinator's mark says."""
+
+    UNSEEN = auto()
+    SAME = auto()
+    OTHER = auto()
+    OLDER = auto()
+    NEXT = auto()
+    LATER = auto()
+
+
+_COMMIT = frozenset(
+    (group, mark)
+    for group in (GroupAnswer.SILENT, GroupAnswer.AT_START)
+    for mark in (MarkAnswer.UNSEEN, MarkAnswer.NEXT)
+)
+_IN = frozenset((group, MarkAnswer.SAME) for group in (GroupAnswer.SILENT, GroupAnswer.AT_END))
+
+
+def decide_batch(
+    query_id: str,
+    batch_id: int,
+    ranges: Ranges,
+    committed: Committed,
+    mark: BatchMark | None,
+    *,
+    fingerprint: str = "",
+    may_skip: bool = False,
+) -> AlreadyIn | Commit:
+    """Apply the table above to one micro-batch.
+
+    `ranges` is what the batch advances, `committed` the groups' offsets in (at least) those
+    partitions, `mark` the newest batch of `query_id` that the coordinator keeps. Both must be read
+    after every prepared transaction of the groups was finished: between its PREPARE and the
+    application of its offsets the two tests disagree. Raises CheckpointConflict, with the numbers,
+    if the batch must be refused.
+    """
+    batch = BatchMark(query_id, batch_id, dict(ranges), fingerprint)
+    group_says = _ask_group(ranges, committed)
+    mark_says = _ask_mark(batch, mark)
+    if mark_says is MarkAnswer.LATER and may_skip:
+        mark_says = MarkAnswer.NEXT
+    if (group_says, mark_says) in _IN:
+        return AlreadyIn(batch_id)
+    if (group_says, mark_says) in _COMMIT:
+        return Commit(batch, {key: committed.get(key) for key in ranges})
+    raise _refusal(batch, committed, mark, group_says, mark_says)
+
+
+def _ask_group(ranges: Ranges, committed: Committed) -> GroupAnswer:
+    if not ranges:
+        return GroupAnswer.SILENT
+    found = {key: committed.get(key) for key in ranges}
+    if all(at is None or at == ranges[key].start for key, at in found.items()):
+        return GroupAnswer.AT_START
+    if all(at is not None and at >= ranges[key].end for key, at in found.items()):
+        return GroupAnswer.AT_END
+    return GroupAnswer.ELSEWHERE
+
+
+def _ask_mark(batch: BatchMark, mark: BatchMark | None) -> MarkAnswer:
+    if mark is None:
+        return MarkAnswer.UNSEEN
+    if batch.batch_id < mark.batch_id:
+        return MarkAnswer.OLDER
+    if batch.batch_id == mark.batch_id:
+        return MarkAnswer.SAME if _is_same(batch, mark) else MarkAnswer.OTHER
+    return MarkAnswer.NEXT if batch.batch_id == mark.batch_id + 1 else MarkAnswer.LATER
+
+
+def _is_same(batch: BatchMark, mark: BatchMark) -> bool:
+    are_both_known = bool(batch.fingerprint and mark.fingerprint)
+    if are_both_known and batch.fingerprint != mark.fingerprint:
+        return False
+    return dict(batch.ranges) == dict(mark.ranges)
+
+
+# Messages: the facts, the numbers of each partition, the remedy.
+
+
+def _refusal(
+    batch: BatchMark,
+    committed: Committed,
+    mark: BatchMark | None,
+    group_says: GroupAnswer,
+    mark_says: MarkAnswer,
+) -> CheckpointConflict:
+    newest = None if mark is None else mark.batch_id
+    facts = (
+        f"batch {batch.batch_id} of query {batch.query_id} was not committed: "
+        f"{_mark_sentence(batch, mark, mark_says)}; {_GROUP_SENTENCES[group_says]}."
+    )
+    numbers = _numbers(batch, committed, mark if mark_says is MarkAnswer.OTHER else None)
+    return CheckpointConflict(
+        " ".join([facts, *numbers, _remedy(batch.ranges, group_says, mark_says)]),
+        query_id=batch.query_id,
+        batch_id=batch.batch_id,
+        newest_batch_id=newest,
+        group_says=group_says.name,
+        mark_says=mark_says.name,
+    )
+
+
+_GROUP_SENTENCES = {
+    GroupAnswer.SILENT: "the batch advances no offset of a group",
+    GroupAnswer.AT_START: "the group is where the batch starts",
+    GroupAnswer.AT_END: "the group is already where the batch ends, or further",
+    GroupAnswer.ELSEWHERE: "the group is neither where the batch starts nor where it ends",
+}
+
+
+def _mark_sentence(batch: BatchMark, mark: BatchMark | None, says: MarkAnswer) -> str:
+    newest = -1 if mark is None else mark.batch_id
+    match says:
+        case MarkAnswer.UNSEEN:
+            return "the log has no batch of this query"
+        case MarkAnswer.SAME:
+            return "the log has this very batch"
+        case MarkAnswer.OTHER:
+            return "the log has another batch under this number"
+        case MarkAnswer.OLDER:
+            return f"the log has batches of this query up to {newest}"
+        case MarkAnswer.NEXT:
+            return f"the log has the batch before it, {newest}"
+        case MarkAnswer.LATER:
+            missing = f"{newest + 1} to {batch.batch_id - 1}"
+            return f"the log has batches of this query up to {newest}, so {missing} never came"
+
+
+def _numbers(batch: BatchMark, committed: Committed, mark: BatchMark | None) -> list[str]:
+    """One sentence with a clause for each partition; none if there is no partition to name."""
+    keys = sorted({*batch.ranges, *(mark.ranges if mark is not None else ())})
+    if not keys:
+        return []
+    clauses = [_clause(key, batch.ranges.get(key), committed.get(key), mark) for key in keys]
+    more = len(clauses) - NAMED_MAX
+    shown = clauses[:NAMED_MAX] + ([f"and {more} partitions more"] if more > 0 else [])
+    return [f"{'; '.join(shown)}."]
+
+
+def _clause(
+    key: GroupPartition, planned: PartitionRange | None, at: int | None, mark: BatchMark | None
+) -> str:
+    text = f"{key}: checkpoint {planned or 'nothing'}, group {'nowhere' if at is None else at}"
+    if planned is not None and at is not None and at not in (planned.start, planned.end):
+        text += f" ({_distance(planned, at)})"
+    if mark is not None:
+        text += f", log {mark.ranges.get(key, 'nothing')}"
+    return text
+
+
+def _distance(planned: PartitionRange, at: int) -> str:
+    if at < planned.start:
+        return f"{planned.start - at} behind the start"
+    if at > planned.end:
+        return f"{at - planned.end} ahead of the end"
+    return f"{at - planned.start} into the batch"
+
+
+def _remedy(ranges: Ranges, group_says: GroupAnswer, mark_says: MarkAnswer) -> str:
+    look = _look(ranges)
+    if mark_says in (MarkAnswer.OLDER, MarkAnswer.OTHER):
+        return (
+            "If another run of this query is on the checkpoint, stop this one. If the checkpoint "
+            f"was put back to an older state, {NEW_CHECKPOINT}{look}."
+        )
+    if mark_says is MarkAnswer.LATER:
+        return (
+            "Was the checkpoint used with another sink in between, or put here from elsewhere? "
+            f"If so, {NEW_CHECKPOINT}{look}."
+        )
+    if mark_says is MarkAnswer.UNSEEN and group_says is GroupAnswer.AT_END:
+        return (
+            "Another query has consumed these records; to go on after them, "
+            f"{NEW_CHECKPOINT}{look}."
+        )
+    return (
+        "The group was moved since: by another query, by a consumer or by a reset. To go on from "
+        f"the group's offsets, {NEW_CHECKPOINT}{look}."
+    )
+
+
+def _look(ranges: Iterable[GroupPartition]) -> str:
+    groups = sorted({key.group for key in ranges})
+    return f" ('txlog group describe {groups[0]}' shows them)" if groups else ""

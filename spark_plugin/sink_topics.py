@@ -1,0 +1,108 @@
+"""The topics that a sink writes: found, checked against the DataFrame, or created.
+
+It guards that a DataFrame which cannot be written is refused on the driver, before any task runs.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.types import IntegerType, LongType, ShortType, StringType, StructType
+
+from spark_plugin.frame_schema import frame_schema, is_kafka_frame
+from spark_plugin.options import WriterOptions
+from spark_plugin.staging import PARTITION_COLUMN, TOPIC_COLUMN
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection
+from txlog.errors import IncompatibleSchema, InvalidOption, TopicExists, UnknownTopic
+from txlog.log.schema import KAFKA_SCHEMA, is_kafka_schema, validate_schema
+from txlog.log.topic_log import TopicLog
+
+
+def prepare_topics(connection: Connection, options: WriterOptions, schema: StructType) -> None:
+    """Check columns and topic; create the topic that the option names if it is missing.
+
+    Raises InvalidOption, UnknownTopic, IncompatibleSchema.
+    """
+    check_columns(options, schema)
+    if options.topic is None:
+        return
+    topic = topic_or_new(connection, options, schema, options.topic)
+    check_fit(topic, options, schema)
+
+
+def check_columns(options: WriterOptions, schema: StructType) -> None:
+    """The columns that the options speak of. Raises InvalidOption."""
+    names = schema.names
+    if options.topic is None:
+        if TOPIC_COLUMN not in names:
+            raise InvalidOption(
+                "the sink does not know where to write: set the option 'topic', or give every row "
+                "a topic in a column of that name."
+            )
+        if not isinstance(schema[TOPIC_COLUMN].dataType, StringType):
+            raise InvalidOption("the column 'topic' must be a string: the name of a topic.")
+    for option, column in (("key", options.key), ("partition", options.partition)):
+        if column is not None and column not in names:
+            raise InvalidOption(
+                f"option {option!r} names the column {column!r}, which the DataFrame does not "
+                f"have; it has {', '.join(names)}.",
+                option=option,
+            )
+    if options.partition is not None:
+        kind = schema[options.partition].dataType
+        if not isinstance(kind, ShortType | IntegerType | LongType):
+            raise InvalidOption(
+                f"the partition column {options.partition!r} is {kind.simpleString()}; it must be "
+                "a whole number."
+            )
+
+
+def topic_or_new(
+    connection: Connection, options: WriterOptions, schema: StructType, name: str
+) -> TopicLog:
+    """The topic, created with the DataFrame's columns if it is missing and that is allowed."""
+    try:
+        return connection.cluster.topic(name)
+    except UnknownTopic:
+        if not options.create_topics:
+            raise
+    config = {"compression.type": options.compression} if options.compression else {}
+    if options.key is not None and not is_kafka_frame(schema):
+        config["key.column"] = options.key
+    try:
+        Admin(connection).create_topic(
+            name, options.partitions, new_schema(options, schema), config
+        )
+    except TopicExists:
+        pass
+    return connection.cluster.topic(name)
+
+
+def new_schema(options: WriterOptions, schema: StructType) -> pa.Schema:
+    """The schema of a topic that is created for this DataFrame. Raises IncompatibleSchema."""
+    if is_kafka_frame(schema):
+        return KAFKA_SCHEMA
+    left_out = [TOPIC_COLUMN] if options.topic is None else []
+    if options.partition == PARTITION_COLUMN:
+        left_out.append(PARTITION_COLUMN)
+    return validate_schema(frame_schema(schema, left_out))
+
+
+def check_fit(topic: TopicLog, options: WriterOptions, schema: StructType) -> None:
+    """Every column has its place in the topic. Raises IncompatibleSchema."""
+    topic.catch_up()
+    stored = topic.schema()
+    allowed = {*stored.names, options.partition or ""}
+    if options.topic is None:
+        allowed.add(TOPIC_COLUMN)
+    if is_kafka_schema(stored):
+        allowed |= {"timestamp", PARTITION_COLUMN}
+    unknown = [name for name in schema.names if name not in allowed]
+    if unknown:
+        raise IncompatibleSchema(
+            f"topic {topic.name!r} has no column {', '.join(map(repr, unknown))}; it has "
+            f"{', '.join(stored.names)}. Select the columns it has, or add the new ones with "
+            "Admin.evolve_schema().",
+            topic=topic.name,
+            columns=unknown,
+        )

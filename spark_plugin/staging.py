@@ -1,0 +1,214 @@
+"""What a sink's task does: route rows to topics and partitions, and stage them.
+
+Nothing that is staged is visible before the driver's commit names it (I5): a failed or speculative
+attempt leaves unreferenced segments only. It guards that a row which its topic cannot hold fails
+the task, with the column's name, instead of losing a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
+
+from spark_plugin.checkpoint import BatchPlan
+from spark_plugin.frame_schema import in_utc
+from spark_plugin.options import WriterOptions
+from txlog.clients.accumulator import Partitions, keyed_partitions
+from txlog.clients.connection import Connection
+from txlog.clients.partitioner import split_by_partition
+from txlog.errors import InvalidRecord, RecordTooLarge, UnknownPartition
+from txlog.log.batch import Segment
+from txlog.log.conversion import TIMESTAMP_COLUMN, adapt, with_timestamp
+from txlog.log.schema import is_kafka_schema, physical_schema
+from txlog.log.topic_log import TopicLog
+
+SEGMENT_BYTES_MAX = 256 << 20
+"""Records that a task holds before it stages a segment: the memory of one task."""
+
+TOPIC_COLUMN = "topic"
+PARTITION_COLUMN = "partition"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTopic:
+    """What one task staged for one topic."""
+
+    topic: str
+    topic_id: str
+    segments: tuple[Segment, ...]
+    row_count: int
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver's commit."""
+
+    query_id: str
+    batch_id: int
+    run_id: str
+    plan: BatchPlan | None
+    """The micro-batch that the writer was made for (rule R1); None outside of a stream."""
+    staged: tuple[StagedTopic, ...]
+
+
+class Staging:
+    """Collects the rows of one task, and stages them topic by topic."""
+
+    def __init__(self, connection: Connection, options: WriterOptions, task_number: int) -> None:
+        self._connection = connection
+        self._options = options
+        self._sticky = task_number
+        self._now_ms = connection.runtime.clock.wall_ms()
+        self._batches: dict[str, dict[int, list[pa.RecordBatch]]] = {}
+        self._bytes: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
+        self._segments: dict[str, list[Segment]] = {}
+
+    def add_all(self, batches: Iterable[pa.RecordBatch]) -> tuple[StagedTopic, ...]:
+        """Stage every row. Raises UnknownTopic, InvalidRecord, UnknownPartition."""
+        for batch in batches:
+            if batch.num_rows:
+                for name, rows in self._by_topic(in_utc(batch)):
+                    self._add(name, rows)
+        for name in list(self._batches):
+            self._stage(name)
+        return tuple(
+            StagedTopic(
+                name,
+                self._connection.cluster.topic(name).topic_id,
+                tuple(self._segments[name]),
+                self._rows[name],
+            )
+            for name in sorted(self._segments)
+        )
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Rows of each topic, in their old order, without the column that named it."""
+        if self._options.topic is not None:
+            yield self._options.topic, batch
+            return
+        index = batch.schema.get_field_index(TOPIC_COLUMN)
+        names = batch.column(index).cast(pa.string())
+        if names.null_count:
+            raise InvalidRecord(
+                "a row has null in the column 'topic', so it has nowhere to go; give each row a "
+                "topic, or set the option 'topic'."
+            )
+        rows = batch.remove_column(index)
+        wanted = pc.unique(names).to_pylist()
+        for name in wanted:
+            part = rows if len(wanted) == 1 else rows.filter(pc.equal(names, name))
+            yield name, part
+
+    def _add(self, name: str, rows: pa.RecordBatch) -> None:
+        topic = self._connection.cluster.topic(name)
+        if not topic.state.topic_id:
+            topic.catch_up()
+        partitions, rows = self._partitions(topic, rows)
+        stored = _stored(topic, rows, self._now_ms)
+        _check_sizes(topic, stored)
+        collected = self._batches.setdefault(name, {})
+        for partition, part in split_by_partition(stored, partitions).items():
+            collected.setdefault(partition, []).append(part)
+        self._rows[name] = self._rows.get(name, 0) + stored.num_rows
+        self._bytes[name] = self._bytes.get(name, 0) + stored.nbytes
+        if self._bytes[name] >= SEGMENT_BYTES_MAX:
+            self._stage(name)
+
+    def _stage(self, name: str) -> None:
+        batches = self._batches.pop(name)
+        self._bytes[name] = 0
+        topic = self._connection.cluster.topic(name)
+        segment = topic.stage(batches, topic.state.newest_schema_id)
+        self._segments.setdefault(name, []).append(segment)
+
+    def _partitions(
+        self, topic: TopicLog, rows: pa.RecordBatch
+    ) -> tuple[Partitions, pa.RecordBatch]:
+        """The partition of each row, and the rows without a column that only says so."""
+        count = len(topic.state.partitions)
+        self._sticky += 1
+        column = self._options.partition
+        if column is None and is_kafka_schema(topic.schema()):
+            column = PARTITION_COLUMN if PARTITION_COLUMN in rows.schema.names else None
+        chosen = self._chosen_by_key(topic, rows, count)
+        if column is None:
+            return chosen, rows
+        index = rows.schema.get_field_index(column)
+        asked = rows.column(index)
+        if asked.null_count and self._options.partition is not None:
+            raise InvalidRecord(
+                f"topic {topic.name!r}: the partition column {column!r} has a null; every row "
+                "needs a partition."
+            )
+        _check_partitions(topic, asked, count)
+        if column not in topic.schema().names:
+            rows = rows.remove_column(index)
+        filled = pc.fill_null(asked.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+        return np.where(filled < 0, chosen, filled).astype(np.int32), rows
+
+    def _chosen_by_key(self, topic: TopicLog, rows: pa.RecordBatch, count: int) -> Partitions:
+        column = self._options.key or topic.state.config.key_column
+        if not column and is_kafka_schema(topic.schema()) and "key" in rows.schema.names:
+            column = "key"
+        index = rows.schema.get_field_index(column) if column else -1
+        if index < 0:
+            return np.full(rows.num_rows, self._sticky % count, dtype=np.int32)
+        return keyed_partitions(rows.column(index), count, self._sticky)
+
+
+def _stored(topic: TopicLog, rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """The rows in the topic's physical schema. Raises InvalidRecord."""
+    schema = topic.schema()
+    if is_kafka_schema(schema) and "timestamp" in rows.schema.names:
+        index = rows.schema.get_field_index("timestamp")
+        stamps = rows.column(index).cast(pa.timestamp("ms", "UTC"), safe=False)
+        rows = rows.remove_column(index).append_column(TIMESTAMP_COLUMN, stamps)
+    return adapt(with_timestamp(_castable(rows, schema), now_ms), physical_schema(schema))
+
+
+def _castable(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Kafka's sink takes key and value as texts, too."""
+    if not is_kafka_schema(schema):
+        return rows
+    for name in ("key", "value"):
+        index = rows.schema.get_field_index(name)
+        if index >= 0 and pa.types.is_string(rows.column(index).type):
+            rows = rows.set_column(index, name, rows.column(index).cast(pa.binary()))
+    return rows
+
+
+def _check_sizes(topic: TopicLog, rows: pa.RecordBatch) -> None:
+    """Only if the batch as a whole is large enough to hold a record that is too large."""
+    limit = topic.state.config.max_message_bytes
+    if rows.nbytes <= limit:
+        return
+    for index in range(rows.num_rows):
+        size = rows.slice(index, 1).nbytes
+        if size > limit:
+            raise RecordTooLarge(
+                f"a row of {size} bytes for topic {topic.name!r} is over its max.message.bytes of "
+                f"{limit}; write less, or raise the limit with 'txlog topic config'.",
+                topic=topic.name,
+                size_bytes=size,
+            )
+
+
+def _check_partitions(topic: TopicLog, asked: pa.Array, count: int) -> None:
+    if not pa.types.is_integer(asked.type):
+        raise InvalidRecord(
+            f"topic {topic.name!r}: the partition column is {asked.type}; it must be whole numbers."
+        )
+    bounds = pc.min_max(asked)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and not 0 <= low <= high < count:
+        raise UnknownPartition(
+            f"topic {topic.name!r} has partitions 0 to {count - 1}; the partition column has {low} "
+            f"to {high}.",
+            topic=topic.name,
+        )

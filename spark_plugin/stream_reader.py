@@ -1,0 +1,234 @@
+"""The streaming source: offsets, admission control, planning, and a group that follows.
+
+It guards I11 (every batch ends at a consistent cut) and R20, R25, R28. One object lives as long as
+the query, in one process of the driver; `read` runs in executors and uses nothing of it but its
+options. Spark calls, for batch N: latestOffset, then writes offsets/N, then commit(N-1), then
+partitions; after a restart partitions comes first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spark_plugin import offsets
+from spark_plugin.arrow_schema import common_schema, read_layout
+from spark_plugin.log_access import catch_up, open_log, subscribed_topics
+from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
+from spark_plugin.options import ReaderOptions
+from spark_plugin.read_plan import ReadTask, plan_reads, read_task
+from spark_plugin.starting_points import starting_offset
+from txlog.clients.connection import Connection
+from txlog.errors import CommitFailed, UnstableOffsetCommit
+from txlog.groups.offsets_state import PendingOffset
+from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends
+from txlog.log.schema import decode_schema
+from txlog.log.topic_log import TopicLog
+from txlog.model import IsolationLevel, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_WHERE = "the offset that Spark handed to the source"
+
+
+class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("txlog")`."""
+
+    def __init__(self, options: ReaderOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._connection: Connection | None = None
+        self._topics: dict[str, TopicLog] = {}
+        self._initial: dict[str, Any] | None = None
+        self._available: Ends | None = None
+        self._latest: Ends = {}
+
+    # Called by Spark.
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before batch 0; Spark calls it twice and writes it nowhere, so it is computed once."""
+        if self._initial is None:
+            self._open()
+            self._initial = offsets.to_json(self._first_offset())
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """`maxOffsetsPerTrigger`."""
+        wanted = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if wanted is None else ReadMaxRows(wanted)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
+        current = self._own(start)
+        views = self._views()
+        starts = _starts(views, current)
+        highs = self._bounded(self._highs(views, starts), starts)
+        if isinstance(limit, ReadMaxRows):
+            highs = limited_cut(views, starts, highs, limit.max_rows)
+        ids = {name: topic.topic_id for name, topic in self._topics.items()}
+        following = offsets.advance(current, highs, ids)
+        # The very offset that came, if nothing is new: any other makes Spark run an empty batch.
+        return start if following is current else offsets.to_json(following)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember the end as of now: nothing newer is read by this run."""
+        self._open()
+        views = self._views()
+        self._available = self._highs(views, {where: 0 for where in _partitions(views)})
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The end of the log, for the query's progress."""
+        if not self._latest or not self._topics:
+            return None
+        reached = SourceOffset(
+            self._log().cluster.log_id,
+            self._options.group_id,
+            {
+                name: TopicOffsets(
+                    topic.topic_id,
+                    {
+                        where.partition: PartitionRange(end, end)
+                        for where, end in sorted(self._latest.items())
+                        if where.topic == name
+                    },
+                )
+                for name, topic in sorted(self._topics.items())
+            },
+        )
+        return offsets.to_json(reached)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ReadTask]:
+        """Tasks for the ranges that `end` itself carries; Spark's `start` is not used (R20)."""
+        planned = self._own(end)
+        if start == end:
+            return plan_reads(self._topics, {}, self._options)
+        return plan_reads(self._topics, offsets.ranges(planned), self._options)
+
+    def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """Records of one task; in an executor."""
+        if not partition.pieces:
+            return iter(())
+        topic_schema = _newest_schema(partition)
+        layout = read_layout(topic_schema, self._schema)
+        return read_task(partition, layout, self._options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with that batch: the group follows, unless the sink has moved it already.
+
+        With a txlog sink the offsets were committed with the records, and this finds them there.
+        """
+        group = self._options.group_id
+        if group is None:
+            return
+        done = offsets.positions(offsets.from_json(end, _WHERE))
+        pending = self._behind(group, done)
+        if pending:
+            try:
+                self._log().offsets.commit(group, pending)
+            except (CommitFailed, UnstableOffsetCommit) as error:
+                log.warning("group %s does not follow the query: %s", group, error)
+
+    def stop(self) -> None:
+        """Nothing is held open."""
+
+    # The log.
+
+    def _log(self) -> Connection:
+        if self._connection is None:
+            self._connection = open_log(self._options)
+        return self._connection
+
+    def _open(self) -> None:
+        """Topics as of now; new ones may match a pattern later."""
+        if not self._topics or self._options.subscribe_pattern is not None:
+            self._topics = subscribed_topics(self._log(), self._options)
+        else:
+            catch_up(self._log(), self._topics)
+
+    def _own(self, value: dict[str, Any]) -> SourceOffset:
+        """An offset of Spark's, if this source made it (rule R25)."""
+        self._open()
+        offset = offsets.from_json(value, _WHERE)
+        ids = {name: topic.topic_id for name, topic in self._topics.items()}
+        offsets.require_own(
+            offset, self._log().cluster.log_id, self._options.group_id, ids, may_grow=True
+        )
+        return offset
+
+    def _first_offset(self) -> SourceOffset:
+        views = self._views()
+        ends = self._highs(views, {where: 0 for where in _partitions(views)})
+        return starting_offset(self._log(), self._topics, self._options, ends)
+
+    def _views(self) -> list[TopicView]:
+        return [view_of(topic) for topic in self._topics.values()]
+
+    def _highs(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> Ends:
+        if self._options.isolation_level is IsolationLevel.READ_UNCOMMITTED:
+            ends = {w: _view(views, w).state.end_offset(w.partition) for w in _partitions(views)}
+        else:
+            ends = stable_ends(views, starts)
+        self._latest = ends
+        return ends
+
+    def _bounded(self, highs: Ends, starts: Mapping[TopicPartition, int]) -> Ends:
+        """No further than what was there when an AvailableNow run began."""
+        available = self._available
+        if available is None:
+            return highs
+        return {
+            where: max(starts[where], min(high, available.get(where, starts[where])))
+            for where, high in highs.items()
+        }
+
+    def _behind(self, group: str, done: Mapping[TopicPartition, int]) -> tuple[PendingOffset, ...]:
+        committed = self._log().offsets.group(group).committed
+        pending = []
+        for where, end in done.items():
+            topic = self._log().cluster.topic(where.topic)
+            known = committed.get(where)
+            start = known.offset if known and known.topic_id == topic.topic_id else 0
+            if start < end:
+                pending.append(
+                    PendingOffset(where.topic, topic.topic_id, where.partition, start, end)
+                )
+        return tuple(pending)
+
+
+def view_of(topic: TopicLog) -> TopicView:
+    """A topic's newest state, and its index."""
+    state = topic.state
+    return TopicView(
+        state,
+        lambda slot: topic.batches_from_slot(state, slot),
+        lambda starts: topic.batches_since(state, starts),
+    )
+
+
+def _partitions(views: Sequence[TopicView]) -> list[TopicPartition]:
+    return [view.where(p) for view in views for p in range(len(view.state.partitions))]
+
+
+def _view(views: Sequence[TopicView], where: TopicPartition) -> TopicView:
+    return next(view for view in views if view.state.name == where.topic)
+
+
+def _starts(views: Sequence[TopicView], current: SourceOffset) -> dict[TopicPartition, int]:
+    """Where each partition goes on; new ones begin at 0 (Kafka: at the earliest)."""
+    reached = offsets.positions(current)
+    return {where: reached.get(where, 0) for where in _partitions(views)}
+
+
+def _newest_schema(task: ReadTask) -> pa.Schema:
+    return common_schema({name: decode_schema(texts[-1]) for name, texts in task.schemas.items()})

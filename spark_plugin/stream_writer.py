@@ -1,0 +1,106 @@
+"""The streaming sink: tasks stage, the driver's commit decides.
+
+Spark makes a writer for every batch on the driver, after `offsets/N` is written and before its
+tasks run, and another one in the process that commits. It guards R1 (the first one reads the plan,
+and the tasks carry it) and R26 (an abort deletes nothing).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_plugin.batch_commit import BatchCommitter, BatchIdentity, batch_identity
+from spark_plugin.checkpoint import BatchPlan, Checkpoint, open_checkpoint
+from spark_plugin.log_access import open_log
+from spark_plugin.options import WriterOptions
+from spark_plugin.sink_topics import prepare_topics
+from spark_plugin.staging import Staging, TaskMessage
+from txlog.clock import Runtime
+from txlog.errors import CheckpointConflict, InternalError
+
+log = logging.getLogger(__name__)
+
+QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
+RUN_ID = "spark.jobGroup.id"
+"""Task-local properties that Spark sets for every micro-batch."""
+
+
+class TxlogStreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("txlog")`."""
+
+    def __init__(self, options: WriterOptions, schema: StructType, plan: BatchPlan | None) -> None:
+        self._options = options
+        self._schema = schema
+        self._plan = plan
+
+    @classmethod
+    def for_batch(cls, options: WriterOptions, schema: StructType) -> TxlogStreamWriter:
+        """The writer of the batch that Spark planned last; on the driver.
+
+        Raises InvalidOption (rule R22), CheckpointConflict, and what a wrong topic raises: all of
+        it before any task runs.
+        """
+        checkpoint = query_checkpoint(options)
+        prepare_topics(open_log(options, create=options.create_topics), options, schema)
+        return cls(options, schema, checkpoint.plan())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Stage the rows of one task; in an executor."""
+        context = TaskContext.get()
+        if context is None:
+            raise InternalError("a sink's task without Spark's task context. Please report this.")
+        batch_id = int(context.getLocalProperty(BATCH_ID) or -1)
+        if self._plan is None or self._plan.batch_id != batch_id:
+            planned = None if self._plan is None else self._plan.batch_id
+            raise CheckpointConflict(
+                f"the task runs batch {batch_id}, but the newest plan in the checkpoint was "
+                f"{planned} when its writer was made: another run of this query is on the "
+                "checkpoint, or the sink sees another folder than Spark does. Stop one of the two.",
+                batch_id=batch_id,
+                planned=planned,
+            )
+        staging = Staging(open_log(self._options), self._options, context.partitionId())
+        return TaskMessage(
+            query_id=context.getLocalProperty(QUERY_ID) or "",
+            batch_id=batch_id,
+            run_id=context.getLocalProperty(RUN_ID) or "",
+            plan=self._plan,
+            staged=staging.add_all(iterator),
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit the batch; on the driver. Replays change nothing (I10)."""
+        found = [message for message in messages if isinstance(message, TaskMessage)]
+        checkpoint = query_checkpoint(self._options)
+        if found:
+            identity = batch_identity(found, batchId)
+        else:
+            # A source of another kind may plan no task at all: then nobody tells the run.
+            query_id = checkpoint.query_id()
+            identity = BatchIdentity(query_id, f"{query_id}/no-tasks", batchId)
+        committer = BatchCommitter(open_log(self._options), self._options, checkpoint)
+        committer.commit(identity, found)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is deleted: the commit may have been decided, perhaps by another process (R26).
+
+        What was staged and never named is invisible, and is collected by the vacuum.
+        """
+        log.info("batch %d was aborted; nothing of it is visible unless it was decided", batchId)
+
+
+def query_checkpoint(options: WriterOptions) -> Checkpoint:
+    """The query's checkpoint. Raises InvalidOption if the option is missing (rule R22)."""
+    return open_checkpoint(
+        options.checkpoint_location,
+        Runtime(),
+        default_file_system=options.checkpoint_file_system,
+        storage_options=dict(options.storage),
+    )

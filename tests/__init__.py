@@ -1,0 +1,1 @@
+"""Tests: units mirror the packages; the other folders tell what they prove in their names."""

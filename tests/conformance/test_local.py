@@ -1,0 +1,83 @@
+"""A folder on a disk keeps the contract of a store, also when it is full or the link is unclear."""
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from txlog.clock import Runtime
+from txlog.storage import LocalStore, Store
+from txlog.storage.publish import publish_exclusively, rename_exclusively
+from txlog.testing.conformance import (
+    FullStoreConformance,
+    LostAnswerConformance,
+    SharedStoreConformance,
+    StoreConformance,
+)
+
+
+class TestLocalStore(SharedStoreConformance):
+    """As users run it: synced, and shared by processes."""
+
+    @pytest.fixture
+    def store_url(self, tmp_path: Path) -> str:
+        return str(tmp_path / "log")
+
+
+class TestLocalStoreWithoutHardLinks(StoreConformance):
+    """As on file systems that have no hard links: the name comes from renameat2."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return LocalStore(tmp_path / "log", Runtime(), publish=rename_exclusively)
+
+
+class TestLocalStoreWithoutSync(StoreConformance):
+    """As tests and throw-away logs run it."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return LocalStore(tmp_path / "log", Runtime(), durable=False)
+
+
+class TestLocalStoreWithUnclearLink(LostAnswerConformance):
+    """As on NFS, which can lose the answer to a link, or carry it out twice."""
+
+    @pytest.fixture
+    def losing_store(self, tmp_path: Path) -> Store:
+        return LocalStore(tmp_path, Runtime(), publish=_publish_twice)
+
+    @pytest.fixture
+    def cut_off_store(self, tmp_path: Path) -> Store:
+        """Its folder vanishes after the link, so that it cannot be synced."""
+
+        def publish_and_move_away(temporary: str, target: str) -> bool:
+            published = publish_exclusively(temporary, target)
+            os.rename(tmp_path / "log", tmp_path / "moved")
+            return published
+
+        return LocalStore(tmp_path / "log", Runtime(), publish=publish_and_move_away)
+
+
+class TestFullLocalStore(FullStoreConformance):
+    """The kernel stops writes at a limit, in the middle, as it does on a full disk."""
+
+    @pytest.fixture
+    def full_store(self, tmp_path: Path) -> Iterator[Store]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        try:
+            yield LocalStore(tmp_path, Runtime())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert sorted(os.listdir(tmp_path)) == ["hint", "small"]
+
+
+def _publish_twice(temporary: str, target: str) -> bool:
+    """The first answer is lost, the request is sent again, and finds the name taken."""
+    publish_exclusively(temporary, target)
+    os.unlink(temporary)
+    Path(temporary).write_bytes(b"so that the link count tells nothing")
+    return publish_exclusively(temporary, target)

@@ -1,0 +1,58 @@
+"""The shim that Spark imports never raises, whatever is broken behind it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.source_tree import ROOT
+
+IMPORT_THE_SHIM = """
+import json, pyspark_txlog
+print(json.dumps([hasattr(pyspark_txlog, "DefaultSource"), repr(pyspark_txlog.IMPORT_ERROR)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("", "ImportError"),
+        ("import no_such_package", "ModuleNotFoundError"),
+        ("raise RuntimeError('broken')", "RuntimeError('broken')"),
+        ("class TxlogDataSource(", "SyntaxError"),
+    ],
+)
+def test_a_broken_plugin_leaves_the_source_absent_and_the_reason_readable(
+    tmp_path: Path, source: str, reason: str
+) -> None:
+    plugin = tmp_path / "spark_plugin"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text("")
+    (plugin / "datasource.py").write_text(source)
+    present, error = import_the_shim(tmp_path)
+    assert not present
+    assert reason in error
+
+
+def test_a_whole_plugin_is_offered_as_the_default_source(tmp_path: Path) -> None:
+    plugin = tmp_path / "spark_plugin"
+    plugin.mkdir()
+    (plugin / "__init__.py").write_text("")
+    (plugin / "datasource.py").write_text("class TxlogDataSource: pass")
+    assert import_the_shim(tmp_path) == (True, "None")
+
+
+def import_the_shim(plugin_folder: Path) -> tuple[bool, str]:
+    """Import it in a fresh interpreter that finds the plugin of `plugin_folder` first."""
+    paths = f"import sys; sys.path[:0] = [{str(plugin_folder)!r}, {str(ROOT)!r}]"
+    done = subprocess.run(
+        [sys.executable, "-c", paths + IMPORT_THE_SHIM],
+        cwd=plugin_folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    present, error = json.loads(done.stdout)
+    return present, error

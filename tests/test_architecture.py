@@ -1,0 +1,88 @@
+"""Imports go one way: the contracts of setup.cfg hold, and a second look by `ast` agrees."""
+
+import graphlib
+import json
+import subprocess
+import sys
+
+import pytest
+from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+
+from tests.source_tree import PRODUCT, ROOT, Module, modules, product_graph
+
+STORAGE_PACKAGES = {"fsspec", "s3fs", "aiobotocore", "botocore", "boto3"}
+SPARK_PACKAGES = {"pyspark", "py4j", "delta"}
+CORE_PACKAGES = {"pyarrow", "numpy", "txlog"}
+NOT_CORE = ("txlog.cli", "txlog.testing")
+UNWANTED_AT_RUN_TIME = ("pyspark", "typer", "rich", "pandas", "pytest", "hypothesis", "s3fs")
+
+IMPORT_THE_CORE = """
+import importlib, json, sys
+for name in json.loads(sys.argv[1]):
+    importlib.import_module(name)
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+def packages_imported_by(module: Module) -> set[str]:
+    return {item.target.partition(".")[0] for item in module.imports}
+
+
+def core_modules() -> list[Module]:
+    return [module for module in modules("txlog") if not module.name.startswith(NOT_CORE)]
+
+
+def test_the_contracts_of_setup_cfg_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    assert lint_imports(config_filename="setup.cfg", no_cache=True) == EXIT_STATUS_SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("packages", "home"),
+    [(STORAGE_PACKAGES, "txlog.storage"), (SPARK_PACKAGES, ("spark_plugin", "pyspark_txlog"))],
+    ids=["storage", "spark"],
+)
+def test_a_foreign_package_is_known_in_its_home_only(
+    packages: set[str], home: str | tuple[str, ...]
+) -> None:
+    strangers = {
+        module.place: sorted(packages & packages_imported_by(module))
+        for module in modules(*PRODUCT)
+        if not module.name.startswith(home) and packages & packages_imported_by(module)
+    }
+    assert strangers == {}
+
+
+def test_the_core_names_only_pyarrow_numpy_and_the_standard_library() -> None:
+    allowed = CORE_PACKAGES | STORAGE_PACKAGES | sys.stdlib_module_names
+    strangers = {
+        module.place: sorted(packages_imported_by(module) - allowed)
+        for module in core_modules()
+        if packages_imported_by(module) - allowed
+    }
+    assert strangers == {}
+
+
+def test_importing_the_whole_core_loads_no_optional_package() -> None:
+    """In a fresh interpreter: executors pay for every import, at each start of a worker."""
+    names = json.dumps([module.name for module in core_modules()])
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_THE_CORE, names],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = json.loads(done.stdout)
+    assert "txlog" in loaded
+    assert [name for name in UNWANTED_AT_RUN_TIME if name in loaded] == []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    order = graphlib.TopologicalSorter(product_graph())
+    assert len(tuple(order.static_order())) >= len(modules(*PRODUCT))
+
+
+def test_every_folder_of_the_product_is_a_package() -> None:
+    folders = {module.path.parent for module in modules(*PRODUCT)}
+    assert [str(f.relative_to(ROOT)) for f in folders if not (f / "__init__.py").exists()] == []

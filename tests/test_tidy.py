@@ -1,0 +1,216 @@
+"""The house style, as far as a program can see it; `make tidy` prints the figures."""
+
+import ast
+import configparser
+import re
+from collections.abc import Iterator
+from statistics import median, quantiles
+
+from tests.source_tree import (
+    BESIDE,
+    PRODUCT,
+    ROOT,
+    Definition,
+    Module,
+    length,
+    modules,
+    nearest,
+    product_graph,
+)
+
+FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_P95 = 45
+FUNCTION_LINES_MEDIAN = 10
+FILE_LINES_MAX = 500
+LINE_LENGTH_MAX = 100
+
+LEFT_OVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+HOMELESS_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
+OPTIONAL_PACKAGES = {"s3fs", "aiobotocore", "botocore", "pandas", "delta", "pyspark", "rich"}
+"""Packages of extras: what needs one of them may import it when it is called."""
+
+STARTED_BY_NAME = (
+    r"pyspark_txlog",  # by Spark
+    r"spark_plugin\.jobs\..*",  # by spark-submit
+    r".*\.__main__",  # by python -m
+    r"txlog\.testing\..*",  # by the tests of this and other projects
+)
+"""Modules that no product module imports, and who loads them instead."""
+
+
+def everything() -> tuple[Module, ...]:
+    return modules(*PRODUCT, *BESIDE)
+
+
+def test_functions_are_short() -> None:
+    found = [
+        f"{module.place}:{function.lineno} {function.name}: {length(function)} lines"
+        for module in everything()
+        for function in module.functions
+        if length(function) > FUNCTION_LINES_MAX
+    ]
+    assert found == []
+
+
+def test_files_are_short() -> None:
+    found = [
+        f"{module.place}: {lines} lines"
+        for module in everything()
+        if (lines := len(module.text.splitlines())) > FILE_LINES_MAX
+    ]
+    assert found == []
+
+
+def test_lines_are_short() -> None:
+    found = [
+        f"{module.place}:{number}: {len(line)} characters"
+        for module in everything()
+        for number, line in enumerate(module.text.splitlines(), 1)
+        if len(line) > LINE_LENGTH_MAX
+    ]
+    assert found == []
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert [m.place for m in everything() if not ast.get_docstring(m.tree)] == []
+
+
+def test_every_public_function_and_class_is_documented() -> None:
+    found = [
+        f"{module.place}:{node.lineno} {node.name}"
+        for module in modules(*PRODUCT)
+        for node in definitions(module.tree)
+        if is_public(node) and not ast.get_docstring(node)
+    ]
+    assert found == []
+
+
+def test_every_public_method_is_documented_where_it_is_declared() -> None:
+    """Elsewhere it may be bare: there it implements the method of a port or of a base class."""
+    methods = [
+        (module, kind, method)
+        for module in modules(*PRODUCT)
+        for kind in definitions(module.tree)
+        if isinstance(kind, ast.ClassDef) and is_public(kind)
+        for method in definitions(kind)
+        if is_public(method) and not method.name.startswith("test_")
+    ]
+    declared = {method.name for _, _, method in methods if ast.get_docstring(method)}
+    found = [
+        f"{module.place}:{method.lineno} {kind.name}.{method.name}"
+        for module, kind, method in methods
+        if method.name not in declared and not overrides_spark(kind)
+    ]
+    assert found == []
+
+
+def test_nothing_is_left_for_later() -> None:
+    found = [
+        f"{module.place}:{line}: {match.group()}"
+        for module in everything()
+        for line, text in (*module.comments, *module.docstrings)
+        if (match := LEFT_OVER.search(text))
+    ]
+    assert found == []
+
+
+def test_imports_stand_at_the_top_of_the_file() -> None:
+    found = [
+        f"{module.place}:{item.line} {item.target}"
+        for module in modules(*PRODUCT)
+        for item in module.imports
+        if item.in_function and item.target.partition(".")[0] not in OPTIONAL_PACKAGES
+    ]
+    assert found == []
+
+
+def test_every_file_is_named_by_a_noun_of_the_domain() -> None:
+    found = [m.place for m in everything() if HOMELESS_NAMES & set(m.name.split("."))]
+    assert found == []
+
+
+def test_no_module_is_dead() -> None:
+    """Each is imported by another product module, or is started by its name."""
+    imported = frozenset[str]().union(*product_graph().values())
+    late = {item.target for m in modules(*PRODUCT) for item in m.imports if item.in_function}
+    names = {module.name for module in modules(*PRODUCT)}
+    alive = imported | {nearest(target, names) for target in late} | console_scripts()
+    found = [
+        module.place
+        for module in modules(*PRODUCT)
+        if module.path.name != "__init__.py"
+        and module.name not in alive
+        and not any(re.fullmatch(pattern, module.name) for pattern in STARTED_BY_NAME)
+    ]
+    assert found == []
+
+
+def test_no_test_can_be_skipped_or_is_allowed_to_fail() -> None:
+    found = [
+        f"{module.place}:{node.lineno} {ast.unparse(node)}"
+        for module in modules("tests")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr in {"skip", "skipif", "xfail", "importorskip"}
+        and ast.unparse(node).startswith("pytest.")
+    ]
+    assert found == []
+
+
+def test_no_part_is_replaced_by_a_mock() -> None:
+    found = [
+        f"{module.place}:{item.line}"
+        for module in modules("tests")
+        for item in module.imports
+        if item.target.startswith("unittest.mock")
+    ]
+    assert found == []
+
+
+def test_functions_are_short_on_the_whole() -> None:
+    """Median and 95th percentile over the product; prints them with the other figures."""
+    lengths = [length(f) for module in modules(*PRODUCT) for f in module.functions]
+    p95 = quantiles(lengths, n=20)[-1]
+    print(f"\n{figures('product', modules(*PRODUCT))}\n{figures('tests', modules('tests'))}")
+    assert median(lengths) <= FUNCTION_LINES_MEDIAN
+    assert p95 <= FUNCTION_LINES_P95
+
+
+def figures(title: str, sources: tuple[Module, ...]) -> str:
+    """One line: sizes of files and functions, and the share of comments and docstrings."""
+    files = [len(module.text.splitlines()) for module in sources]
+    lengths = [length(function) for module in sources for function in module.functions]
+    total = sum(files)
+    comments = sum(len(module.comments) for module in sources)
+    documented = sum(len(t.splitlines()) for module in sources for _, t in module.docstrings)
+    return (
+        f"{title:8} {len(files)} files, {total} lines (median {median(files):.0f},"
+        f" max {max(files)}); {len(lengths)} functions (median {median(lengths):.0f},"
+        f" p95 {quantiles(lengths, n=20)[-1]:.0f}, max {max(lengths)});"
+        f" comments {comments / total:.1%}, docstrings {documented / total:.1%}"
+    )
+
+
+def definitions(owner: ast.Module | ast.ClassDef) -> Iterator[Definition]:
+    """Functions and classes that stand directly in `owner`."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return (node for node in owner.body if isinstance(node, kinds))
+
+
+def is_public(node: Definition) -> bool:
+    return not node.name.startswith("_")
+
+
+def overrides_spark(kind: ast.ClassDef) -> bool:
+    """The methods of a data source are PySpark's, and documented there."""
+    return any(
+        ast.unparse(base).startswith(("DataSource", "InputPartition")) for base in kind.bases
+    )
+
+
+def console_scripts() -> set[str]:
+    """Modules that setup.cfg starts commands with."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    lines = config["options.entry_points"]["console_scripts"].split("\n")
+    return {line.partition("=")[2].strip().partition(":")[0] for line in lines if line.strip()}

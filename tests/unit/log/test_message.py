@@ -1,0 +1,68 @@
+"""The head of an Arrow message is read in bounds, whatever the bytes say."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.log.arrow_strategies import physical_batches
+from txlog.errors import CorruptData
+from txlog.log.message import RECORD_BATCH, SCHEMA, read_head
+
+
+def message_of(batch: pa.RecordBatch, compression: str | None = None) -> memoryview:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch, custom_metadata={"partition": "3", "é": "ü"})
+    return memoryview(sink.getvalue().slice(len(batch.schema.serialize()))).cast("B")
+
+
+@given(physical_batches(), st.sampled_from([None, "lz4", "zstd"]))
+def test_the_head_tells_what_arrow_wrote(batch: pa.RecordBatch, compression: str | None) -> None:
+    data = message_of(batch, compression)
+    head = read_head(data, "here")
+    written = pa.ipc.read_message(pa.py_buffer(data))
+    assert head.kind == RECORD_BATCH
+    assert head.row_count == batch.num_rows
+    assert head.body_length == written.body.size
+    assert head.compressed == (compression is not None)
+    assert head.labels == {"partition": "3", "é": "ü"}
+    # Buffers are padded to 8 bytes in the body, and their true sizes are told.
+    plain = read_head(message_of(batch), "here")
+    assert plain.decoded_bytes <= plain.body_length
+    assert head.decoded_bytes <= plain.decoded_bytes <= head.decoded_bytes + 64 * 20
+
+
+def test_a_schema_message_has_no_rows() -> None:
+    schema = pa.schema([("x", pa.int64())])
+    data = memoryview(schema.serialize()).cast("B")
+    head = read_head(data, "here")
+    assert (head.kind, head.row_count, head.decoded_bytes) == (SCHEMA, 0, 0)
+    assert head.length == len(data)
+
+
+@given(st.binary(max_size=200))
+def test_I15_any_bytes_are_corrupt_data_that_names_the_place(data: bytes) -> None:
+    for attempt in (data, b"\xff\xff\xff\xff" + len(data).to_bytes(4, "little") + data):
+        with pytest.raises(CorruptData, match="^segment x at byte 8 does not hold a whole Arrow"):
+            read_head(memoryview(attempt), "segment x at byte 8")
+
+
+@given(physical_batches(max_size=3), st.data())
+def test_I15_a_cut_off_message_is_corrupt_data(batch: pa.RecordBatch, data: st.DataObject) -> None:
+    message = message_of(batch)
+    whole = read_head(message, "here").length
+    end = data.draw(st.integers(0, whole - 1))
+    with pytest.raises(CorruptData):
+        read_head(message[:end], "here")
+
+
+def test_I16_labels_without_end_are_refused() -> None:
+    batch = pa.record_batch({"x": [1]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch, custom_metadata={str(i): "" for i in range(17)})
+    message = memoryview(sink.getvalue().slice(len(batch.schema.serialize()))).cast("B")
+    with pytest.raises(CorruptData, match="too many labels"):
+        read_head(message, "here")

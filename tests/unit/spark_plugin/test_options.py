@@ -1,0 +1,369 @@
+"""Options of source and sink: what is taken, and what each wrong one is told."""
+
+import pickle
+from dataclasses import fields
+
+import pytest
+
+from spark_plugin.option_values import OffsetPoint, OffsetSpec, StorageOptions
+from spark_plugin.options import (
+    ReaderOptions,
+    WriterOptions,
+    parse_reader_options,
+    parse_writer_options,
+)
+from txlog.errors import InvalidName, InvalidOption
+from txlog.model import IsolationLevel, TopicPartition
+
+READER = {"path": "/log", "subscribe": "orders"}
+WRITER = {"path": "/log"}
+
+EVERY_READER_OPTION = {
+    "root": "s3://bucket/log",
+    "subscribe": "orders, refunds",
+    "startingoffsets": '{"orders": {"0": 23, "1": -2}, "refunds": {"0": -1}}',
+    "group.id": "g",
+    "columns": "carrier, dep_delay",
+    "maxoffsetspertrigger": "1000",
+    "minpartitions": "8",
+    "bytespertask": "16m",
+    "isolation.level": "read_uncommitted",
+    "failondataloss": "false",
+    "includeheaders": "true",
+    "storage.endpoint_url": "http://127.0.0.1:9000",
+    "storage.anon": "true",
+    "storage.client_kwargs": '{"region_name": "x"}',
+}
+
+EVERY_WRITER_OPTION = {
+    "root": "/log",
+    "topic": "delays",
+    "key": "carrier",
+    "partition": "part",
+    "transactional.id": "job-1",
+    "checkpointlocation": "file:///cp with space/c%20p",
+    "checkpointfilesystem": "hdfs://n",
+    "queryname": "My Query",
+    "group.takeover": "true",
+    "createtopics": "true",
+    "partitions": "8",
+    "compression": "ZSTD",
+    "label": "left",
+}
+
+
+def test_every_reader_option_is_taken() -> None:
+    assert parse_reader_options(EVERY_READER_OPTION, streaming=True) == ReaderOptions(
+        root="s3://bucket/log",
+        subscribe=("orders", "refunds"),
+        starting_offsets=OffsetSpec(
+            explicit={
+                TopicPartition("orders", 0): 23,
+                TopicPartition("orders", 1): OffsetPoint.EARLIEST,
+                TopicPartition("refunds", 0): OffsetPoint.LATEST,
+            }
+        ),
+        group_id="g",
+        columns=("carrier", "dep_delay"),
+        max_offsets_per_trigger=1000,
+        min_partitions=8,
+        bytes_per_task=16 << 20,
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+        fail_on_data_loss=False,
+        include_headers=True,
+        storage=StorageOptions(
+            {
+                "endpoint_url": "http://127.0.0.1:9000",
+                "anon": True,
+                "client_kwargs": {"region_name": "x"},
+            }
+        ),
+    )
+
+
+def test_every_writer_option_is_taken() -> None:
+    assert parse_writer_options(EVERY_WRITER_OPTION) == WriterOptions(
+        root="/log",
+        topic="delays",
+        key="carrier",
+        partition="part",
+        transactional_id="job-1",
+        checkpoint_location="file:///cp with space/c%20p",
+        checkpoint_file_system="hdfs://n",
+        query_name="My Query",
+        group_takeover=True,
+        create_topics=True,
+        partitions=8,
+        compression="zstd",
+        label="left",
+    )
+
+
+def test_defaults_are_kafkas_where_kafka_has_them() -> None:
+    streaming = parse_reader_options(READER, streaming=True)
+    assert streaming.starting_offsets == OffsetSpec(OffsetPoint.LATEST)
+    assert streaming.isolation_level is IsolationLevel.READ_COMMITTED
+    assert streaming.fail_on_data_loss
+    assert not streaming.include_headers
+    batch = parse_reader_options(READER, streaming=False)
+    assert batch.starting_offsets == OffsetSpec(OffsetPoint.EARLIEST)
+    assert batch.ending_offsets == OffsetSpec(OffsetPoint.LATEST)
+
+
+def test_names_are_compared_without_case_as_spark_lowers_them() -> None:
+    for name in ("minpartitions", "minPartitions", "MINPARTITIONS"):
+        assert parse_reader_options({**READER, name: "3"}).min_partitions == 3
+
+
+@pytest.mark.parametrize(
+    ("alias", "field", "value"),
+    [("kafka.group.id", "group_id", "g"), ("groupid", "group_id", "g")],
+)
+def test_kafkas_spelling_is_taken_by_the_reader(alias: str, field: str, value: str) -> None:
+    assert getattr(parse_reader_options({**READER, alias: value}), field) == value
+
+
+@pytest.mark.parametrize(
+    ("alias", "field", "value"),
+    [
+        ("txnappid", "transactional_id", "job"),
+        ("kafka.transactional.id", "transactional_id", "job"),
+        ("compression.type", "compression", "lz4"),
+    ],
+)
+def test_other_connectors_spellings_are_taken_by_the_writer(
+    alias: str, field: str, value: str
+) -> None:
+    assert getattr(parse_writer_options({**WRITER, alias: value}), field) == value
+
+
+def test_one_thing_under_two_names_must_be_one_value() -> None:
+    assert parse_writer_options({"path": "/log", "root": "/log"}).root == "/log"
+    with pytest.raises(InvalidOption, match="'root' is given twice"):
+        parse_writer_options({"path": "/log", "root": "/other"})
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("startingofsets", "did you mean 'startingOffsets'?"),
+        ("maxoffsetpertrigger", "did you mean 'maxOffsetsPerTrigger'?"),
+        ("groupid.", "did you mean 'group.id'?"),
+        ("zzz", "known are"),
+        ("kafka.bootstrap.servers", "give the log's URL as 'root'"),
+        ("assign", "name topics with 'subscribe'"),
+        ("paths", "give load one path"),
+        ("checkpointlocation", "is one of the writer's"),
+        ("storagekey", "unknown reader option"),
+    ],
+)
+def test_an_unknown_reader_option_is_refused_with_the_nearest_right_one(
+    name: str, remedy: str
+) -> None:
+    with pytest.raises(InvalidOption) as raised:
+        parse_reader_options({**READER, name: "x"})
+    assert remedy in str(raised.value)
+    assert repr(name) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("topics", "did you mean 'topic'?"),
+        ("transactionalid", "did you mean 'transactional.id'?"),
+        ("startingoffsets", "is one of the reader's"),
+        ("txnversion", "Spark's batch id"),
+    ],
+)
+def test_an_unknown_writer_option_is_refused_with_the_nearest_right_one(
+    name: str, remedy: str
+) -> None:
+    with pytest.raises(InvalidOption) as raised:
+        parse_writer_options({**WRITER, name: "x"})
+    assert remedy in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("minpartitions", "0", "a whole number of at least 1"),
+        ("minpartitions", "-1", "a whole number of at least 1"),
+        ("minpartitions", "1.5", "a whole number of at least 1"),
+        ("minpartitions", "", "a whole number of at least 1"),
+        ("maxoffsetspertrigger", "many", "a whole number of at least 1"),
+        ("bytespertask", "0", "a number of bytes"),
+        ("bytespertask", "64x", "a number of bytes"),
+        ("isolation.level", "serializable", "read_committed or read_uncommitted"),
+        ("failondataloss", "yes", "true or false"),
+        ("columns", "a,,b", "names divided by commas"),
+        ("columns", "a,b,a", "each of them once"),
+        ("startingoffsets", "newest", "earliest, latest, committed or JSON"),
+        ("startingoffsets", "{", "JSON ("),
+        ("startingoffsets", "{}", "names at least one partition"),
+        ("startingoffsets", '{"orders": {}}', "names at least one partition"),
+        ("startingoffsets", '{"orders": [1]}', "JSON such as"),
+        ("startingoffsets", '{"orders": {"0": -3}}', "-2 for earliest"),
+        ("startingoffsets", '{"orders": {"0": "5"}}', "-2 for earliest"),
+        ("startingoffsets", '{"orders": {"0": true}}', "-2 for earliest"),
+        ("startingoffsets", '{"orders": {"x": 5}}', "whole numbers in quotes"),
+        ("startingoffsets", '{"orders": {"0": 5, "0": 6}}', "stands there twice"),
+        ("root", " ", "a text that is not empty"),
+    ],
+)
+def test_a_value_that_the_reader_cannot_take_is_refused(name: str, value: str, wanted: str) -> None:
+    with pytest.raises(InvalidOption) as raised:
+        parse_reader_options({"root": "/log", "subscribe": "orders", name: value})
+    assert wanted in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("subscribe", "a/b"), ("subscribe", ".."), ("subscribe", "__internal"), ("group.id", "a b")],
+)
+def test_names_with_path_tricks_are_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidName):
+        parse_reader_options({"path": "/log", "subscribe": "orders", name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("compression", "gzip"),
+        ("partitions", "0"),
+        ("createtopics", "1"),
+        ("group.takeover", ""),
+        ("checkpointlocation", ""),
+        ("key", ""),
+    ],
+)
+def test_a_value_that_the_writer_cannot_take_is_refused(name: str, value: str) -> None:
+    with pytest.raises(InvalidOption, match="it must be"):
+        parse_writer_options({**WRITER, name: value})
+
+
+@pytest.mark.parametrize("value", ["", "x" * 513, "a\nb"])
+def test_a_transactional_id_that_cannot_be_is_refused(value: str) -> None:
+    with pytest.raises((InvalidName, InvalidOption)):
+        parse_writer_options({**WRITER, "transactional.id": value})
+
+
+def test_the_topic_of_the_writer_is_a_topics_name() -> None:
+    with pytest.raises(InvalidName):
+        parse_writer_options({**WRITER, "topic": "../x"})
+
+
+# Options that exclude or need each other.
+
+
+def test_the_log_must_be_given() -> None:
+    with pytest.raises(InvalidOption, match="pass it to load"):
+        parse_reader_options({"subscribe": "orders"})
+    with pytest.raises(InvalidOption, match="pass it to start"):
+        parse_writer_options({})
+
+
+def test_exactly_one_kind_of_subscription() -> None:
+    with pytest.raises(InvalidOption, match="neither is given"):
+        parse_reader_options({"path": "/log"})
+    with pytest.raises(InvalidOption, match="both is given"):
+        parse_reader_options({**READER, "subscribepattern": "o.*"})
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    parsed = parse_reader_options({"path": "/log", "subscribepattern": "orders|ref.*"})
+    assert [parsed.reads(name) for name in ("orders", "refunds", "orders2")] == [True, True, False]
+    with pytest.raises(InvalidOption, match="a regular expression"):
+        parse_reader_options({"path": "/log", "subscribepattern": "("})
+
+
+def test_R29_committed_offsets_need_a_group() -> None:
+    with pytest.raises(InvalidOption, match=r"set 'group\.id'"):
+        parse_reader_options({**READER, "startingoffsets": "committed"})
+    parsed = parse_reader_options({**READER, "startingoffsets": "committed", "group.id": "g"})
+    assert parsed.starting_offsets.at(TopicPartition("orders", 5)) is OffsetPoint.COMMITTED
+
+
+def test_offsets_are_given_for_what_is_read_and_for_all_of_it() -> None:
+    with pytest.raises(InvalidOption, match="names refunds, which is not subscribed"):
+        parse_reader_options({**READER, "startingoffsets": '{"refunds": {"0": 1}}'})
+    with pytest.raises(InvalidOption, match="says nothing of refunds"):
+        parse_reader_options(
+            {
+                "path": "/log",
+                "subscribe": "orders,refunds",
+                "startingoffsets": '{"orders": {"0": 1}}',
+            }
+        )
+
+
+def test_a_partition_that_the_json_leaves_out_is_told() -> None:
+    spec = OffsetSpec(explicit={TopicPartition("orders", 0): 4})
+    assert spec.at(TopicPartition("orders", 0)) == 4
+    with pytest.raises(InvalidOption, match="no offset for orders-1"):
+        spec.at(TopicPartition("orders", 1))
+
+
+@pytest.mark.parametrize(
+    ("streaming", "name", "value"),
+    [
+        (True, "endingoffsets", "latest"),
+        (False, "maxoffsetspertrigger", "5"),
+        (False, "startingoffsets", "latest"),
+        (False, "startingoffsets", '{"orders": {"0": -1}}'),
+        (False, "endingoffsets", "earliest"),
+        (False, "endingoffsets", "committed"),
+        (False, "endingoffsets", '{"orders": {"0": -2}}'),
+    ],
+)
+def test_what_only_a_stream_or_only_a_batch_has_is_refused(
+    streaming: bool, name: str, value: str
+) -> None:
+    with pytest.raises(InvalidOption):
+        parse_reader_options({**READER, name: value}, streaming=streaming)
+    parse_reader_options({**READER, "group.id": "g", name: value})
+
+
+def test_a_rows_partition_is_given_by_one_column() -> None:
+    with pytest.raises(InvalidOption, match="both name the column 'k'"):
+        parse_writer_options({**WRITER, "key": "k", "partition": "k"})
+
+
+def test_partitions_are_of_topics_that_are_created() -> None:
+    with pytest.raises(InvalidOption, match="leave one of them out"):
+        parse_writer_options({**WRITER, "createtopics": "false", "partitions": "4"})
+
+
+# Secrets.
+
+
+def test_storage_options_are_never_printed() -> None:
+    parsed = parse_writer_options({**WRITER, "storage.secret": "hush", "storage.key": "me"})
+    assert parsed.storage["secret"] == "hush"
+    assert dict(parsed.storage) == {"secret": "hush", "key": "me"}
+    for text in (repr(parsed), str(parsed), repr(parsed.storage)):
+        assert "hush" not in text
+
+
+def test_a_broken_storage_option_is_refused_without_its_value() -> None:
+    with pytest.raises(InvalidOption, match=r"storage\.client_kwargs") as raised:
+        parse_writer_options({**WRITER, "storage.client_kwargs": '{"secret": "hush"'})
+    assert "hush" not in str(raised.value)
+
+
+def test_digits_in_a_storage_option_stay_a_text() -> None:
+    parsed = parse_writer_options({**WRITER, "storage.key": "0123"})
+    assert parsed.storage["key"] == "0123"
+
+
+def test_options_cross_process_borders() -> None:
+    for parsed in (
+        parse_reader_options(EVERY_READER_OPTION),
+        parse_writer_options(EVERY_WRITER_OPTION),
+    ):
+        assert pickle.loads(pickle.dumps(parsed)) == parsed
+
+
+def test_the_tables_above_leave_no_option_out() -> None:
+    """`subscribePattern` and `endingOffsets` exclude others there; `storage` is shared."""
+    assert len(fields(ReaderOptions)) == len(EVERY_READER_OPTION) - 2 + 2
+    assert len(fields(WriterOptions)) == len(EVERY_WRITER_OPTION) + 1

@@ -1,0 +1,264 @@
+"""What only a folder on a disk must do: sync, clean up, map, and stay in its root."""
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+import pytest
+
+from txlog.clock import Runtime
+from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailable
+from txlog.storage import ByteRange, Created, Exists, LocalStore, sweep_temporaries
+from txlog.storage.local import MAP_BYTES_MIN
+from txlog.storage.publish import rename_exclusively
+from txlog.testing.clock import ManualClock, manual_runtime
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "log", Runtime())
+
+
+def _record_calls(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
+    """Syncs and links as the kernel is asked for them, with paths below `root`."""
+    calls: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def note_sync(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        name = os.path.relpath(path, root)
+        calls.append("sync temporary" if "/.tmp-" in path else f"sync {name}")
+        fsync(descriptor)
+
+    def note_link(source: str, target: str) -> None:
+        calls.append(f"link {os.path.relpath(target, root)}")
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "link", note_link)
+    return calls
+
+
+def test_the_content_is_synced_before_the_name_and_the_folder_after_it(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create("a/b/0", b"so that the folders are there")
+    for write in (store.create, store.put_new):
+        calls = _record_calls(monkeypatch, tmp_path)
+        write(f"a/b/{write.__name__}", b"x")
+        assert calls == ["sync temporary", f"link log/a/b/{write.__name__}", "sync log/a/b"]
+        monkeypatch.undo()
+
+
+def test_new_parents_are_synced_before_anything_is_written_in_them(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = _record_calls(monkeypatch, tmp_path)
+    store.create("a/b/c", b"x")
+    assert calls[:4] == ["sync log/a", "sync log", "sync .", "sync temporary"]
+
+
+def test_parents_that_another_process_made_are_synced_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "log" / "a" / "b").mkdir(parents=True)
+    calls = _record_calls(monkeypatch, tmp_path)
+    LocalStore(tmp_path / "log", Runtime()).create("a/b/c", b"x")
+    assert calls[:4] == ["sync log/a", "sync log", "sync .", "sync temporary"]
+
+
+def test_hints_and_throw_away_stores_are_not_synced(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create("a", b"x")
+    throw_away = LocalStore(tmp_path / "other", Runtime(), durable=False)
+    calls = _record_calls(monkeypatch, tmp_path)
+    store.replace("hint", b"x")
+    throw_away.create("a/b", b"x")
+    throw_away.put_new("a/c", b"x")
+    assert calls == ["link other/a/b", "link other/a/c"]
+
+
+def test_a_create_that_is_repeated_syncs_before_it_calls_itself_durable(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create("a/b", b"x")
+    calls = _record_calls(monkeypatch, tmp_path)
+    assert store.create("a/b", b"x") == Created()
+    assert calls[-1] == "sync log/a"
+
+
+def test_a_folder_removed_behind_its_back_is_made_again(store: LocalStore, tmp_path: Path) -> None:
+    store.create("a/b/1", b"x")
+    (tmp_path / "log/a/b/1").unlink()
+    (tmp_path / "log/a/b").rmdir()
+    assert store.create("a/b/2", b"x") == Created()
+
+
+def test_reading_makes_no_folder(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "absent", Runtime())
+    assert store.get("a") is None
+    assert list(store.list_after("")) == []
+    store.delete("a")
+    assert not (tmp_path / "absent").exists()
+
+
+def test_nothing_temporary_is_left_or_listed(store: LocalStore, tmp_path: Path) -> None:
+    store.create("a/1", b"x")
+    store.create("a/1", b"y")
+    store.put_new("a/2", b"x")
+    store.replace("a/3", b"x")
+    assert sorted(os.listdir(tmp_path / "log/a")) == ["1", "2", "3"]
+    (tmp_path / "log/a/.tmp-left").write_bytes(b"torn")
+    assert [found.path for found in store.list_after("")] == ["a/1", "a/2", "a/3"]
+
+
+def test_the_sweep_takes_old_temporaries_only(store: LocalStore, tmp_path: Path) -> None:
+    store.create("a/1", b"x")
+    old, young = tmp_path / "log/a/.tmp-old", tmp_path / "log/.tmp-young"
+    for path, modified_s in ((old, 1_000), (young, 90_000), (tmp_path / "log/a/1", 1_000)):
+        path.touch()
+        os.utime(path, (modified_s, modified_s))
+    runtime = manual_runtime(clock=ManualClock(now_ms=100_000_000.0))
+    assert sweep_temporaries(store.url, runtime) == 1
+    assert not old.exists()
+    assert young.exists()
+    assert store.get("a/1") is not None
+
+
+def test_large_ranges_are_views_of_the_mapped_file(store: LocalStore) -> None:
+    body = os.urandom(2 * MAP_BYTES_MIN)
+    store.put_new("a", body)
+    parts = store.get_ranges("a", [ByteRange(5, MAP_BYTES_MIN), ByteRange(0, 7)])
+    assert parts is not None
+    for part in parts:
+        assert isinstance(part, memoryview)
+        assert isinstance(part.obj, mmap.mmap)
+    store.delete("a")
+    assert [bytes(part) for part in parts] == [body[5 : 5 + MAP_BYTES_MIN], body[:7]]
+
+
+def test_a_link_outside_is_neither_listed_nor_swept(store: LocalStore, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_bytes(b"x")
+    (outside / ".tmp-file").write_bytes(b"x")
+    os.utime(outside / ".tmp-file", (0, 0))
+    store.create("a/1", b"x")
+    (tmp_path / "log/a/link").symlink_to(outside)
+    assert [found.path for found in store.list_after("")] == ["a/1"]
+    assert sweep_temporaries(store.url, Runtime()) == 0
+
+
+def test_a_file_where_a_folder_should_be_is_a_refusal(store: LocalStore, tmp_path: Path) -> None:
+    store.create("a", b"x")
+    with pytest.raises(StoreDenied, match="in the way"):
+        store.create("a/b", b"x")
+    assert store.get("a/b") is None
+    root = tmp_path / "file"
+    root.write_bytes(b"x")
+    with pytest.raises(StoreDenied):
+        LocalStore(root, Runtime()).create("a", b"x")
+
+
+def test_a_folder_where_an_object_should_be_is_a_refusal(store: LocalStore) -> None:
+    store.create("a/b", b"x")
+    for call in (lambda: store.get("a"), lambda: store.create("a", b"x")):
+        with pytest.raises(StoreDenied, match="in the way"):
+            call()
+
+
+def test_a_place_where_nobody_may_write_is_a_refusal() -> None:
+    with pytest.raises(StoreDenied, match="cannot create /sys/txlog/a"):
+        LocalStore("/sys/txlog", Runtime()).create("a", b"x")
+
+
+class _FailingSystemCalls:
+    """os.fsync and os.link as a failing disk or another kind of file system has them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+
+    def fail(self, name: str, number: int) -> None:
+        def fail(*_: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        self._patch.setattr(os, name, fail)
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> _FailingSystemCalls:
+    return _FailingSystemCalls(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "error"),
+    [
+        ("fsync", errno.ENOSPC, StoreFull),
+        ("write", errno.EDQUOT, StoreFull),
+        ("link", errno.ENOSPC, StoreFull),
+        ("fsync", errno.EIO, StoreUnavailable),
+        ("link", errno.EROFS, StoreDenied),
+    ],
+)
+def test_a_failure_before_the_name_leaves_nothing(
+    store: LocalStore,
+    tmp_path: Path,
+    system: _FailingSystemCalls,
+    call: str,
+    number: int,
+    error: type[Exception],
+) -> None:
+    store.create("a/0", b"so that the folders are there")
+    system.fail(call, number)
+    for write in (store.create, store.put_new):
+        with pytest.raises(error):
+            write("a/1", b"x")
+    assert os.listdir(tmp_path / "log/a") == ["0"]
+
+
+def test_a_link_that_fails_after_it_was_made_is_a_success(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS can lose the answer; the link count tells (open(2))."""
+    link = os.link
+
+    def link_and_lose_the_answer(source: str, target: str) -> None:
+        link(source, target)
+        raise OSError(errno.EIO, "lost")
+
+    monkeypatch.setattr(os, "link", link_and_lose_the_answer)
+    assert store.create("a", b"x") == Created()
+    store.put_new("b", b"x")
+
+
+def test_a_file_system_without_hard_links_renames(
+    store: LocalStore, tmp_path: Path, system: _FailingSystemCalls
+) -> None:
+    system.fail("link", errno.EPERM)
+    assert store.create("a", b"first") == Created()
+    assert store.create("a", b"second") == Exists(b"first")
+    assert os.listdir(tmp_path / "log") == ["a"]
+
+
+def test_a_file_system_with_neither_is_refused(
+    store: LocalStore,
+    tmp_path: Path,
+    system: _FailingSystemCalls,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel says EINVAL to a flag that it, or the file system, does not know."""
+    system.fail("link", errno.EOPNOTSUPP)
+    monkeypatch.setattr("txlog.storage.publish._RENAME_NOREPLACE", 1 << 20)
+    with pytest.raises(StoreNotAtomic, match="ext4 or XFS, or on S3"):
+        store.create("a", b"x")
+    assert os.listdir(tmp_path / "log") == []
+
+
+def test_an_exclusive_rename_never_overwrites(tmp_path: Path) -> None:
+    temporary, target = tmp_path / "temporary", tmp_path / "target"
+    temporary.write_bytes(b"new")
+    target.write_bytes(b"old")
+    assert not rename_exclusively(str(temporary), str(target))
+    assert target.read_bytes() == b"old"

@@ -1,0 +1,59 @@
+"""The memory store holds one lock, and one store a name."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from txlog.clock import Runtime
+from txlog.storage import Created, MemoryStore, open_store
+from txlog.testing.clock import ManualClock, manual_runtime
+
+
+@pytest.fixture
+def eager_threads() -> Iterator[None]:
+    """Threads are switched every microsecond, so that a gap between check and write would show."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before_s)
+
+
+@pytest.mark.usefixtures("eager_threads")
+def test_I1_racing_threads_have_one_winner_for_each_of_many_names() -> None:
+    store = MemoryStore(Runtime())
+    names = [f"race/{number}" for number in range(4_000)]
+    start = threading.Barrier(8)
+
+    def claim_all(racer: int) -> list[str]:
+        start.wait(timeout=30)
+        return [name for name in names if store.create(name, b"%d" % racer) == Created()]
+
+    won = Runtime().fan_out.run_all([partial(claim_all, racer) for racer in range(8)])
+    assert sorted(name for names_won in won for name in names_won) == sorted(names)
+
+
+def test_a_name_is_one_store_in_a_process_and_another_name_another() -> None:
+    open_store("memory://shared", Runtime()).create("a", b"x")
+    assert open_store("memory://shared", Runtime()).get("a") == b"x"
+    assert open_store("memory://shared/", Runtime()).url == "memory://shared"
+    assert open_store("memory://other", Runtime()).get("a") is None
+
+
+def test_what_was_stored_does_not_follow_the_callers_buffer() -> None:
+    store = MemoryStore(manual_runtime())
+    buffer = bytearray(b"before")
+    store.put_new("a", memoryview(buffer))
+    buffer[:] = b"after!"
+    assert store.get("a") == b"before"
+
+
+def test_objects_are_dated_by_the_runtimes_clock() -> None:
+    clock = ManualClock(now_ms=5_000.0)
+    store = MemoryStore(manual_runtime(clock=clock))
+    store.create("a", b"x")
+    clock.advance(100)
+    store.replace("b", b"x")
+    assert [found.modified_ms for found in store.list_after("")] == [5_000, 5_100]

@@ -1,0 +1,110 @@
+"""A URL opens the right kind of store, and what cannot hold a log is refused with the reason."""
+
+from pathlib import Path
+
+import pytest
+
+from txlog.clock import Runtime
+from txlog.errors import InvalidOption, StoreNotAtomic, TxlogError, UsageError
+from txlog.storage import FsspecStore, LocalStore, MemoryStore, S3Store, Store, open_store
+
+KEYS = {"key": "k", "secret": "hush-hush"}
+
+
+def _open(url: str | Path, **options: object) -> Store:
+    return open_store(url, Runtime(), options)
+
+
+def test_paths_and_file_urls_are_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = f"{tmp_path}/log"
+    for url in (
+        Path(folder), folder, f"{folder}/", "log", "./log", "~/log",
+        f"file://{folder}", f"file:{folder}", f"FILE://{folder}", f"local://{folder}",
+    ):  # fmt: skip
+        store = _open(url)
+        assert isinstance(store, LocalStore)
+        assert store.url == folder
+
+
+def test_a_path_is_taken_as_it_is_written(tmp_path: Path) -> None:
+    for name in ("with space", "percent%20", "a:b", "plus+"):
+        assert _open(f"file://{tmp_path}/{name}").url == f"{tmp_path}/{name}"
+
+
+def test_opening_touches_nothing(tmp_path: Path) -> None:
+    _open(tmp_path / "absent")
+    assert not (tmp_path / "absent").exists()
+    _open("s3://bucket/prefix", **KEYS, endpoint_url="http://127.0.0.1:9")
+
+
+def test_s3_urls_are_buckets_with_a_prefix() -> None:
+    for url in ("s3://bucket/a/b", "s3://bucket/a/b/", "s3a://bucket/a/b"):
+        store = _open(url, **KEYS)
+        assert isinstance(store, S3Store)
+        assert store.url == "s3://bucket/a/b"
+    assert _open("s3://bucket", **KEYS).url == "s3://bucket"
+
+
+@pytest.mark.parametrize("url", ["", "  ", "s3://", "s3:///a", "s3://key:hush-hush@bucket/a"])
+def test_a_url_that_names_no_place_is_refused(url: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        _open(url)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("prefix", ["a//b", "a/../b", "../b", "a/./b"])
+def test_a_prefix_in_a_bucket_has_no_path_tricks(prefix: str) -> None:
+    with pytest.raises(UsageError, match="cannot be the prefix of a log"):
+        _open(f"s3://bucket/{prefix}", **KEYS)
+
+
+def test_memory_urls_are_this_processs_memory() -> None:
+    assert isinstance(_open("memory://anything"), MemoryStore)
+
+
+@pytest.mark.parametrize("url", ["ftp://host/a", "zip://a", "github://o:r@main/a"])
+def test_file_systems_that_check_before_they_write_are_refused(url: str) -> None:
+    with pytest.raises(StoreNotAtomic, match="no exclusive create, only a check before a write"):
+        _open(url)
+
+
+@pytest.mark.parametrize("url", ["simplecache::s3://bucket/a", "filecache::file:///tmp/a"])
+def test_chains_of_file_systems_are_refused(url: str) -> None:
+    with pytest.raises(StoreNotAtomic, match="chain"):
+        _open(url)
+
+
+def test_an_unknown_protocol_is_named() -> None:
+    with pytest.raises(UsageError, match="nonsense://"):
+        _open("nonsense://a/b")
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        ("/tmp/a", {"key": "k"}, "local store has no storage option 'key'"),
+        ("/tmp/a", {"durable": "no"}, "durable is 'no'"),
+        ("memory://a", {"durable": True}, "memory store has no storage option 'durable'"),
+        ("s3://bucket/a", {"endpoint": "x"}, "did you mean 'endpoint_url'"),
+        ("s3://bucket/a", {"deadline": 5}, "did you mean 'deadline_ms'"),
+        ("s3://bucket/a", {"zzz": 5}, "no storage option 'zzz'"),
+        ("s3://bucket/a", {"attempts_max": "x"}, "attempts_max is 'x'"),
+        ("s3://bucket/a", {"endpoint_url": "host:9000"}, "https://host:port"),
+        ("s3://bucket/a", {"endpoint_url": "http://key:hush@host"}, "without credentials"),
+    ],
+)
+def test_unknown_options_and_values_are_refused(
+    url: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidOption, match=message) as refused:
+        _open(url, **options)
+    assert "hush" not in str(refused.value)
+
+
+def test_an_http_server_is_no_store(tmp_path: Path) -> None:
+    """Its file system takes a mode, so only asking it shows that it knows no exclusive create."""
+    with pytest.raises(TxlogError):
+        _open("http://127.0.0.1:9/log", deadline_ms=200).create("a", b"x")
+    assert isinstance(_open("http://127.0.0.1:9/log"), FsspecStore)

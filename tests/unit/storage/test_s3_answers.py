@@ -1,0 +1,224 @@
+"""Every HTTP status of an S3 service means what it says, whatever the library makes of it."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from txlog.clock import Runtime
+from txlog.errors import (
+    OutcomeUnknown,
+    StoreDenied,
+    StoreFull,
+    StoreNotAtomic,
+    StoreUnavailable,
+    TxlogError,
+)
+from txlog.storage import ByteRange, Created, Exists, Store, open_store
+
+Answer = tuple[int, str]
+
+OK = (200, "")
+OWN_412 = (412, "PreconditionFailed")
+
+
+class ScriptedServer(ThreadingHTTPServer):
+    """Answers requests with the statuses and S3 error codes that it was given, by method.
+
+    The last answer of a method is repeated. PUT bodies that were answered with 200 are kept.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.script: dict[str, list[Answer]] = {}
+        self.requests: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.body = b""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def next_answer(self, method: str) -> Answer:
+        answers = self.script.get(method, [OK])
+        return answers[min(self.requests.count(method), len(answers)) - 1]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ScriptedServer
+
+    def _answer(self) -> None:
+        self.server.requests.append(self.command)
+        self.server.headers.append(dict(self.headers.items()))
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        status, code = self.server.next_answer(self.command)
+        if self.command == "PUT" and status == 200:
+            self.server.body = sent
+        body = self.server.body if self.command == "GET" and status < 300 else b""
+        if status >= 300 and code:
+            body = f"<Error><Code>{code}</Code><Message>secret story</Message></Error>".encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
+        self._answer()
+
+    def do_DELETE(self) -> None:
+        self._answer()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def store(server: ScriptedServer) -> Store:
+    options = {
+        "endpoint_url": server.url,
+        "key": "AKIAEXAMPLE",
+        "secret": "hush-hush",
+        "client_kwargs": {"region_name": "us-east-1"},
+        "attempts_max": 3,
+        "pause_min_ms": 1,
+    }
+    return open_store("s3://bucket/log", Runtime(), options)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((400, "InvalidBucketName"), StoreDenied),
+        ((400, "AuthorizationHeaderMalformed"), StoreDenied),
+        ((400, "ExpiredToken"), StoreDenied),
+        ((301, "PermanentRedirect"), StoreDenied),
+        ((403, "AccessDenied"), StoreDenied),
+        ((403, ""), StoreDenied),
+        ((404, "NoSuchBucket"), StoreDenied),
+        ((404, ""), StoreDenied),
+        ((405, "MethodNotAllowed"), StoreDenied),
+        ((403, "QuotaExceeded"), StoreFull),
+        ((507, "XMinioStorageFull"), StoreFull),
+        ((507, ""), StoreFull),
+        ((501, "NotImplemented"), StoreNotAtomic),
+    ],
+)
+def test_a_refusal_is_final_and_nothing_is_sent_twice(
+    server: ScriptedServer, store: Store, answer: Answer, error: type[TxlogError]
+) -> None:
+    server.script = {"PUT": [answer]}
+    with pytest.raises(error, match=str(answer[0])) as refused:
+        store.create("a", b"mine")
+    assert server.requests == ["PUT"]
+    for secret in ("hush", "AKIA", "secret story"):
+        assert secret not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (409, "ConditionalRequestConflict"),
+        (409, "OperationAborted"),
+        (500, "InternalError"),
+        (502, ""),
+        (503, "SlowDown"),
+        (503, ""),
+        (504, ""),
+        (429, "TooManyRequests"),
+        (400, "RequestTimeout"),
+    ],
+)
+def test_I13_an_unclear_answer_is_read_back_and_the_same_bytes_are_sent_again(
+    server: ScriptedServer, store: Store, answer: Answer
+) -> None:
+    server.script = {"PUT": [answer, OK], "GET": [(404, "NoSuchKey")]}
+    assert store.create("a", b"mine") == Created()
+    assert server.requests == ["PUT", "GET", "PUT"]
+    assert server.body == b"mine"
+
+
+@pytest.mark.parametrize("answer", [(409, "ConditionalRequestConflict"), (500, ""), OWN_412])
+def test_I13_an_unclear_answer_that_stays_so_is_unknown(
+    server: ScriptedServer, store: Store, answer: Answer
+) -> None:
+    server.script = {"PUT": [answer], "GET": [(404, "NoSuchKey")]}
+    with pytest.raises(OutcomeUnknown, match=f"3 attempts .* HTTP {answer[0]}"):
+        store.create("a", b"mine")
+    assert server.requests == ["PUT", "GET"] * 3
+
+
+@pytest.mark.parametrize(("held", "result"), [(b"mine", Created()), (b"x", Exists(b"x"))])
+def test_I1_a_412_without_its_condition_is_a_conflict_perhaps_with_oneself(
+    server: ScriptedServer, store: Store, held: bytes, result: object
+) -> None:
+    server.body = held
+    server.script = {"PUT": [OWN_412]}
+    assert store.create("a", b"mine") == result
+    assert server.requests == ["PUT", "GET"]
+
+
+def test_I1_every_create_and_every_segment_bears_the_condition(
+    server: ScriptedServer, store: Store
+) -> None:
+    store.create("a", b"mine")
+    store.put_new("b", b"")
+    store.replace("c", b"hint")
+    assert [headers.get("If-None-Match") for headers in server.headers] == ["*", "*", None]
+
+
+@pytest.mark.parametrize("answer", [(500, ""), (503, "SlowDown"), (409, "OperationAborted")])
+def test_reads_and_deletions_are_repeated_until_they_are_answered(
+    server: ScriptedServer, store: Store, answer: Answer
+) -> None:
+    server.body = b"0123456789"
+    server.script = {"GET": [answer, OK], "DELETE": [answer, answer, (204, "")]}
+    assert store.get("a") == b"0123456789"
+    server.requests.clear()
+    assert store.get_ranges("a", [ByteRange(0, 10)]) == [b"0123456789"]
+    store.delete("a")
+    assert server.requests == ["GET", "GET", "DELETE", "DELETE", "DELETE"]
+
+
+def test_a_read_that_is_never_answered_is_unavailable(server: ScriptedServer, store: Store) -> None:
+    server.script = {"GET": [(503, "SlowDown")]}
+    with pytest.raises(StoreUnavailable, match="HTTP 503 SlowDown"):
+        store.get("a")
+    assert server.requests == ["GET"] * 3
+
+
+def test_reading_costs_one_request_also_when_the_object_is_absent(
+    server: ScriptedServer, store: Store
+) -> None:
+    server.script = {"GET": [(404, "NoSuchKey")]}
+    assert store.get("a") is None
+    assert store.get_ranges("a", [ByteRange(0, 1), ByteRange(5, 1)]) is None
+    assert server.requests == ["GET", "GET"]
+
+
+def test_missing_credentials_are_named_before_anything_is_sent(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, f"{tmp_path}/absent")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    store = open_store("s3://bucket/log", Runtime(), {"endpoint_url": server.url})
+    with pytest.raises(StoreDenied, match=r"NoCredentialsError.*AWS_ACCESS_KEY_ID"):
+        store.create("a", b"mine")
+    assert server.requests == []

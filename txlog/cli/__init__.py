@@ -1,0 +1,1 @@
+"""The `txlog` command, one file a noun; needs the extra `cli`."""

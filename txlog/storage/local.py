@@ -1,0 +1,281 @@
+"""A folder on a disk as a store.
+
+It guards I1 by link(2): a whole, synced temporary file gets its name only if the name is free, so
+that nobody ever sees a part of an object and only one writer wins (storage rule 6). What it says
+was created survives a loss of power: the file, its folder and every newly made parent are synced
+first. Others may see an object a moment before that. fsspec's own exclusive write is not used: it
+is not exclusive. This module must not know what the objects mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from txlog.clock import Runtime
+from txlog.errors import InternalError, OutcomeUnknown, StoreUnavailable
+from txlog.storage.folder_walk import walk
+from txlog.storage.object_path import TEMPORARY_PREFIX, check_path, check_prefix
+from txlog.storage.os_error import store_error
+from txlog.storage.publish import Publish, publish_exclusively
+from txlog.storage.readback import check_entry_body
+from txlog.storage.store import ByteRange, Bytes, Created, CreateResult, Exists, StoredObject
+
+T = TypeVar("T")
+
+MAP_BYTES_MIN = 1 << 18
+"""From this many bytes in one call, `get_ranges` maps the file and copies nothing."""
+
+CREATE_ATTEMPTS_MAX = 4
+"""How often a name may be taken and then found empty, which only happens while it is deleted."""
+
+_WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_CLOEXEC
+_ABSENT = (FileNotFoundError, NotADirectoryError)
+_CREATED = Created()
+
+
+class LocalStore:
+    """The folder `root` as a store; several processes may share it.
+
+    `durable=False` leaves out every sync: for tests and throw-away logs. Files are immutable once
+    they have their name, so mapped reads stay valid even when the file is deleted (not on NFS).
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        runtime: Runtime,
+        durable: bool = True,
+        publish: Publish = publish_exclusively,
+    ) -> None:
+        self._folder = os.path.abspath(os.fspath(root))
+        self._base = self._folder.rstrip("/") + "/"
+        self._entropy = runtime.entropy
+        self._durable = durable
+        self._publish = publish
+        # Folders whose own names are known to be on disk. Only a cache: a missing one is made anew.
+        self._settled: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        """The absolute path of the folder."""
+        return self._folder
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        """See Store.create. After OutcomeUnknown the file is visible, but perhaps not on disk."""
+        check_path(path)
+        check_entry_body(path, data)
+        target = self._base + path
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            found = self.get(path)  # Microseconds, which spare a loser its writes and syncs.
+            if found is None:
+                if self._write(target, data):
+                    return _CREATED
+                continue
+            if found != data:
+                return Exists(found)
+            self._sync_name(target)  # A link whose answer was lost, or this call made again.
+            return _CREATED
+        raise StoreUnavailable(
+            f"{target} was taken and then absent {CREATE_ATTEMPTS_MAX} times. Call again; on NFS, "
+            "mount without attribute caching (actimeo=0).",
+            path=target,
+        )
+
+    def get(self, path: str) -> bytes | None:
+        """See Store.get."""
+        return self._read_file(path, _read_all)
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        """See Store.get_ranges. Large reads are views of the mapped file and copy nothing."""
+        return self._read_file(path, partial(_read_ranges, ranges))
+
+    def put_new(self, path: str, data: Bytes) -> None:
+        """See Store.put_new. Raises InternalError if other bytes have the name."""
+        check_path(path)
+        target = self._base + path
+        body = memoryview(data).cast("B")
+        if self._write(target, body):
+            return
+        if (found := self.get(path)) is None or memoryview(found) != body:
+            raise InternalError(
+                f"{target} exists already with other content, but its name should be unique. "
+                "Nothing was overwritten; please report this.",
+                path=target,
+            )
+        self._sync_name(target)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See Store.replace. Not synced: a hint may be lost."""
+        check_path(path)
+        target = self._base + path
+        try:
+            temporary = self._write_temporary(target, data, durable=False)
+            try:
+                os.rename(temporary, target)
+            except OSError:
+                _remove(temporary)
+                raise
+        except OSError as error:
+            raise store_error(error, "replace", target) from error
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        """See Store.list_after. Symbolic links are not followed."""
+        check_prefix(prefix)
+        folder = prefix.rpartition("/")[0]
+        return walk(self._base, f"{folder}/" if folder else "", prefix, after)
+
+    def delete(self, path: str) -> None:
+        """See Store.delete. Emptied folders stay: another writer may be about to use them."""
+        check_path(path)
+        try:
+            os.unlink(self._base + path)
+        except _ABSENT:
+            return
+        except OSError as error:
+            raise store_error(error, "delete", self._base + path) from error
+
+    def _read_file(self, path: str, read: Callable[[int], T]) -> T | None:
+        check_path(path)
+        try:
+            descriptor = os.open(self._base + path, _READ)
+            try:
+                return read(descriptor)
+            finally:
+                os.close(descriptor)
+        except _ABSENT:
+            return None
+        except OSError as error:
+            raise store_error(error, "read", self._base + path) from error
+
+    def _write(self, target: str, data: Bytes) -> bool:
+        """Write, sync, name. False, with nothing changed, if the name is taken."""
+        try:
+            temporary = self._write_temporary(target, data, self._durable)
+            try:
+                published = self._publish(temporary, target)
+            finally:
+                _remove(temporary)
+        except OSError as error:
+            raise store_error(error, "create", target) from error
+        if published:
+            self._sync_name(target)
+        return published
+
+    def _write_temporary(self, target: str, data: Bytes, durable: bool) -> str:
+        """Path of a new file beside `target` with all of `data`; it is removed on any failure."""
+        folder = os.path.dirname(target)
+        temporary = f"{folder}/{TEMPORARY_PREFIX}{self._entropy.token()}"
+        descriptor = self._open_new(folder, temporary)
+        try:
+            _write_whole(descriptor, data)
+            if durable:
+                os.fsync(descriptor)
+        except BaseException:
+            _remove(temporary)
+            raise
+        finally:
+            os.close(descriptor)
+        return temporary
+
+    def _open_new(self, folder: str, temporary: str) -> int:
+        if folder not in self._settled:
+            self._settle(folder)
+        try:
+            return os.open(temporary, _WRITE_NEW, 0o644)
+        except FileNotFoundError:  # The folder was removed behind our back.
+            self._settled.clear()
+            self._settle(folder)
+            return os.open(temporary, _WRITE_NEW, 0o644)
+
+    def _settle(self, folder: str) -> None:
+        """Make `folder`, and sync the names that lead to it, whoever made them.
+
+        Another process may have made a parent and died before it synced it, so the names of the
+        root and of all below it are synced, once a process; above it only those made here.
+        """
+        top = min(os.path.dirname(self._folder), _newest_existing(folder), key=len)
+        os.makedirs(folder, exist_ok=True)
+        current = folder
+        while self._durable and len(current) > len(top):
+            current = os.path.dirname(current)
+            try:
+                _sync_folder(current)
+            except PermissionError:  # Above the root there are folders that we may not read.
+                if len(current) >= len(self._folder):
+                    raise
+        self._settled.add(folder)
+
+    def _sync_name(self, target: str) -> None:
+        if not self._durable:
+            return
+        try:
+            _sync_folder(os.path.dirname(target))
+        except OSError as error:
+            raise OutcomeUnknown(
+                f"{target} was created, but its folder could not be synced "
+                f"({os.strerror(error.errno or 0)}), so it may be lost with the power. Call again "
+                "with the same content; check the disk.",
+                path=target,
+            ) from error
+
+
+def _newest_existing(folder: str) -> str:
+    while not os.path.isdir(folder) and folder != "/":
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, _READ | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # EINVAL: this file system has no such thing.
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return  # Renamed away, or it stays as litter that the sweep finds.
+
+
+def _write_whole(descriptor: int, data: Bytes) -> None:
+    written = os.write(descriptor, data)
+    while written < len(data):  # The kernel takes at most 2 GiB at once.
+        written += os.write(descriptor, memoryview(data)[written:])
+
+
+def _read_all(descriptor: int) -> bytes:
+    return _read(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+def _read(descriptor: int, length: int, start: int) -> bytes:
+    data = os.pread(descriptor, length, start)
+    if len(data) == length:
+        return data
+    parts = [data]
+    read = len(data)
+    while data and read < length:
+        data = os.pread(descriptor, length - read, start + read)
+        parts.append(data)
+        read += len(data)
+    return b"".join(parts)
+
+
+def _read_ranges(ranges: Sequence[ByteRange], descriptor: int) -> list[Bytes]:
+    if sum(wanted.length for wanted in ranges) < MAP_BYTES_MIN:
+        return [_read(descriptor, wanted.length, wanted.start) for wanted in ranges]
+    if os.fstat(descriptor).st_size == 0:  # An empty file cannot be mapped.
+        return [b"" for _ in ranges]
+    view = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    return [view[wanted.start : wanted.start + wanted.length] for wanted in ranges]

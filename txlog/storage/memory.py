@@ -1,0 +1,115 @@
+"""A store in this process's memory: for tests, the simulation and first steps.
+
+It guards I1 by one lock; fsspec's own memory file system is not used, because its exclusive create
+is check-then-write (storage rule 7). Nothing survives the process and no other process sees it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+from txlog.clock import Runtime
+from txlog.errors import InternalError
+from txlog.storage.object_path import check_path, check_prefix
+from txlog.storage.readback import check_entry_body
+from txlog.storage.store import ByteRange, Bytes, Created, CreateResult, Exists, StoredObject
+
+_CREATED = Created()
+
+
+class MemoryStore:
+    """Objects in a dictionary. Safe to use from threads."""
+
+    def __init__(self, runtime: Runtime, name: str = "") -> None:
+        self._name = name
+        self._clock = runtime.clock
+        self._lock = threading.Lock()
+        self._objects: dict[str, bytes] = {}
+        self._modified_ms: dict[str, int] = {}
+
+    @property
+    def url(self) -> str:
+        """`memory://` and the name."""
+        return f"memory://{self._name}"
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        """See Store.create."""
+        check_path(path)
+        check_entry_body(path, data)
+        with self._lock:
+            found = self._objects.get(path)
+            if found is None:
+                self._put(path, bytes(data))
+        if found is None or found == data:
+            return _CREATED
+        return Exists(found)
+
+    def get(self, path: str) -> bytes | None:
+        """See Store.get."""
+        check_path(path)
+        return self._objects.get(path)
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        """See Store.get_ranges; nothing is copied."""
+        data = self.get(path)
+        if data is None:
+            return None
+        view = memoryview(data)
+        return [view[wanted.start : wanted.start + wanted.length] for wanted in ranges]
+
+    def put_new(self, path: str, data: Bytes) -> None:
+        """See Store.put_new. Raises InternalError if other bytes have the name."""
+        check_path(path)
+        body = bytes(data)
+        with self._lock:
+            found = self._objects.get(path)
+            if found is None:
+                self._put(path, body)
+        if found is not None and found != body:
+            raise InternalError(
+                f"{path} exists already with other content, but its name should be unique. "
+                "Nothing was overwritten; please report this.",
+                path=path,
+            )
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See Store.replace."""
+        check_path(path)
+        with self._lock:
+            self._put(path, bytes(data))
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        """See Store.list_after; a picture of the moment of the call."""
+        check_prefix(prefix)
+        with self._lock:
+            listed = [
+                StoredObject(path, len(data), self._modified_ms[path])
+                for path, data in self._objects.items()
+                if path > after and path.startswith(prefix)
+            ]
+        return iter(sorted(listed, key=lambda stored: stored.path))
+
+    def delete(self, path: str) -> None:
+        """See Store.delete."""
+        check_path(path)
+        with self._lock:
+            self._objects.pop(path, None)
+            self._modified_ms.pop(path, None)
+
+    def _put(self, path: str, data: bytes) -> None:
+        self._objects[path] = data
+        self._modified_ms[path] = self._clock.wall_ms()
+
+
+_stores: dict[str, MemoryStore] = {}  # A documented cache: one store a name, for this process.
+_stores_lock = threading.Lock()
+
+
+def memory_store(name: str, runtime: Runtime) -> MemoryStore:
+    """The store `memory://<name>`: the same for every caller in this process.
+
+    The first caller's clock dates its objects.
+    """
+    with _stores_lock:
+        return _stores.setdefault(name, MemoryStore(runtime, name))

@@ -1,0 +1,59 @@
+"""The rule for object paths, checked by every store alike.
+
+It is the second defence against a name that leaves the root; `txlog/layout.py` is the first. It
+must not touch a store and knows nothing of what the names mean.
+"""
+
+from __future__ import annotations
+
+from txlog.errors import InternalError
+
+PATH_BYTES_MAX = 800
+"""UTF-8 bytes of a path; S3 takes 1,024 with the root's prefix."""
+
+PART_BYTES_MAX = 255
+"""UTF-8 bytes between two slashes: the limit of every common file system."""
+
+TEMPORARY_PREFIX = ".tmp-"
+"""Names that a store keeps for files that are still being written."""
+
+_FORBIDDEN_PARTS = frozenset(("", ".", ".."))
+
+
+def check_path(path: str) -> None:
+    """Refuse a path that is not plain parts between single slashes. Raises InternalError."""
+    parts = path.split("/")
+    if not _FORBIDDEN_PARTS.isdisjoint(parts):
+        raise _refusal(path, "it has an empty, '.' or '..' part")
+    if TEMPORARY_PREFIX in path and any(part.startswith(TEMPORARY_PREFIX) for part in parts):
+        raise _refusal(path, f"names that start with {TEMPORARY_PREFIX!r} are kept for the store")
+    if not path.isprintable():
+        raise _refusal(path, "it has characters that cannot be printed")
+    if len(path) > PART_BYTES_MAX or not path.isascii():
+        _check_lengths(path, parts)
+
+
+def check_prefix(prefix: str) -> None:
+    """Refuse a listing prefix that no path could start with. Raises InternalError."""
+    folder, _, start = prefix.rpartition("/")
+    if folder or prefix.startswith("/"):
+        check_path(folder)
+    if start in (".", "..") or not prefix.isprintable():
+        raise _refusal(prefix, "no object can start with it")
+
+
+def _check_lengths(path: str, parts: list[str]) -> None:
+    sizes = [len(part.encode()) for part in parts]
+    if max(sizes) > PART_BYTES_MAX or sum(sizes) + len(parts) - 1 > PATH_BYTES_MAX:
+        raise _refusal(
+            path,
+            f"it is longer than {PATH_BYTES_MAX} bytes, or a part is longer than {PART_BYTES_MAX}",
+        )
+
+
+def _refusal(path: str, reason: str) -> InternalError:
+    return InternalError(
+        f"{path[:100]!r} is no name for an object: {reason}. Nothing was written; please report "
+        "this.",
+        path=path,
+    )

@@ -1,0 +1,77 @@
+"""From a URL to a store.
+
+It must not touch the store: a wrong folder or wrong credentials show at the first call. Kinds of
+store that txlog does not know itself go to `generic.py`, and are refused there unless they offer
+an exclusive create.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from txlog.clock import Runtime
+from txlog.errors import InvalidOption, UsageError
+from txlog.storage.generic import open_fsspec_store
+from txlog.storage.local import LocalStore
+from txlog.storage.memory import memory_store
+from txlog.storage.s3 import open_s3_store
+from txlog.storage.store import Store
+
+_LOCAL_SCHEMES = frozenset(("file", "local"))
+_S3_SCHEMES = frozenset(("s3", "s3a"))
+
+
+def open_store(
+    url: str | os.PathLike[str],
+    runtime: Runtime,
+    storage_options: Mapping[str, object] | None = None,
+) -> Store:
+    """The store at `url`: a path, file://, s3://bucket/prefix, memory://name, or another protocol.
+
+    `storage_options` go to s3fs, or to the other protocol's file system, as fsspec names them. A
+    local folder takes only `durable` (default true). Raises UsageError for an empty URL, unknown
+    options or a protocol that is not installed, and StoreNotAtomic for one without an exclusive
+    create.
+    """
+    text = os.fspath(url)
+    options = dict(storage_options or {})
+    if not text.strip():
+        raise UsageError("the log's root is empty; give a folder or a URL such as s3://bucket/log.")
+    scheme, place = _split(text)
+    if not scheme or scheme in _LOCAL_SCHEMES:
+        return _open_local(place, runtime, options)
+    if scheme == "memory":
+        _refuse_others(scheme, options, frozenset())
+        return memory_store(place.strip("/"), runtime)
+    if scheme in _S3_SCHEMES:
+        return open_s3_store(place, runtime, options)
+    return open_fsspec_store(text, scheme, runtime, options)
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Scheme and rest; the scheme is empty for a path. Nothing is URL-decoded."""
+    scheme, mark, place = url.partition("://")
+    if mark and "/" not in scheme:
+        return scheme.lower(), place
+    if url.startswith("file:/"):  # As Java and Hadoop print it.
+        return "file", url.removeprefix("file:")
+    return "", url
+
+
+def _open_local(place: str, runtime: Runtime, options: dict[str, object]) -> Store:
+    _refuse_others("local", options, frozenset(("durable",)))
+    durable = options.get("durable", True)
+    if not isinstance(durable, bool):
+        raise InvalidOption(f"storage option durable is {durable!r}; give True or False.")
+    return LocalStore(os.path.expanduser(place), runtime, durable)
+
+
+def _refuse_others(kind: str, options: Mapping[str, object], known: frozenset[str]) -> None:
+    for name in options:
+        if name not in known:
+            takes = ", ".join(sorted(known)) or "none"
+            raise InvalidOption(
+                f"a {kind} store has no storage option {name!r}; it takes {takes}. Remove it.",
+                name=name,
+            )

@@ -1,0 +1,49 @@
+"""What an operating system's error means to a log: which of txlog's errors it becomes.
+
+It guards that a full disk and a refusal are told apart from a store that is merely late. It must
+not do I/O.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from txlog.errors import StoreDenied, StoreFull, StoreUnavailable, TxlogError
+
+_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_DENIED = frozenset(
+    (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EEXIST,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+    )
+)
+
+
+def store_error(error: OSError, action: str, place: str) -> TxlogError:
+    """The error to raise when `action` ("create", "read") on `place` failed with `error`."""
+    number = error.errno or 0
+    reason = os.strerror(number) if number else type(error).__name__
+    facts = {"action": action, "place": place, "errno": errno.errorcode.get(number, str(number))}
+    if number in _FULL:
+        return StoreFull(
+            f"cannot {action} {place}: no room ({reason}). Nothing was half written: free some "
+            "room or raise the quota, then call again.",
+            **facts,
+        )
+    if number in _DENIED:
+        return StoreDenied(
+            f"cannot {action} {place}: {reason}. Check that this user may read and write there, "
+            "and that nothing but the log's own files and folders is in the way.",
+            **facts,
+        )
+    return StoreUnavailable(
+        f"cannot {action} {place}: {reason}. Call again; if it stays so, check the disk or mount.",
+        **facts,
+    )

@@ -1,0 +1,140 @@
+"""How often and how long a store is asked: bounded attempts, growing pauses, one deadline.
+
+It guards I16. Time and jitter come from the Runtime, so a simulation can replay them. It must not
+know what is attempted, nor decide anything from the time (I14): the end of the attempts is an
+error, never an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from txlog.clock import Runtime
+from txlog.errors import InvalidConfig, InvalidOption, StoreFull, StoreUnavailable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySettings:
+    """The limits of one call on a store. Times are milliseconds."""
+
+    deadline_ms: int = 30_000
+    """From the first attempt; nothing is begun after it."""
+
+    attempts_max: int = 20
+    """Requests for one call, whatever time is left."""
+
+    attempt_timeout_ms: int = 5_000
+    """Wait for one answer, besides the time that the bytes themselves may take."""
+
+    pause_min_ms: int = 50
+    """Longest pause after the first attempt; it doubles with each."""
+
+    pause_max_ms: int = 2_000
+    """Longest pause of all."""
+
+    throughput_min_bytes_per_s: int = 1_000_000
+    """A transfer slower than this is given up: timeouts grow with the size by this rate."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) < 1:
+                raise InvalidConfig(
+                    f"retry setting {name} is {getattr(self, name)}; give a number from 1 up.",
+                    name=name,
+                )
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """The settings' names, which are storage options too."""
+        return frozenset(cls.__slots__)
+
+    @classmethod
+    def take_from(cls, options: Mapping[str, object]) -> tuple[RetrySettings, dict[str, object]]:
+        """The settings among `options`, and the other options. Raises InvalidOption."""
+        ours = {name: _whole_number(name, options[name]) for name in cls.names() & options.keys()}
+        return cls(**ours), {name: options[name] for name in options.keys() - ours.keys()}
+
+    def transfer_ms(self, size_bytes: int) -> int:
+        """What a body of that size may take beyond the fixed limits."""
+        return size_bytes * 1_000 // self.throughput_min_bytes_per_s
+
+
+def _whole_number(name: str, value: object) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise InvalidOption(
+            f"storage option {name} is {value!r}; give a whole number.", name=name
+        ) from None
+
+
+class Attempts:
+    """The attempts of one call: iterate, and leave the loop on success.
+
+    Between two of them it sleeps for a random part of a limit that doubles ("full jitter"), so that
+    writers that collided once do not collide again. It ends when the deadline or the number is
+    reached, and never sleeps beyond the deadline.
+    """
+
+    def __init__(self, settings: RetrySettings, runtime: Runtime, size_bytes: int = 0) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._transfer_ms = settings.transfer_ms(size_bytes)
+        self._deadline_ms = settings.deadline_ms + self._transfer_ms
+        self._begun_ms = runtime.clock.monotonic_ms()
+        self.made = 0
+        """Attempts begun so far."""
+        self.last_failure = ""
+        """What the last failed attempt said: for messages."""
+
+    def __iter__(self) -> Iterator[int]:
+        while self.made < self._settings.attempts_max and self.left_ms() > 0:
+            self.made += 1
+            yield self.made
+            if self.made < self._settings.attempts_max:
+                self._pause()
+
+    def left_ms(self) -> float:
+        """Time until the deadline; not positive when it has passed."""
+        elapsed_ms = self._runtime.clock.monotonic_ms() - self._begun_ms
+        return self._deadline_ms - elapsed_ms
+
+    def timeout_ms(self) -> float:
+        """How long the attempt that begins now may wait for its answer."""
+        return min(self._settings.attempt_timeout_ms + self._transfer_ms, max(self.left_ms(), 1.0))
+
+    def summary(self) -> str:
+        """For messages: how many attempts, how long, and the last failure."""
+        elapsed_ms = self._runtime.clock.monotonic_ms() - self._begun_ms
+        last = f", the last with: {self.last_failure}" if self.last_failure else ""
+        return f"{self.made} attempts in {elapsed_ms:.0f} ms brought no clear answer{last}"
+
+    def _pause(self) -> None:
+        limit_ms = min(self._settings.pause_max_ms, self._settings.pause_min_ms << (self.made - 1))
+        pause_ms = self._runtime.entropy.uniform(0.0, limit_ms)
+        self._runtime.clock.sleep_ms(min(pause_ms, max(self.left_ms(), 0.0)))
+
+
+def call_until_answered(place: str, attempts: Attempts, request: Callable[[], T]) -> T:
+    """The first answer of `request`, which must be safe to repeat.
+
+    StoreUnavailable from `request` means "try again"; any other error, and StoreFull, is raised as
+    it is. Raises StoreUnavailable when the attempts are used up.
+    """
+    failure: StoreUnavailable | None = None
+    for _ in attempts:
+        try:
+            return request()
+        except StoreFull:
+            raise
+        except StoreUnavailable as error:
+            failure = error
+            attempts.last_failure = str(error.facts.get("reason", error.message))
+    raise StoreUnavailable(
+        f"{place}: {attempts.summary()}. Call again; check that the store can be reached.",
+        place=place,
+    ) from failure

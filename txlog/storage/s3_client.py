@@ -1,0 +1,149 @@
+"""The connections of one process to an S3 service: one request in, an answer or a Failure out.
+
+s3fs makes the requests; its listing cache, its shared instances and its own repeats are turned off
+(storage rule 11), so that `retry.py` alone decides how often anything is sent. aiohttp still sends
+a request again whose kept connection broke, and that cannot be turned off: `readback.py` is what
+makes it harmless. It must not know what the objects are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import fsspec
+from fsspec.asyn import sync
+
+from txlog.errors import InvalidOption, UsageError
+from txlog.storage.retry import Attempts, RetrySettings
+from txlog.storage.s3_failure import Failure, read_failure
+
+T = TypeVar("T")
+
+CONNECTIONS_MAX = 64
+"""Connections of one process to the store."""
+
+CLIENTS_MAX = 16
+"""Clients that a process keeps; a new one costs 150 ms, most of it reading botocore's models."""
+
+CONNECT_TIMEOUT_S = 3
+"""Wait for a connection; part of the time that one attempt may take."""
+
+_SESSION_OPTIONS = frozenset(("profile",))
+_NOT_OPTIONS = frozenset(("self", "kwargs", "asynchronous", "loop", "session"))
+
+
+class S3Client:
+    """An s3fs file system of its own. Any thread may use it; a forked process may not."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        kind = _file_system_class()
+        self._files = kind(skip_instance_cache=True, use_listings_cache=False, **options)
+        self._files.retries = 1
+        self._answered = False
+
+    def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
+        """One request, `call(s3fs)`, within the time that the attempt has."""
+        timeout_s = attempts.timeout_ms() / 1000
+        try:
+            answer: T = sync(self._files.loop, call, self._files, timeout=timeout_s)
+        except Exception as error:  # noqa: BLE001 - every kind of failure is read, none passed over.
+            return self._failure(error)
+        self._answered = True
+        return answer
+
+    def ask_all(
+        self, attempts: Attempts, calls: Sequence[Callable[[Any], Awaitable[T]]]
+    ) -> list[T | Failure]:
+        """The same for several requests at once."""
+
+        async def gather(files: Any) -> list[T | BaseException]:
+            return await asyncio.gather(*(call(files) for call in calls), return_exceptions=True)
+
+        answers = self.ask(attempts, gather)
+        if isinstance(answers, Failure):
+            return [answers for _ in calls]
+        return [
+            self._failure(answer) if isinstance(answer, BaseException) else answer
+            for answer in answers
+        ]
+
+    def _failure(self, error: BaseException) -> Failure:
+        failure = read_failure(error, answered_before=self._answered)
+        self._answered = self._answered or failure.answered
+        return failure
+
+
+# A documented cache: stores of one process that are opened alike share their connections.
+_clients: dict[tuple[object, ...], S3Client] = {}
+
+
+def shared_client(options: Mapping[str, object]) -> S3Client:
+    """This process's client for these options and the AWS_* variables as they are now.
+
+    A forked process gets its own: connections and s3fs's thread do not survive a fork.
+    """
+    environment = tuple(item for item in sorted(os.environ.items()) if item[0].startswith("AWS_"))
+    key = (os.getpid(), repr(sorted(options.items())), environment)
+    client = _clients.get(key)
+    if client is None:
+        for oldest in list(_clients)[: len(_clients) - CLIENTS_MAX + 1]:
+            _clients.pop(oldest, None)
+        client = _clients.setdefault(key, S3Client(options))
+    return client
+
+
+def client_options(options: Mapping[str, object], settings: RetrySettings) -> dict[str, object]:
+    """What s3fs is given: the user's options, and ours for time and repeats.
+
+    Raises UsageError if s3fs is not installed, InvalidOption for an option that it does not take.
+    """
+    taken = frozenset(inspect.signature(_file_system_class().__init__).parameters)
+    known = (taken - _NOT_OPTIONS) | _SESSION_OPTIONS
+    for name in options:
+        if name not in known:
+            raise _unknown_option(name, known)
+    ours = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "read_timeout": settings.attempt_timeout_ms / 1000,
+        "max_pool_connections": CONNECTIONS_MAX,
+    }
+    theirs = options.get("config_kwargs")
+    merged = {**ours, **(theirs if isinstance(theirs, dict) else {})}
+    merged["retries"] = {"mode": "standard", "max_attempts": 0}
+    environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    endpoint = options.get("endpoint_url") or environment or None
+    return {**options, "config_kwargs": merged, "endpoint_url": endpoint}
+
+
+def endpoint_name(endpoint: object) -> str:
+    """Host and port of an endpoint's URL, for messages. Raises InvalidOption if it is no such."""
+    if not endpoint:
+        return "AWS S3"
+    parts = urlsplit(str(endpoint))
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise InvalidOption(
+            "the S3 endpoint must look like https://host:port, without credentials in it; correct "
+            "endpoint_url or AWS_ENDPOINT_URL."
+        )
+    return parts.netloc
+
+
+def _file_system_class() -> Any:
+    try:
+        return fsspec.get_filesystem_class("s3")
+    except ImportError as error:
+        raise UsageError(
+            "S3 needs the package s3fs, which is not installed: pip install 'txlog[s3]'."
+        ) from error
+
+
+def _unknown_option(name: str, known: frozenset[str]) -> InvalidOption:
+    near = difflib.get_close_matches(name, [*known, *RetrySettings.names()], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "s3fs's documentation lists what it takes."
+    return InvalidOption(f"an S3 store has no storage option {name!r}; {hint}", name=name)

@@ -1,0 +1,161 @@
+"""A TCP proxy that breaks an HTTP client's connections on purpose.
+
+With it a test loses the answer to a request that the server has carried out: the fault that makes
+a conditional write ambiguous (I13). It listens on the loopback interface only and knows just enough
+of HTTP to see where a request begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from types import TracebackType
+from urllib.parse import urlsplit
+
+CHUNK_BYTES = 1 << 16
+"""Bytes that are passed on at once."""
+
+_REQUEST = re.compile(rb"(GET|PUT|POST|DELETE|HEAD) [^ ]+ HTTP/1\.")
+
+
+@dataclass(slots=True)
+class _Exchange:
+    """One client's connection: whether the answer that comes next is to be lost."""
+
+    lose_answer: bool = False
+
+
+class TcpProxy:
+    """Passes connections on to `target_url` until it is told otherwise; use it in a `with` block.
+
+    Its methods may be called from any thread and act at once, also on open connections.
+    """
+
+    def __init__(self, target_url: str) -> None:
+        parts = urlsplit(target_url)
+        self._target = (parts.hostname or "127.0.0.1", parts.port or 80)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tcp-proxy")
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._to_lose: Counter[str] = Counter()
+        self._refuse_after_loss = False
+        self._refusing = False
+        self._stalling = False
+        self._port = 0
+        self.requests: Counter[str] = Counter()
+        """Requests passed on so far, by method."""
+        self.lost: Counter[str] = Counter()
+        """Answers lost so far, by method of the request."""
+
+    @property
+    def endpoint_url(self) -> str:
+        """Where clients find it."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def lose_answers(self, method: str, count: int = 1, then_refuse: bool = False) -> None:
+        """Pass on the next `count` requests of that method, but cut the line at their answers.
+
+        With `then_refuse`, nothing gets through after the first of them.
+        """
+        self._refuse_after_loss = then_refuse
+        self._to_lose[method] = count
+
+    def refuse(self) -> None:
+        """Cut every connection, and every new one."""
+        self._refusing = True
+        self._loop.call_soon_threadsafe(self._cut_all)
+
+    def stall(self) -> None:
+        """Pass on requests, and keep their answers for ever."""
+        self._stalling = True
+
+    def recover(self) -> None:
+        """Pass everything on again."""
+        self._refusing = self._stalling = self._refuse_after_loss = False
+        self._to_lose.clear()
+
+    def __enter__(self) -> TcpProxy:
+        self._thread.start()
+        self._port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _listen(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def _close(self) -> None:
+        self._server.close()
+        self._cut_all()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _cut_all(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._refusing:
+            writer.transport.abort()
+            return
+        up_reader, up_writer = await asyncio.open_connection(*self._target)
+        both = {writer, up_writer}
+        self._writers |= both
+        exchange = _Exchange()
+        try:
+            await asyncio.gather(
+                self._pass_requests(reader, up_writer, exchange),
+                self._pass_answers(up_reader, writer, exchange),
+            )
+        except OSError:
+            pass  # A cut line is what this proxy is for.
+        finally:
+            for end in both:
+                end.transport.abort()
+            self._writers -= both
+
+    async def _pass_requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, exchange: _Exchange
+    ) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            begun = _REQUEST.match(data)
+            if begun:
+                self._note(begun.group(1).decode(), exchange)
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionError("the client has gone")
+
+    def _note(self, method: str, exchange: _Exchange) -> None:
+        self.requests[method] += 1
+        exchange.lose_answer = self._to_lose[method] > 0
+        if exchange.lose_answer:
+            self._to_lose[method] -= 1
+            self.lost[method] += 1
+
+    async def _pass_answers(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, exchange: _Exchange
+    ) -> None:
+        while data := await reader.read(CHUNK_BYTES):
+            if exchange.lose_answer and not data.startswith(b"HTTP/1.1 100"):
+                self._refusing = self._refusing or self._refuse_after_loss
+                if self._refusing:
+                    self._cut_all()
+                raise ConnectionError("the answer is lost")
+            if not self._stalling:
+                writer.write(data)
+                await writer.drain()
+        raise ConnectionError("the server has gone")
