@@ -29,10 +29,11 @@ from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.options import ReaderOptions
 from spark_plugin.read_plan import ReadTask, plan_reads, read_task
 from spark_plugin.starting_points import starting_offset
+from txlog.clients.blocked_reader import BlockedReader
 from txlog.clients.connection import Connection
 from txlog.errors import CommitFailed, UnstableOffsetCommit
 from txlog.groups.offsets_state import PendingOffset
-from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends
+from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, undelivered
 from txlog.log.schema import decode_schema
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition
@@ -53,6 +54,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         self._available: Ends | None = None
         self._latest: Ends = {}
+        self._blocked: BlockedReader | None = None
 
     # Called by Spark.
 
@@ -78,6 +80,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             highs = limited_cut(views, starts, highs, limit.max_rows)
         ids = {name: topic.topic_id for name, topic in self._topics.items()}
         following = offsets.advance(current, highs, ids)
+        self._unblock(views, starts)
         # The very offset that came, if nothing is new: any other makes Spark run an empty batch.
         return start if following is current else offsets.to_json(following)
 
@@ -181,6 +184,17 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = stable_ends(views, starts)
         self._latest = ends
         return ends
+
+    def _unblock(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> None:
+        """See to open transactions where the query stands, and to half-applied ones."""
+        in_the_way = {tx_id for _, tx_id, _ in undelivered(views)}
+        for view in views:
+            for tx_id, transaction in view.state.open_transactions():
+                if any(starts[view.where(p)] >= at for p, at in transaction.first_offsets.items()):
+                    in_the_way.add(tx_id)
+        if in_the_way:
+            self._blocked = self._blocked or BlockedReader(self._log())
+            self._blocked.unblock(in_the_way)
 
     def _bounded(self, highs: Ends, starts: Mapping[TopicPartition, int]) -> Ends:
         """No further than what was there when an AvailableNow run began."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.clients.blocked_reader import BlockedReader
 from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer_config import ConsumerConfig
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
@@ -25,6 +26,7 @@ from txlog.model import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     TopicPartition,
+    TxId,
 )
 
 _POLL_WAIT_MS = 20.0
@@ -70,6 +72,7 @@ class Consumer:
         self._committed: dict[TopicPartition, int] = {}
         self._committed_at_ms = self._now_ms()
         self._turn = 0
+        self._blocked = BlockedReader(self._connection)
         self._closed = False
         if topics:
             self.subscribe(topics)
@@ -217,14 +220,16 @@ class Consumer:
             taken = self._take_ready(limit, one_topic)
             if taken:
                 return taken
-            self._look(deadline - self._now_ms())
+            self._look()
             taken = self._take_ready(limit, one_topic)
+            if not taken:
+                self._blocked.unblock(self._in_the_way())
             remaining = deadline - self._now_ms()
             if taken or remaining <= 0:
                 return taken
             self._connection.runtime.clock.sleep_ms(min(_POLL_WAIT_MS, remaining))
 
-    def _look(self, _remaining_ms: float) -> None:
+    def _look(self) -> None:
         """Catch up with every topic; new partitions of subscribed topics are read from the start."""
         for name in {where.topic for where in self._fetchers}:
             state = self._connection.cluster.topic(name).catch_up()
@@ -235,6 +240,17 @@ class Consumer:
                     self._fetchers[TopicPartition(name, partition)] = PartitionFetcher(
                         topic, partition, state.partitions[partition].log_start, self._isolation
                     )
+
+    def _in_the_way(self) -> set[TxId]:
+        """Open transactions that begin where this consumer stands (read_committed)."""
+        if self._isolation is IsolationLevel.READ_UNCOMMITTED:
+            return set()
+        return {
+            tx_id
+            for where, fetcher in self._fetchers.items()
+            for tx_id, transaction in fetcher.topic.state.open_transactions()
+            if transaction.first_offsets.get(where.partition) == fetcher.position
+        }
 
     def _take_ready(self, limit: int, one_topic: bool) -> list[tuple[TopicPartition, FetchedBatch]]:
         """Records that are there, partition by partition, beginning with another one each time."""
@@ -364,7 +380,7 @@ class Consumer:
     def group_metadata(self) -> ConsumerGroupMetadata:
         """What `send_offsets_to_transaction` needs of this consumer."""
         self._require_group("group_metadata")
-        return ConsumerGroupMetadata(self.config.group_id, dict(self._committed))
+        return ConsumerGroupMetadata(self.config.group_id, self._committed)
 
     def _auto_commit(self) -> None:
         if self.config.group_id and self.config.enable_auto_commit:

@@ -19,8 +19,9 @@ class ConsumerGroupMetadata:
     """Kafka's group metadata: the group, and where this consumer knows it to stand."""
 
     group_id: str
-    committed: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Positions that the group had committed when this consumer began or last committed."""
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    """Positions that the group has committed, as far as the consumer knows; a transaction that
+    commits offsets of this group brings it up to date."""
 
 
 def pending_offsets(
@@ -30,7 +31,7 @@ def pending_offsets(
 ) -> tuple[PendingOffset, ...]:
     """Offsets with their topics' ids and starts. Raises InvalidName, UnknownTopic."""
     validate_group_id(group if isinstance(group, str) else group.group_id)
-    known = {} if isinstance(group, str) else group.committed
+    known: Mapping[TopicPartition, int] = {} if isinstance(group, str) else group.committed
     pending = []
     for where, wanted in offsets.items():
         topic, partition = where

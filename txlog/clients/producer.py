@@ -7,18 +7,20 @@ not decide anything of the protocol: see `coordinator/rules.py` and `log/topic_r
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from txlog.clients.accumulator import Headers, Pile, new_pile
+from txlog.clients.accumulator import Headers, Partitions, Pile, new_pile
 from txlog.clients.appender import Appender, ProducerSession
 from txlog.clients.batch_columns import BatchColumns, prepared_batch
 from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
-from txlog.clients.delivery import RecordFuture
+from txlog.clients.delivery import Delivery, RecordFuture
 from txlog.clients.producer_config import ProducerConfig
 from txlog.clients.producer_states import ProducerState, transition
 from txlog.clients.transaction_session import TransactionSession
@@ -30,10 +32,22 @@ from txlog.errors import (
     OutcomeUnknown,
     TxlogError,
 )
+from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId
 
 Serializer = Callable[[Any], bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Flush:
+    """Records on their way to one topic. Sent again as they are, with the same partitions and so
+    the same sequences, until the log has answered."""
+
+    log: TopicLog
+    batch: pa.RecordBatch
+    partitions: Partitions
+    delivery: Delivery
 
 
 class Producer:
@@ -76,6 +90,8 @@ class Producer:
         self._serializes = key_serializer is not None or value_serializer is not None
         self._lock = threading.RLock()
         self._piles: dict[str, Pile] = {}
+        self._unwritten: deque[_Flush] = deque()
+        self._groups: list[tuple[ConsumerGroupMetadata, tuple[PendingOffset, ...]]] = []
         self._buffered_bytes = 0
         self._sticky = int(self._connection.runtime.entropy.uniform(0, 1 << 30))
         self._error: TxlogError | None = None
@@ -166,7 +182,8 @@ class Producer:
         `key` names the column whose hash chooses the partition (default: the topic's key.column,
         or `key` for Kafka-shaped topics), `partition` a column or one partition for all,
         `timestamp` the column that gives the records' time. Raises as `send` does, before
-        anything of the table is written.
+        anything of the table is written. After OutcomeUnknown or a retriable error the table
+        stays with the producer: call `flush()` or commit, not `send_batch` again.
         """
         with self._lock:
             self._require_sendable("send_batch")
@@ -176,14 +193,16 @@ class Producer:
             self._sticky += 1
             batch, partitions = prepared_batch(log, table, columns, now_ms, self._sticky)
             if batch.num_rows:
+                delivery = Delivery(topic, self.flush)
                 self._flush_piles()
-                self._write(log, batch, partitions)
+                self._unwritten.append(_Flush(log, batch, partitions, delivery))
+                self._flush_piles()
             return int(batch.num_rows)
 
     def flush(self) -> None:
         """Write everything that was sent. Raises what kept it from being stored."""
         with self._lock:
-            if self._piles:
+            if self._piles or self._unwritten:
                 self._require_sendable("flush")
                 self._flush_piles()
 
@@ -209,34 +228,33 @@ class Producer:
         ) from self._error
 
     def _flush_piles(self) -> None:
-        piles, self._piles = self._piles, {}
-        self._buffered_bytes = 0
-        while piles:
-            name, pile = next(iter(piles.items()))
-            log = self._connection.cluster.topic(name)
+        """Write what was sent, in order of topic. What is not known to be stored stays (R9)."""
+        for name, pile in self._piles.items():
             self._sticky += 1
             batch, partitions = pile.batch(self._sticky)
-            try:
-                base_offsets = self._write(log, batch, partitions)
-            except TxlogError as error:
-                if isinstance(error, OutcomeUnknown) or error.retriable:
-                    self._piles = piles
-                else:
-                    pile.delivery.fail(error)
-                raise
-            pile.delivery.succeed(partitions, base_offsets)
-            del piles[name]
+            log = self._connection.cluster.topic(name)
+            self._unwritten.append(_Flush(log, batch, partitions, pile.delivery))
+        self._piles = {}
+        self._buffered_bytes = 0
+        while self._unwritten:
+            self._write(self._unwritten[0])
+            self._unwritten.popleft()
 
-    def _write(self, log: TopicLog, batch: pa.RecordBatch, partitions: Any) -> Mapping[int, int]:
+    def _write(self, flush: _Flush) -> None:
         try:
             tx_id = None
             if self._transaction is not None:
-                self._transaction.declare(log, set(map(int, set(partitions.tolist()))))
+                wanted = set(map(int, set(flush.partitions.tolist())))
+                self._transaction.declare(flush.log, wanted)
                 tx_id = self._transaction.tx_id
-            return self._appender.append(log, batch, partitions, tx_id)
+            base_offsets = self._appender.append(flush.log, flush.batch, flush.partitions, tx_id)
         except TxlogError as error:
             self._note(error)
+            if not (isinstance(error, OutcomeUnknown) or error.retriable):
+                self._unwritten.popleft()
+                flush.delivery.fail(error)
             raise
+        flush.delivery.succeed(flush.partitions, base_offsets)
 
     def _note(self, error: TxlogError) -> None:
         """What an error of the log means for this producer (KIP-1050)."""
@@ -303,6 +321,8 @@ class Producer:
             try:
                 name = group if isinstance(group, str) else group.group_id
                 session.pend(name, pending)
+                if not isinstance(group, str):
+                    self._groups.append((group, pending))
             except TxlogError as error:
                 self._note(error)
                 raise
@@ -326,27 +346,38 @@ class Producer:
                 self._note(error)
                 raise
             self._state = transition(self._state, ProducerState.READY, "commit_transaction")
+            for group, pending in self._groups:
+                group.committed.update({offset.where: offset.end for offset in pending})
+            self._groups = []
 
     def abort_transaction(self) -> None:
         """Drop the buffer and abort. Allowed after an abortable error."""
         with self._lock:
             session = self._session("abort_transaction")
             self._state = transition(self._state, ProducerState.ABORTING, "abort_transaction")
-            for pile in self._piles.values():
-                pile.delivery.cancel()
-            self._piles = {}
-            self._buffered_bytes = 0
+            # What an append left unknown may yet land: only a new epoch bars it (R9, KIP-360).
+            is_uncertain = self._error is not None or bool(self._unwritten)
+            self._drop_buffers()
             try:
                 session.abort()
             except TxlogError as error:
                 self._note(error)
                 raise
-            if self._error is not None:
-                # The log may not hold all sequences that were used: begin a new epoch (KIP-360).
+            if is_uncertain:
                 registration = session.register(self._connection.runtime.entropy.token())
                 self._appender.session = ProducerSession(registration.pid, registration.epoch)
             self._error = None
             self._state = transition(self._state, ProducerState.READY, "abort_transaction")
+
+    def _drop_buffers(self) -> None:
+        for delivery in [p.delivery for p in self._piles.values()] + [
+            flush.delivery for flush in self._unwritten
+        ]:
+            delivery.cancel()
+        self._piles = {}
+        self._unwritten.clear()
+        self._groups = []
+        self._buffered_bytes = 0
 
     @contextmanager
     def transaction(self) -> Iterator[TxId]:

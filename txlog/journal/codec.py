@@ -18,7 +18,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from txlog.errors import CorruptData
+from txlog.errors import CorruptData, UsageError
 
 Json: TypeAlias = Any
 """A value that the json module reads and writes."""
@@ -190,7 +190,10 @@ def _record(kind: Any) -> tuple[Encoder, Decoder]:
                 arguments[name] = decode_part(value[name])
             elif default is MISSING:
                 raise CorruptData(f"{kind.__name__} lacks the field {name!r}")
-        return kind(**arguments)
+        try:
+            return kind(**arguments)
+        except UsageError as error:
+            raise CorruptData(f"{kind.__name__}: {error.message}") from error
 
     return encode_record, decode_record
 

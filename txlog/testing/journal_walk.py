@@ -99,9 +99,7 @@ def _newest_boundary(store: Store, walk: Walk[StateT]) -> Boundary:
     return newest
 
 
-def _entries(
-    store: Store, walk: Walk[StateT], boundary: Boundary
-) -> dict[int, tuple[Entry, int]]:
+def _entries(store: Store, walk: Walk[StateT], boundary: Boundary) -> dict[int, tuple[Entry, int]]:
     """Slot -> entry and its checksum, of all that live."""
     listed = [parse_number(stored.path) for stored in store.list_after(walk.layout.entries)]
     slots = sorted(slot for slot in listed if slot is not None and slot >= boundary.lowest_slot)
@@ -209,9 +207,7 @@ def _fold(
             walk.report("I1", walk.layout.snapshot(slot), f"the journal ends at slot {tip}")
 
 
-def _apply(
-    walk: Walk[StateT], machine: Machine[StateT], steps: list[Step], slot: int
-) -> bool:
+def _apply(walk: Walk[StateT], machine: Machine[StateT], steps: list[Step], slot: int) -> bool:
     try:
         for step in steps:
             walk.state = machine.apply(walk.state, step.event, slot)

@@ -158,9 +158,7 @@ class _Replay:
                 offset = self._next.setdefault(batch.partition, 0)
                 sequence = sequences.get(batch.partition, -1)
                 self._facts.rows.append(
-                    Row(
-                        step.slot, batch.partition, offset, segment.path, batch, *owner, sequence
-                    )
+                    Row(step.slot, batch.partition, offset, segment.path, batch, *owner, sequence)
                 )
                 self._next[batch.partition] += batch.row_count
                 if sequence >= 0:
@@ -189,16 +187,21 @@ def _check_sequences(facts: TopicFacts) -> None:
 
 
 def _check_index(store: Store, facts: TopicFacts) -> None:
-    """The index of the state, with its stored chunks, says what the events say (I2)."""
+    """The index of the state, with its stored chunks, says what the events say (I2, I3)."""
     walk = facts.walk
-    indexed = [_row_of(row) for row in _stored_rows(store, walk, walk.state)]
+    stored = [walk.state.decided(row) for row in _stored_rows(store, walk, walk.state)]
+    indexed = [_row_of(row) for row in stored]
     if indexed != facts.rows:
-        differing = next(
-            (i for i, pair in enumerate(zip(indexed, facts.rows, strict=False)) if len(set(pair)) > 1),
-            min(len(indexed), len(facts.rows)),
-        )
+        pairs = enumerate(zip(indexed, facts.rows, strict=False))
+        shorter = min(len(indexed), len(facts.rows))
+        differing = next((i for i, (left, right) in pairs if left != right), shorter)
         text = f"its index of {len(indexed)} batches differs from the {len(facts.rows)} stored"
         walk.report("I2", walk.layout.root, f"{text} ones, from number {differing} on")
+    for row in stored:
+        known = facts.markers.get(row.tx_id) if row.tx_id is not None else None
+        if known is not None and row.aborted != (known[0] is Decision.ABORT):
+            text = f"its index says aborted={row.aborted} of {row.tx_id}, its marker {known[0]}"
+            walk.report("I3", walk.layout.root, text)
     for partition, state in enumerate(walk.state.partitions):
         end = max((_end(r) for r in facts.rows if r.partition == partition), default=None)
         if end is not None and end != state.next_offset:
@@ -233,9 +236,7 @@ def _row_of(row: IndexedBatch) -> Row:
     )
 
 
-def _stored_rows(
-    store: Store, walk: Walk[TopicState], state: TopicState
-) -> Iterator[IndexedBatch]:
+def _stored_rows(store: Store, walk: Walk[TopicState], state: TopicState) -> Iterator[IndexedBatch]:
     """Rows of a state's index: from the store where it has the chunk, else as folded."""
     for ref in state.sealed.roots():
         yield from _chunk_rows(store, walk, state, ref)
@@ -245,8 +246,9 @@ def _stored_rows(
 def _chunk_rows(
     store: Store, walk: Walk[TopicState], state: TopicState, ref: ChunkRef
 ) -> Iterator[IndexedBatch]:
-    path = walk.layout.chunk(ref.first_slot, ref.last_slot)
-    folded = (c.data for c in state.sealed.unsaved if c.first_slot == ref.first_slot)
+    slots = (ref.first_slot, ref.last_slot)
+    path = walk.layout.chunk(*slots)
+    folded = (c.data for c in state.sealed.unsaved if (c.first_slot, c.last_slot) == slots)
     data = store.get(path) or next(folded, None)
     if data is None:
         walk.report("I15", path, "the index refers to this chunk, and it is missing")

@@ -138,6 +138,13 @@ def test_R23_a_repeated_line_advances_nothing() -> None:
     assert advanced(file(3, line((0, 9))), file(2, line((0, 9)))) == {}
 
 
+def test_R12_a_batch_that_advances_nothing_still_names_its_groups() -> None:
+    """Its mark must be looked for where the marks of the other batches are."""
+    repeated = file(3, line((0, 9)), line((0, 5), group="h", log_id="elsewhere"))
+    found = batch_range(repeated, file(2, *repeated.lines.values()), "log", WHERE)
+    assert (found.groups, dict(found.ranges)) == (("g",), {})
+
+
 def test_R20_a_new_partition_comes_with_its_own_start() -> None:
     assert advanced(file(3, line((3, 3), (0, 5))), file(2, line((0, 3)))) == {P1: (0, 5)}
 

@@ -1,0 +1,153 @@
+"""Stores between a replica and the real one: calls that stall, answers that are lost, crashes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from txlog.errors import OutcomeUnknown
+from txlog.storage import Store
+from txlog.storage.store import ByteRange, Bytes, CreateResult, StoredObject
+
+Action = Callable[[], object]
+T = TypeVar("T")
+
+
+@dataclass
+class LateWrite:
+    """A create whose answer was lost and which the store has not carried out yet."""
+
+    store: Store
+    path: str
+    data: bytes = b""
+
+    def land(self) -> CreateResult:
+        """Now the store carries it out."""
+        return self.store.create(self.path, self.data)
+
+
+class HookedStore:
+    """Passes every call on; before or after a named call it does what the test says, once."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self._before: dict[tuple[str, str], Action] = {}
+        self._after: dict[tuple[str, str], Action] = {}
+        self._lost: dict[str, LateWrite | None] = {}
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def before(self, verb: str, path: str, action: Action) -> None:
+        """The caller stalls just before its next such call, and `action` happens meanwhile."""
+        self._before[verb, path] = action
+
+    def after(self, verb: str, path: str, action: Action) -> None:
+        """The same, between the call and its answer."""
+        self._after[verb, path] = action
+
+    def lose_answer(self, path: str) -> None:
+        """The next create of `path` succeeds, and the answer is lost."""
+        self._lost[path] = None
+
+    def delay_write(self, path: str) -> LateWrite:
+        """The next create of `path` gets no answer, and lands when the test says so."""
+        late = LateWrite(self.inner, path)
+        self._lost[path] = late
+        return late
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        self._run(self._before, "create", path)
+        if path in self._lost:
+            late = self._lost.pop(path)
+            if late is None:
+                self.inner.create(path, data)
+            else:
+                late.data = data
+            raise OutcomeUnknown(f"no answer to the create of {path}; ask again.")
+        result = self.inner.create(path, data)
+        self._run(self._after, "create", path)
+        return result
+
+    def get(self, path: str) -> bytes | None:
+        self._run(self._before, "get", path)
+        found = self.inner.get(path)
+        self._run(self._after, "get", path)
+        return found
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        return self.inner.get_ranges(path, ranges)
+
+    def put_new(self, path: str, data: Bytes) -> None:
+        self._run(self._before, "put_new", path)
+        self.inner.put_new(path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._run(self._before, "replace", path)
+        self.inner.replace(path, data)
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        return self.inner.list_after(prefix, after)
+
+    def delete(self, path: str) -> None:
+        self._run(self._before, "delete", path)
+        self.inner.delete(path)
+
+    def _run(self, actions: dict[tuple[str, str], Action], verb: str, path: str) -> None:
+        action = actions.pop((verb, path), None)
+        if action is not None:
+            action()
+
+
+class ProcessDied(BaseException):
+    """The process is gone: nothing of it runs any more, not even its error handling."""
+
+
+class DyingStore(HookedStore):
+    """Its process dies at the write of that number, before or after the store carried it out."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.writes_left: int | None = None
+        self.dies_after_write = False
+        self.is_dead = False
+
+    def die_at(self, write: int, *, after: bool) -> None:
+        """`write` 0 is the next one."""
+        self.writes_left, self.dies_after_write = write, after
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        return self._written(lambda: super(DyingStore, self).create(path, data))
+
+    def get(self, path: str) -> bytes | None:
+        self._require_alive()
+        return super().get(path)
+
+    def put_new(self, path: str, data: Bytes) -> None:
+        self._written(lambda: super(DyingStore, self).put_new(path, data))
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._written(lambda: super(DyingStore, self).replace(path, data))
+
+    def delete(self, path: str) -> None:
+        self._written(lambda: super(DyingStore, self).delete(path))
+
+    def _written(self, write: Callable[[], T]) -> T:
+        self._require_alive()
+        is_last = self.writes_left == 0
+        if self.writes_left is not None:
+            self.writes_left -= 1
+        if is_last and not self.dies_after_write:
+            self._die()
+        result = write()
+        if is_last:
+            self._die()
+        return result
+
+    def _require_alive(self) -> None:
+        if self.is_dead:
+            raise ProcessDied
+
+    def _die(self) -> None:
+        self.is_dead = True
+        raise ProcessDied

@@ -1,0 +1,42 @@
+"""What a reader does about a transaction that keeps records from it.
+
+A prepared transaction is finished by whoever meets it, and one that is past its timeout is aborted
+(design section 6). Clocks only start the attempt; the coordinator decides (I14).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from txlog.clients.connection import Connection
+from txlog.errors import TxlogError, UnknownTransaction
+from txlog.model import TxId
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_MS = 1_000.0
+
+
+class BlockedReader:
+    """Looks after the transactions in a reader's way, at most once a second."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._looked_ms = float("-inf")
+
+    def unblock(self, in_the_way: Iterable[TxId]) -> None:
+        """Finish or end what may be finished or ended. Never raises: the reader can wait."""
+        wanted = set(in_the_way)
+        now_ms = self._connection.runtime.clock.monotonic_ms()
+        if not wanted or now_ms - self._looked_ms < LOOK_EVERY_MS:
+            return
+        self._looked_ms = now_ms
+        for tx_id in sorted(wanted):
+            try:
+                coordinator, _ = self._connection.coordinator_with(tx_id)
+                coordinator.maintain()
+            except UnknownTransaction:
+                log.warning("no coordinator knows transaction %s, which is open in a topic", tx_id)
+            except TxlogError as error:
+                log.info("transaction %s is still in the way: %s", tx_id, error)

@@ -1,0 +1,284 @@
+"""Proof that a log keeps its invariants, from nothing but its stored bytes.
+
+`check_log` walks every journal (`journal_walk`), counts anew what each holds (`topic_facts`,
+`coordinator_facts`, `offsets_facts`) and compares the journals with each other here: I3, I4, I5 and
+I9 are about several of them at once. For a log that nobody writes to just now: the journals are
+read one after the other. It changes nothing. What was pruned is taken from the boundary's snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from txlog.clients.connection import Connection
+from txlog.coordinator.events import Participant
+from txlog.coordinator.machine import CoordinatorMachine
+from txlog.errors import NotATxlog
+from txlog.groups.offsets_state import OffsetsMachine
+from txlog.layout import (
+    TOPICS,
+    cluster_journal,
+    offsets_journal,
+    topic_journal,
+    transactions_journal,
+)
+from txlog.log.cluster import ClusterFile, read_cluster_file
+from txlog.log.cluster_state import ClusterMachine, ClusterState
+from txlog.log.topic_events import MarkerWritten
+from txlog.log.topic_machine import TopicMachine
+from txlog.model import Decision, TxId
+from txlog.storage.store import Store
+from txlog.testing.coordinator_facts import CoordinatorFacts, TransactionFacts, coordinator_facts
+from txlog.testing.journal_walk import Finding, Walk, walk_journal
+from txlog.testing.offsets_facts import GroupFacts, OffsetsFacts, offsets_facts
+from txlog.testing.topic_facts import TopicFacts, segment_problem, topic_facts
+
+__all__ = ["Finding", "LogFacts", "check_log", "log_facts"]
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """Everything that a log holds, counted anew, and what is wrong with it."""
+
+    store: Store
+    cluster: Walk[ClusterState]
+    topics: dict[str, TopicFacts] = field(default_factory=dict)
+    """By topic id, deleted ones too."""
+    coordinators: list[CoordinatorFacts] = field(default_factory=list)
+    offsets: list[OffsetsFacts] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    """Those between journals; each journal has its own."""
+
+    def report(self, invariant: str, path: str, message: str) -> None:
+        """Note what was found."""
+        self.findings.append(Finding(path, invariant, message))
+
+    def all_findings(self) -> list[Finding]:
+        """Of every journal and between them, by object."""
+        found = [*self.cluster.findings, *self.findings]
+        for topic in self.topics.values():
+            found.extend(topic.walk.findings)
+        for coordinator in self.coordinators:
+            found.extend(coordinator.walk.findings)
+        for journal in self.offsets:
+            found.extend(journal.walk.findings)
+        return sorted(set(found))
+
+    def transaction(self, tx_id: TxId, coordinator: int = -1) -> TransactionFacts | None:
+        """What is known of a transaction, from its coordinator if that is known."""
+        asked: Iterable[CoordinatorFacts] = self.coordinators
+        if 0 <= coordinator < len(self.coordinators):
+            asked = (self.coordinators[coordinator],)
+        found = (facts.transactions.get(tx_id) for facts in asked)
+        return next((transaction for transaction in found if transaction is not None), None)
+
+    def may_be_forgotten(self) -> bool:
+        """A coordinator's old events are gone, and with them perhaps a transaction."""
+        return any(facts.walk.is_pruned for facts in self.coordinators)
+
+
+def check_log(source: Connection | Store) -> list[Finding]:
+    """Everything that is wrong with a log; empty if it is sound. Raises NotATxlog."""
+    return log_facts(source).all_findings()
+
+
+def log_facts(source: Connection | Store) -> LogFacts:
+    """Read and check a whole log. Raises NotATxlog if there is none, CorruptData for its file."""
+    store = source.cluster.store if isinstance(source, Connection) else source
+    file = read_cluster_file(store)
+    if file is None:
+        raise NotATxlog(f"there is no log at {store.url}. Check the path.", url=store.url)
+    facts = _read(store, file)
+    for topic in facts.topics.values():
+        _check_markers(facts, topic)
+        _check_records(facts, topic)
+    for coordinator in facts.coordinators:
+        for transaction in coordinator.transactions.values():
+            _check_applied(facts, coordinator, transaction)
+            _check_groups(facts, coordinator, transaction)
+    for journal in facts.offsets:
+        for group in journal.groups.values():
+            _check_group(facts, journal, group)
+    _check_producer_ids(facts)
+    return facts
+
+
+def _read(store: Store, file: ClusterFile) -> LogFacts:
+    settings = file.settings
+    facts = LogFacts(store, walk_journal(store, cluster_journal(), ClusterMachine()))
+    for name, topic_id in _topics(store, facts.cluster):
+        walk = walk_journal(
+            store, topic_journal(name, topic_id), TopicMachine(settings.journal_snapshot_entries)
+        )
+        facts.topics[topic_id] = topic_facts(store, walk, name, topic_id)
+    for partition in range(settings.transaction_state_log_num_partitions):
+        transactions = walk_journal(store, transactions_journal(partition), CoordinatorMachine())
+        facts.coordinators.append(coordinator_facts(partition, transactions))
+    for partition in range(settings.offsets_topic_num_partitions):
+        offsets = walk_journal(store, offsets_journal(partition), OffsetsMachine())
+        facts.offsets.append(offsets_facts(offsets))
+    return facts
+
+
+def _topics(store: Store, cluster: Walk[ClusterState]) -> list[tuple[str, str]]:
+    """Name and id of every topic that the cluster has, or whose objects are there."""
+    named = [(name, t.opened.topic_id) for name, t in cluster.state.topics.items()]
+    parts = (stored.path.split("/") for stored in store.list_after(f"{TOPICS}/"))
+    return sorted({*named, *((part[1], part[2]) for part in parts if len(part) > 3)})
+
+
+# Topics against coordinators.
+
+
+def _check_markers(facts: LogFacts, topic: TopicFacts) -> None:
+    """A marker says what the coordinator decided, of a transaction that this topic is part of."""
+    root = topic.walk.layout.root
+    for tx_id, (decision, event) in topic.markers.items():
+        known = facts.transaction(tx_id, event.coordinator)
+        if known is None:
+            if not facts.may_be_forgotten():
+                facts.report("I4", root, f"{decision} of {tx_id}, which no coordinator knows")
+            continue
+        if known.decision is not decision:
+            facts.report("I4", root, f"{decision} of {tx_id}, whose decision is {known.decision}")
+        if known.is_known_whole:
+            _check_participant(facts, topic, known, event)
+
+
+def _check_participant(
+    facts: LogFacts, topic: TopicFacts, known: TransactionFacts, event: MarkerWritten
+) -> None:
+    root = topic.walk.layout.root
+    own = next((p for p in known.participants if p.topic_id == topic.topic_id), None)
+    if own is None:
+        facts.report("I9", root, f"{known.tx_id} ends here, but this topic is no part of it")
+        return
+    if event.decision is Decision.COMMIT and event.segments != own.segments:
+        facts.report("I3", root, f"{known.tx_id} was decided with other staged records")
+    topic_ids = tuple(p.topic_id for p in known.participants)
+    if event.topic_ids != (topic_ids if len(topic_ids) > 1 else ()):
+        facts.report("I11", root, f"{known.tx_id} wrote {topic_ids}, its marker differs")
+
+
+def _check_records(facts: LogFacts, topic: TopicFacts) -> None:
+    """Records of a transaction wait for a marker: somebody must know that it is to come."""
+    root = topic.walk.layout.root
+    for tx_id in topic.written:
+        if topic.is_finished(tx_id):
+            continue
+        known = facts.transaction(tx_id)
+        if known is None:
+            if not facts.may_be_forgotten():
+                facts.report("I3", root, f"{tx_id} hangs: it is open, and no coordinator knows it")
+        elif all(p.topic_id != topic.topic_id for p in known.participants):
+            facts.report("I3", root, f"{tx_id} hangs: its coordinator does not know this topic")
+
+
+def _check_applied(
+    facts: LogFacts, coordinator: CoordinatorFacts, transaction: TransactionFacts
+) -> None:
+    """What is complete is applied everywhere; what is only decided can still be applied."""
+    root = coordinator.walk.layout.root
+    for participant in transaction.participants:
+        topic = facts.topics.get(participant.topic_id)
+        if topic is not None and (topic.is_closed or topic.is_finished(transaction.tx_id)):
+            continue
+        if transaction.is_complete:
+            text = f"{transaction.tx_id} is complete, and topic {participant.topic!r} has no marker"
+            facts.report("I5", root, text)
+        elif transaction.decision is Decision.COMMIT:
+            _check_staged(facts, root, transaction, participant)
+
+
+def _check_staged(
+    facts: LogFacts, root: str, transaction: TransactionFacts, participant: Participant
+) -> None:
+    for segment in participant.segments:
+        problem = segment_problem(facts.store, segment.path, list(segment.batches))
+        if problem:
+            facts.report("I15", segment.path, f"{transaction.tx_id} in {root}: {problem}")
+
+
+# Offsets against coordinators and topics.
+
+
+def _check_groups(
+    facts: LogFacts, coordinator: CoordinatorFacts, transaction: TransactionFacts
+) -> None:
+    """Offsets of a committed transaction are applied, or still pending as evidence (R8)."""
+    if transaction.decision is not Decision.COMMIT:
+        return
+    for name in transaction.groups:
+        found = [
+            (journal, journal.groups[name]) for journal in facts.offsets if name in journal.groups
+        ]
+        if any(journal.walk.is_pruned or group.was_deleted for journal, group in found):
+            continue
+        tx_id = transaction.tx_id
+        is_applied = any(tx_id in group.applied for _, group in found)
+        is_pending = any(tx_id in group.pending for _, group in found)
+        if not is_applied and (transaction.is_complete or not is_pending):
+            text = f"{tx_id} is committed, and its offsets of group {name!r} are not"
+            facts.report("I5", coordinator.walk.layout.root, text)
+
+
+def _check_group(facts: LogFacts, journal: OffsetsFacts, group: GroupFacts) -> None:
+    for tx_id, path in group.applied.items():
+        _check_applied_offsets(facts, group, tx_id, path)
+    for tx_id, path in group.released.items():
+        if _decision(facts, group, tx_id) is Decision.COMMIT:
+            facts.report("I5", path, f"offsets of {tx_id} are released, and it is committed")
+        elif _can_still_commit(facts, group, tx_id):
+            facts.report("I5", path, f"offsets of {tx_id} are released, and it may commit (R3)")
+    root = journal.walk.layout.root
+    for tx_id in group.pending:
+        known = facts.transaction(tx_id, group.coordinators[tx_id])
+        if known is not None and known.is_complete and known.decision is Decision.COMMIT:
+            facts.report("I5", root, f"{tx_id} is committed and complete, and still pending")
+    last = group.last_commit
+    if last is None or facts.may_be_forgotten():
+        return
+    if _decision(facts, group, last) is not Decision.COMMIT:
+        facts.report("I5", root, f"LAST-COMMIT of {group.name!r} is {last}, not committed")
+
+
+def _check_applied_offsets(facts: LogFacts, group: GroupFacts, tx_id: TxId, path: str) -> None:
+    known = facts.transaction(tx_id, group.coordinators.get(tx_id, -1))
+    if known is None:
+        if not facts.may_be_forgotten():
+            facts.report("I5", path, f"offsets of {tx_id} are applied, and nobody knows it")
+        return
+    if known.decision is not Decision.COMMIT:
+        facts.report("I5", path, f"offsets of {tx_id} are applied: it is {known.decision}")
+    for participant in known.participants:
+        topic = facts.topics.get(participant.topic_id)
+        if topic is not None and not (topic.is_closed or topic.is_finished(tx_id)):
+            text = f"offsets of {tx_id} are applied before its records in {topic.name!r} (R8)"
+            facts.report("I5", path, text)
+
+
+def _decision(facts: LogFacts, group: GroupFacts, tx_id: TxId) -> Decision | None:
+    known = facts.transaction(tx_id, group.coordinators.get(tx_id, -1))
+    return None if known is None else known.decision
+
+
+def _can_still_commit(facts: LogFacts, group: GroupFacts, tx_id: TxId) -> bool:
+    partition = group.coordinators.get(tx_id, -1)
+    asked = [facts.coordinators[partition]] if partition >= 0 else facts.coordinators
+    return any(coordinator.can_still_commit(tx_id) for coordinator in asked)
+
+
+def _check_producer_ids(facts: LogFacts) -> None:
+    """No two transactional ids have one producer id, and none was made up (I7, I8)."""
+    owners: dict[int, str] = {}
+    for coordinator in facts.coordinators:
+        for name, holder in coordinator.holders.items():
+            root = coordinator.walk.layout.root
+            if holder.pid >= facts.cluster.state.next_pid:
+                text = f"producer id {holder.pid} of {name!r} was never given out"
+                facts.report("I8", root, text)
+            if holder.pid in owners:
+                other = owners[holder.pid]
+                facts.report("I8", root, f"{name!r} and {other!r} have producer id {holder.pid}")
+            owners[holder.pid] = name
