@@ -162,7 +162,14 @@ def _mapping(key_kind: Any, kind: Any) -> tuple[Encoder, Decoder]:
 
         return (lambda items: {k: encode_item(v) for k, v in items.items()}), decode_mapping
     encode_pairs, decode_pairs = _sequence(tuple[key_kind, kind])
-    return (lambda items: encode_pairs(items.items())), (lambda value: dict(decode_pairs(value)))
+
+    def decode_pairs_once(value: Json) -> Any:
+        found = decode_pairs(value)
+        if len(by_key := dict(found)) != len(found):
+            raise _wrong("distinct keys", value)
+        return by_key
+
+    return (lambda items: encode_pairs(items.items())), decode_pairs_once
 
 
 def _record(kind: Any) -> tuple[Encoder, Decoder]:

@@ -1,0 +1,46 @@
+"""A shelf on a journal in memory: what the journal's tests begin with."""
+
+from dataclasses import replace
+
+from tests.shelf_machine import Put, Shelf, ShelfMachine
+from txlog.clock import Runtime
+from txlog.journal.entry import decode_entry
+from txlog.journal.replica import Replica, ReplicaOptions
+from txlog.layout import JournalLayout
+from txlog.storage import MemoryStore, Store
+from txlog.testing.clock import manual_runtime
+
+LAYOUT = JournalLayout("shelf")
+OPTIONS = ReplicaOptions(snapshot_entries=8)
+_seeds = iter(range(1, 1 << 30))
+
+
+def new_store() -> MemoryStore:
+    """An empty one."""
+    return MemoryStore(manual_runtime())
+
+
+def process(
+    store: Store, options: ReplicaOptions = OPTIONS, runtime: Runtime | None = None
+) -> Replica[Shelf]:
+    """A process of its own: nothing but the store is shared, and its tokens are its own."""
+    return Replica(store, LAYOUT, ShelfMachine(), runtime or manual_runtime(next(_seeds)), options)
+
+
+def limits(**changes: int) -> ReplicaOptions:
+    """The options with other limits of the process."""
+    return replace(OPTIONS, process=replace(OPTIONS.process, **changes))
+
+
+def fill(replica: Replica[Shelf], count: int, prefix: str = "t") -> None:
+    """Put so many things, an entry each."""
+    for number in range(count):
+        assert replica.execute(Put(f"{prefix}{number}"))
+
+
+def written(store: Store, slot: int) -> list[str]:
+    """Names of the things that the entry of a slot puts."""
+    path = LAYOUT.entry(slot)
+    data = store.get(path)
+    assert data is not None
+    return [event["name"] for event in decode_entry(data, path, slot)[0].events]

@@ -1,0 +1,210 @@
+"""The codec writes frozen dataclasses as JSON, and reads back nothing but exactly these."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txlog.coordinator.events import CoordinatorEvent
+from txlog.coordinator.machine import CoordinatorMachine
+from txlog.errors import CorruptData
+from txlog.groups.offsets_state import OffsetsEvent, OffsetsMachine
+from txlog.journal.codec import decode, encode
+from txlog.journal.machine import Machine
+from txlog.log.cluster_state import ClusterEvent, ClusterMachine
+from txlog.log.topic_events import TopicEvent
+from txlog.log.topic_machine import TopicMachine
+from txlog.settings import COMPRESSION_TYPES, TopicConfig
+
+MACHINES: list[tuple[Machine[Any], Any]] = [
+    (TopicMachine(), TopicEvent),
+    (CoordinatorMachine(), CoordinatorEvent),
+    (OffsetsMachine(), OffsetsEvent),
+    (ClusterMachine(), ClusterEvent),
+]
+QUICK = settings(max_examples=60, derandomize=True)
+
+st.register_type_strategy(
+    TopicConfig,
+    st.builds(
+        TopicConfig,
+        compression_type=st.sampled_from(COMPRESSION_TYPES),
+        max_message_bytes=st.integers(1, 1 << 30),
+    ),
+)
+
+
+class Colour(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    __compact__ = True
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    number: int
+    text: str
+    flag: bool
+    colour: Colour
+    maybe: int | None
+    many: tuple[str, ...]
+    pair: tuple[int, str]
+    by_name: Mapping[str, Point]
+    by_number: Mapping[int, bool]
+    by_point: Mapping[Point, str]
+    inner: Point
+    defaulted: int = 7
+    made: Mapping[int, int] = field(default_factory=dict)
+
+
+EVENTS = st.one_of(
+    [
+        st.tuples(st.just(machine), st.from_type(kind))
+        for machine, union in MACHINES
+        for kind in get_args(union)
+    ]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=12,
+)
+
+
+@given(st.from_type(Everything))
+@QUICK
+def test_every_kind_of_field_comes_back_as_it_was(value: Everything) -> None:
+    assert decode(Everything, json.loads(json.dumps(encode(value)))) == value
+
+
+@given(EVENTS)
+@settings(max_examples=400, derandomize=True)
+def test_every_event_of_every_machine_comes_back_as_it_was(
+    case: tuple[Machine[Any], object],
+) -> None:
+    machine, event = case
+    assert machine.decode_event(json.loads(json.dumps(machine.encode_event(event)))) == event
+
+
+@given(st.sampled_from([machine for machine, _ in MACHINES]), JSON)
+@settings(max_examples=200, derandomize=True)
+def test_I15_any_other_json_is_corrupt_data(machine: Machine[Any], value: object) -> None:
+    with pytest.raises(CorruptData):
+        machine.decode_event(value)
+
+
+@given(EVENTS, st.randoms(use_true_random=False), JSON)
+@settings(max_examples=400, derandomize=True)
+def test_I15_an_event_with_one_part_replaced_is_read_exactly_or_not_at_all(
+    case: tuple[Machine[Any], object], random: Any, junk: object
+) -> None:
+    machine, event = case
+    value = json.loads(json.dumps(machine.encode_event(event)))
+    name = random.choice([*value, "unknown"])
+    value[name] = junk
+    try:
+        found = machine.decode_event(value)
+    except CorruptData:
+        return
+    assert json.loads(json.dumps(machine.encode_event(found))) == {
+        key: part for key, part in value.items() if part != default_of(found, key)
+    }
+
+
+def default_of(event: object, name: str) -> object:
+    """A field at its default is left out when it is written."""
+    if name == "type":
+        return None
+    spec = type(event).__dataclass_fields__[name]  # type: ignore[attr-defined]
+    return json.loads(json.dumps(encode_plain(spec.default)))
+
+
+def encode_plain(value: object) -> object:
+    return value if isinstance(value, int | str | bool | tuple | None) else None
+
+
+GOOD = encode(
+    Everything(
+        1, "a", True, Colour.RED, None, ("b",), (2, "c"), {"d": Point(3, 4)}, {5: False},
+        {Point(6, 7): "e"}, Point(8, 9),
+    )
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("number", True),
+        ("number", 1.0),
+        ("number", "1"),
+        ("number", None),
+        ("text", 1),
+        ("text", None),
+        ("flag", 1),
+        ("flag", None),
+        ("colour", "green"),
+        ("colour", 0),
+        ("colour", []),
+        ("maybe", "x"),
+        ("many", "b"),
+        ("many", {"0": "b"}),
+        ("many", ["b", 1]),
+        ("pair", [2]),
+        ("pair", [2, "c", 3]),
+        ("pair", ["c", 2]),
+        ("by_name", [["d", [3, 4]]]),
+        ("by_name", {"d": [3]}),
+        ("by_number", {"5": False}),
+        ("by_number", [[5]]),
+        ("by_number", [[5, False], [5, True]]),
+        ("by_number", [["5", False]]),
+        ("by_point", [[[6], "e"]]),
+        ("inner", {"x": 8, "y": 9}),
+        ("inner", [8]),
+        ("inner", [8, 9, 10]),
+        ("defaulted", None),
+        ("unknown", 1),
+    ],
+)
+def test_I15_a_wrong_value_is_corrupt_data(name: str, value: object) -> None:
+    assert decode(Everything, GOOD)
+    with pytest.raises(CorruptData):
+        decode(Everything, {**GOOD, name: value})
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_I15_a_missing_field_is_corrupt_data(name: str) -> None:
+    with pytest.raises(CorruptData, match=name):
+        decode(Everything, {key: part for key, part in GOOD.items() if key != name})
+
+
+def test_a_field_at_its_default_is_not_written() -> None:
+    assert "defaulted" not in GOOD
+    assert decode(Everything, GOOD).defaulted == 7
+
+
+def test_I15_a_configuration_that_cannot_be_is_corrupt_data() -> None:
+    with pytest.raises(CorruptData, match="compression"):
+        decode(TopicConfig, {"compression_type": "bzip2"})
+
+
+@pytest.mark.parametrize("machine", [machine for machine, _ in MACHINES])
+@pytest.mark.parametrize(
+    "value", [None, [], {}, {"type": 1}, {"type": "no_such_event"}, {"type": ""}]
+)
+def test_I15_an_event_of_no_known_type_is_corrupt_data(
+    machine: Machine[Any], value: object
+) -> None:
+    with pytest.raises(CorruptData):
+        machine.decode_event(value)

@@ -1,0 +1,89 @@
+"""An entry is read back exactly, or it is CorruptData that names the object (I15)."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txlog.errors import CorruptData, UnsupportedFormat
+from txlog.journal.entry import Entry, decode_entry, encode_entry, seal
+
+PATH = "topics/t/1/entries/00000000000000000007.json"
+ENTRY = Entry(7, "0f" * 16, "host/1", 1_700_000_000_000, 12345, ({"type": "thing_put", "n": 1},))
+DATA, CRC32 = encode_entry(ENTRY)
+
+EVENTS = st.lists(
+    st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=8) | st.none()),
+    max_size=4,
+)
+
+
+@given(st.integers(0, 1 << 60), st.text(max_size=40), EVENTS, st.integers(0, (1 << 32) - 1))
+@settings(max_examples=100, derandomize=True)
+def test_an_entry_comes_back_as_it_was(slot: int, writer: str, events: list, prior: int) -> None:
+    entry = Entry(slot, "token", writer, 5, prior, tuple(events))
+    data, crc32 = encode_entry(entry)
+    assert decode_entry(data, PATH, slot) == (entry, crc32)
+
+
+def test_half_a_surrogate_pair_in_a_users_text_comes_back() -> None:
+    """The metadata of an offset is any str; it must not stop those that share its entry."""
+    entry = Entry(0, "token", "w", 5, 0, ({"type": "x", "metadata": "\ud800"},))
+    data, _ = encode_entry(entry)
+    assert decode_entry(data, PATH, 0)[0] == entry
+
+
+def test_I15_every_truncation_is_corrupt_data_that_names_the_object() -> None:
+    for length in range(len(DATA)):
+        with pytest.raises(CorruptData) as caught:
+            decode_entry(DATA[:length], PATH, 7)
+        assert PATH in caught.value.message
+        assert caught.value.facts["path"] == PATH
+
+
+def test_I15_every_bit_flip_is_corrupt_data_that_names_the_object() -> None:
+    for position in range(len(DATA)):
+        for bit in range(8):
+            flipped = bytearray(DATA)
+            flipped[position] ^= 1 << bit
+            with pytest.raises(CorruptData) as caught:
+                decode_entry(bytes(flipped), PATH, 7)
+            assert PATH in caught.value.message
+
+
+def test_I15_bytes_after_the_end_are_corrupt_data() -> None:
+    for tail in (b"\n", b"x", DATA):
+        with pytest.raises(CorruptData, match="damaged"):
+            decode_entry(DATA + tail, PATH, 7)
+
+
+def test_a_newer_format_is_unsupported_and_not_called_damaged() -> None:
+    newer = DATA.replace(b'"format":1', b'"format":2', 1)
+    with pytest.raises(UnsupportedFormat, match="version 2") as caught:
+        decode_entry(newer, PATH, 7)
+    assert PATH in caught.value.message
+
+
+def test_I1_an_entry_under_another_number_is_corrupt_data() -> None:
+    with pytest.raises(CorruptData, match="slot 7"):
+        decode_entry(DATA, PATH, 8)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        json.dumps({"slot": 7, "token": "t", "writer": "w", "written_at_ms": 1}).encode(),
+    ],
+)
+def test_I15_a_sealed_body_that_is_no_entry_is_corrupt_data(body: bytes) -> None:
+    with pytest.raises(CorruptData) as caught:
+        decode_entry(seal(body), PATH, 7)
+    assert PATH in caught.value.message

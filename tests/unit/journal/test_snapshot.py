@@ -1,0 +1,116 @@
+"""A snapshot is read back exactly, or it is CorruptData that names the object (I15)."""
+
+import json
+import zlib
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txlog.errors import CorruptData, UnsupportedFormat
+from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
+
+PATH = "cluster/snapshots/00000000000000000063.arrow"
+HEAD = SnapshotHead(format=1, slot=63, crc32=99, boundary=-1)
+SECTIONS: dict[str, list[Any]] = {"thing": ["a", {"b": [1, 2]}], "pid": [5]}
+DATA = encode_snapshot(HEAD, SECTIONS)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
+
+
+@given(st.dictionaries(NAMES, st.lists(JSON, min_size=1, max_size=4), max_size=4))
+@settings(max_examples=100, derandomize=True)
+def test_head_and_sections_come_back_as_they_were(sections: dict[str, list[Any]]) -> None:
+    assert decode_snapshot(encode_snapshot(HEAD, sections), PATH) == (HEAD, sections)
+
+
+def test_I15_every_truncation_is_corrupt_data_that_names_the_object() -> None:
+    for length in range(len(DATA)):
+        with pytest.raises(CorruptData) as caught:
+            decode_snapshot(DATA[:length], PATH)
+        assert PATH in caught.value.message
+
+
+def test_I15_a_bit_flip_is_corrupt_data_or_changes_nothing() -> None:
+    """Arrow pads with bytes that nobody reads, so some flips leave the content as it is."""
+    harmless = 0
+    for position in range(len(DATA)):
+        for bit in range(8):
+            flipped = bytearray(DATA)
+            flipped[position] ^= 1 << bit
+            try:
+                assert decode_snapshot(bytes(flipped), PATH) == (HEAD, SECTIONS)
+                harmless += 1
+            except CorruptData as error:
+                assert PATH in error.message
+    assert harmless < len(DATA) * 8
+
+
+def made_of(rows: list[tuple[str | None, str | None]]) -> bytes:
+    """A file with a right checksum over rows that need not be right."""
+    names, texts = [name for name, _ in rows], [text for _, text in rows]
+    checksum = zlib.crc32(
+        "\n".join(map(str, texts)).encode(),
+        zlib.crc32("\n".join([*map(str, names), "checksum"]).encode()),
+    )
+    batch = pa.record_batch(
+        {
+            "section": pa.array([*names, "checksum"], pa.string()),
+            "row": pa.array([*texts, str(checksum)], pa.string()),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def head_row(**changes: object) -> tuple[str, str]:
+    return "journal", json.dumps({"format": 1, "slot": 3, "crc32": 4, "boundary": -1, **changes})
+
+
+def test_a_file_made_by_hand_is_read() -> None:
+    head, sections = decode_snapshot(made_of([head_row(), ("thing", "1")]), PATH)
+    assert (head.slot, sections) == (3, {"thing": [1]})
+
+
+def test_a_newer_format_is_unsupported_whatever_else_its_head_holds() -> None:
+    """It must not be taken for damage: what is damaged may be replaced."""
+    with pytest.raises(UnsupportedFormat, match="version 2") as caught:
+        decode_snapshot(made_of([head_row(format=2, shards=4)]), PATH)
+    assert PATH in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("journal", '{"format": 1, "slot": 3}')],
+        [head_row(extra=1)],
+        [head_row(slot="3")],
+        [("thing", "1"), head_row()],
+        [head_row(), (None, "1")],
+        [head_row(), ("thing", None)],
+    ],
+)
+def test_I15_wrong_rows_under_a_right_checksum_are_corrupt_data(
+    rows: list[tuple[str | None, str | None]],
+) -> None:
+    with pytest.raises(CorruptData) as caught:
+        decode_snapshot(made_of(rows), PATH)
+    assert PATH in caught.value.message
+
+
+def test_I15_another_arrow_file_is_corrupt_data() -> None:
+    batch = pa.record_batch({"section": ["journal"], "other": ["x"]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(CorruptData, match="columns"):
+        decode_snapshot(bytes(sink.getvalue()), PATH)

@@ -1,0 +1,321 @@
+"""Consistent cuts (I11, R13): against a model that knows every record of every transaction."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from txlog.journal.replica import ReplicaOptions
+from txlog.log.batch import Segment, SegmentBatch
+from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends
+from txlog.log.topic_events import AppendBatches, TopicOpened, WriteMarker
+from txlog.log.topic_log import TopicLog
+from txlog.model import Decision, TopicPartition, TxId
+from txlog.settings import TopicConfig
+from txlog.storage.memory import MemoryStore
+from txlog.testing.clock import manual_runtime
+
+PARTITIONS = 2
+TOPICS = ("a", "b")
+
+
+@dataclass
+class Transaction:
+    """What the model knows of one transaction."""
+
+    tx_id: TxId
+    topics: set[str] = field(default_factory=set)
+    staged: dict[str, Segment] = field(default_factory=dict)
+    committed: bool = False
+    unmarked: set[str] = field(default_factory=set)
+
+
+class World:
+    """Two topics, and every record's transaction."""
+
+    def __init__(self) -> None:
+        self.runtime = manual_runtime(1)
+        store = MemoryStore(self.runtime)
+        options = ReplicaOptions(snapshot_entries=3)
+        self.logs = {
+            name: TopicLog(
+                store, TopicOpened(name, name, PARTITIONS, "", TopicConfig()), self.runtime, options
+            )
+            for name in TOPICS
+        }
+        for log in self.logs.values():
+            log.catch_up()
+        self.open: dict[int, Transaction] = {}
+        self.numbers: dict[int, int] = defaultdict(int)
+        self.sequences: dict[tuple[int, str, int], int] = defaultdict(int)
+        self.pieces: dict[TxId, set[tuple[TopicPartition, int, int]]] = defaultdict(set)
+        self.committed: set[TxId] = set()
+        self.pending: list[tuple[Transaction, str]] = []
+        self.segments = 0
+
+    def segment(self, partition: int, rows: int) -> Segment:
+        self.segments += 1
+        batch = SegmentBatch(partition, rows, 0, 10 * rows, 1, 0, 0)
+        return Segment(f"segments/{self.segments:032x}.arrow", 0, (batch,))
+
+    def append(self, topic: str, partition: int, rows: int) -> None:
+        self.logs[topic].execute(AppendBatches((self.segment(partition, rows),)))
+
+    def write(self, pid: int, topic: str, partition: int, rows: int, staged: bool) -> None:
+        """Add records to the producer's transaction: in the log, or staged for its commit."""
+        transaction = self.open.get(pid)
+        if transaction is None:
+            if any(waiting.tx_id.pid == pid for waiting, _ in self.pending):
+                return  # R5: the one before must be complete
+            transaction = self.open[pid] = Transaction(TxId(pid, 0, self.numbers[pid]))
+            self.numbers[pid] += 1
+        transaction.topics.add(topic)
+        segment = self.segment(partition, rows)
+        if staged:
+            known = transaction.staged.get(topic)
+            batches = (known.batches if known else ()) + segment.batches
+            transaction.staged[topic] = Segment(segment.path, 0, batches)
+            return
+        key = (pid, topic, partition)
+        result = self.logs[topic].execute(
+            AppendBatches((segment,), pid, 0, transaction.tx_id, {partition: self.sequences[key]})
+        )
+        self.sequences[key] += rows
+        base = result.base_offsets[partition]
+        where = TopicPartition(topic, partition)
+        self.pieces[transaction.tx_id].add((where, base, base + rows))
+
+    def decide(self, pid: int, commit: bool) -> None:
+        transaction = self.open.pop(pid, None)
+        if transaction is None:
+            return
+        transaction.committed = commit
+        if commit:
+            self.committed.add(transaction.tx_id)
+        self.pending += [(transaction, topic) for topic in sorted(transaction.topics)]
+
+    def apply_one(self, choice: int) -> None:
+        """One marker of one decided transaction reaches its topic."""
+        if not self.pending:
+            return
+        transaction, topic = self.pending.pop(choice % len(self.pending))
+        tx_id = transaction.tx_id
+        staged = transaction.staged.get(topic) if transaction.committed else None
+        before = [p.next_offset for p in self.logs[topic].state.partitions]
+        self.logs[topic].execute(
+            WriteMarker(
+                tx_id,
+                Decision.COMMIT if transaction.committed else Decision.ABORT,
+                tx_id.number,
+                0,
+                topic_ids=tuple(sorted(transaction.topics)) if len(transaction.topics) > 1 else (),
+                segments=(staged,) if staged else (),
+            )
+        )
+        for batch in staged.batches if staged else ():
+            base = before[batch.partition]
+            before[batch.partition] += batch.row_count
+            where = TopicPartition(topic, batch.partition)
+            self.pieces[tx_id].add((where, base, base + batch.row_count))
+
+    def apply_all(self) -> None:
+        while self.pending:
+            self.apply_one(0)
+
+    def views(self) -> list[TopicView]:
+        return [
+            TopicView(
+                log.state,
+                lambda slot, log=log: log.batches_from_slot(log.state, slot),
+                lambda starts, log=log: log.batches_since(log.state, starts),
+            )
+            for log in self.logs.values()
+        ]
+
+    def is_whole(self, ends: Ends) -> bool:
+        """No committed transaction has a part below the cut and a part above, or still to come."""
+        waiting = {transaction.tx_id for transaction, _ in self.pending}
+        for tx_id in self.committed:
+            below = [end <= ends[where] for where, _, end in self.pieces[tx_id]]
+            touched = [first < ends[where] for where, first, _ in self.pieces[tx_id]]
+            if any(touched) and not (all(below) and tx_id not in waiting):
+                return False
+        return True
+
+    def holds_open(self, ends: Ends) -> bool:
+        return any(
+            first < ends[where]
+            for transaction in self.open.values()
+            for where, first, _ in self.pieces[transaction.tx_id]
+        )
+
+
+ZERO = {TopicPartition(name, p): 0 for name in TOPICS for p in range(PARTITIONS)}
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("write"),
+            st.integers(1, 3),
+            st.sampled_from(TOPICS),
+            st.integers(0, PARTITIONS - 1),
+            st.integers(1, 3),
+            st.booleans(),
+        ),
+        st.tuples(st.just("append"), st.sampled_from(TOPICS), st.integers(0, 1), st.integers(1, 3)),
+        st.tuples(st.just("decide"), st.integers(1, 3), st.sampled_from([True, True, False])),
+        st.tuples(st.just("apply_one"), st.integers(0, 5)),
+        st.tuples(st.just("apply_all")),
+    ),
+    min_size=5,
+    max_size=60,
+)
+
+
+def run(history: list[tuple[object, ...]]) -> World:
+    world = World()
+    for name, *arguments in history:
+        getattr(world, str(name))(*arguments)
+    return world
+
+
+@given(steps)
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_I11_a_cut_holds_every_transaction_whole_across_partitions_and_topics(
+    history: list[tuple[object, ...]],
+) -> None:
+    world = run(history)
+    ends = stable_ends(world.views(), ZERO)
+    assert world.is_whole(ends)
+    assert not world.holds_open(ends)
+
+
+@given(steps)
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_a_cut_reaches_the_end_once_everything_is_decided_and_applied(
+    history: list[tuple[object, ...]],
+) -> None:
+    world = run(history)
+    for pid in list(world.open):
+        world.decide(pid, commit=True)
+    while world.pending:
+        world.apply_one(0)
+    ends = stable_ends(world.views(), ZERO)
+    assert ends == {
+        where: world.logs[where.topic].state.partitions[where.partition].next_offset
+        for where in ZERO
+    }
+
+
+@given(steps, st.integers(1, 8))
+@settings(max_examples=300, deadline=None, derandomize=True)
+def test_I11_limited_cuts_are_whole_and_reach_the_highest_cut(
+    history: list[tuple[object, ...]], limit: int
+) -> None:
+    world = run(history)
+    highs = stable_ends(world.views(), ZERO)
+    ends: Ends = dict(ZERO)
+    for _ in range(200):
+        if ends == highs:
+            return
+        following = limited_cut(world.views(), ends, highs, limit)
+        assert world.is_whole(following)
+        assert all(following[where] >= ends[where] for where in ends)
+        assert following != ends
+        ends = following
+    pytest.fail("the cuts never reached the end")
+
+
+@given(steps, st.integers(1, 6))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_R13_a_limit_is_exceeded_by_one_connected_group_only(
+    history: list[tuple[object, ...]], limit: int
+) -> None:
+    world = run(history)
+    highs = stable_ends(world.views(), ZERO)
+    ends = limited_cut(world.views(), dict(ZERO), highs, limit)
+    if sum(ends.values()) <= limit:
+        return
+    # No smaller cut may lie between the start and a cut that is over the limit.
+    wheres = list(ends)
+    choices = [range(ends[where] + 1) for where in wheres]
+    for offsets in itertools.islice(itertools.product(*choices), 20_000):
+        smaller = dict(zip(wheres, offsets, strict=True))
+        if 0 < sum(offsets) < sum(ends.values()) and _on_boundaries(world, smaller):
+            assert not world.is_whole(smaller), smaller
+
+
+def _on_boundaries(world: World, ends: Ends) -> bool:
+    """Cuts are between stored batches here, so that aborted ones do not count as smaller."""
+    for where, end in ends.items():
+        log = world.logs[where.topic]
+        rows = log.batches(log.state, where.partition, 0, 1 << 40)
+        if end and end not in {row.next_offset for row in rows}:
+            return False
+    return True
+
+
+def test_R13_two_transactions_in_opposite_order_are_taken_together() -> None:
+    world = World()
+    for pid, order in ((1, (0, 1)), (2, (1, 0))):
+        world.write(pid, "a", order[0], 5, staged=False)
+    world.write(1, "a", 1, 5, staged=False)
+    world.write(2, "a", 0, 5, staged=False)
+    for pid in (1, 2):
+        world.decide(pid, commit=True)
+        world.apply_one(0)
+    highs = stable_ends(world.views(), ZERO)
+    ends = limited_cut(world.views(), dict(ZERO), highs, 4)
+    assert [ends[TopicPartition("a", p)] for p in range(2)] == [10, 10]
+
+
+def test_I11_a_transaction_that_one_topic_has_not_applied_is_left_out_of_the_other() -> None:
+    world = World()
+    world.append("a", 0, 2)
+    world.write(1, "a", 0, 3, staged=True)
+    world.write(1, "b", 0, 3, staged=True)
+    world.decide(1, commit=True)
+    world.apply_one(0)
+    assert stable_ends(world.views(), ZERO)[TopicPartition("a", 0)] == 2
+    world.apply_one(0)
+    ends = stable_ends(world.views(), ZERO)
+    assert (ends[TopicPartition("a", 0)], ends[TopicPartition("b", 0)]) == (5, 3)
+
+
+def test_I11_a_committed_transaction_behind_an_open_one_is_left_out_everywhere() -> None:
+    world = World()
+    world.write(1, "a", 0, 1, staged=False)
+    world.write(2, "a", 0, 2, staged=False)
+    world.write(2, "a", 1, 2, staged=False)
+    world.decide(2, commit=True)
+    world.apply_all()
+    assert set(stable_ends(world.views(), ZERO).values()) == {0}
+
+
+def test_I11_also_where_its_other_part_is_sealed_by_now() -> None:
+    world = World()
+    world.write(1, "a", 0, 1, staged=False)
+    world.append("b", 0, 4)
+    world.write(2, "a", 0, 2, staged=False)
+    world.write(2, "b", 0, 2, staged=False)
+    world.decide(2, commit=True)
+    world.apply_all()
+    for _ in range(20):
+        world.append("b", 0, 1)
+    assert world.logs["b"].state.sealed_slot > 5
+    assert stable_ends(world.views(), ZERO)[TopicPartition("b", 0)] == 4
+
+
+def test_R13_the_smallest_group_is_taken_when_all_are_over_the_limit() -> None:
+    world = World()
+    for pid, (partition, rows) in enumerate(((0, 9), (1, 5)), start=1):
+        world.write(pid, "a", partition, rows, staged=True)
+        world.decide(pid, commit=True)
+        world.apply_all()
+    ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), 2)
+    assert [ends[TopicPartition("a", p)] for p in range(2)] == [0, 5]
