@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from spark_plugin.registration import register
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-def register(spark: SparkSession) -> None:
-    """Make `format("txlog")` known to a session that does not find it by itself.
-
-    Needed where Spark's Python cannot list installed packages: `--py-files`, some editable
-    installs. If the package came in a zip, its code travels with every task.
-    """
-    from spark_plugin.registration import register_source
-
-    register_source(spark)
+__all__ = ["register"]

@@ -15,6 +15,7 @@ from spark_plugin.log_access import open_log, subscribed_topics
 from spark_plugin.options import parse_reader_options, parse_writer_options
 from spark_plugin.stream_reader import TxlogStreamReader
 from spark_plugin.stream_writer import TxlogStreamWriter
+from txlog.errors import InvalidOption
 
 
 class TxlogDataSource(DataSource):
@@ -45,5 +46,11 @@ class TxlogDataSource(DataSource):
         return TxlogBatchWriter.for_job(parse_writer_options(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> TxlogStreamWriter:
-        """`df.writeStream`; called for every batch."""
+        """`df.writeStream`; called for every batch. `complete` output asks to overwrite."""
+        if overwrite:
+            raise InvalidOption(
+                "a log is only ever appended to, so output mode 'complete' cannot be written; use "
+                "append or update.",
+                option="outputMode",
+            )
         return TxlogStreamWriter.for_batch(parse_writer_options(self.options), schema)

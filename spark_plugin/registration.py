@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 from spark_plugin.datasource import TxlogDataSource
 
 
-def register_source(spark: SparkSession) -> None:
-    """Register the source; code that came by `--py-files` is sent along by value.
+def register(spark: SparkSession) -> None:
+    """Make `format("txlog")` known to a session that does not find it by itself.
 
-    Otherwise the streaming source's process on the driver would not find it.
+    Code that came by `--py-files` is sent along by value: otherwise the process on the driver
+    that runs a streaming source would not find it.
     """
     if _from_archive(TxlogDataSource.__module__):
         for name in [n for n in sys.modules if n.split(".")[0] in ("txlog", "spark_plugin")]:

@@ -5,6 +5,8 @@ It guards that a DataFrame which cannot be written is refused on the driver, bef
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, ShortType, StringType, StructType
 
@@ -69,12 +71,10 @@ def topic_or_new(
     config = {"compression.type": options.compression} if options.compression else {}
     if options.key is not None and not is_kafka_frame(schema):
         config["key.column"] = options.key
-    try:
+    with suppress(TopicExists):
         Admin(connection).create_topic(
             name, options.partitions, new_schema(options, schema), config
         )
-    except TopicExists:
-        pass
     return connection.cluster.topic(name)
 
 

@@ -88,7 +88,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Remember the end as of now: nothing newer is read by this run."""
         self._open()
         views = self._views()
-        self._available = self._highs(views, {where: 0 for where in _partitions(views)})
+        self._available = self._highs(views, dict.fromkeys(_partitions(views), 0))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """The end of the log, for the query's progress."""
@@ -171,7 +171,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _first_offset(self) -> SourceOffset:
         views = self._views()
-        ends = self._highs(views, {where: 0 for where in _partitions(views)})
+        ends = self._highs(views, dict.fromkeys(_partitions(views), 0))
         return starting_offset(self._log(), self._topics, self._options, ends)
 
     def _views(self) -> list[TopicView]:

@@ -33,6 +33,9 @@ class HookedStore:
         self._before: dict[tuple[str, str], Action] = {}
         self._after: dict[tuple[str, str], Action] = {}
         self._lost: dict[str, LateWrite | None] = {}
+        self.next_entry_is_lost = False
+        self.next_entry_is_late = False
+        self.late: list[LateWrite] = []
 
     @property
     def url(self) -> str:
@@ -58,6 +61,8 @@ class HookedStore:
 
     def create(self, path: str, data: bytes) -> CreateResult:
         self._run(self._before, "create", path)
+        if "/entries/" in path:
+            self._lose_next_entry(path)
         if path in self._lost:
             late = self._lost.pop(path)
             if late is None:
@@ -92,6 +97,13 @@ class HookedStore:
     def delete(self, path: str) -> None:
         self._run(self._before, "delete", path)
         self.inner.delete(path)
+
+    def _lose_next_entry(self, path: str) -> None:
+        if self.next_entry_is_late:
+            self.late.append(self.delay_write(path))
+        elif self.next_entry_is_lost:
+            self.lose_answer(path)
+        self.next_entry_is_late = self.next_entry_is_lost = False
 
     def _run(self, actions: dict[tuple[str, str], Action], verb: str, path: str) -> None:
         action = actions.pop((verb, path), None)

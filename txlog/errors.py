@@ -252,7 +252,7 @@ class TopicExists(UsageError):
 
 
 class IncompatibleSchema(UsageError):
-    """The change of schema is not additive."""
+    """A schema that a topic cannot hold, or a change of it that is not additive."""
 
     code = "incompatible-schema"
 

@@ -31,7 +31,7 @@ TRANSACTIONS = "transactions"
 CONSUMER_OFFSETS = "__consumer_offsets"
 PROBES = "probes"
 
-_SLOT_DIGITS = 20
+SLOT_DIGITS = 20
 _NUMBERED = re.compile(r"(?:.*/)?(\d{20})\.(?:json|arrow)")
 
 
@@ -84,7 +84,7 @@ class JournalLayout:
 
 def number(value: int) -> str:
     """A number as 20 digits, so that names sort as numbers do."""
-    return f"{value:0{_SLOT_DIGITS}d}"
+    return f"{value:0{SLOT_DIGITS}d}"
 
 
 def parse_number(path: str) -> int | None:

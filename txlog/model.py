@@ -13,7 +13,7 @@ from typing import NamedTuple
 from txlog.errors import InvalidName
 
 EPOCH_MAX = 32_766
-"""The last usable producer epoch; then the transactional id gets a new pid (Kafka's Short.MAX - 1)."""
+"""The last usable producer epoch (Kafka's Short.MAX - 1); then the id gets a new pid."""
 
 NAME_LENGTH_MAX = 249
 """Kafka's limit on topic names; used for topics and groups."""

@@ -1,31 +1,27 @@
-"""One Spark session for all tests that start one, with the settings of conf/ and small ones."""
+"""One Spark session for all tests that need one and kill nothing."""
 
-import os
 from collections.abc import Iterator
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.source_tree import ROOT
+from tests.spark.bench import Bench
+from tests.spark.session import small_session
+from tests.spark.small_log import small_log
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Two threads, one JVM; its Python workers import the project from this folder."""
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
-    )
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("txlog tests")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.streaming.stopTimeout", "30s")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
+    """The session."""
+    session = small_session("txlog tests")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def bench(spark: SparkSession, tmp_path: Path) -> Bench:
+    """A fresh log: Kafka-shaped `numbers` of two partitions, typed `out` of one column `n`."""
+    log = small_log(tmp_path / "log", {"numbers": 2, "out": pa.schema([("n", pa.int64())])})
+    return Bench(spark, log, tmp_path)

@@ -7,6 +7,7 @@ written. `add` is the hot path: it only checks types and appends to lists.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +24,6 @@ from txlog.log.topic_log import TopicLog
 Headers = Sequence[tuple[str, bytes | None]]
 Partitions = npt.NDArray[np.int32]
 
-_AUTOMATIC = -1
 _HEADERS_TYPE = KAFKA_SCHEMA.field("headers").type
 _ROW_OVERHEAD_BYTES = 64
 
@@ -31,6 +31,7 @@ _ROW_OVERHEAD_BYTES = 64
 class Pile(Protocol):
     """Records of one topic that wait."""
 
+    topic: TopicLog
     size_bytes: int
     delivery: Delivery
 
@@ -68,27 +69,26 @@ class KafkaPile:
     """Records of key, value and headers."""
 
     __slots__ = (
-        "_explicit",
         "_headers",
         "_keys",
-        "_partitions",
         "_size_max",
-        "_topic",
         "_values",
+        "_wanted",
         "delivery",
         "size_bytes",
+        "topic",
     )
 
     def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
-        self._topic = topic
+        self.topic = topic
         self._size_max = topic.state.config.max_message_bytes
         self.delivery = Delivery(topic.name, flush)
         self.size_bytes = 0
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
-        self._partitions: list[int] = []
         self._headers: dict[int, list[dict[str, object]]] = {}
-        self._explicit = False
+        self._wanted: dict[int, int] = {}
+        """Index of a record -> the partition that its sender asked for."""
 
     def add(
         self,
@@ -102,28 +102,26 @@ class KafkaPile:
         size = 0
         if value is not None:
             if type(value) is not bytes:
-                raise _not_bytes(self._topic.name, "value", value)
+                raise _not_bytes(self.topic.name, "value", value)
             size = len(value)
         if key is not None:
             if type(key) is not bytes:
-                raise _not_bytes(self._topic.name, "key", key)
+                raise _not_bytes(self.topic.name, "key", key)
             size += len(key)
-        keys = self._keys
-        index = len(keys)
+        checked = None
         if headers:
-            self._headers[index], more = _checked_headers(headers)
+            checked, more = _checked_headers(headers)
             size += more
         if size > self._size_max:
-            self._headers.pop(index, None)
-            raise _too_large(self._topic.name, size, self._size_max)
-        if partition is None:
-            self._partitions.append(_AUTOMATIC)
-        else:
-            self._partitions.append(check_partition(self._topic, partition))
-            self._explicit = True
+            raise too_large(self.topic.name, size, self._size_max)
+        keys, delivery = self._keys, self.delivery
+        index = len(keys)
+        if partition is not None:
+            self._wanted[index] = check_partition(self.topic, partition)
+        if checked is not None:
+            self._headers[index] = checked
         keys.append(key)
         self._values.append(value)
-        delivery = self.delivery
         delivery.timestamps.append(timestamp_ms)
         self.size_bytes += size + _ROW_OVERHEAD_BYTES
         return RecordFuture(delivery, index)
@@ -141,22 +139,22 @@ class KafkaPile:
             _timestamps(self.delivery.timestamps),
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=physical_schema(KAFKA_SCHEMA))
-        chosen = keyed_partitions(keys, len(self._topic.state.partitions), sticky)
-        return batch, _with_explicit(chosen, self._partitions, self._explicit)
+        chosen = keyed_partitions(keys, len(self.topic.state.partitions), sticky)
+        return batch, _with_wanted(chosen, self._wanted)
 
 
 class TypedPile:
     """Records that are rows of the topic's own columns."""
 
     def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
-        self._topic = topic
+        self.topic = topic
         self._schema = topic.schema()
         self.delivery = Delivery(topic.name, flush)
         self.size_bytes = 0
+        self._is_nested = any(pa.types.is_nested(kind) for kind in self._schema.types)
         self._rows: list[Mapping[str, object]] = []
         self._keys: list[bytes | None] = []
-        self._partitions: list[int] = []
-        self._explicit = False
+        self._wanted: dict[int, int] = {}
 
     def add(
         self,
@@ -169,23 +167,21 @@ class TypedPile:
         """See Pile; `value` is a mapping from column to Python value."""
         if not isinstance(value, Mapping):
             raise InvalidRecord(
-                f"topic {self._topic.name!r} is typed: value must be a dict of its columns "
+                f"topic {self.topic.name!r} is typed: value must be a dict of its columns "
                 f"({', '.join(self._schema.names)}), not {type(value).__name__}."
             )
         if headers:
-            raise InvalidRecord(f"topic {self._topic.name!r} is typed and has no headers.")
+            raise InvalidRecord(f"topic {self.topic.name!r} is typed and has no headers.")
         if key is not None and type(key) is not bytes:
-            raise _not_bytes(self._topic.name, "key", key)
+            raise _not_bytes(self.topic.name, "key", key)
         row_batch = record_batch_from_rows([value], self._schema)
-        if row_batch.nbytes > self._topic.state.config.max_message_bytes:
-            raise _too_large(
-                self._topic.name, row_batch.nbytes, self._topic.state.config.max_message_bytes
+        if row_batch.nbytes > self.topic.state.config.max_message_bytes:
+            raise too_large(
+                self.topic.name, row_batch.nbytes, self.topic.state.config.max_message_bytes
             )
         if partition is not None:
-            check_partition(self._topic, partition)
-            self._explicit = True
-        self._partitions.append(_AUTOMATIC if partition is None else partition)
-        self._rows.append(dict(value))
+            self._wanted[len(self._rows)] = check_partition(self.topic, partition)
+        self._rows.append(deepcopy(dict(value)) if self._is_nested else dict(value))
         self._keys.append(key)
         self.delivery.timestamps.append(timestamp_ms)
         self.size_bytes += row_batch.nbytes + _ROW_OVERHEAD_BYTES
@@ -194,16 +190,19 @@ class TypedPile:
     def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """See Pile."""
         rows = record_batch_from_rows(self._rows, self._schema)
-        key_column = self._topic.state.config.key_column
+        key_column = self.topic.state.config.key_column
         keys = pa.array(self._keys, pa.binary())
-        if key_column and keys.null_count == len(keys):
-            keys = rows.column(self._schema.get_field_index(key_column))
-        chosen = keyed_partitions(keys, len(self._topic.state.partitions), sticky)
+        count = len(self.topic.state.partitions)
+        chosen = keyed_partitions(keys, count, sticky)
+        if key_column and keys.null_count:
+            column = rows.column(self._schema.get_field_index(key_column))
+            by_column = keyed_partitions(column, count, sticky)
+            chosen = np.where(np.asarray(keys.is_null()), by_column, chosen)
         stamps = _timestamps(self.delivery.timestamps)
         batch = pa.RecordBatch.from_arrays(
             [*rows.columns, stamps], schema=physical_schema(self._schema)
         )
-        return batch, _with_explicit(chosen, self._partitions, self._explicit)
+        return batch, _with_wanted(chosen, self._wanted)
 
 
 def keyed_partitions(keys: pa.Array, count: int, sticky: int) -> Partitions:
@@ -211,11 +210,10 @@ def keyed_partitions(keys: pa.Array, count: int, sticky: int) -> Partitions:
     return partition_for_keys(keys, count, lambda _: sticky % count)
 
 
-def _with_explicit(chosen: Partitions, wanted: list[int], explicit: bool) -> Partitions:
-    if not explicit:
-        return chosen
-    asked = np.asarray(wanted, dtype=np.int32)
-    return np.where(asked == _AUTOMATIC, chosen, asked).astype(np.int32)
+def _with_wanted(chosen: Partitions, wanted: Mapping[int, int]) -> Partitions:
+    if wanted:
+        chosen[list(wanted)] = list(wanted.values())
+    return chosen
 
 
 def _timestamps(values: list[int]) -> pa.Array:
@@ -225,26 +223,40 @@ def _timestamps(values: list[int]) -> pa.Array:
 def _checked_headers(headers: Headers) -> tuple[list[dict[str, object]], int]:
     checked: list[dict[str, object]] = []
     size = 0
-    pairs: Sequence[tuple[object, object]] = headers
-    for name, value in pairs:
-        if not isinstance(name, str) or not isinstance(value, bytes | None):
-            raise InvalidRecord(
-                f"a header is a pair of a text and bytes (or None), not {(name, value)!r:.80}."
-            )
+    for pair in headers:
+        name, value = _checked_header(pair)
         checked.append({"key": name, "value": value})
         size += len(name) + len(value or b"")
     return checked, size
 
 
+def _checked_header(pair: object) -> tuple[str, bytes | None]:
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        name, value = pair
+        if isinstance(name, str) and isinstance(value, bytes | None) and _is_text(name):
+            return name, value
+    raise InvalidRecord(f"a header is a pair of a text and bytes (or None), not {pair!r:.80}.")
+
+
+def _is_text(value: str) -> bool:
+    # Half a surrogate pair has no UTF-8 form.
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _not_bytes(topic: str, what: str, value: object) -> InvalidRecord:
     return InvalidRecord(
-        f"topic {topic!r}: the {what} must be bytes or None, not {type(value).__name__}; encode it, "
-        f"or give the producer a {what}_serializer.",
+        f"topic {topic!r}: the {what} must be bytes or None, not {type(value).__name__}; encode "
+        f"it, or give the producer a {what}_serializer.",
         topic=topic,
     )
 
 
-def _too_large(topic: str, size: int, limit: int) -> RecordTooLarge:
+def too_large(topic: str, size: int, limit: int) -> RecordTooLarge:
+    """The error of a record over `max.message.bytes`."""
     return RecordTooLarge(
         f"a record of {size} bytes for topic {topic!r} is over its max.message.bytes of {limit}; "
         "send less, or raise the limit with 'txlog topic config'.",

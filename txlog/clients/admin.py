@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from txlog.clients.connection import Connection, connect
+from txlog.clients.partitioner import partition_for_keys
+from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.state import Transaction
-from txlog.errors import InvalidConfig, UnknownGroup
+from txlog.errors import (
+    IncompatibleSchema,
+    InvalidConfig,
+    InvalidRecord,
+    TopicExists,
+    UnknownGroup,
+    UnknownTransaction,
+)
+from txlog.groups.offsets_state import Pending
+from txlog.log.cluster import check_partition_count
 from txlog.log.schema import KAFKA_SCHEMA, encode_schema, evolve, validate_schema
 from txlog.log.topic_events import AddPartitions, AlterConfig, EvolveSchema
 from txlog.log.topic_log import TopicLog
@@ -67,6 +79,10 @@ class GroupPartition:
     lag: int
     """Records that the group can read and has not."""
     metadata: str = ""
+    committed_ms: int = 0
+    """When the position was committed."""
+    undecided: int = 0
+    """Records above the last stable offset: they wait for open transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +114,24 @@ class TransactionListing:
     state: str
     last_tx_id: TxId | None
     open: Transaction | None = None
+    """The newest open transaction."""
+    timeout_ms: int = 0
+    all_open: tuple[Transaction, ...] = ()
+    """All of them, oldest first: producers of half messages have several."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """One transaction: how it ended, or how far it is."""
+
+    tx_id: TxId
+    outcome: TransactionOutcome
+    transactional_id: str
+    coordinator: int
+    open: Transaction | None
+    """What the coordinator knows of it while it is open."""
+    pending_groups: tuple[str, ...]
+    """Consumer groups that have offsets set aside for it."""
 
 
 class Admin:
@@ -127,15 +161,12 @@ class Admin:
 
         Raises InvalidName, InvalidConfig, IncompatibleSchema, TopicExists.
         """
-        checked = []
-        for topic in topics:
-            validate_topic_name(topic.name)
-            schema = validate_schema(topic.schema if topic.schema is not None else KAFKA_SCHEMA)
-            config = TopicConfig.from_dotted(topic.config)
-            _check_key_column(topic.name, schema, config)
-            checked.append((topic, encode_schema(schema), config))
-        for topic, encoded, config in checked:
-            self.connection.cluster.create_topic(topic.name, topic.num_partitions, encoded, config)
+        checked = [(topic, *checked_topic(topic)) for topic in topics]
+        _require_free_names([topic.name for topic, _, _ in checked], self._cluster_topics)
+        for topic, schema, config in checked:
+            self.connection.cluster.create_topic(
+                topic.name, topic.num_partitions, encode_schema(schema), config
+            )
 
     def create_topic(
         self,
@@ -173,16 +204,24 @@ class Admin:
 
     def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
         """Several topics; all of them by default."""
-        return [self.describe_topic(name) for name in (names or self._cluster_topics)]
+        wanted = self._cluster_topics if names is None else list(names)
+        return self.connection.runtime.fan_out.run_all(
+            [partial(self.describe_topic, name) for name in wanted]
+        )
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics. Raises UnknownTopic before any is deleted."""
-        doomed = [self.connection.cluster.topic(name).name for name in names]
+        known = self.connection.cluster.state().topics
+        doomed = dict.fromkeys(names)
+        for name in doomed:
+            if name not in known:
+                self.connection.cluster.topic(name)  # Raises what is wrong with the name.
         for name in doomed:
             self.connection.cluster.delete_topic(name)
 
     def create_partitions(self, name: str, total_count: int) -> None:
         """Grow a topic. Keys may go to other partitions from then on. Raises InvalidConfig."""
+        check_partition_count(name, total_count)
         self.connection.cluster.topic(name).execute(AddPartitions(total_count))
 
     def alter_topic_config(self, name: str, changes: Mapping[str, object]) -> TopicConfig:
@@ -199,16 +238,24 @@ class Admin:
         Raises IncompatibleSchema, naming each column that stands in the way.
         """
         topic = self.connection.cluster.topic(name)
-        schema_id = topic.catch_up().newest_schema_id
+        state = topic.catch_up()
+        schema_id, key = state.newest_schema_id, state.config.key_column
         evolved = evolve(topic.schema(schema_id), validate_schema(schema))
+        if key and evolved.field(key).type != topic.schema(schema_id).field(key).type:
+            raise IncompatibleSchema(
+                f"column {key!r} is the key.column of topic {name!r}: with another type its keys "
+                "would go to other partitions. Leave its type as it is, or create another topic.",
+                column=key,
+            )
         answer: int = topic.execute(EvolveSchema(encode_schema(evolved), schema_id))
         return answer
 
     # Groups.
 
     def list_groups(self) -> list[str]:
-        """Names of all consumer groups."""
-        return sorted(self.connection.offsets.groups())
+        """Names of all consumer groups that have committed offsets, or are about to."""
+        groups = self.connection.offsets.groups()
+        return sorted(name for name, group in groups.items() if group.committed or group.pending)
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """Positions and lag of one group. Raises UnknownGroup."""
@@ -225,7 +272,8 @@ class Admin:
             if created is None or created.opened.topic_id != committed.topic_id:
                 continue
             topic = self.connection.cluster.topic(where.topic)
-            end = topic.catch_up().last_stable_offset(where.partition)
+            state = topic.catch_up()
+            end = state.last_stable_offset(where.partition)
             partitions.append(
                 GroupPartition(
                     where,
@@ -233,6 +281,8 @@ class Admin:
                     end,
                     _readable(topic, where.partition, committed.offset, end),
                     committed.metadata,
+                    committed.committed_ms,
+                    state.end_offset(where.partition) - end,
                 )
             )
         return GroupDescription(
@@ -265,6 +315,8 @@ class Admin:
                     str(known.state),
                     known.last_tx_id,
                     known.open[max(known.open)] if known.open else None,
+                    known.timeout_ms,
+                    tuple(known.open[tx_id] for tx_id in sorted(known.open)),
                 )
                 for coordinator in self.connection.coordinators()
                 for name, known in coordinator.catch_up().ids.items()
@@ -288,6 +340,69 @@ class Admin:
         known = [answer for answer in answers if answer is not TransactionOutcome.UNKNOWN_ID]
         return known[0] if known else TransactionOutcome.UNKNOWN_ID
 
+    def describe_transaction(self, tx_id: TxId) -> TransactionDescription:
+        """One transaction. Raises UnknownTransaction if nobody has heard of it, or no longer."""
+        outcome = self.connection.outcome(tx_id)
+        pending = self._pending_on(tx_id)
+        name, coordinator = self._owner_of(tx_id, pending)
+        opened = None
+        if coordinator is not None:
+            known = coordinator.state.ids.get(name)
+            opened = known.open.get(tx_id) if known is not None else None
+        if coordinator is None or (outcome is TransactionOutcome.UNKNOWN_ID and not pending):
+            raise UnknownTransaction(
+                f"no coordinator knows transaction {tx_id}; 'txlog txn list' shows those that are "
+                "open.",
+                tx_id=str(tx_id),
+            )
+        if outcome is TransactionOutcome.UNKNOWN_ID:
+            outcome = TransactionOutcome.OPEN
+        return TransactionDescription(
+            tx_id, outcome, name, coordinator.partition, opened, tuple(sorted(pending))
+        )
+
+    def abort_transaction(self, tx_id: TxId) -> TransactionDescription:
+        """Abort somebody else's transaction, fence its owner, release the offsets it set aside.
+
+        Answers what it is afterwards. Raises UnknownTransaction, and IllegalTransition if it is
+        decided: COMMIT.
+        """
+        found = self.describe_transaction(tx_id)
+        coordinator = self.connection.coordinator(found.coordinator)
+        coordinator.abort(found.transactional_id, tx_id, fence=True)
+        for group in found.pending_groups:
+            self.connection.offsets.settle(group, tx_id)
+        return self.describe_transaction(tx_id)
+
+    def _pending_on(self, tx_id: TxId) -> dict[str, Pending]:
+        groups = self.connection.offsets.groups()
+        return {n: group.pending[tx_id] for n, group in groups.items() if tx_id in group.pending}
+
+    def _owner_of(
+        self, tx_id: TxId, pending: Mapping[str, Pending]
+    ) -> tuple[str, Coordinator | None]:
+        """Who runs it: a pend says so, also of one that the coordinator has not heard of yet."""
+        for pend in pending.values():
+            return pend.transactional_id, self.connection.coordinator(pend.coordinator)
+        try:
+            coordinator, name = self.connection.coordinator_with(tx_id)
+        except UnknownTransaction:
+            return "", None
+        return name, coordinator
+
+
+def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:
+    """Its schema and configuration, in the form that is stored; needs no log.
+
+    Raises InvalidName, InvalidConfig, IncompatibleSchema.
+    """
+    validate_topic_name(topic.name)
+    check_partition_count(topic.name, topic.num_partitions)
+    schema = validate_schema(topic.schema if topic.schema is not None else KAFKA_SCHEMA)
+    config = TopicConfig.from_dotted(topic.config)
+    _check_key_column(topic.name, schema, config)
+    return schema, config
+
 
 def _readable(topic: TopicLog, partition: int, start: int, end: int) -> int:
     """Committed and non-transactional records in [start, end): a true lag, without the aborted."""
@@ -298,9 +413,29 @@ def _readable(topic: TopicLog, partition: int, start: int, end: int) -> int:
     return max(end - start - aborted, 0)
 
 
+def _require_free_names(wanted: list[str], taken: list[str]) -> None:
+    """Before the first is created. Raises TopicExists, InvalidConfig for a name given twice."""
+    for name in wanted:
+        if name in taken:
+            raise TopicExists(
+                f"topic {name!r} exists already; use it, or choose another name.", topic=name
+            )
+        if wanted.count(name) > 1:
+            raise InvalidConfig(
+                f"topic {name!r} is given {wanted.count(name)} times; give it once."
+            )
+
+
 def _check_key_column(name: str, schema: pa.Schema, config: TopicConfig) -> None:
-    if config.key_column and config.key_column not in schema.names:
+    column = config.key_column
+    if not column:
+        return
+    if column not in schema.names:
         raise InvalidConfig(
-            f"topic {name!r}: key.column is {config.key_column!r}, and the schema has no such "
+            f"topic {name!r}: key.column is {column!r}, and the schema has no such "
             f"column; it has {', '.join(schema.names)}."
         )
+    try:
+        partition_for_keys(pa.array([], schema.field(column).type), 1, 0)
+    except InvalidRecord as error:
+        raise InvalidConfig(f"topic {name!r}: key.column is {column!r}; {error.message}") from error

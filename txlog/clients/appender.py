@@ -7,9 +7,11 @@ has not happened the transaction may not commit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.clients.accumulator import Partitions
@@ -17,10 +19,15 @@ from txlog.clients.partitioner import split_by_partition
 from txlog.clock import Runtime
 from txlog.errors import OutcomeUnknown, SegmentExpired, StoreUnavailable
 from txlog.log.batch import Segment
+from txlog.log.conversion import adapt
+from txlog.log.schema import physical_schema
 from txlog.log.topic_events import NO_PRODUCER, AppendBatches, AppendResult
 from txlog.log.topic_log import TopicLog
 from txlog.model import TxId
 from txlog.settings import ProcessSettings
+
+SEGMENT_BYTES = 32 << 20
+"""Aimed size of a segment: more records at once go into several, which are written in parallel."""
 
 
 @dataclass(slots=True)
@@ -61,21 +68,28 @@ class Appender:
         batch: pa.RecordBatch,
         partitions: Partitions,
         tx_id: TxId | None,
+        declare: Callable[[], object] | None = None,
     ) -> Mapping[int, int]:
         """Store the records; answers the base offset of each partition.
 
-        `batch` is in the topic's physical schema. Raises OutcomeUnknown if the log does not say
-        within the limit whether they are stored; the same call may then be made again.
+        `batch` is in a physical schema of the topic, the newest or an earlier one. `declare` runs
+        while the segment is written, and has ended before anything is appended. Raises what it
+        raises, and OutcomeUnknown if the log does not say within the limit whether the records are
+        stored; the same call may then be made again.
         """
-        by_partition = split_by_partition(batch, partitions)
-        row_counts = {partition: part.num_rows for partition, part in by_partition.items()}
-        base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
         schema_id = topic.state.newest_schema_id
-        staged = {partition: [part] for partition, part in by_partition.items()}
+        physical = physical_schema(topic.schema(schema_id))
+        if not batch.schema.equals(physical):
+            # The topic has evolved since the batch was made; a segment has the schema it names.
+            batch = adapt(batch, physical)
+        counts = np.bincount(partitions)
+        row_counts = {int(p): int(counts[p]) for p in np.flatnonzero(counts)}
+        base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
         for _ in range(self._process.finish_attempts_max):
-            segment = topic.stage(staged, schema_id)
+            segments = self._stage(topic, batch, partitions, schema_id, declare)
+            declare = None
             try:
-                result = self._append(topic, segment, base_sequences, tx_id)
+                result = self._append(topic, segments, base_sequences, tx_id)
             except SegmentExpired:
                 continue
             self.session.advance(topic.topic_id, row_counts)
@@ -85,16 +99,41 @@ class Appender:
             "check this machine's clock."
         )
 
+    def _stage(
+        self,
+        topic: TopicLog,
+        batch: pa.RecordBatch,
+        partitions: Partitions,
+        schema_id: int,
+        declare: Callable[[], object] | None,
+    ) -> tuple[Segment, ...]:
+        """Segments of the records in their order, written at once.
+
+        Nobody sees a segment before its append, so none of them waits for the declaration.
+        """
+        segments: dict[int, Segment] = {}
+        row_count = max(1, batch.num_rows * SEGMENT_BYTES // max(batch.nbytes, 1))
+
+        def stage(start: int) -> None:
+            rows, chosen = batch.slice(start, row_count), partitions[start : start + row_count]
+            parts = split_by_partition(rows, chosen)
+            segments[start] = topic.stage({p: [part] for p, part in parts.items()}, schema_id)
+
+        calls: list[Callable[[], object]] = [] if declare is None else [declare]
+        calls += [partial(stage, start) for start in range(0, batch.num_rows, row_count)]
+        self._runtime.fan_out.run_all(calls)
+        return tuple(segments[start] for start in sorted(segments))
+
     def _append(
         self,
         topic: TopicLog,
-        segment: Segment,
+        segments: tuple[Segment, ...],
         base_sequences: Mapping[int, int],
         tx_id: TxId | None,
     ) -> AppendResult:
         """Without a producer id an unknown outcome cannot be asked again: it would repeat."""
         session = self.session
-        command = AppendBatches((segment,), session.pid, session.epoch, tx_id, base_sequences)
+        command = AppendBatches(segments, session.pid, session.epoch, tx_id, base_sequences)
         attempts = 1 if session.pid == NO_PRODUCER else self._process.append_attempts_max
         backoff_ms = float(self._process.finish_backoff_ms)
         for attempt in range(attempts):

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.clients.accumulator import Partitions, check_partition, keyed_partitions
+from txlog.clients.accumulator import Partitions, check_partition, keyed_partitions, too_large
 from txlog.errors import InvalidRecord, UnknownPartition
-from txlog.log.conversion import TIMESTAMP_COLUMN, adapt, with_timestamp
+from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD, adapt, with_timestamp
 from txlog.log.schema import is_kafka_schema, physical_schema
 from txlog.log.topic_log import TopicLog
 
@@ -36,7 +36,7 @@ def prepared_batch(
 ) -> tuple[pa.RecordBatch, Partitions]:
     """The table in the topic's physical schema, and a partition for each row.
 
-    Raises InvalidRecord, UnknownPartition.
+    Raises InvalidRecord, RecordTooLarge, UnknownPartition.
     """
     topic.catch_up()
     batch = _one_batch(table)
@@ -44,12 +44,53 @@ def prepared_batch(
     if isinstance(columns.partition, str) and columns.partition not in topic.schema().names:
         batch = batch.drop_columns([columns.partition])
     if columns.timestamp is not None:
-        stamps = _column(batch, columns.timestamp).cast(pa.timestamp("ms", "UTC"))
-        if columns.timestamp not in topic.schema().names:
-            batch = batch.drop_columns([columns.timestamp])
-        batch = batch.append_column(TIMESTAMP_COLUMN, stamps)
-    stamped = with_timestamp(batch, now_ms)
-    return adapt(stamped, physical_schema(topic.schema())), partitions
+        stamps = _timestamps(_column(batch, columns.timestamp), columns.timestamp)
+        replaced = {TIMESTAMP_COLUMN, columns.timestamp} - set(topic.schema().names)
+        kept = [i for i, name in enumerate(batch.schema.names) if name not in replaced]
+        batch = batch.select(kept).append_column(TIMESTAMP_COLUMN, stamps)
+    adapted = adapt(with_timestamp(batch, now_ms), physical_schema(topic.schema()))
+    _require_small_records(topic, adapted)
+    return adapted, partitions
+
+
+def _timestamps(column: pa.Array, name: str) -> pa.Array:
+    if pa.types.is_integer(column.type) or pa.types.is_temporal(column.type):
+        try:
+            return column.cast(TIMESTAMP_FIELD.type)
+        except pa.ArrowException as error:
+            reason = str(error)
+    else:
+        reason = "it is neither a time nor a number of milliseconds"
+    raise InvalidRecord(
+        f"column {name!r} ({column.type}) cannot be the records' timestamp: {reason}. Cast it to "
+        f"{TIMESTAMP_FIELD.type}.",
+        column=name,
+    )
+
+
+def _require_small_records(topic: TopicLog, batch: pa.RecordBatch) -> None:
+    """Raises RecordTooLarge. Halves that are small enough as a whole need no closer look."""
+    limit = topic.state.config.max_message_bytes
+    user = batch.drop_columns([TIMESTAMP_COLUMN])
+    parts = [user]
+    while parts:
+        part = parts.pop()
+        if part.nbytes <= limit:
+            continue
+        if part.num_rows > 1:
+            half = part.num_rows // 2
+            parts += [part.slice(half), part.slice(0, half)]
+        elif (size := _record_bytes(topic, part)) > limit:
+            raise too_large(topic.name, size, limit)
+
+
+def _record_bytes(topic: TopicLog, row: pa.RecordBatch) -> int:
+    """As `send` counts: of a Kafka record only its key, value and headers."""
+    if not is_kafka_schema(topic.schema()):
+        return int(row.nbytes)
+    (record,) = row.to_pylist()
+    headers = [part for header in record["headers"] or () for part in header.values()]
+    return sum(len(part or b"") for part in (record["key"], record["value"], *headers))
 
 
 def _one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from txlog.clock import Runtime
 from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.errors import UnknownTransaction
 from txlog.groups.offsets import GroupOffsets
-from txlog.log.cluster import Cluster, open_cluster
+from txlog.log.cluster import Cluster, open_cluster, read_cluster_file
 from txlog.model import TransactionOutcome, TxId
 from txlog.settings import ProcessSettings
 from txlog.storage.open import open_store
@@ -69,7 +69,7 @@ class Connection:
             if found is not None:
                 return coordinator, found[0]
         raise UnknownTransaction(
-            f"no coordinator knows transaction {tx_id}; 'txlog txn list' shows those that are open.",
+            f"no coordinator knows transaction {tx_id}; 'txlog txn list' shows the open ones.",
             tx_id=str(tx_id),
         )
 
@@ -92,19 +92,28 @@ def connect(
 ) -> Connection:
     """The log at `root`, opened once a process.
 
-    Raises NotATxlog (there is none, and `create` is false), StoreNotAtomic, StoreDenied.
+    With `create`, a log that was removed since this process opened it is made anew. Raises
+    NotATxlog (there is none, and `create` is false), StoreNotAtomic, StoreDenied.
     """
     key = f"{os.getpid()} {root} {sorted((storage_options or {}).items())!r} {process!r}"
     with _connections_lock:
         known = _connections.get(key)
-    if known is not None:
+    if known is not None and (not create or _is_there_still(known)):
         return known
     runtime = Runtime()
     connection = open_connection(
         open_store(root, runtime, storage_options), runtime, create=create, process=process
     )
     with _connections_lock:
-        return _connections.setdefault(key, connection)
+        if _connections.get(key) is known:
+            _connections[key] = connection
+        return _connections[key]
+
+
+def _is_there_still(connection: Connection) -> bool:
+    """Not if the folder was emptied: going on from what was read there would tear the new log."""
+    file = read_cluster_file(connection.cluster.store)
+    return file is not None and file.log_id == connection.cluster.log_id
 
 
 def open_connection(

@@ -19,8 +19,16 @@ from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.clients.consumer_record import ConsumerRecord, arrow_batch, records
 from txlog.clients.fetcher import PartitionFetcher
 from txlog.clients.offset_times import offset_for_time
-from txlog.errors import IllegalTransition, InvalidConfig, NoOffsetForPartition, OffsetOutOfRange
-from txlog.log.reader import FetchedBatch, visible_end
+from txlog.clients.record_iteration import one_by_one
+from txlog.errors import (
+    IllegalTransition,
+    InvalidConfig,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    TxlogError,
+)
+from txlog.log.reader import FetchedBatch, evolved, visible_end
+from txlog.log.schema import physical_schema
 from txlog.model import (
     IsolationLevel,
     OffsetAndMetadata,
@@ -53,19 +61,21 @@ class Consumer:
     ) -> None:
         if group_id is not None and not group_id:
             raise InvalidConfig("group.id is empty; leave it out, or give it a name.")
-        self.config = ConsumerConfig(
-            group_id or "",
-            str(isolation_level),
-            auto_offset_reset,
-            enable_auto_commit,
-            auto_commit_interval_ms,
-            max_poll_records,
-            fetch_max_bytes,
+        self.config = ConsumerConfig.from_dotted(
+            {
+                "group.id": group_id or "",
+                "isolation.level": isolation_level,
+                "auto.offset.reset": auto_offset_reset,
+                "enable.auto.commit": enable_auto_commit,
+                "auto.commit.interval.ms": auto_commit_interval_ms,
+                "max.poll.records": max_poll_records,
+                "fetch.max.bytes": fetch_max_bytes,
+            }
         )
         self._connection = (
             root if isinstance(root, Connection) else connect(root, storage_options=storage_options)
         )
-        self._isolation = IsolationLevel(isolation_level)
+        self._isolation = IsolationLevel(self.config.isolation_level)
         self._fetchers: dict[TopicPartition, PartitionFetcher] = {}
         self._paused: set[TopicPartition] = set()
         self._subscription: tuple[str, ...] = ()
@@ -108,6 +118,12 @@ class Consumer:
         self._take(found)
         self._subscription = names
 
+    def unsubscribe(self) -> None:
+        """Read nothing any more."""
+        self._require_open()
+        self._subscription = ()
+        self._take([])
+
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions. Raises UnknownTopic, UnknownPartition."""
         self._require_open()
@@ -131,33 +147,43 @@ class Consumer:
         return range(len(self._connection.cluster.topic(topic).catch_up().partitions))
 
     def _take(self, wanted: list[TopicPartition]) -> None:
-        self._fetchers = {w: f for w, f in self._fetchers.items() if w in set(wanted)}
-        fresh = [where for where in wanted if where not in self._fetchers]
-        starts = self._starts(fresh)
-        for where in fresh:
-            self._fetchers[where] = PartitionFetcher(
-                self._connection.cluster.topic(where.topic),
-                where.partition,
-                starts[where],
-                self._isolation,
-            )
+        asked = set(wanted)
+        kept = {w: f for w, f in self._fetchers.items() if w in asked}
+        fresh = [where for where in wanted if where not in kept]
+        self._fetchers = kept | self._fetchers_from(
+            self._starts(fresh, self.config.auto_offset_reset)
+        )
+        self._paused &= asked
 
-    def _starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Committed positions, else what `auto.offset.reset` says."""
+    def _fetchers_from(
+        self, starts: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, PartitionFetcher]:
+        cluster = self._connection.cluster
+        return {
+            where: PartitionFetcher(
+                cluster.topic(where.topic), where.partition, start, self._isolation
+            )
+            for where, start in starts.items()
+        }
+
+    def _starts(self, partitions: list[TopicPartition], reset: str) -> dict[TopicPartition, int]:
+        """Committed positions, else what `reset` says; a group begins its first range there (I6).
+
+        Raises NoOffsetForPartition.
+        """
+        if not partitions:
+            return {}
         positions = self._fetch_committed(partitions) if self.config.group_id else {}
         starts = {}
         for where in partitions:
             known = positions.get(where)
-            if known is not None:
-                starts[where] = self._committed[where] = known
-            elif self.config.auto_offset_reset == "none" and self.config.group_id:
+            if known is None and reset == "none":
                 raise NoOffsetForPartition(
                     f"group {self.config.group_id!r} has no committed offset in {where} and "
-                    "auto.offset.reset is none; seek, or set it to earliest or latest."
+                    "auto.offset.reset is none; set it to earliest or latest."
                 )
-            else:
-                at_end = self.config.auto_offset_reset == "latest"
-                starts[where] = self._bound(where, at_end)
+            starts[where] = self._bound(where, reset == "latest") if known is None else known
+        self._committed |= starts
         return starts
 
     def _fetch_committed(
@@ -185,7 +211,7 @@ class Consumer:
 
         Raises OffsetOutOfRange (with `auto.offset.reset` none), CorruptData, StoreUnavailable.
         """
-        limit = max_records or self.config.max_poll_records
+        limit = self.config.max_poll_records if max_records is None else max_records
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
         for where, fetched in self._fetch(timeout_ms, limit):
             found.setdefault(where, []).extend(records(where.topic, fetched))
@@ -197,16 +223,26 @@ class Consumer:
         Columns are the topic's, then `_topic`, `_partition`, `_offset`, `_timestamp`. Batches are
         handed out as they are stored, without a copy where the store allows it.
         """
-        batches: list[pa.RecordBatch] = []
-        for where, fetched in self._fetch(timeout_ms, max_records, one_topic=True):
-            batches.append(arrow_batch(where.topic, fetched))
-        return pa.Table.from_batches(batches) if batches else None
+        taken = self._fetch(timeout_ms, max_records, one_topic=True)
+        if not taken:
+            return None
+        # What was read ahead of a change of schema has the schema before it.
+        topic = self._fetchers[taken[0][0]].topic
+        schema = physical_schema(topic.schema())
+        return pa.Table.from_batches(
+            [arrow_batch(where.topic, evolved(fetched, schema)) for where, fetched in taken]
+        )
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records for ever, waiting for new ones; `close()` or `break` ends it."""
+        """Records for ever, waiting for new ones; `close()` or `break` ends it.
+
+        Positions follow record by record: a commit in the loop covers the record at hand and none
+        after it, and what was not handed out before a `break` comes again.
+        """
         while not self._closed:
-            for found in self.poll(timeout_ms=1_000).values():
-                yield from found
+            polled = self.poll(timeout_ms=1_000)
+            fetchers = {where: self._fetchers[where] for where in polled}
+            yield from one_by_one(fetchers, polled, lambda: not self._closed)
 
     def _fetch(
         self, timeout_ms: float, limit: int, one_topic: bool = False
@@ -214,6 +250,8 @@ class Consumer:
         self._require_open()
         if not self._fetchers:
             raise IllegalTransition("poll() needs subscribe() or assign() first.")
+        if limit < 1:
+            raise InvalidConfig(f"max_records is {limit}; it must be at least 1.")
         self._auto_commit()
         deadline = self._now_ms() + timeout_ms
         while True:
@@ -230,16 +268,33 @@ class Consumer:
             self._connection.runtime.clock.sleep_ms(min(_POLL_WAIT_MS, remaining))
 
     def _look(self) -> None:
-        """Catch up with every topic; new partitions of subscribed topics are read from the start."""
+        """Catch up with every topic. New partitions of subscribed topics, and topics that were
+        deleted and created again (rule R11), are read from the start, or where the group stands.
+
+        Raises UnknownTopic, UnknownPartition if what is read is gone.
+        """
         for name in {where.topic for where in self._fetchers}:
-            state = self._connection.cluster.topic(name).catch_up()
-            known = {w.partition for w in self._fetchers if w.topic == name}
-            if name in self._subscription and len(known) < len(state.partitions):
-                for partition in set(range(len(state.partitions))) - known:
-                    topic = self._connection.cluster.topic(name)
-                    self._fetchers[TopicPartition(name, partition)] = PartitionFetcher(
-                        topic, partition, state.partitions[partition].log_start, self._isolation
-                    )
+            fresh = self._unread(name)
+            if fresh:
+                self._fetchers |= self._fetchers_from(self._starts(fresh, "earliest"))
+
+    def _unread(self, name: str) -> list[TopicPartition]:
+        """Partitions that nobody fetches yet in this incarnation of the topic."""
+        topic = self._connection.cluster.topic(name)
+        topic.catch_up()
+        if topic.state.closed:
+            topic = self._connection.cluster.topic(name)
+            topic.catch_up()
+        partitions = [w.partition for w in self._fetchers if w.topic == name]
+        if name in self._subscription:
+            partitions = list(range(len(topic.state.partitions)))
+        fresh = []
+        for where in (TopicPartition(name, partition) for partition in partitions):
+            topic.check_partition(where.partition)
+            fetcher = self._fetchers.get(where)
+            if fetcher is None or fetcher.topic.topic_id != topic.topic_id:
+                fresh.append(where)
+        return fresh
 
     def _in_the_way(self) -> set[TxId]:
         """Open transactions that begin where this consumer stands (read_committed)."""
@@ -264,10 +319,17 @@ class Consumer:
             if one_topic and taken and where.topic != taken[0][0].topic:
                 continue
             fetcher = self._fetchers[where]
-            while room > 0 and (fetched := self._next(fetcher, room, bytes_left)) is not None:
-                taken.append((where, fetched))
-                room -= fetched.batch.num_rows
-                bytes_left -= fetched.batch.nbytes
+            try:
+                while room > 0 and (fetched := self._next(fetcher, room, bytes_left)) is not None:
+                    taken.append((where, fetched))
+                    room -= fetched.batch.num_rows
+                    bytes_left -= fetched.batch.nbytes
+            except TxlogError:
+                # What was taken is handed out now. The error comes back when nothing else is ready
+                # or it is this partition's turn.
+                if not taken:
+                    raise
+                break
         return taken
 
     def _next(self, fetcher: PartitionFetcher, room: int, bytes_left: int) -> FetchedBatch | None:
@@ -369,7 +431,9 @@ class Consumer:
         Raises CommitFailed if another consumer of the group has committed meanwhile.
         """
         self._require_group("commit")
-        wanted = offsets or {where: fetcher.position for where, fetcher in self._fetchers.items()}
+        wanted = offsets
+        if wanted is None:
+            wanted = {where: fetcher.position for where, fetcher in self._fetchers.items()}
         pending = pending_offsets(self._connection, wanted, self.group_metadata())
         changed = tuple(offset for offset in pending if offset.start != offset.end)
         if changed:
@@ -383,9 +447,10 @@ class Consumer:
         return ConsumerGroupMetadata(self.config.group_id, self._committed)
 
     def _auto_commit(self) -> None:
-        if self.config.group_id and self.config.enable_auto_commit:
-            if self._now_ms() - self._committed_at_ms >= self.config.auto_commit_interval_ms:
-                self.commit()
+        is_automatic = self.config.group_id and self.config.enable_auto_commit
+        waited_ms = self._now_ms() - self._committed_at_ms
+        if is_automatic and waited_ms >= self.config.auto_commit_interval_ms:
+            self.commit()
 
     def _require_group(self, method: str) -> None:
         self._require_open()

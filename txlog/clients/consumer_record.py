@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +28,10 @@ class ConsumerRecord(NamedTuple):
     headers: list[tuple[str, bytes | None]]
 
 
+_new_record: Callable[[tuple[object, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
+"""A record of its fields, without a Python function for each of them."""
+
+
 def records(topic: str, fetched: FetchedBatch) -> Iterator[ConsumerRecord]:
     """The records of one batch, in order of offset."""
     batch = fetched.batch
@@ -39,11 +45,8 @@ def records(topic: str, fetched: FetchedBatch) -> Iterator[ConsumerRecord]:
     else:
         keys, headers = [None] * batch.num_rows, [[] for _ in offsets]
         values = user.to_pylist()
-    partition = fetched.partition
-    for offset, stamp, key, value, pairs in zip(
-        offsets, stamps, keys, values, headers, strict=True
-    ):
-        yield ConsumerRecord(topic, partition, offset, stamp, key, value, pairs)
+    names, partitions = repeat(topic), repeat(fetched.partition)
+    return map(_new_record, zip(names, partitions, offsets, stamps, keys, values, headers))
 
 
 def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]]]:

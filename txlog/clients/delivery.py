@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from txlog.errors import TransactionAborted, TxlogError
+from txlog.errors import InternalError, TransactionAborted, TxlogError
 
 
 class RecordMetadata(NamedTuple):
@@ -76,7 +76,8 @@ class Delivery:
             self._flush()
         if self._error is not None:
             raise self._error
-        assert self._partitions is not None
+        if self._partitions is None:
+            raise InternalError("a flush ended without an answer. Please report this.")
         if self._offsets is None:
             self._offsets = _offsets(self._partitions, self._base_offsets)
         return RecordMetadata(

@@ -63,8 +63,9 @@ class PartitionFetcher:
             if size >= bytes_max:
                 end = min(end, row.next_offset)
                 break
-        for fetched in read_rows(row_source(self.topic, state), rows):
-            self._ahead.append(sliced(fetched, self._fetched_to, end))
+        # All or none: what is read again after an error may not be handed out twice.
+        fetched = list(read_rows(row_source(self.topic, state), rows))
+        self._ahead.extend(sliced(batch, self._fetched_to, end) for batch in fetched)
         self._fetched_to = end
         return size
 

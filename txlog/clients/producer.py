@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.clients.accumulator import Headers, Partitions, Pile, new_pile
@@ -22,13 +24,14 @@ from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.clients.delivery import Delivery, RecordFuture
 from txlog.clients.producer_config import ProducerConfig
-from txlog.clients.producer_states import ProducerState, transition
+from txlog.clients.producer_states import ProducerState, refusal, transition
 from txlog.clients.transaction_session import TransactionSession
 from txlog.errors import (
     AbortableError,
     FencedError,
     IllegalTransition,
     InvalidConfig,
+    InvalidRecord,
     OutcomeUnknown,
     TxlogError,
 )
@@ -37,6 +40,8 @@ from txlog.log.topic_log import TopicLog
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId
 
 Serializer = Callable[[Any], bytes | None]
+
+_TIMESTAMP_LIMIT = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +78,14 @@ class Producer:
     ) -> None:
         if transactional_id is not None and not transactional_id:
             raise InvalidConfig("transactional.id is empty; leave it out, or give it a name.")
-        self.config = ProducerConfig(
-            transactional_id or "",
-            enable_idempotence,
-            transaction_timeout_ms,
-            transaction_group,
-            buffer_memory,
+        self.config = ProducerConfig.from_dotted(
+            {
+                "transactional.id": transactional_id or "",
+                "enable.idempotence": enable_idempotence,
+                "transaction.timeout.ms": transaction_timeout_ms,
+                "transaction.group": transaction_group,
+                "buffer.memory": buffer_memory,
+            }
         )
         self._connection = (
             root
@@ -88,10 +95,14 @@ class Producer:
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._serializes = key_serializer is not None or value_serializer is not None
+        self._wall_ms = self._connection.runtime.clock.wall_ms
         self._lock = threading.RLock()
         self._piles: dict[str, Pile] = {}
         self._unwritten: deque[_Flush] = deque()
+        self._unpended: deque[tuple[ConsumerGroupMetadata | str, tuple[PendingOffset, ...]]]
+        self._unpended = deque()
         self._groups: list[tuple[ConsumerGroupMetadata, tuple[PendingOffset, ...]]] = []
+        self._is_uncertain = False
         self._buffered_bytes = 0
         self._sticky = int(self._connection.runtime.entropy.uniform(0, 1 << 30))
         self._error: TxlogError | None = None
@@ -150,9 +161,12 @@ class Producer:
 
         `value` is bytes, or a dict of columns for a typed topic. Raises UnknownTopic,
         InvalidRecord, RecordTooLarge, UnknownPartition, IllegalTransition, and the error that the
-        producer is in.
+        producer is in. A full buffer is written first, so that whatever `send` raises, this
+        record was not taken.
         """
         with self._lock:
+            if self._buffered_bytes >= self.config.buffer_memory:
+                self.flush()
             pile = self._piles.get(topic)
             if pile is None:
                 pile = self._new_pile(topic)
@@ -160,12 +174,14 @@ class Producer:
                 key = self._key_serializer(key) if self._key_serializer else key
                 value = self._value_serializer(value) if self._value_serializer else value
             if timestamp_ms is None:
-                timestamp_ms = self._connection.runtime.clock.wall_ms()
+                timestamp_ms = self._wall_ms()
+            elif not _is_timestamp(timestamp_ms):
+                raise InvalidRecord(
+                    f"timestamp_ms must be whole milliseconds since 1970, not {timestamp_ms!r:.40}."
+                )
             before = pile.size_bytes
             future = pile.add(value, key, headers, partition, timestamp_ms)
             self._buffered_bytes += pile.size_bytes - before
-            if self._buffered_bytes >= self.config.buffer_memory:
-                self.flush()
             return future
 
     def send_batch(
@@ -189,12 +205,12 @@ class Producer:
             self._require_sendable("send_batch")
             log = self._connection.cluster.topic(topic)
             columns = BatchColumns(key, partition, timestamp)
-            now_ms = self._connection.runtime.clock.wall_ms()
+            now_ms = self._wall_ms()
             self._sticky += 1
             batch, partitions = prepared_batch(log, table, columns, now_ms, self._sticky)
             if batch.num_rows:
+                self._collect_piles()
                 delivery = Delivery(topic, self.flush)
-                self._flush_piles()
                 self._unwritten.append(_Flush(log, batch, partitions, delivery))
                 self._flush_piles()
             return int(batch.num_rows)
@@ -213,54 +229,64 @@ class Producer:
         return pile
 
     def _require_sendable(self, method: str) -> None:
-        if self._error is not None:
-            self._raise_error(method)
+        self._require_no_error(method)
         wanted = ProducerState.IN_TRANSACTION if self._transaction else ProducerState.READY
         if self._state is not wanted:
-            transition(self._state, ProducerState.COMMITTING, method)
+            raise refusal(self._state, method)
 
-    def _raise_error(self, method: str) -> None:
+    def _require_no_error(self, method: str) -> None:
         """A producer in an error state answers every call with it (KafkaProducer's rule)."""
-        assert self._error is not None
-        raise type(self._error)(
-            f"{method}() is not possible: this producer is in an error state. {self._error.message}",
-            **self._error.facts,
-        ) from self._error
+        error = self._error
+        if error is not None:
+            text = f"{method}() is not possible: this producer is in an error state."
+            raise type(error)(f"{text} {error.message}", **error.facts) from error
+
+    def _collect_piles(self) -> None:
+        """Records leave for the very topic that they were checked against (rule R11)."""
+        for name, pile in list(self._piles.items()):
+            self._sticky += 1
+            batch, partitions = pile.batch(self._sticky)
+            self._unwritten.append(_Flush(pile.topic, batch, partitions, pile.delivery))
+            del self._piles[name]
 
     def _flush_piles(self) -> None:
         """Write what was sent, in order of topic. What is not known to be stored stays (R9)."""
-        for name, pile in self._piles.items():
-            self._sticky += 1
-            batch, partitions = pile.batch(self._sticky)
-            log = self._connection.cluster.topic(name)
-            self._unwritten.append(_Flush(log, batch, partitions, pile.delivery))
-        self._piles = {}
-        self._buffered_bytes = 0
+        self._collect_piles()
         while self._unwritten:
             self._write(self._unwritten[0])
             self._unwritten.popleft()
+        self._buffered_bytes = 0
 
     def _write(self, flush: _Flush) -> None:
         try:
-            tx_id = None
-            if self._transaction is not None:
-                wanted = set(map(int, set(flush.partitions.tolist())))
-                self._transaction.declare(flush.log, wanted)
-                tx_id = self._transaction.tx_id
-            base_offsets = self._appender.append(flush.log, flush.batch, flush.partitions, tx_id)
+            base_offsets = self._append(flush)
         except TxlogError as error:
-            self._note(error)
-            if not (isinstance(error, OutcomeUnknown) or error.retriable):
+            is_lost = not _may_be_asked_again(error)
+            self._note(error, is_lost)
+            if is_lost:
                 self._unwritten.popleft()
                 flush.delivery.fail(error)
             raise
         flush.delivery.succeed(flush.partitions, base_offsets)
 
-    def _note(self, error: TxlogError) -> None:
-        """What an error of the log means for this producer (KIP-1050)."""
+    def _append(self, flush: _Flush) -> Mapping[int, int]:
+        log, session = flush.log, self._transaction
+        if session is None:
+            return self._appender.append(log, flush.batch, flush.partitions, None)
+        wanted = set(np.flatnonzero(np.bincount(flush.partitions)).tolist())
+        declare = None
+        if not session.has_declared(log, wanted):
+            declare = partial(session.declare, log, wanted)
+        return self._appender.append(log, flush.batch, flush.partitions, session.tx_id, declare)
+
+    def _note(self, error: TxlogError, is_lost: bool = False) -> None:
+        """What an error of the log means for this producer (KIP-1050).
+
+        With `is_lost` a part of the transaction was given up: the rest may not commit.
+        """
         if isinstance(error, FencedError) or error.fatal:
             self._state, self._error = ProducerState.FATAL_ERROR, error
-        elif self._transaction is not None and isinstance(error, AbortableError):
+        elif self._transaction is not None and (is_lost or isinstance(error, AbortableError)):
             self._state, self._error = ProducerState.ABORTABLE_ERROR, error
         elif isinstance(error, AbortableError):
             # Without a transaction there is nothing to abort: sequences are lost for good.
@@ -273,8 +299,8 @@ class Producer:
             raise IllegalTransition(
                 f"{method}() needs a transactional producer: give it a transactional_id."
             )
-        if self._state is ProducerState.FATAL_ERROR and self._error is not None:
-            self._raise_error(method)
+        if self._state is ProducerState.FATAL_ERROR:
+            self._require_no_error(method)
         return self._transaction
 
     def init_transactions(self) -> None:
@@ -289,16 +315,19 @@ class Producer:
                 raise IllegalTransition(
                     f"init_transactions() was called already (state {self._state})."
                 )
-            registration = session.register(self._connection.runtime.entropy.token())
-            self._appender.session = ProducerSession(registration.pid, registration.epoch)
+            self._register(session)
             self._state = ProducerState.READY
+
+    def _register(self, session: TransactionSession) -> None:
+        """A new epoch: sequences begin anew, and nothing of the old one can land any more."""
+        registration = session.register(self._connection.runtime.entropy.token())
+        self._appender.session = ProducerSession(registration.pid, registration.epoch)
 
     def begin_transaction(self) -> TxId:
         """Open a transaction; answers its id, which `outcome()` takes."""
         with self._lock:
             session = self._session("begin_transaction")
-            if self._error is not None:
-                self._raise_error("begin_transaction")
+            self._require_no_error("begin_transaction")
             self._state = transition(self._state, ProducerState.IN_TRANSACTION, "begin_transaction")
             return session.begin()
 
@@ -311,21 +340,31 @@ class Producer:
 
         Give `consumer.group_metadata()`: it knows where the group stood, so that another instance
         of the group that was faster is noticed (CommitFailed). An empty mapping does nothing.
+        After OutcomeUnknown or a retriable error the commit sees to these offsets again, and does
+        not happen without them.
         """
         with self._lock:
             session = self._session("send_offsets_to_transaction")
             self._require_sendable("send_offsets_to_transaction")
             pending = pending_offsets(self._connection, offsets, group)
-            if not pending:
-                return
+            if pending:
+                self._unpended.append((group, pending))
+                self._pend_offsets(session)
+
+    def _pend_offsets(self, session: TransactionSession) -> None:
+        while self._unpended:
+            group, pending = self._unpended[0]
             try:
-                name = group if isinstance(group, str) else group.group_id
-                session.pend(name, pending)
-                if not isinstance(group, str):
-                    self._groups.append((group, pending))
+                session.pend(group if isinstance(group, str) else group.group_id, pending)
             except TxlogError as error:
-                self._note(error)
+                is_lost = not _may_be_asked_again(error)
+                self._note(error, is_lost)
+                if is_lost:
+                    self._unpended.popleft()
                 raise
+            if not isinstance(group, str):
+                self._groups.append((group, pending))
+            self._unpended.popleft()
 
     def commit_transaction(self) -> None:
         """Write what is buffered, then commit all of it and the offsets, or none.
@@ -335,10 +374,10 @@ class Producer:
         """
         with self._lock:
             session = self._session("commit_transaction")
-            if self._error is not None:
-                self._raise_error("commit_transaction")
+            self._require_no_error("commit_transaction")
             if self._state is ProducerState.IN_TRANSACTION:
                 self._flush_piles()
+                self._pend_offsets(session)
             self._state = transition(self._state, ProducerState.COMMITTING, "commit_transaction")
             try:
                 session.commit()
@@ -356,17 +395,18 @@ class Producer:
             session = self._session("abort_transaction")
             self._state = transition(self._state, ProducerState.ABORTING, "abort_transaction")
             # What an append left unknown may yet land: only a new epoch bars it (R9, KIP-360).
-            is_uncertain = self._error is not None or bool(self._unwritten)
+            unknown = self._error is not None or bool(self._unwritten) or bool(self._unpended)
+            self._is_uncertain |= unknown
             self._drop_buffers()
             try:
                 session.abort()
+                if self._is_uncertain:
+                    self._register(session)
             except TxlogError as error:
                 self._note(error)
                 raise
-            if is_uncertain:
-                registration = session.register(self._connection.runtime.entropy.token())
-                self._appender.session = ProducerSession(registration.pid, registration.epoch)
             self._error = None
+            self._is_uncertain = False
             self._state = transition(self._state, ProducerState.READY, "abort_transaction")
 
     def _drop_buffers(self) -> None:
@@ -376,20 +416,25 @@ class Producer:
             delivery.cancel()
         self._piles = {}
         self._unwritten.clear()
+        self._unpended.clear()
         self._groups = []
         self._buffered_bytes = 0
 
     @contextmanager
     def transaction(self) -> Iterator[TxId]:
-        """`with producer.transaction():` commits at the end, aborts on an exception."""
+        """`with producer.transaction():` commits at the end, aborts on an exception.
+
+        If the commit itself raises because its outcome is not known yet, it is neither aborted nor
+        committed: call `commit_transaction()` again.
+        """
         tx_id = self.begin_transaction()
         try:
             yield tx_id
+            self.commit_transaction()
         except BaseException:
-            if self._state is not ProducerState.FATAL_ERROR:
+            if self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
                 self.abort_transaction()
             raise
-        self.commit_transaction()
 
     # The rest.
 
@@ -417,3 +462,13 @@ class Producer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _may_be_asked_again(error: TxlogError) -> bool:
+    """Whether the same call may succeed later, or has succeeded without our knowing."""
+    return error.retriable or isinstance(error, OutcomeUnknown)
+
+
+def _is_timestamp(value: object) -> bool:
+    """Milliseconds that Arrow can hold."""
+    return type(value) is int and -_TIMESTAMP_LIMIT <= value < _TIMESTAMP_LIMIT

@@ -9,6 +9,9 @@ from txlog.errors import InvalidConfig
 from txlog.model import validate_transactional_id
 from txlog.settings import ProcessSettings, _Settings
 
+BUFFER_BYTES_MAX = 1 << 30
+"""One flush becomes one Arrow array a column, and such an array holds less than 2 GiB."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig(_Settings):
@@ -40,5 +43,8 @@ class ProducerConfig(_Settings):
                 f"transaction.timeout.ms is {self.transaction_timeout_ms}; it must be between 1 "
                 f"and transaction.max.timeout.ms, {longest}."
             )
-        if self.buffer_memory < 1:
-            raise InvalidConfig("buffer.memory must be at least 1 byte.")
+        if not 1 <= self.buffer_memory <= BUFFER_BYTES_MAX:
+            raise InvalidConfig(
+                f"buffer.memory is {self.buffer_memory}; it must be between 1 byte and "
+                f"{BUFFER_BYTES_MAX}."
+            )

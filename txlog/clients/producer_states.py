@@ -1,4 +1,4 @@
-"""The states of a transactional producer, each with its legal predecessors (Kafka's client). Pure."""
+"""The states of a producer, each with its legal predecessors (Kafka's client). Pure."""
 
 from __future__ import annotations
 
@@ -48,9 +48,14 @@ _ADVICE = {
 def transition(current: ProducerState, target: ProducerState, method: str) -> ProducerState:
     """`target`, if it may follow `current`. Raises IllegalTransition, saying what to call."""
     if current not in PREDECESSORS[target]:
-        raise IllegalTransition(
-            f"{method}() is not possible in state {current}: {_ADVICE[current]}.",
-            state=str(current),
-            method=method,
-        )
+        raise refusal(current, method)
     return target
+
+
+def refusal(current: ProducerState, method: str) -> IllegalTransition:
+    """The error of a method that may not be called in this state."""
+    return IllegalTransition(
+        f"{method}() is not possible in state {current}: {_ADVICE[current]}.",
+        state=str(current),
+        method=method,
+    )

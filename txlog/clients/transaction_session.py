@@ -12,6 +12,7 @@ from collections.abc import Callable
 from txlog.clients.connection import Connection
 from txlog.coordinator.coordinator import InitOptions
 from txlog.coordinator.events import Participant, Registration, ReplayMark
+from txlog.errors import InternalError
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
 from txlog.model import TxId
@@ -42,7 +43,8 @@ class TransactionSession:
     @property
     def registration(self) -> Registration:
         """The producer id and epoch of this instance."""
-        assert self._registration is not None, "register() comes first"
+        if self._registration is None:
+            raise InternalError("a transaction before its registration. Please report this.")
         return self._registration
 
     @property
@@ -59,6 +61,7 @@ class TransactionSession:
         take_over: bool = False,
     ) -> Registration:
         """Become the id's newest instance. Raises GroupOwned, ProducerFenced."""
+        self.join()
         options = InitOptions(self._timeout_ms, False, is_run, groups, take_over)
         self._registration = self._coordinator.init_producer(
             self.transactional_id, instance, options
@@ -67,34 +70,41 @@ class TransactionSession:
         return self._registration
 
     def begin(self) -> TxId:
-        """Name the next transaction; nothing is written yet."""
-        self.join()
+        """Name the next transaction; nothing is written yet.
+
+        The one before may still be completing (R8): its completion is waited for where the
+        coordinator is needed next.
+        """
         self._number += 1
         self._begun = False
         self._declared = {}
         self._groups = []
         return self.tx_id
 
+    def has_declared(self, topic: TopicLog, partitions: set[int]) -> bool:
+        """Whether records may go to these partitions now."""
+        return self._begun and partitions <= self._declared.get(topic.topic_id, set())
+
     def declare(self, topic: TopicLog, partitions: set[int]) -> None:
         """Make partitions part of the transaction before the first record goes there."""
-        known = self._declared.setdefault(topic.topic_id, set())
-        if self._begun and partitions <= known:
+        if self.has_declared(topic, partitions):
             return
         participant = Participant(topic.topic_id, topic.name, tuple(sorted(partitions)))
         if self._begun:
             self._coordinator.add_participants(self.transactional_id, self.tx_id, (participant,))
         else:
-            self._coordinator.begin(
-                self.transactional_id, self.tx_id, self._timeout_ms, (participant,)
-            )
-            self._begun = True
-        known |= partitions
+            self._begin((participant,))
+        self._declared.setdefault(topic.topic_id, set()).update(partitions)
+
+    def _begin(self, participants: tuple[Participant, ...] = ()) -> None:
+        self.join()
+        self._coordinator.begin(self.transactional_id, self.tx_id, self._timeout_ms, participants)
+        self._begun = True
 
     def pend(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
         """Put a group's offsets aside. Raises CommitFailed, UnstableOffsetCommit."""
         if not self._begun:
-            self._coordinator.begin(self.transactional_id, self.tx_id, self._timeout_ms)
-            self._begun = True
+            self._begin()
         self.pend_staged(group, offsets)
 
     def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
@@ -121,6 +131,7 @@ class TransactionSession:
         May be called again after an error that says so: each step is idempotent.
         """
         if self._begun or participants or self._groups or mark is not None:
+            self.join()
             self._coordinator.prepare_commit(
                 self.transactional_id, self.tx_id, participants, tuple(self._groups), mark, tag
             )

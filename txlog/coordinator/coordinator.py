@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from txlog.clock import Runtime
 from txlog.coordinator.events import (
@@ -81,7 +82,7 @@ class Coordinator:
         """The state as of now; what is missing from it did not happen (rule R15)."""
         return self._replica.catch_up(certain=True)
 
-    def _execute(self, command: CoordinatorCommand) -> object:
+    def _execute(self, command: CoordinatorCommand) -> Any:
         return self._replica.execute(command)
 
     def _now_ms(self) -> int:
@@ -108,13 +109,12 @@ class Coordinator:
             options.groups,
             options.take_over,
         )
-        registration = self._until_finished(command)
-        assert isinstance(registration, Registration)
+        registration: Registration = self._until_finished(command)
         for tx_id in registration.to_finish:
             self.finish(transactional_id, tx_id)
         return registration
 
-    def _until_finished(self, command: CoordinatorCommand) -> object:
+    def _until_finished(self, command: CoordinatorCommand) -> Any:
         """Execute; whatever is in the way and decided is finished first."""
         limit = self._cluster.process.finish_attempts_max
         backoff_ms = float(self._cluster.process.finish_backoff_ms)

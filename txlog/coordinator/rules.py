@@ -27,7 +27,7 @@ from txlog.coordinator.events import (
     TransactionBegun,
     TransactionCompleted,
 )
-from txlog.coordinator.state import CoordinatorState, TransactionalId
+from txlog.coordinator.state import CoordinatorState, Transaction, TransactionalId
 from txlog.coordinator.states import PREPARED, TransactionState, decision_of
 from txlog.errors import (
     CommitFailed,
@@ -186,7 +186,7 @@ def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided
     if transaction is not None and transaction.state is TransactionState.ONGOING:
         return Decided()
     if transaction is not None or state.outcome(command.tx_id) is not None:
-        _raise_decided(state, command.tx_id, None if transaction is None else transaction.state)
+        raise _is_decided(state, command.tx_id, transaction)
     _require_next(command.transactional_id, known, command.tx_id)
     event = TransactionBegun(
         transactional_id=command.transactional_id,
@@ -204,8 +204,7 @@ def _decide_add(state: CoordinatorState, command: AddParticipants) -> Decided:
     _check_epoch(command.transactional_id, known, command.tx_id)
     transaction = known.open.get(command.tx_id)
     if transaction is None or transaction.state is not TransactionState.ONGOING:
-        _raise_decided(state, command.tx_id, None if transaction is None else transaction.state)
-    assert transaction is not None
+        raise _is_decided(state, command.tx_id, transaction)
     _check_owners(state, command.transactional_id, command.groups, take_over=False)
     participants = _news(transaction.participants, command.participants)
     groups = tuple(group for group in command.groups if group not in transaction.groups)
@@ -223,7 +222,11 @@ def _news(
     return tuple(p for p in wanted if not set(p.partitions) <= declared.get(p.topic_id, set()))
 
 
-def _raise_decided(state: CoordinatorState, tx_id: TxId, current: TransactionState | None) -> None:
+def _is_decided(
+    state: CoordinatorState, tx_id: TxId, transaction: Transaction | None
+) -> TransactionAborted:
+    """The rejection of a step that comes too late."""
+    current = None if transaction is None else transaction.state
     outcome = state.outcome(tx_id)
     said = current or (f"over ({outcome.decision})" if outcome else "not open")
     if _decision(state, tx_id, current) is Decision.COMMIT:
@@ -232,7 +235,7 @@ def _raise_decided(state: CoordinatorState, tx_id: TxId, current: TransactionSta
             "another.",
             tx_id=str(tx_id),
         )
-    raise TransactionAborted(
+    return TransactionAborted(
         f"transaction {tx_id} is {said}: it was ended by a timeout, an operator or a newer "
         "instance. Abort it here, then begin again.",
         tx_id=str(tx_id),
@@ -248,7 +251,7 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
     if decided is Decision.COMMIT:
         return Decided()
     if decided is Decision.ABORT:
-        _raise_decided(state, command.tx_id, current)
+        raise _is_decided(state, command.tx_id, transaction)
     _check_epoch(command.transactional_id, known, command.tx_id)
     if transaction is None:
         _require_next(command.transactional_id, known, command.tx_id)
@@ -328,6 +331,8 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
 
 def _is_past(known: TransactionalId, tx_id: TxId) -> bool:
     """It can never prepare any more: its epoch is over, or its number is used (rule R4)."""
+    if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
+        raise InternalError(f"epoch {tx_id.epoch} of {tx_id.pid} was never given out. Report this.")
     is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
     return not is_current or tx_id.number <= known.begun_number
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from typing import cast
 from contextlib import suppress
 
 from txlog.coordinator.coordinator import Coordinator, journal_of
@@ -130,6 +131,15 @@ class GroupOffsets:
         command = PendOffsets(group, tx_id, pending)
         self._with_resolution(group, lambda: self._replica(group).execute(command), command)
 
+    def settle(self, group: str, tx_id: TxId) -> None:
+        """Finish or abort a transaction, and end what the group has pending for it.
+
+        For operators: it does not ask whether the transaction is late.
+        """
+        pending = self.group(group).pending.get(tx_id)
+        if pending is not None:
+            self._resolved(group, tx_id, pending, may_abort=True)
+
     def _with_resolution(
         self, group: str, call: Callable[[], object], own: PendOffsets | None = None
     ) -> None:
@@ -138,8 +148,7 @@ class GroupOffsets:
                 call()
                 return
             except UnstableOffsetCommit as error:
-                tx_id = error.facts["tx_id"]
-                assert isinstance(tx_id, TxId)
+                tx_id = cast("TxId", error.facts["tx_id"])
                 pending = self.group(group).pending.get(tx_id)
                 if pending is None:
                     continue

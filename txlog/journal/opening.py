@@ -17,7 +17,7 @@ from txlog.journal.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import GENESIS_CRC32
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.snapshot import FORMAT_VERSION, SnapshotHead, decode_snapshot, encode_snapshot
-from txlog.layout import JournalLayout
+from txlog.layout import SLOT_DIGITS, JournalLayout
 from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Store
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def _hinted_slot(store: Store, layout: JournalLayout) -> int | None:
         slot = json.loads(data)["snapshot"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return slot if isinstance(slot, int) and slot >= 0 else None
+    return slot if type(slot) is int and 0 <= slot < 10**SLOT_DIGITS else None
 
 
 def _from_snapshot(
@@ -167,6 +167,11 @@ def _save(store: Store, path: str, data: bytes) -> bytes | None:
     if len(data) <= ENTRY_BYTES_MAX:
         answer = store.create(path, data)
         return answer.data if isinstance(answer, Exists) else None
-    if store.get_ranges(path, [ByteRange(0, 1)]) is None:
+    if not exists(store, path):
         store.put_new(path, data)
     return None
+
+
+def exists(store: Store, path: str) -> bool:
+    """Whether an object is there, without reading it."""
+    return store.get_ranges(path, [ByteRange(0, 1)]) is not None

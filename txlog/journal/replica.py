@@ -21,6 +21,7 @@ from txlog.clock import Runtime
 from txlog.errors import (
     BoundaryMoved,
     CorruptData,
+    InternalError,
     OutcomeUnknown,
     PublishContention,
     RetriableError,
@@ -30,7 +31,7 @@ from txlog.journal import boundary as boundaries
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
 from txlog.journal.machine import Decided, Machine, StateT
-from txlog.journal.opening import Opened, open_journal, write_snapshot
+from txlog.journal.opening import Opened, exists, open_journal, write_snapshot
 from txlog.layout import JournalLayout
 from txlog.settings import ProcessSettings
 from txlog.storage.store import ENTRY_BYTES_MAX, Exists, Store
@@ -121,7 +122,8 @@ class Replica(Generic[StateT]):
                     self._publish(self._drain())
         if ticket.error is not None:
             raise ticket.error
-        assert ticket.decided is not None
+        if ticket.decided is None:
+            raise InternalError(f"{self.layout.root}: a command has no answer. Please report this.")
         return ticket.decided.result
 
     def snapshot(self) -> int:
@@ -223,6 +225,18 @@ class Replica(Generic[StateT]):
         for value in entry.events:
             state = self._machine.apply(state, self._decoded(value, entry.slot), entry.slot)
         self._advance(state, entry.slot, crc32)
+        self._forget_saved(entry.slot)
+
+    def _forget_saved(self, slot: int) -> None:
+        """Let go of chunks that the writer of this entry has saved with its snapshot.
+
+        Chunks are saved before the snapshot that refers to them. Without this look, a process that
+        only follows would keep every chunk of the journal in memory.
+        """
+        if (slot + 1) % self._options.snapshot_entries == 0:
+            path = self.layout.snapshot(slot)
+            if self._machine.unsaved_chunks(self._state) and exists(self._store, path):
+                self._state = self._machine.without_unsaved(self._state)
 
     def _decoded(self, value: Any, slot: int) -> Any:
         try:

@@ -127,11 +127,7 @@ class Cluster:
     ) -> TopicLog:
         """Create a topic; `schema` is encoded. Raises InvalidName, InvalidConfig, TopicExists."""
         validate_topic_name(name)
-        if not 1 <= partition_count <= PARTITIONS_MAX:
-            raise InvalidConfig(
-                f"topic {name!r} cannot have {partition_count} partitions; choose 1 to "
-                f"{PARTITIONS_MAX}."
-            )
+        check_partition_count(name, partition_count)
         topic_id = self.runtime.entropy.token()[:16]
         opened = TopicOpened(topic_id, name, partition_count, schema, config)
         self._replica.execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
@@ -158,6 +154,15 @@ class Cluster:
                 first: int = self._replica.execute(AllocateProducerIds(PRODUCER_ID_BLOCK))
                 self._pids = list(range(first + PRODUCER_ID_BLOCK - 1, first - 1, -1))
             return self._pids.pop()
+
+
+def check_partition_count(topic: str, count: int) -> None:
+    """Refuse what no topic can have. Raises InvalidConfig."""
+    is_number = isinstance(count, int) and not isinstance(count, bool)
+    if not is_number or not 1 <= count <= PARTITIONS_MAX:
+        raise InvalidConfig(
+            f"topic {topic!r} cannot have {count!r} partitions; choose 1 to {PARTITIONS_MAX}."
+        )
 
 
 def create_cluster(

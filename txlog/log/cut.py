@@ -226,8 +226,11 @@ def _fill(window: _Window, ends: Ends, limit: int) -> None:
 
 def _exclude_torn(windows: Sequence[_Window], ends: Ends) -> None:
     """Lower the cut until no transaction lies across it."""
-    while any([_exclude_torn_once(window, windows, ends) for window in windows]):
-        pass
+    lowered = True
+    while lowered:
+        lowered = False
+        for window in windows:
+            lowered |= _exclude_torn_once(window, windows, ends)
 
 
 def _exclude_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) -> bool:
@@ -289,8 +292,11 @@ def _group_from(windows: Sequence[_Window], window: _Window, partition: int, sta
     first = next(row for row in window.rows if row.partition == partition)
     where = window.view.where(partition)
     ends[where] = min(first.next_offset, window.highs[partition])
-    while any([_include_torn_once(other, windows, ends) for other in windows]):
-        pass
+    raised = True
+    while raised:
+        raised = False
+        for other in windows:
+            raised |= _include_torn_once(other, windows, ends)
     return ends
 
 

@@ -8,7 +8,7 @@ against the state as it is now). It must not know consumer groups or positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -106,6 +106,13 @@ def sliced(fetched: FetchedBatch, start: int, end: int) -> FetchedBatch:
     return FetchedBatch(
         fetched.partition, fetched.base_offset + first, fetched.batch.slice(first, last - first)
     )
+
+
+def evolved(fetched: FetchedBatch, physical: pa.Schema) -> FetchedBatch:
+    """The batch in a later physical schema of its topic."""
+    if fetched.batch.schema.equals(physical):
+        return fetched
+    return replace(fetched, batch=adapt(fetched.batch, physical))
 
 
 def _in_fetches(rows: Sequence[IndexedBatch]) -> Iterator[list[IndexedBatch]]:

@@ -34,6 +34,9 @@ _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 _FILE_HEAD = 8
 """Arrow's magic and its padding; then the schema message, then the batches."""
 _LABEL_BYTES_MAX = 256
+_FOOTER_BYTES_PER_BATCH = 64
+_FRAME_BYTES = 1024
+"""More than a file has around its schema, its batches and their places in its footer."""
 DECODING_ERRORS = (
     pa.ArrowException,
     OSError,
@@ -90,19 +93,35 @@ def encode_segment(
         for piece in _pieces(batches[partition], batch_bytes_max)
     ]
     schema = _common_schema([piece for _, piece in pieces])
-    sink = pa.BufferOutputStream()
+    buffer = _room(schema, [piece for _, piece in pieces], compression)
+    sink = pa.BufferOutputStream() if buffer is None else pa.FixedSizeBufferWriter(buffer)
     ends = []
     with pa.ipc.new_file(sink, schema, options=options) as writer:
         for partition, piece in pieces:
             writer.write_batch(piece, custom_metadata={PARTITION_LABEL: str(partition)})
             ends.append(sink.tell())
-    data = memoryview(sink.getvalue()).cast("B")
+    whole = sink.getvalue() if buffer is None else buffer.slice(0, sink.tell())
+    data = memoryview(whole).cast("B").toreadonly()
     starts = [_batches_start(data), *ends[:-1]]
     located = (
         _located(partition, piece, start, data[start:end])
         for (partition, piece), start, end in zip(pieces, starts, ends, strict=True)
     )
     return data, tuple(located)
+
+
+def _room(
+    schema: pa.Schema, pieces: Sequence[pa.RecordBatch], compression: str
+) -> pa.Buffer | None:
+    """Memory for a whole segment; None if its size cannot be told before it is compressed.
+
+    A stream that grows would move what it has written again and again.
+    """
+    if compression != "none":
+        return None
+    messages = sum(pa.ipc.get_record_batch_size(piece) + _LABEL_BYTES_MAX for piece in pieces)
+    frame = 2 * schema.serialize().size + len(pieces) * _FOOTER_BYTES_PER_BATCH + _FRAME_BYTES
+    return pa.allocate_buffer(messages + frame)
 
 
 def _codec(compression: str) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from txlog.errors import MissingObject, OffsetOutOfRange, UnknownPartition
 from txlog.journal.replica import Replica, ReplicaOptions
 from txlog.layout import JournalLayout, topic_journal
 from txlog.log.batch import Segment
-from txlog.log.index import ChunkRef, IndexedBatch, decode_refs, decode_rows
+from txlog.log.index import ChunkRef, IndexedBatch, PartitionSpan, decode_refs, decode_rows
 from txlog.log.schema import decode_schema
 from txlog.log.segment import encode_segment
 from txlog.log.topic_events import OpenTopic, TopicCommand, TopicOpened
@@ -145,42 +145,48 @@ class TopicLog:
         self, state: TopicState, partition: int, start: int, end: int
     ) -> Iterator[IndexedBatch]:
         """Batches of a partition that hold an offset in [start, end), in order."""
-        for row in self._rows(state, lambda ref: _overlaps(ref, partition, start, end)):
-            if row.partition == partition and row.base_offset < end and row.next_offset > start:
-                yield row
+        return self._rows(
+            state,
+            lambda ref: _overlaps(ref, partition, start, end),
+            lambda row: (
+                row.partition == partition and row.base_offset < end and row.next_offset > start
+            ),
+        )
 
     def batches_from_slot(self, state: TopicState, first_slot: int) -> Iterator[IndexedBatch]:
         """Batches of every partition from that journal slot on, in slot order."""
-        for row in self._rows(state, lambda ref: ref.last_slot >= first_slot):
-            if row.slot >= first_slot:
-                yield row
+        return self._rows(
+            state, lambda ref: ref.last_slot >= first_slot, lambda row: row.slot >= first_slot
+        )
 
     def batches_since(self, state: TopicState, starts: Mapping[int, int]) -> Iterator[IndexedBatch]:
         """Batches at or after those offsets (partition -> offset), in slot order."""
 
-        def wanted(ref: ChunkRef) -> bool:
-            return any(
-                span.partition in starts and span.next_offset > starts[span.partition]
-                for span in ref.spans
-            )
+        def is_newer(part: IndexedBatch | PartitionSpan) -> bool:
+            return part.partition in starts and part.next_offset > starts[part.partition]
 
-        for row in self._rows(state, wanted):
-            if row.partition in starts and row.next_offset > starts[row.partition]:
-                yield row
+        return self._rows(state, lambda ref: any(map(is_newer, ref.spans)), is_newer)
 
-    def _rows(self, state: TopicState, wanted: Any) -> Iterator[IndexedBatch]:
+    def _rows(
+        self,
+        state: TopicState,
+        is_wanted_chunk: Callable[[ChunkRef], bool],
+        is_wanted: Callable[[IndexedBatch], bool],
+    ) -> Iterator[IndexedBatch]:
         for ref in state.sealed.roots():
-            yield from self._chunk_rows(state, ref, wanted)
-        for row in state.tail:
+            yield from filter(is_wanted, self._chunk_rows(state, ref, is_wanted_chunk))
+        for row in filter(is_wanted, state.tail):
             yield state.decided(row)
 
-    def _chunk_rows(self, state: TopicState, ref: ChunkRef, wanted: Any) -> Iterator[IndexedBatch]:
-        if not wanted(ref):
+    def _chunk_rows(
+        self, state: TopicState, ref: ChunkRef, is_wanted: Callable[[ChunkRef], bool]
+    ) -> Iterator[IndexedBatch]:
+        if not is_wanted(ref):
             return
         content = self._chunk(state, ref)
         for part in content:
             if isinstance(part, ChunkRef):
-                yield from self._chunk_rows(state, part, wanted)
+                yield from self._chunk_rows(state, part, is_wanted)
             else:
                 yield part
 

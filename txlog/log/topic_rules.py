@@ -1,4 +1,4 @@
-"""What a command on a topic leads to: the rules R6, R7, R10, R11 and R17 of design section 13. Pure.
+"""What a command on a topic leads to: rules R6, R7, R10, R11, R17 of design section 13. Pure.
 
 A rejection is the error that is raised. It guards I7 (sequences), I8 (fencing by epoch) and I9 (a
 transaction's end touches only its own records).

@@ -107,6 +107,10 @@ def _apply(facts: OffsetsFacts, step: Step, group: GroupFacts, event: PendingApp
         facts.walk.report("I5", step.path, f"{event.tx_id} is applied, but not pending (rule R6)")
         return
     _commit(facts, step, group, pending.offsets)
+    for offset in pending.offsets:
+        if offset.start != UNCHECKED and offset.end < offset.start:
+            text = f"[{offset.start}, {offset.end}) of {offset.where} goes backwards"
+            facts.walk.report("I6", step.path, f"group {group.name!r}: {text}")
     group.applied[event.tx_id] = step.path
     group.last_commit = event.tx_id
 
@@ -117,14 +121,13 @@ def _commit(
     """I6: a range begins where the one before it ended, in one incarnation of a topic."""
     for offset in offsets:
         known = group.committed.get(offset.where)
-        is_same = known is not None and known.topic_id == offset.topic_id
-        if offset.start != UNCHECKED:
-            if known is not None and is_same and known.offset != offset.start:
-                text = f"[{offset.start}, {offset.end}) of {offset.where} follows {known.offset}"
-                facts.walk.report("I6", step.path, f"group {group.name!r}: {text}")
-            if offset.end < offset.start:
-                text = f"[{offset.start}, {offset.end}) of {offset.where} goes backwards"
-                facts.walk.report("I6", step.path, f"group {group.name!r}: {text}")
+        if known is None or known.topic_id != offset.topic_id:
+            expected = offset.start
+        else:
+            expected = known.offset
+        if offset.start not in (UNCHECKED, expected):
+            text = f"[{offset.start}, {offset.end}) of {offset.where} follows {expected}"
+            facts.walk.report("I6", step.path, f"group {group.name!r}: {text}")
         group.committed[offset.where] = CommittedOffset(offset.topic_id, offset.end)
 
 

@@ -14,7 +14,13 @@ from txlog.errors import CorruptData
 from txlog.log.batch import Segment, SegmentBatch
 from txlog.log.index import ChunkRef, IndexedBatch, decode_refs, decode_rows
 from txlog.log.segment_scan import scan_segment
-from txlog.log.topic_events import NO_PRODUCER, BatchesAppended, MarkerWritten, PartitionsAdded
+from txlog.log.topic_events import (
+    NO_PRODUCER,
+    BatchesAppended,
+    MarkerWritten,
+    PartitionsAdded,
+    TopicOpened,
+)
 from txlog.log.topic_state import NEW_PRODUCER, TopicState
 from txlog.model import Decision, TxId
 from txlog.storage.store import Store
@@ -102,7 +108,7 @@ class _Replay:
                     self._append(step, step.event)
                 case MarkerWritten():
                     self._mark(step, step.event)
-                case PartitionsAdded():
+                case TopicOpened() | PartitionsAdded():
                     for partition in range(len(self._next), step.event.partition_count):
                         self._next[partition] = 0
 

@@ -163,6 +163,25 @@ def test_a_null_where_none_may_be_is_refused(
         adapt(claimed, target)
 
 
+def test_only_the_rows_of_a_slice_are_judged() -> None:
+    strict_map = pa.map_(pa.string(), pa.field("value", pa.int8(), nullable=False))
+    for kind, bad, good in (
+        (strict_map, [("k", None)], [("k", 1)]),
+        (pa.list_(STRICT), [{"p": None}], [{"p": 1}]),
+        (STRICT, {"p": None}, {"p": 1}),
+    ):
+        batch = pa.RecordBatch.from_arrays([pa.array([bad, good, bad], kind)], schema=one(kind))
+        assert adapt(batch.slice(1, 1), one(kind)).column(0).to_pylist() == [good]
+        with pytest.raises(InvalidRecord, match="declared not null"):
+            adapt(batch.slice(1, 2), one(kind))
+
+
+def test_filled_columns_take_no_more_room_than_their_rows() -> None:
+    target = pa.schema([("x", pa.int64()), ("new", pa.list_(pa.string()))])
+    adapted = adapt(batch_of(list(range(100_000))), target)
+    assert pa.ipc.get_record_batch_size(adapted.slice(0, 10)) < 2_000
+
+
 def test_below_a_null_parent_nothing_is_missing() -> None:
     batch = batch_of([None, {"p": 1}, {"p": 2}], STRICT)
     assert adapt(batch.slice(0, 2), one(STRICT)).column(0).to_pylist() == [None, {"p": 1}]

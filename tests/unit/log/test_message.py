@@ -58,6 +58,48 @@ def test_I15_a_cut_off_message_is_corrupt_data(batch: pa.RecordBatch, data: st.D
         read_head(message[:end], "here")
 
 
+def test_I15_a_table_whose_layout_lies_before_the_message_is_corrupt_data() -> None:
+    message = bytearray(message_of(pa.record_batch({"x": [1]})))
+    root = int.from_bytes(message[8:12], "little")
+    message[8 + root : 12 + root] = (root + 4).to_bytes(4, "little")
+    with pytest.raises(CorruptData, match="a position is negative"):
+        read_head(memoryview(message), "here")
+
+
+def length_place(message: bytes) -> int:
+    """Where the length of the only buffer that is not empty stands; its offset, 0, is before it."""
+    head = read_head(memoryview(message), "here")
+    unpadded = range(head.body_length - 7, head.body_length + 1)
+    return next(
+        place
+        for place in range(8, head.body_start, 8)
+        if message[place - 8 : place] == bytes(8)
+        and int.from_bytes(message[place : place + 8], "little") in unpadded
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("claim", -2, "claims a negative size"),
+        ("length", 4, "a compressed buffer is cut off"),
+        ("length", 1 << 40, "a buffer is out of bounds"),
+        ("length", -8, "a buffer is out of bounds"),
+        ("offset", -8, "a buffer is out of bounds"),
+    ],
+)
+def test_I15_a_compressed_buffer_of_a_false_size_is_corrupt_data(
+    field: str, value: int, reason: str
+) -> None:
+    message = bytearray(message_of(pa.record_batch({"x": [7] * 1000}), "zstd"))
+    length = length_place(bytes(message))
+    body = read_head(memoryview(message), "here").body_start
+    place = {"claim": body, "length": length, "offset": length - 8}[field]
+    message[place : place + 8] = value.to_bytes(8, "little", signed=True)
+    with pytest.raises(CorruptData, match=reason):
+        read_head(memoryview(message), "here")
+
+
 def test_I16_labels_without_end_are_refused() -> None:
     batch = pa.record_batch({"x": [1]})
     sink = pa.BufferOutputStream()

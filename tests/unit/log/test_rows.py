@@ -37,7 +37,10 @@ def test_rows_of_any_schema_come_back_as_they_were(data: st.DataObject) -> None:
 
 
 def test_missing_keys_are_nulls() -> None:
-    rows = [{"value": b"v"}, {"key": b"", "headers": [{"key": "h", "value": None}]}]
+    rows: list[dict[str, object]] = [
+        {"value": b"v"},
+        {"key": b"", "headers": [{"key": "h", "value": None}]},
+    ]
     assert record_batch_from_rows(rows, KAFKA_SCHEMA).to_pylist() == [
         {"key": None, "value": b"v", "headers": None},
         {"key": b"", "value": None, "headers": [{"key": "h", "value": None}]},

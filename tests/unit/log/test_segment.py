@@ -132,6 +132,13 @@ def test_I16_a_stored_batch_is_within_the_limit_or_a_single_record(
     assert all(part.length <= bytes_max or part.row_count == 1 for part in parts)
 
 
+def test_I16_the_limit_holds_with_the_label_of_the_partition() -> None:
+    batch = kafka_batch(20)
+    bytes_max = pa.ipc.get_record_batch_size(batch)
+    _, parts = encode_segment({1023: [batch]}, batch_bytes_max=bytes_max)
+    assert max(part.length for part in parts) <= bytes_max
+
+
 def test_many_small_batches_are_stored_as_few_of_the_full_size() -> None:
     small = [kafka_batch(100) for _ in range(500)]
     _, parts = encode_segment({0: small}, batch_bytes_max=1_000_000)
@@ -174,7 +181,12 @@ def test_a_record_that_no_reader_would_accept_is_refused(monkeypatch: pytest.Mon
 
 
 def test_a_segment_without_records_is_refused() -> None:
-    for nothing in ({}, {0: []}, {0: [kafka_batch(1).slice(0, 0)]}):
+    empties: list[dict[int, list[pa.RecordBatch]]] = [
+        {},
+        {0: []},
+        {0: [kafka_batch(1).slice(0, 0)]},
+    ]
+    for nothing in empties:
         with pytest.raises(InvalidRecord, match="at least one record"):
             encode_segment(nothing)
 

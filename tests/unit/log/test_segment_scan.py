@@ -48,7 +48,7 @@ def test_I15_a_changed_bit_is_corrupt_data_or_outside_of_the_records(
     changed[bit // 8] ^= 1 << bit % 8
     inside = parts[0].position <= bit // 8 < parts[1].position + parts[1].length
     try:
-        contents = scan_segment(changed, "seg", parts)
+        contents = scan_segment(bytes(changed), "seg", parts)
     except CorruptData:
         return
     assert not inside

@@ -1,0 +1,208 @@
+"""A streaming job as a process of its own: start it, kill it truly, ask it to finish.
+
+A Spark driver is a tree: Python, its JVM, and the Python daemons and workers of the JVM, which have
+process groups of their own. A kill stops every process first, so that none can fork away, and all
+of them die at one moment. It knows nothing of logs or topics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+DEATH_WAIT_S = 30
+"""Wait for processes that were killed, or whose driver was, to be gone."""
+
+LOG_TAIL_LINES = 40
+
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""A driver lives for half a minute: the better compiler would cost more than it gains."""
+
+SPARK_CONF = {"spark.driver.memory": "1g", "spark.master": "local[1]"}
+"""Two drivers share two cores."""
+
+SOCKET_FOLDER_LENGTH_MAX = 60
+"""Characters; Unix sockets with longer names cannot be made on every system."""
+
+
+class JobFailed(RuntimeError):
+    """A job ended that should not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """What a SIGKILL hit."""
+
+    processes: int
+    cpu_s: float
+    """What the whole tree had used."""
+
+
+@dataclass(slots=True)
+class JobProcess:
+    """One run of a job."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    orphans: list[psutil.Process] = field(default_factory=list)
+    """Workers that were left alive when their driver was killed."""
+
+    def require_running(self) -> None:
+        """Raises JobFailed with the end of its log."""
+        status = self.process.poll()
+        if status is not None:
+            raise JobFailed(
+                f"job {self.name} ended by itself with status {status}; the end of {self.log}:\n"
+                f"{tail(self.log)}"
+            )
+
+    def kill(self, *, with_workers: bool = True) -> Killed:
+        """SIGKILL to the driver, its JVM and, if wanted, all their Python workers at once.
+
+        Workers that are left go on with what they are doing until they find their driver gone. A
+        job that has ended is left alone.
+        """
+        if self.process.poll() is not None:
+            return Killed(0, 0.0)
+        frozen = _frozen(self.process.pid)
+        cpu_s = sum(_cpu_s(process) for process in frozen)
+        doomed = [p for p in frozen if with_workers or _is_driver(p, self.process.pid)]
+        for process in doomed:
+            _send(process, signal.SIGKILL)
+        self.orphans = [process for process in frozen if process not in doomed]
+        for process in self.orphans:
+            _send(process, signal.SIGCONT)
+        self.process.wait(DEATH_WAIT_S)
+        _require_gone(doomed)
+        return Killed(len(doomed), cpu_s)
+
+    def bury_orphans(self) -> int:
+        """Wait for workers without a driver to end; how many had to be killed."""
+        _, alive = psutil.wait_procs(self.orphans, timeout=DEATH_WAIT_S)
+        left = [process for process in alive if _is_alive(process)]
+        for process in left:
+            _send(process, signal.SIGKILL)
+        self.orphans = []
+        return len(left)
+
+    def finish(self, timeout_s: float) -> float:
+        """Ask it to do what there is and to stop; its CPU seconds. Raises JobFailed."""
+        self.require_running()
+        self.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + timeout_s
+        cpu_s = 0.0
+        while self.process.poll() is None and time.monotonic() < deadline:
+            cpu_s = max(cpu_s, sum(_cpu_s(p) for p in _tree(self.process.pid)))
+            time.sleep(0.2)
+        if self.process.poll() != 0:
+            self.kill()
+            raise JobFailed(
+                f"job {self.name} was asked to finish, and had not after {timeout_s:.0f} s or "
+                f"failed; the end of {self.log}:\n{tail(self.log)}"
+            )
+        return cpu_s
+
+
+def start(
+    name: str, script: Path, arguments: Sequence[str], *, folder: Path, log: Path, scratch: Path
+) -> JobProcess:
+    """Run a job file with Spark's settings of conf/; its output goes to `log`."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(script), *arguments],
+            cwd=folder,
+            env=environment(scratch),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return JobProcess(name, process, log)
+
+
+def environment(scratch: Path) -> Mapping[str, str]:
+    """This process's variables, and where Spark finds the project and puts what it may lose."""
+    java_options = JAVA_OPTIONS
+    if len(str(scratch)) <= SOCKET_FOLDER_LENGTH_MAX:
+        java_options += f" -Djava.io.tmpdir={scratch}"
+    spark = {**SPARK_CONF, "spark.driver.extraJavaOptions": java_options}
+    conf = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in spark.items()]
+    paths = filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")])
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": " ".join([*conf, "pyspark-shell"]),
+        "SPARK_CONF_DIR": os.environ.get("SPARK_CONF_DIR") or str(PROJECT / "conf"),
+        "SPARK_LOCAL_DIRS": str(scratch),
+    }
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    return []
+
+
+def _frozen(pid: int) -> list[psutil.Process]:
+    """Every process of the tree, stopped; looked for until none is new."""
+    frozen: list[psutil.Process] = []
+    while fresh := [process for process in _tree(pid) if process not in frozen]:
+        for process in fresh:
+            _send(process, signal.SIGSTOP)
+        frozen += fresh
+    return frozen
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+
+
+def _is_driver(process: psutil.Process, pid: int) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.pid == pid or process.name() == "java"
+    return False
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        times = process.cpu_times()
+        return float(times.user + times.system)
+    return 0.0
+
+
+def _require_gone(processes: Iterable[psutil.Process]) -> None:
+    """Raises JobFailed if a process outlives its SIGKILL: what follows would prove nothing."""
+    deadline = time.monotonic() + DEATH_WAIT_S
+    left = list(processes)
+    while left := [process for process in left if _is_alive(process)]:
+        if time.monotonic() > deadline:
+            raise JobFailed(f"{left[0]} does not die; end it, and run the demo again.")
+        time.sleep(0.01)

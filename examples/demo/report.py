@@ -1,0 +1,87 @@
+"""The closing table, and the same as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from rich.table import Table
+
+from examples.demo.drill import DrillFacts
+from examples.demo.transactions import PRODUCER
+from examples.demo.verify import GROUPS, SOURCE, Proof
+
+TOPICS = (SOURCE, "delays", "cancellations", "hourly")
+NOTHING = ""
+
+
+def closing_table(proof: Proof, drill: DrillFacts, seconds: float) -> Table:
+    """One table: topics side by side, then what their writers went through."""
+    table = Table(title="What went in and what came out")
+    table.add_column("")
+    for name in TOPICS:
+        table.add_column(name, justify="right")
+    table.add_column("all", justify="right", style="bold")
+    for title, figures in _record_rows(proof).items():
+        _add(table, title, [figures[name] for name in TOPICS])
+    table.add_section()
+    for title, of_writer in _writer_rows(proof, drill).items():
+        producer, delays, hourly = of_writer
+        _add(table, title, [producer, delays, None, hourly])
+    table.add_section()
+    table.add_row("violated invariants", *[NOTHING] * 4, str(len(proof.findings)))
+    table.add_row("seconds", *[NOTHING] * 4, f"{seconds:.1f}")
+    return table
+
+
+def _record_rows(proof: Proof) -> dict[str, dict[str, int]]:
+    topics = proof.topics
+    return {
+        "records in": {name: topics[name].expected for name in TOPICS},
+        "records out": {name: topics[name].found for name in TOPICS},
+        "lost": {name: topics[name].lost for name in TOPICS},
+        "duplicated": {name: topics[name].duplicated for name in TOPICS},
+        "wrong": {name: topics[name].wrong for name in TOPICS},
+    }
+
+
+def _writer_rows(proof: Proof, drill: DrillFacts) -> dict[str, list[int | None]]:
+    """Of the producer, the stateless job (delays and cancellations), the stateful job."""
+    ended = [proof.endings[name] for name in (PRODUCER, *GROUPS)]
+    return {
+        "transactions committed": [len(e.committed) for e in ended],
+        "transactions aborted": [len(e.aborted) for e in ended],
+        "transactions replayed": [None, *(drill.replays_of(name) for name in GROUPS)],
+        "transactions torn": [proof.torn[SOURCE], proof.torn["delays"], None],
+        "offsets not consumed": [None, *(proof.groups[name].offsets_behind for name in GROUPS)],
+        "kills survived": [None, *(drill.kills_of(name) for name in GROUPS)],
+    }
+
+
+def _add(table: Table, title: str, figures: list[int | None]) -> None:
+    cells = [NOTHING if figure is None else f"{figure:,}" for figure in figures]
+    total = sum(figure or 0 for figure in figures)
+    table.add_row(title, *cells, f"{total:,}")
+
+
+def as_json(
+    proof: Proof, drill: DrillFacts, phases_s: Mapping[str, float], seed: int
+) -> dict[str, object]:
+    """Everything that the table shows, and each kill."""
+    ended = proof.endings
+    return {
+        "seed": seed,
+        "seconds": {name: round(value, 1) for name, value in phases_s.items()},
+        "cpu_seconds": {name: round(value, 1) for name, value in drill.cpu_s.items()},
+        "topics": {name: asdict(found) for name, found in proof.topics.items()},
+        "writers": {
+            title: dict(zip(("producer", *GROUPS), figures, strict=True))
+            for title, figures in _writer_rows(proof, drill).items()
+        },
+        "records_aborted": proof.records_aborted,
+        "watermark_only_batches": ended["hourly"].watermark_only,
+        "hours_open": proof.hours_open,
+        "orphans_killed": drill.orphans_killed,
+        "kills": [asdict(kill) for kill in drill.kills],
+        "problems": proof.problems(),
+    }

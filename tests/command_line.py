@@ -1,0 +1,84 @@
+"""The command line for tests: run it in this process or as a process, and see what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from txlog.cli.main import app
+
+PROCESS_TIMEOUT_S = 60
+UNSET = ("TXLOG_ROOT", "NO_COLOR", "FORCE_COLOR", "PYSPARK_PYTHON", "COLUMNS")
+"""Variables that a developer's shell may have, and that change what commands print."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON document on stdout."""
+        return json.loads(self.out)
+
+    @property
+    def json_lines(self) -> list[Any]:
+        """The JSON objects on stdout, one a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The words of each line of stdout: cells are separated by two spaces at least."""
+        return [[cell.strip() for cell in line.split("  ") if cell] for line in self.out.split("\n")]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """The variables of a process: this one's, without those that would change the output."""
+    return {k: v for k, v in os.environ.items() if k not in UNSET} | variables
+
+
+def run(*arguments: object, root: object = None, env: Mapping[str, str] | None = None) -> Run:
+    """One command line, in this process."""
+    words = [str(word) for word in ((() if root is None else ("--root", root)) + arguments)]
+    variables: dict[str, str | None] = {**dict.fromkeys(UNSET), "COLUMNS": "200", **(env or {})}
+    result = CliRunner().invoke(app, words, env=variables)
+    return Run(result.exit_code, result.stdout, result.stderr)
+
+
+def command(*arguments: object) -> list[str]:
+    """The installed command with these arguments."""
+    return [str(Path(sys.executable).parent / "txlog"), *map(str, arguments)]
+
+
+def run_process(*arguments: object, **variables: str) -> Run:
+    """One command line, as a process of its own."""
+    done = subprocess.run(
+        command(*arguments),
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_TIMEOUT_S,
+        check=False,
+    )
+    return Run(done.returncode, done.stdout, done.stderr)
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """Every file below a folder, with its content."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }

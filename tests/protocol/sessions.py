@@ -1,0 +1,225 @@
+"""What processes do on a log, one protocol step a call: a producer, a micro-batch run, a helper."""
+
+from dataclasses import dataclass, field
+
+from tests.protocol.world import Process
+from txlog.coordinator.coordinator import Coordinator, InitOptions
+from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
+from txlog.errors import IllegalTransition, OutcomeUnknown, TxlogError
+from txlog.groups.offsets_state import PendingOffset
+from txlog.log.topic_events import AppendBatches
+from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId
+
+TIMEOUT_MS = 60_000
+
+
+@dataclass
+class Ledger:
+    """What the world was told, to compare with what it shows."""
+
+    records: dict[TxId, dict[str, list[int]]] = field(default_factory=dict)
+    """Transaction -> topic -> records whose append was acknowledged, in order."""
+    plain: dict[str, list[int]] = field(default_factory=dict)
+    """Topic -> records outside of any transaction that were acknowledged."""
+    answered: dict[TxId, Decision] = field(default_factory=dict)
+    """What a commit or an abort was answered."""
+    next_value: int = 0
+
+    def value(self) -> int:
+        """A record that nobody else writes."""
+        self.next_value += 1
+        return self.next_value
+
+
+class Producer:
+    """A transactional producer whose records go into the log while the transaction is open."""
+
+    def __init__(self, process: Process, name: str, ledger: Ledger) -> None:
+        self.process, self.name, self._ledger = process, name, ledger
+        self._registered = False
+        self._open = False
+        self._decided = False
+        self._number = -1
+        self._declared: set[str] = set()
+        self._sequences: dict[str, int] = {}
+        self._unknown: tuple[str, int, AppendBatches] | None = None
+
+    @property
+    def _coordinator(self) -> Coordinator:
+        return self.process.connection.coordinator_of(self.name)
+
+    @property
+    def tx_id(self) -> TxId:
+        """The transaction that is open."""
+        return TxId(self._pid, self._epoch, self._number)
+
+    def init(self) -> None:
+        """Become the newest instance of the id."""
+        instance = self.process.connection.runtime.entropy.token()
+        registration = self._coordinator.init_producer(self.name, instance, InitOptions(TIMEOUT_MS))
+        self._pid, self._epoch = registration.pid, registration.epoch
+        self._number = registration.begun_number
+        self._registered, self._open, self._decided = True, False, False
+        self._sequences, self._unknown = {}, None
+
+    def append(self, topic: str) -> None:
+        """One record, in the open transaction or in a new one; again, if the last is unknown."""
+        if not self._registered or self._decided:
+            return
+        if not self._open:
+            self._number += 1
+            self._declared = set()
+            self._open = True
+        if self._unknown is None:
+            self._unknown = self._new_append(topic)
+        name, value, command = self._unknown
+        try:
+            self.process.topic(name).execute(command)
+        except OutcomeUnknown:
+            raise
+        except TxlogError:
+            self._registered = False
+            raise
+        self._unknown = None
+        self._sequences[name] = self._sequences.get(name, 0) + 1
+        self._ledger.records.setdefault(self.tx_id, {}).setdefault(name, []).append(value)
+
+    def _new_append(self, topic: str) -> tuple[str, int, AppendBatches]:
+        participant = Participant(self.process.topic(topic).topic_id, topic, (0,))
+        if not self._declared:
+            self._coordinator.begin(self.name, self.tx_id, TIMEOUT_MS, (participant,))
+        elif topic not in self._declared:
+            self._coordinator.add_participants(self.name, self.tx_id, (participant,))
+        self._declared.add(topic)
+        value = self._ledger.value()
+        segment = self.process.stage(topic, [value])
+        sequences = {0: self._sequences.get(topic, 0)}
+        tx_id = self.tx_id
+        command = AppendBatches((segment,), self._pid, self._epoch, tx_id, sequences)
+        return topic, value, command
+
+    def prepare(self) -> None:
+        """Decide COMMIT; not while an append is unknown (R9)."""
+        if self._open and self._declared and self._unknown is None:
+            self._coordinator.prepare_commit(self.name, self.tx_id)
+            self._ledger.answered[self.tx_id] = Decision.COMMIT
+            self._decided = True
+
+    def apply(self) -> None:
+        """The markers; whoever comes first writes them."""
+        if self._decided:
+            self._coordinator.apply(self.name, self.tx_id)
+
+    def complete(self) -> None:
+        """COMMITTED, after the markers."""
+        if self._decided:
+            self._coordinator.apply(self.name, self.tx_id)
+            self._coordinator.complete(self.name, self.tx_id)
+            self._open = self._decided = False
+
+    def abort(self) -> None:
+        """Decide ABORT and finish it; the next transaction needs a new epoch if one is unknown."""
+        if self._open and not self._decided:
+            tx_id = self.tx_id
+            self._coordinator.abort(self.name, tx_id)
+            self._ledger.answered[tx_id] = Decision.ABORT
+            self._open = False
+            self._registered = self._unknown is None
+
+
+class MicroBatches:
+    """A run of a streaming query: source offsets to two topics and to its group, in one commit."""
+
+    name, group, source, sinks = "query", "g", "src", ("out1", "out2")
+
+    def __init__(self, process: Process, run: str) -> None:
+        self.process, self.run = process, run
+        self._registered = False
+        self._number = -1
+        self._range: tuple[int, int] | None = None
+        self._participants: tuple[Participant, ...] = ()
+        self._stage = 0
+
+    @property
+    def _coordinator(self) -> Coordinator:
+        return self.process.connection.coordinator_of(self.name)
+
+    @property
+    def tx_id(self) -> TxId:
+        """Of the present batch."""
+        return TxId(self._pid, self._epoch, self._number)
+
+    def init(self) -> None:
+        """Register the run, and the group that it owns."""
+        options = InitOptions(TIMEOUT_MS, is_run=True, groups=(self.group,))
+        registration = self._coordinator.init_producer(self.name, self.run, options)
+        self._pid, self._epoch = registration.pid, registration.epoch
+        self._number = registration.begun_number
+        self._registered, self._stage = True, 0
+
+    def step(self, length: int, end: int) -> None:
+        """The next step of a batch of at most `length` records, of which the source has `end`."""
+        if not self._registered:
+            self.init()
+        elif self._stage == 0:
+            self._plan(length, end)
+        else:
+            (self._pend, self._prepare, self._apply, self._complete)[self._stage - 1]()
+            self._stage = (self._stage + 1) % 5
+
+    def _plan(self, length: int, end: int) -> None:
+        """Where the group stands now; and the records, staged."""
+        where = TopicPartition(self.source, 0)
+        found = self.process.connection.offsets.fetch(self.group, [where])[where]
+        start = 0 if found is None else found.offset
+        self._range = (start, min(start + length, end))
+        if self._range[0] == self._range[1]:
+            return
+        values = range(*self._range)
+        self._participants = tuple(
+            Participant(
+                self.process.topic(name).topic_id,
+                name,
+                segments=(self.process.stage(name, values),),
+            )
+            for name in self.sinks
+        )
+        self._number += 1
+        self._stage = 1
+
+    def _pend(self) -> None:
+        topic_id = self.process.topic(self.source).topic_id
+        start, end = self._range or (0, 0)
+        self.process.connection.offsets.pend(
+            self.group,
+            self.tx_id,
+            self.name,
+            self._coordinator.partition,
+            (PendingOffset(self.source, topic_id, 0, start, end),),
+            TIMEOUT_MS,
+        )
+
+    def _prepare(self) -> None:
+        start, end = self._range or (0, 0)
+        mark = ReplayMark(
+            self.name, start, (OffsetRange(self.group, self.source, 0, start, end),)
+        )
+        self._coordinator.prepare_commit(
+            self.name, self.tx_id, self._participants, (self.group,), mark
+        )
+
+    def _apply(self) -> None:
+        self._coordinator.apply(self.name, self.tx_id)
+
+    def _complete(self) -> None:
+        self._coordinator.complete(self.name, self.tx_id)
+
+    def give_up(self) -> None:
+        """After a refusal: abort what is proven not prepared, and register again."""
+        self._registered = False
+        if self._stage:
+            self._stage = 0
+            try:
+                self._coordinator.abort(self.name, self.tx_id)
+            except IllegalTransition:
+                assert self._coordinator.outcome(self.tx_id) is TransactionOutcome.COMMITTED

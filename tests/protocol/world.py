@@ -1,0 +1,119 @@
+"""A small log in memory, processes that share nothing but its store, and a reader of all of it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tests.faulty_stores import DyingStore
+from txlog.clients.connection import Connection, open_connection
+from txlog.clock import Runtime, SerialFanOut
+from txlog.errors import UnstableOffsetCommit
+from txlog.journal.codec import encode
+from txlog.journal.entry import seal
+from txlog.layout import CLUSTER_FILE
+from txlog.log.batch import Segment
+from txlog.log.cluster import ClusterFile
+from txlog.log.schema import encode_schema, physical_schema
+from txlog.log.segment import decode_batch
+from txlog.log.topic_log import TopicLog
+from txlog.model import IsolationLevel, TopicPartition
+from txlog.settings import LogSettings, ProcessSettings, TopicConfig
+from txlog.storage import MemoryStore, Store
+from txlog.storage.store import ByteRange
+from txlog.testing.clock import ManualClock, SeededEntropy
+
+SCHEMA = pa.schema([pa.field("v", pa.int64())])
+SETTINGS = LogSettings(
+    transaction_state_log_num_partitions=1,
+    offsets_topic_num_partitions=1,
+    journal_snapshot_entries=4,
+)
+PROCESS = ProcessSettings(boundary_probe_polls=3, finish_attempts_max=4, publish_attempts_max=20)
+
+
+@dataclass
+class Process:
+    """What one process has: its connection, and a store that can fail it or kill it."""
+
+    connection: Connection
+    store: DyingStore
+
+    def topic(self, name: str) -> TopicLog:
+        """The topic of that name."""
+        return self.connection.cluster.topic(name)
+
+    def stage(self, name: str, values: Sequence[int], partition: int = 0) -> Segment:
+        """A segment with these records, which nobody sees yet."""
+        topic = self.topic(name)
+        topic.catch_up()
+        return topic.stage({partition: [batch_of(values)]}, topic.state.newest_schema_id)
+
+
+@dataclass
+class World:
+    """One store, one clock, any number of processes."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    _seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.store: Store = MemoryStore(self.runtime())
+        body = json.dumps(encode(ClusterFile(1, "log", 0, SETTINGS, "{}"))).encode()
+        self.store.create(CLUSTER_FILE, seal(body))
+
+    def runtime(self) -> Runtime:
+        """Of a process: the clock is everybody's, tokens are its own."""
+        self._seed += 1
+        return Runtime(self.clock, SeededEntropy(self._seed), SerialFanOut())
+
+    def process(self) -> Process:
+        """A new one, which knows nothing yet."""
+        store = DyingStore(self.store)
+        return Process(open_connection(store, self.runtime(), process=PROCESS), store)
+
+    def create_topics(self, *names: str, partitions: int = 1) -> None:
+        """Topics of one whole number a record."""
+        cluster = self.process().connection.cluster
+        for name in names:
+            cluster.create_topic(name, partitions, encode_schema(SCHEMA), TopicConfig())
+
+
+def batch_of(values: Sequence[int]) -> pa.RecordBatch:
+    """These records, as they are stored."""
+    schema = physical_schema(SCHEMA)
+    columns = [pa.array(values, pa.int64()), pa.array([0] * len(values), schema.field(1).type)]
+    return pa.record_batch(columns, schema=schema)
+
+
+def visible(
+    process: Process,
+    name: str,
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    partition: int = 0,
+) -> dict[int, int]:
+    """Offset -> record, of all that a reader sees as of now."""
+    topic = process.topic(name)
+    state = topic.catch_up()
+    is_committed = isolation is IsolationLevel.READ_COMMITTED
+    end = state.last_stable_offset(partition) if is_committed else state.end_offset(partition)
+    found: dict[int, int] = {}
+    for row in topic.batches(state, partition, 0, end):
+        if not (is_committed and row.aborted):
+            data = topic.store.get_ranges(row.segment, [ByteRange(row.position, row.length)])
+            assert data is not None
+            batch = decode_batch(data[0], row, physical_schema(SCHEMA), object_name=row.segment)
+            values = batch.column("v").to_pylist()
+            found.update(zip(range(row.base_offset, row.next_offset), values, strict=True))
+    return found
+
+
+def committed(process: Process, group: str, name: str, partition: int = 0) -> int | None:
+    """The group's position; None if it has none, or a transaction is pending on it."""
+    where = TopicPartition(name, partition)
+    try:
+        found = process.connection.offsets.fetch(group, [where])[where]
+    except UnstableOffsetCommit:
+        return None
+    return None if found is None else found.offset

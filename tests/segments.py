@@ -1,0 +1,15 @@
+"""Segments as values: what the pure rules of topics and coordinators are given."""
+
+from collections.abc import Mapping, Sequence
+
+from txlog.log.batch import Segment, SegmentBatch
+
+
+def segment(rows: Mapping[int, int | Sequence[int]], name: str = "s") -> Segment:
+    """A segment with such batches: partition -> row count, or the row counts of several."""
+    batches: list[SegmentBatch] = []
+    for partition, counts in sorted(rows.items()):
+        for count in [counts] if isinstance(counts, int) else counts:
+            position = 8 + 100 * len(batches)
+            batches.append(SegmentBatch(partition, count, position, 100, 0, 0, 0))
+    return Segment(f"topics/t/id/segments/{name}.arrow", 0, tuple(batches))

@@ -1,0 +1,119 @@
+"""A log and a Spark session on it: queries that run to the end of what is there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tests.spark.small_log import SmallLog
+
+Options = Mapping[str, object]
+GROUP = "g"
+
+
+@dataclass
+class Bench:
+    """One log, one session, and a folder for checkpoints."""
+
+    spark: SparkSession
+    log: SmallLog
+    folder: Path
+    source_format: str = "txlog"
+    sink_format: str = "txlog"
+    progress: list[Any] = field(default_factory=list)
+    """Of the last query: one for each micro-batch."""
+
+    @property
+    def checkpoint(self) -> Path:
+        """The checkpoint of a query that has not asked for another one."""
+        return self.folder / "checkpoint"
+
+    def source(self, topics: str = "numbers", options: Options | None = None) -> DataFrame:
+        """These topics as a stream, from the group's offsets on; an option that is None is unset."""
+        given = {
+            "root": self.log.url,
+            "subscribe": topics,
+            "group.id": GROUP,
+            "startingOffsets": "committed",
+            **(options or {}),
+        }
+        reader = self.spark.readStream.format(self.source_format)
+        return reader.options(**_texts(given)).load()
+
+    def numbers(self, topics: str = "numbers", options: Options | None = None) -> DataFrame:
+        """The numbers in Kafka-shaped topics, as column `n`."""
+        value = F.col("value").cast("string").cast("long")
+        return self.source(topics, options).select(value.alias("n"))
+
+    def run(self, frame: DataFrame, topic: str | None = "out", options: Options | None = None) -> None:
+        """Write all that is there now; raises what the query failed with."""
+        given = {
+            "root": self.log.url,
+            "topic": topic,
+            "checkpointLocation": self.checkpoint,
+            **(options or {}),
+        }
+        writer = frame.writeStream.format(self.sink_format).options(**_texts(given))
+        self._finish(writer)
+
+    def run_each(
+        self,
+        frame: DataFrame,
+        write: Callable[[DataFrame, int], None],
+        options: Options | None = None,
+    ) -> None:
+        """The same with `foreachBatch`."""
+        given = {"checkpointLocation": self.checkpoint, **(options or {})}
+        self._finish(frame.writeStream.foreachBatch(write).options(**_texts(given)))
+
+    def batches(
+        self, frame: DataFrame, options: Options | None = None, column: str = "n"
+    ) -> list[list[Any]]:
+        """What each micro-batch holds."""
+        found: list[list[Any]] = []
+        self.run_each(
+            frame, lambda rows, _: found.append([row[column] for row in rows.collect()]), options
+        )
+        return found
+
+    def _finish(self, writer: Any) -> None:
+        query = writer.trigger(availableNow=True).start()
+        try:
+            query.awaitTermination()
+        finally:
+            self.progress = list(query.recentProgress)
+
+    # What may happen to a checkpoint.
+
+    def lose_commit(self) -> None:
+        """As if Spark had died before it wrote its newest commit file."""
+        folder = self.checkpoint / "commits"
+        batch = max(int(f.name) for f in folder.iterdir() if f.name.isdigit())
+        for name in (f"{batch}", f".{batch}.crc"):
+            (folder / name).unlink()
+
+    def keep_checkpoint(self) -> Path:
+        """A copy of it."""
+        copy = self.folder / "copy of the checkpoint"
+        shutil.copytree(self.checkpoint, copy)
+        return copy
+
+    def lose_checkpoint(self) -> None:
+        """Delete it."""
+        shutil.rmtree(self.checkpoint)
+
+    def put_back(self, copy: Path) -> None:
+        """The copy instead of what is there."""
+        self.lose_checkpoint()
+        shutil.copytree(copy, self.checkpoint)
+
+
+def _texts(options: Options) -> dict[str, str]:
+    """As Spark takes them; None leaves one out."""
+    return {name: str(value) for name, value in options.items() if value is not None}

@@ -1,0 +1,63 @@
+"""A Spark driver that a test starts and kills: `python -m tests.spark.driver <its JSON file>`.
+
+It starts the queries that the file names, and writes down beside the file how each of them ended.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from tests.spark.session import small_session
+from tests.spark.pausing_source import PausingSource
+
+
+def start(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
+    """Start one query: what it reads, what it makes of it, what it writes."""
+    source = spark.readStream.format("txlog").options(**job["read"]).load()
+    frame = {"split": split, "windows": windows}[job["kind"]](source)
+    writer = frame.writeStream.format("txlog").queryName(job["name"])
+    return writer.outputMode("append").options(**job["write"]).start()
+
+
+def number(source: DataFrame) -> Column:
+    """The number that a record holds."""
+    return source["value"].cast("string").cast("long")
+
+
+def split(source: DataFrame) -> DataFrame:
+    """Even numbers to one topic, odd ones to another: two topics in one transaction."""
+    parity = F.when(number(source) % 2 == 0, "even").otherwise("odd")
+    return source.select(number(source).alias("n"), parity.alias("topic"))
+
+
+def windows(source: DataFrame) -> DataFrame:
+    """How many numbers of each ten there are; told once the watermark has passed them."""
+    seconds = source.select(F.timestamp_seconds(number(source)).alias("at"))
+    counted = seconds.withWatermark("at", "0 seconds").groupBy(F.window("at", "10 seconds")).count()
+    return counted.select(F.unix_seconds("window.start").alias("n"), "count")
+
+
+def main(path: Path) -> None:
+    """Run until killed, or until a query ends by itself."""
+    jobs = json.loads(path.read_text())
+    spark = small_session("a driver to be killed")
+    spark.dataSource.register(PausingSource)
+    queries = {job["name"]: start(spark, job) for job in jobs}
+    path.with_suffix(".started").touch()
+    for name, query in queries.items():
+        try:
+            query.awaitTermination()
+        except PySparkException as error:
+            path.with_suffix(f".{name}.error").write_text(str(error))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

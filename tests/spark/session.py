@@ -1,0 +1,34 @@
+"""The Spark session of tests and of the drivers that they kill: conf/, but small and quick."""
+
+import os
+
+from pyspark.sql import SparkSession
+
+from tests.source_tree import ROOT
+
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that lives for a minute never earns back what the second compiler costs."""
+
+
+def small_session(name: str) -> SparkSession:
+    """Two threads, one JVM; its Python workers import the project from this folder.
+
+    A task may fail once: it is tried twice.
+    """
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    )
+    session = (
+        SparkSession.builder.master("local[2,2]")
+        .appName(name)
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", QUICK_START)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.streaming.stopTimeout", "30s")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    return session

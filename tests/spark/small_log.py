@@ -1,0 +1,99 @@
+"""A log on the local disk for one test: what is put in, and what a consumer finds in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime
+from txlog.storage.local import LocalStore
+
+Row = dict[str, Any]
+
+
+@dataclass
+class SmallLog:
+    """One log, with a producer of numbers and a reader that shares nothing with Spark."""
+
+    root: Path
+    connection: Connection
+    admin: Admin
+    producer: Producer
+    next_number: int = 0
+
+    @property
+    def url(self) -> str:
+        """What Spark's option `root` takes."""
+        return str(self.root)
+
+    def put(self, topic: str, count: int, *, key: bytes | None = None) -> range:
+        """The next `count` numbers, as texts, in one transaction over the topic's partitions."""
+        numbers = range(self.next_number, self.next_number + count)
+        self.next_number = numbers.stop
+        partitions = len(self.admin.describe_topic(topic).partitions)
+        with self.producer.transaction():
+            for number in numbers:
+                where = None if key is not None else number % partitions
+                self.producer.send(topic, b"%d" % number, key=key, partition=where)
+        return numbers
+
+    def rows(self, topic: str) -> list[Row]:
+        """Every committed record, with `_partition` and `_offset`."""
+        consumer = Consumer(
+            topic,
+            root=self.connection,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+        found: list[Row] = []
+        while (table := consumer.poll_arrow()) is not None:
+            found += table.to_pylist()
+        return found
+
+    def column(self, topic: str, name: str) -> list[Any]:
+        """The values of one column, in order."""
+        return sorted(row[name] for row in self.rows(topic))
+
+    def lag(self, group: str) -> int:
+        """Records that the group has not committed; of a group without offsets, the lot."""
+        return sum(end - at for at, end in self.positions(group).values())
+
+    def positions(self, group: str) -> dict[str, tuple[int, int]]:
+        """Partition -> the group's committed offset, and the end of what it can read."""
+        found = self.connection.offsets.group(group)
+        ends = {
+            f"{topic.name}-{part.partition}": (topic.name, part)
+            for topic in self.admin.describe_topics()
+            for part in topic.partitions
+        }
+        return {
+            str(where): (committed.offset, ends[str(where)][1].last_stable_offset)
+            for where, committed in found.committed.items()
+        }
+
+
+def small_log(root: Path, topics: Mapping[str, int | pa.Schema] | None = None) -> SmallLog:
+    """A new log with these topics: a number of partitions, or a schema and two partitions."""
+    connection = open_connection(LocalStore(root, Runtime()), Runtime(), create=True)
+    admin = Admin(connection)
+    for name, kind in (topics or {}).items():
+        if isinstance(kind, int):
+            admin.create_topic(name, kind)
+        else:
+            admin.create_topic(name, 2, kind)
+    producer = Producer(connection, transactional_id="input")
+    producer.init_transactions()
+    return SmallLog(root, connection, admin, producer)
+
+
+def numbers_of(rows: Iterable[Row], column: str = "n") -> list[int]:
+    """The numbers of these rows, in order of number."""
+    return sorted(int(row[column]) for row in rows)

@@ -1,0 +1,367 @@
+"""Checkpoints that are replayed, lost, put back or written by two: exactly once, or refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tests.spark.bench import GROUP, Bench
+from tests.spark.drill import until
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+TAKE_OVER = {"group.takeover": True}
+
+
+def test_I10_a_replayed_batch_changes_nothing(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    bench.run(bench.numbers())
+    before = bench.log.rows("out")
+    bench.lose_commit()
+    bench.run(bench.numbers())
+    assert bench.log.rows("out") == before
+    assert [row["n"] for row in sorted(before, key=lambda row: row["n"])] == list(range(6))
+
+
+def test_R28_a_replay_keeps_its_range_and_what_came_since_is_the_next_batch(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    bench.run(bench.numbers())
+    bench.lose_commit()
+    bench.log.put("numbers", 4)
+    bench.run(bench.numbers())
+    assert bench.log.column("out", "n") == list(range(10))
+    assert [(p["batchId"], p["numInputRows"]) for p in bench.progress] == [(0, 6), (1, 4)]
+
+
+def test_R20_the_replay_of_batch_0_reads_what_was_planned_though_the_start_has_moved(
+    bench: Bench,
+) -> None:
+    bench.log.put("numbers", 6)
+    assert sorted(bench.batches(bench.numbers())[0]) == list(range(6))
+    bench.lose_commit()
+    bench.log.put("numbers", 4)
+    later = {"startingOffsets": "latest"}
+    replayed, following = bench.batches(bench.numbers(options=later))
+    assert sorted(replayed) == list(range(6))
+    assert sorted(following) == list(range(6, 10))
+
+
+# A lost checkpoint.
+
+
+def test_a_lost_checkpoint_of_a_stateless_query_loses_and_repeats_nothing(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    bench.run(bench.numbers())
+    bench.lose_checkpoint()
+    bench.log.put("numbers", 4)
+    bench.run(bench.numbers(), options=TAKE_OVER)
+    assert bench.log.column("out", "n") == list(range(10))
+    assert bench.log.lag(GROUP) == 0
+
+
+def test_R12_a_new_query_takes_the_group_only_if_told_to(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    bench.run(bench.numbers())
+    bench.lose_checkpoint()
+    bench.log.put("numbers", 4)
+    with pytest.raises(PySparkException, match="is owned by .*group.takeover=true"):
+        bench.run(bench.numbers())
+    assert bench.log.column("out", "n") == list(range(6))
+    # The very same checkpoint goes on once it may.
+    bench.run(bench.numbers(), options=TAKE_OVER)
+    assert bench.log.column("out", "n") == list(range(10))
+
+
+def test_a_lost_checkpoint_with_a_transactional_id_of_ones_own_needs_no_take_over(
+    bench: Bench,
+) -> None:
+    named = {"transactional.id": "copy"}
+    bench.log.put("numbers", 6)
+    bench.run(bench.numbers(), options=named)
+    bench.lose_checkpoint()
+    bench.log.put("numbers", 4)
+    bench.run(bench.numbers(), options=named)
+    assert bench.log.column("out", "n") == list(range(10))
+
+
+def test_a_new_query_that_begins_before_the_committed_offsets_is_refused(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    bench.run(bench.numbers())
+    bench.lose_checkpoint()
+    earliest = bench.numbers(options={"startingOffsets": "earliest"})
+    with pytest.raises(PySparkException, match="Another query has consumed these records"):
+        bench.run(earliest, options=TAKE_OVER)
+    assert bench.log.column("out", "n") == list(range(6))
+
+
+# A checkpoint that is not the newest, or not whole.
+
+
+def test_R2_an_old_checkpoint_that_was_put_back_is_refused_with_the_numbers(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    bench.run(bench.numbers())
+    old = bench.keep_checkpoint()
+    bench.log.put("numbers", 4)
+    bench.run(bench.numbers())
+    bench.put_back(old)
+    bench.log.put("numbers", 2)
+    with pytest.raises(PySparkException) as refused:
+        bench.run(bench.numbers())
+    said = str(refused.value)
+    assert "batch 1 of query" in said
+    assert "the log has another batch under this number" in said
+    assert "numbers-0 of group g: checkpoint [3, 6), group 5 (2 into the batch)" in said
+    assert "start with a new checkpointLocation and startingOffsets=committed" in said
+    assert "txlog group describe g" in said
+    assert bench.log.column("out", "n") == list(range(10))
+    assert {at for at, _ in bench.log.positions(GROUP).values()} == {5}
+
+
+def test_a_checkpoint_without_its_newest_offsets_is_refused(bench: Bench) -> None:
+    for _ in range(2):
+        bench.log.put("numbers", 4)
+        bench.run(bench.numbers())
+    for name in ("offsets/1", "offsets/.1.crc"):
+        (bench.checkpoint / name).unlink()
+    bench.log.put("numbers", 4)
+    with pytest.raises(PySparkException, match="the log has batches of this query up to 1"):
+        bench.run(bench.numbers())
+    assert bench.log.column("out", "n") == list(range(8))
+
+
+def test_R23_a_checkpoint_without_the_offsets_of_the_batch_before_is_refused(bench: Bench) -> None:
+    for _ in range(2):
+        bench.log.put("numbers", 4)
+        bench.run(bench.numbers())
+    bench.lose_commit()
+    for name in ("offsets/0", "offsets/.0.crc"):
+        (bench.checkpoint / name).unlink()
+    with pytest.raises(PySparkException, match="offsets/0"):
+        bench.run(bench.numbers())
+    assert bench.log.column("out", "n") == list(range(8))
+
+
+def test_R1_rows_of_a_plan_that_was_replaced_meanwhile_are_refused(bench: Bench) -> None:
+    """Another run of the query plans the batch anew while the tasks of this one run."""
+    bench.log.put("numbers", 4)
+    gate = bench.folder / "gate"
+    query = (
+        gated(bench.numbers(), gate)
+        .writeStream.format("txlog")
+        .options(root=bench.log.url, topic="out", checkpointLocation=str(bench.checkpoint))
+        .start()
+    )
+    until(lambda: (gate.parent / "gate.reached").exists(), "a task")
+    plan_further(bench.checkpoint / "offsets" / "0", to=3)
+    gate.touch()
+    with pytest.raises(PySparkException, match="was written anew while the batch ran"):
+        query.awaitTermination()
+    assert bench.log.rows("out") == []
+    assert bench.log.positions(GROUP) == {}
+
+
+def gated(frame: DataFrame, gate: Path) -> DataFrame:
+    """The frame, with tasks that wait for the file `gate`."""
+    place = str(gate)
+
+    def wait(batches):  # type: ignore[no-untyped-def]
+        import pathlib
+        import time
+
+        pathlib.Path(f"{place}.reached").touch()
+        while not pathlib.Path(place).exists():
+            time.sleep(0.01)
+        yield from batches
+
+    return frame.mapInArrow(wait, "n bigint")
+
+
+def plan_further(file: Path, to: int) -> None:
+    """What a second run would write there: the same batch, with later ends."""
+    *head, line = file.read_text().split("\n")
+    plan = json.loads(line)
+    for bounds in plan["topics"]["numbers"]["partitions"].values():
+        bounds["to"] = to
+    file.write_text("\n".join([*head, json.dumps(plan)]))
+    (file.parent / f".{file.name}.crc").unlink()
+
+
+# Batches without rows, and batches without new offsets.
+
+
+def test_a_filter_that_drops_everything_moves_the_offsets(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    bench.run(bench.numbers().where("n < 0"))
+    assert bench.log.rows("out") == []
+    assert bench.log.lag(GROUP) == 0
+    assert bench.log.positions(GROUP) != {}
+
+
+def test_a_query_that_the_optimizer_empties_moves_the_offsets(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    bench.run(bench.numbers().where("false"))
+    assert bench.log.positions(GROUP) == {"numbers-0": (3, 3), "numbers-1": (3, 3)}
+
+
+def test_an_empty_batch_of_aborted_records_moves_the_offsets(bench: Bench) -> None:
+    bench.log.put("numbers", 2)
+    bench.run(bench.numbers())
+    bench.log.producer.begin_transaction()
+    bench.log.producer.send("numbers", b"99", partition=0)
+    bench.log.producer.flush()
+    bench.log.producer.abort_transaction()
+    bench.run(bench.numbers())
+    assert bench.log.column("out", "n") == [0, 1]
+    assert bench.log.positions(GROUP)["numbers-0"] == (2, 2)
+
+
+def test_nothing_new_makes_no_batch(bench: Bench) -> None:
+    bench.log.put("numbers", 2)
+    bench.run(bench.numbers())
+    bench.run(bench.numbers())
+    assert [p["batchId"] for p in bench.progress if p["numInputRows"]] == []
+    assert sorted(f.name for f in (bench.checkpoint / "offsets").glob("[0-9]*")) == ["0"]
+
+
+def tens(bench: Bench) -> DataFrame:
+    """A stateful query: how many numbers of each ten there are, once it is past."""
+    at = bench.numbers().select(F.timestamp_seconds("n").alias("at"))
+    counted = at.withWatermark("at", "0 seconds").groupBy(F.window("at", "10 seconds")).count()
+    return counted.select((F.unix_seconds("window.start") * 100 + F.col("count")).alias("n"))
+
+
+def test_R23_a_watermark_only_batch_writes_its_rows_once_also_when_replayed(bench: Bench) -> None:
+    bench.log.put("numbers", 25)
+    bench.run(tens(bench))
+    assert bench.log.column("out", "n") == [10, 1010]
+    assert [p["numInputRows"] for p in bench.progress][:2] == [25, 0]
+    bench.lose_commit()
+    bench.run(tens(bench))
+    assert bench.log.column("out", "n") == [10, 1010]
+    bench.log.put("numbers", 10)
+    bench.run(tens(bench))
+    assert bench.log.column("out", "n") == [10, 1010, 2010]
+
+
+def test_a_stateful_query_whose_checkpoint_was_put_back_is_refused(bench: Bench) -> None:
+    bench.log.put("numbers", 15)
+    bench.run(tens(bench))
+    old = bench.keep_checkpoint()
+    bench.log.put("numbers", 10)
+    bench.run(tens(bench))
+    bench.put_back(old)
+    with pytest.raises(PySparkException, match="the log has batches of this query up to"):
+        bench.run(tens(bench))
+    assert bench.log.column("out", "n") == [10, 1010]
+
+
+# Sources that are no txlog.
+
+
+def rates(bench: Bench) -> DataFrame:
+    """Ten rows a batch, the same ones whenever they are asked for."""
+    source = bench.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10)
+    return source.option("numPartitions", 2).load().select(F.col("value").alias("n"))
+
+
+def test_R2_a_replayed_batch_of_another_source_changes_nothing(bench: Bench) -> None:
+    bench.run(rates(bench))
+    assert bench.log.column("out", "n") == list(range(10))
+    bench.lose_commit()
+    bench.run(rates(bench))
+    found = bench.log.column("out", "n")
+    assert found == list(range(len(found)))
+    assert len(found) in (10, 20)
+
+
+def test_a_union_with_another_source_commits_the_groups_offsets_too(bench: Bench) -> None:
+    files = bench.folder / "files"
+    files.mkdir()
+    (files / "one.json").write_text('{"n": 100}\n')
+    others = bench.spark.readStream.schema("n bigint").json(str(files))
+    bench.log.put("numbers", 4)
+    bench.run(bench.numbers().union(others))
+    assert bench.log.column("out", "n") == [0, 1, 2, 3, 100]
+    (files / "two.json").write_text('{"n": 101}\n')
+    bench.run(bench.numbers().union(others))
+    assert bench.log.column("out", "n") == [0, 1, 2, 3, 100, 101]
+    bench.lose_commit()
+    bench.run(bench.numbers().union(others))
+    assert bench.log.column("out", "n") == [0, 1, 2, 3, 100, 101]
+    assert bench.log.lag(GROUP) == 0
+
+
+# Several lines in offsets/N.
+
+
+def test_R21_a_self_union_reads_twice_and_commits_once(bench: Bench) -> None:
+    bench.log.put("numbers", 4)
+    numbers = bench.numbers()
+    bench.run(numbers.union(numbers.select(F.col("n") + 100)))
+    assert bench.log.column("out", "n") == [0, 1, 2, 3, 100, 101, 102, 103]
+    assert bench.log.lag(GROUP) == 0
+    bench.log.put("numbers", 2)
+    numbers = bench.numbers()
+    bench.run(numbers.union(numbers.select(F.col("n") + 100)))
+    assert bench.log.column("out", "n") == [*range(6), *range(100, 106)]
+
+
+def test_R21_two_sources_of_one_group_that_differ_are_refused(bench: Bench) -> None:
+    bench.log.put("numbers", 4)
+    one = bench.numbers()
+    other = bench.numbers(options={"startingOffsets": '{"numbers": {"0": 1, "1": -2}}'})
+    with pytest.raises(PySparkException, match="two sources of group g read different ranges"):
+        bench.run(one.union(other))
+    assert bench.log.rows("out") == []
+
+
+def test_R25_a_union_restarted_in_another_order_is_refused(bench: Bench) -> None:
+    bench.log.admin.create_topic("others", 1)
+    bench.log.put("numbers", 2)
+    bench.log.put("others", 2)
+
+    def sources() -> tuple[DataFrame, DataFrame]:
+        return bench.numbers(), bench.numbers("others", {"group.id": "h"})
+
+    one, other = sources()
+    bench.run(one.union(other))
+    bench.log.put("numbers", 2)
+    one, other = sources()
+    with pytest.raises(PySparkException, match="group h here|group g here"):
+        bench.run(other.union(one))
+    assert bench.log.column("out", "n") == [0, 1, 2, 3]
+
+
+# Tasks that fail.
+
+
+def test_a_task_that_dies_once_is_run_again_and_what_it_staged_is_not_seen(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    staged = len(list(bench.log.root.rglob("*.arrow")))
+    bench.run(dying(bench.numbers(), bench.folder / "died"))
+    assert (bench.folder / "died").exists()
+    assert bench.log.column("out", "n") == list(range(6))
+    assert len(list(bench.log.root.rglob("*.arrow"))) > staged
+
+
+def dying(frame: DataFrame, flag: Path) -> DataFrame:
+    """The frame, by tasks the first of which is killed in the middle of its rows."""
+    place = str(flag)
+
+    def die_once(batches):  # type: ignore[no-untyped-def]
+        import os
+        import pathlib
+        import signal
+
+        for batch in batches:
+            yield batch
+            try:
+                pathlib.Path(place).touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return frame.mapInArrow(die_once, "n bigint")

@@ -1,0 +1,57 @@
+"""Commands on a topic, with all that a test does not speak of filled in."""
+
+from typing import Any
+
+from tests.fold import Fold
+from tests.segments import segment
+from txlog.log.topic_events import AppendBatches, OpenTopic, TopicOpened, WriteMarker
+from txlog.log.topic_machine import TopicMachine
+from txlog.log.topic_state import TopicState
+from txlog.model import Decision, TxId
+from txlog.settings import TopicConfig
+
+OPENED = TopicOpened("id", "t", 3, "schema 0", TopicConfig())
+COMMIT, ABORT = Decision.COMMIT, Decision.ABORT
+
+
+def new_topic() -> Fold[TopicState]:
+    """Open, with three partitions and no records."""
+    fold = Fold(TopicMachine())
+    fold.run(OpenTopic(OPENED))
+    return fold
+
+
+def append(
+    rows: dict[int, Any], sequence: int = 0, tx: TxId | None = None, **changes: Any
+) -> AppendBatches:
+    """An append by producer 7, or by that of `tx`, with one base sequence for every partition."""
+    pid, epoch = (tx.pid, tx.epoch) if tx is not None else (7, 0)
+    values = {
+        "segments": (segment(rows),),
+        "pid": pid,
+        "epoch": epoch,
+        "tx_id": tx,
+        "base_sequences": dict.fromkeys(rows, sequence),
+    }
+    return AppendBatches(**{**values, **changes})
+
+
+def plain(rows: dict[int, Any]) -> AppendBatches:
+    """An append that asks for no de-duplication."""
+    return AppendBatches((segment(rows),))
+
+
+def marker(tx: TxId, decision: Decision = COMMIT, **changes: Any) -> WriteMarker:
+    """Of a producer that has no other transaction open."""
+    values = {"tx_id": tx, "decision": decision, "floor": tx.number, "coordinator": 0}
+    return WriteMarker(**{**values, **changes})
+
+
+def ends(topic: Fold[TopicState]) -> list[int]:
+    """The end of each partition."""
+    return [partition.next_offset for partition in topic.state.partitions]
+
+
+def stable(topic: Fold[TopicState]) -> list[int]:
+    """The last stable offset of each partition."""
+    return [topic.state.last_stable_offset(p) for p in range(len(topic.state.partitions))]

@@ -1,0 +1,452 @@
+"""The coordinator's rules of design section 13, each with the trace that it closes."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.coordinator_commands import (
+    NAME,
+    NEXT,
+    OWN,
+    PID,
+    SITUATIONS,
+    TOPIC_A,
+    TOPIC_B,
+    USED,
+    abort,
+    add,
+    begin,
+    commit,
+    complete,
+    init,
+    new_coordinator,
+    registered,
+    transaction,
+)
+from tests.segments import segment
+from txlog.coordinator.events import (
+    AbortPrepared,
+    AdvanceStagingHorizon,
+    OffsetRange,
+    Participant,
+    ProducerInitialised,
+    ReplayMark,
+)
+from txlog.coordinator.state import merged_participants
+from txlog.coordinator.states import TransactionState
+from txlog.errors import (
+    CommitFailed,
+    ConcurrentTransactions,
+    GroupOwned,
+    IllegalTransition,
+    ProducerFenced,
+    SegmentExpired,
+    TransactionAborted,
+)
+from txlog.model import EPOCH_MAX, Decision, TxId
+
+ONGOING, PREPARE_COMMIT, PREPARE_ABORT = (
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.PREPARE_ABORT,
+)
+
+
+def tx(number: int, epoch: int = 0) -> TxId:
+    return TxId(PID, epoch, number)
+
+
+# R2: micro-batches.
+
+
+def mark(batch_id: int, end: int = 9, query_id: str = "q", label: str = "") -> ReplayMark:
+    ranges = (OffsetRange("g", "a", 0, 0, end),)
+    return ReplayMark(query_id, batch_id, ranges, "fingerprint", label)
+
+
+def test_R2_a_micro_batch_is_stored_with_its_offsets_and_committed_once() -> None:
+    coordinator = registered()
+    coordinator.run(commit(tx(0), mark=mark(0)))
+    coordinator.run(complete(tx(0)))
+    assert coordinator.state.marks == {"q/": mark(0)}
+    for again in (mark(0), mark(0, end=5)):
+        with pytest.raises(CommitFailed, match="batch 0 of query q") as caught:
+            coordinator.run(commit(tx(1), mark=again))
+        assert caught.value.facts["newest_batch_id"] == 0
+    coordinator.run(commit(tx(1), mark=mark(1, end=20)))
+    assert coordinator.state.marks["q/"] == mark(1, end=20)
+
+
+def test_R2_an_older_batch_of_a_restored_checkpoint_is_refused() -> None:
+    coordinator = registered()
+    for number in range(3):
+        coordinator.run(commit(tx(number), mark=mark(number)))
+        coordinator.run(complete(tx(number)))
+    with pytest.raises(CommitFailed):
+        coordinator.run(commit(tx(3), mark=mark(1)))
+
+
+def test_R2_the_mark_outlives_its_outcome_and_a_snapshot() -> None:
+    coordinator = registered()
+    coordinator.run(commit(tx(0), mark=mark(0)))
+    coordinator.run(complete(tx(0)))
+    coordinator.state = replace(coordinator.reopened(), outcomes=({},))
+    with pytest.raises(CommitFailed):
+        coordinator.run(commit(tx(1), mark=mark(0)))
+
+
+def test_R2_queries_and_labels_do_not_disturb_each_other() -> None:
+    coordinator = registered()
+    marks = [mark(5), mark(0, query_id="other"), mark(0, label="left"), mark(0, label="right")]
+    for number, each in enumerate(marks):
+        coordinator.run(commit(tx(number), mark=each))
+        coordinator.run(complete(tx(number)))
+    assert len(coordinator.state.marks) == 4
+
+
+def test_R2_a_repeat_of_the_same_prepare_is_answered() -> None:
+    """The answer to PREPARE was lost; its own mark must not refuse the second try."""
+    coordinator = registered()
+    coordinator.run(commit(tx(0), mark=mark(0)))
+    coordinator.run(commit(tx(0), mark=mark(0)))
+    coordinator.run(complete(tx(0)))
+    coordinator.run(commit(tx(0), mark=mark(0)))
+    assert coordinator.state.outcome(tx(0))
+
+
+# R3: a bar for what was never heard of.
+
+
+def test_R3_the_abort_of_a_transaction_that_was_never_heard_of_bars_its_prepare() -> None:
+    """Its run has pended and died before PREPARE, or so it seems: whoever releases the pend must
+    know that the PREPARE, which may be on its way, comes too late."""
+    coordinator = registered()
+    coordinator.run(abort(tx(0)))
+    for command in (commit(tx(0)), begin(tx(0))):
+        with pytest.raises(TransactionAborted):
+            coordinator.run(command)
+    outcome = coordinator.state.outcome(tx(0))
+    assert outcome is not None
+    assert outcome.decision is Decision.ABORT
+
+
+def test_R3_the_bar_holds_after_its_outcome_is_forgotten() -> None:
+    coordinator = registered()
+    coordinator.run(abort(tx(0)))
+    coordinator.state = replace(coordinator.state, outcomes=({},))
+    with pytest.raises(TransactionAborted, match="barred"):
+        coordinator.run(commit(tx(0)))
+    coordinator.run(commit(tx(1)))
+
+
+def test_R3_a_later_epoch_bars_without_a_word() -> None:
+    coordinator = registered(1)
+    count = len(coordinator.events)
+    coordinator.run(abort(tx(0, epoch=0)))
+    assert len(coordinator.events) == count
+    with pytest.raises(ProducerFenced):
+        coordinator.run(commit(tx(0, epoch=0)))
+
+
+# R4: numbers are used once, for ever.
+
+
+@pytest.mark.parametrize("last", ["commit", "abort", "bar"])
+def test_R4_no_number_at_or_below_the_highest_is_decided_again(last: str) -> None:
+    coordinator = registered()
+    if last != "bar":
+        coordinator.run(begin(tx(7)))
+        coordinator.run(commit(tx(7)) if last == "commit" else abort(tx(7)))
+        coordinator.run(complete(tx(7)))
+    else:
+        coordinator.run(abort(tx(7)))
+    coordinator.state = replace(coordinator.state, outcomes=({},))
+    for number in (0, 6, 7):
+        for command in (begin(tx(number)), commit(tx(number))):
+            with pytest.raises(TransactionAborted):
+                coordinator.run(command)
+    coordinator.run(begin(tx(8)))
+
+
+def test_R4_the_highest_number_is_in_the_snapshot() -> None:
+    coordinator = registered()
+    coordinator.run(commit(tx(7)))
+    coordinator.run(complete(tx(7)))
+    assert coordinator.reopened().ids[NAME].begun_number == 7
+
+
+# R5: one entry, and one transaction after the other.
+
+
+def test_R5_an_initialisation_aborts_what_is_ongoing_in_the_same_entry() -> None:
+    coordinator = SITUATIONS["Ongoing"]()
+    count = len(coordinator.events)
+    answer = coordinator.run(init("newer"))
+    assert [type(event) for event in coordinator.events[count:]] == [ProducerInitialised]
+    found = transaction(coordinator, OWN)
+    assert (found.state, found.fence_epoch) == (PREPARE_ABORT, 4)
+    assert answer.to_finish == (OWN,)
+
+
+def test_R5_nothing_begins_before_what_was_prepared_is_complete() -> None:
+    """Its apply would come after its successor's, and be dropped as old."""
+    coordinator = SITUATIONS["PrepareCommit"]()
+    for command in (begin(NEXT), commit(NEXT), init("newer")):
+        with pytest.raises(ConcurrentTransactions) as caught:
+            coordinator.run(command)
+        assert caught.value.facts == {"transactional_id": NAME, "tx_ids": (OWN,)}
+    coordinator.run(complete(OWN))
+    coordinator.run(begin(NEXT))
+
+
+def test_R5_a_new_instance_begins_nothing_before_the_old_ones_markers_are_written() -> None:
+    coordinator = SITUATIONS["fenced"]()
+    for command in (begin(tx(0, epoch=4)), commit(tx(0, epoch=4)), init("newest")):
+        with pytest.raises(ConcurrentTransactions):
+            coordinator.run(command)
+    coordinator.run(complete(OWN))
+    coordinator.run(commit(tx(0, epoch=4)))
+
+
+def test_R5_also_an_instance_with_several_transactions_waits_for_an_older_epoch() -> None:
+    """A marker of epoch 0 is skipped once one of epoch 1 was applied (R6): its records, or their
+    absence, would never be decided in that topic."""
+    coordinator = registered(concurrent=True)
+    coordinator.run(begin(tx(0)))
+    coordinator.run(init("newer", concurrent=True))
+    for command in (begin(tx(0, epoch=1)), commit(tx(0, epoch=1))):
+        with pytest.raises(ConcurrentTransactions) as caught:
+            coordinator.run(command)
+        assert caught.value.facts["tx_ids"] == (tx(0),)
+    coordinator.run(complete(tx(0)))
+    coordinator.run(begin(tx(0, epoch=1)))
+    coordinator.run(begin(tx(1, epoch=1)))
+
+
+def test_the_same_instance_that_registers_again_has_a_new_epoch() -> None:
+    """Its earlier process may have died with a PREPARE under way."""
+    coordinator = registered()
+    answer = coordinator.run(init("i0"))
+    assert (answer.epoch, answer.begun_number) == (1, -1)
+
+
+# R7: several open transactions.
+
+
+def test_R7_an_instance_may_have_several_transactions_open_if_it_says_so() -> None:
+    coordinator = registered(concurrent=True)
+    for number in range(3):
+        coordinator.run(begin(tx(number)))
+    coordinator.run(commit(tx(1)))
+    coordinator.run(begin(tx(3)))
+    assert set(coordinator.state.ids[NAME].open) == {tx(n) for n in range(4)}
+    one_by_one = registered()
+    one_by_one.run(begin(tx(0)))
+    with pytest.raises(IllegalTransition, match="open"):
+        one_by_one.run(begin(tx(1)))
+
+
+def test_R7_the_floor_stays_below_every_other_open_transaction() -> None:
+    coordinator = registered(concurrent=True)
+    for number in range(4):
+        coordinator.run(begin(tx(number)))
+
+    def floor(number: int) -> int:
+        return coordinator.state.ids[NAME].floor(tx(number))
+
+    assert [floor(number) for number in range(4)] == [0, -1, -1, -1]
+    coordinator.run(commit(tx(2)))
+    coordinator.run(complete(tx(2)))
+    assert [floor(number) for number in (0, 1, 3)] == [0, -1, -1]
+    coordinator.run(abort(tx(0)))
+    coordinator.run(complete(tx(0)))
+    assert [floor(number) for number in (1, 3)] == [2, 0]
+    coordinator.run(abort(tx(1)))
+    coordinator.run(complete(tx(1)))
+    assert floor(3) == 3
+
+
+def test_R7_a_number_that_was_overtaken_is_refused_rather_than_below_the_floor() -> None:
+    """Were 1 let in after 2, a marker with floor 2 could have said that it is finished."""
+    coordinator = registered(concurrent=True)
+    coordinator.run(begin(tx(2)))
+    with pytest.raises(TransactionAborted):
+        coordinator.run(begin(tx(1)))
+
+
+def test_R7_a_fence_ends_every_ongoing_transaction_and_no_prepared_one() -> None:
+    coordinator = registered(concurrent=True)
+    for number in range(3):
+        coordinator.run(begin(tx(number)))
+    coordinator.run(commit(tx(0)))
+    coordinator.run(abort(tx(1), fence=True))
+    states = {number: transaction(coordinator, tx(number)).state for number in range(3)}
+    assert states == {0: PREPARE_COMMIT, 1: PREPARE_ABORT, 2: PREPARE_ABORT}
+    assert transaction(coordinator, tx(2)).fence_epoch == 1
+    assert coordinator.state.ids[NAME].epoch == 1
+
+
+# R12: owners of groups.
+
+
+def test_R12_a_group_has_one_owner_where_prepare_is_decided() -> None:
+    coordinator = registered(groups=("g",))
+    coordinator.run(init(name="other", fresh_pid=8))
+    with pytest.raises(GroupOwned, match="owned by 'x'") as caught:
+        coordinator.run(commit(TxId(8, 0, 0), "other", groups=("g",)))
+    assert caught.value.facts["owner"] == NAME
+    coordinator.run(commit(TxId(8, 0, 0), "other", groups=("free",)))
+    coordinator.run(commit(tx(0), groups=("g",)))
+
+
+def test_R12_a_group_is_taken_over_only_by_who_is_told_to() -> None:
+    coordinator = registered(groups=("g",))
+    with pytest.raises(GroupOwned, match="take over"):
+        coordinator.run(init(name="other", fresh_pid=8, groups=("g",)))
+    coordinator.run(init(name="other", fresh_pid=8, groups=("g",), take_over=True))
+    with pytest.raises(GroupOwned):
+        coordinator.run(commit(tx(0), groups=("g",)))
+    with pytest.raises(GroupOwned):
+        coordinator.run(init("again", groups=("g",)))
+
+
+def test_R12_a_group_that_was_declared_before_it_was_taken_over_is_checked_again() -> None:
+    coordinator = registered(groups=("g",))
+    coordinator.run(begin(tx(0)))
+    coordinator.run(add(tx(0), TOPIC_A, groups=("g",)))
+    coordinator.run(init(name="other", fresh_pid=8, groups=("g",), take_over=True))
+    with pytest.raises(GroupOwned):
+        coordinator.run(commit(tx(0)))
+
+
+def test_R12_a_group_is_not_declared_by_a_stranger() -> None:
+    coordinator = registered(groups=("g",))
+    coordinator.run(init(name="other", fresh_pid=8))
+    coordinator.run(begin(TxId(8, 0, 0), "other"))
+    with pytest.raises(GroupOwned):
+        coordinator.run(add(TxId(8, 0, 0), TOPIC_A, name="other", groups=("g",)))
+
+
+def test_R12_owners_are_in_the_snapshot() -> None:
+    assert registered(groups=("g", "h")).reopened().owners == {"g": NAME, "h": NAME}
+
+
+# R27: superseded runs.
+
+
+def test_R27_a_run_that_was_superseded_is_never_let_in_again() -> None:
+    coordinator = new_coordinator()
+    for run in ("run 1", "run 2", "run 3"):
+        coordinator.run(init(run, is_run=True))
+    coordinator.run(init("run 3", is_run=True))
+    for old in ("run 1", "run 2"):
+        with pytest.raises(ProducerFenced, match="run 3") as caught:
+            coordinator.run(init(old, is_run=True))
+        assert caught.value.facts == {"instance": old, "current_instance": "run 3"}
+    assert coordinator.reopened().ids[NAME].superseded == ("run 1", "run 2")
+
+
+def test_R27_an_instance_that_is_no_run_may_come_back() -> None:
+    coordinator = new_coordinator()
+    for instance in ("a", "b", "a"):
+        coordinator.run(init(instance))
+    assert coordinator.state.ids[NAME].epoch == 2
+
+
+# Epochs.
+
+
+def test_the_last_epoch_is_followed_by_a_new_producer_id() -> None:
+    coordinator = registered()
+    state = coordinator.state.ids[NAME]
+    coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX - 1)})
+    assert coordinator.run(init("a", fresh_pid=50)).epoch == EPOCH_MAX
+    answer = coordinator.run(init("b", fresh_pid=51))
+    assert (answer.pid, answer.epoch) == (51, 0)
+    for old in (tx(0, epoch=EPOCH_MAX), tx(0, epoch=0)):
+        with pytest.raises(ProducerFenced):
+            coordinator.run(begin(old))
+    coordinator.run(begin(TxId(51, 0, 0)))
+
+
+def test_I8_the_abort_of_the_last_epoch_fences_it_although_the_new_id_begins_at_0() -> None:
+    """The new pid's epoch 0 would fence nothing of the old pid."""
+    coordinator = registered()
+    state = coordinator.state.ids[NAME]
+    coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})
+    coordinator.run(begin(tx(0, epoch=EPOCH_MAX)))
+    coordinator.run(init("b", fresh_pid=51))
+    found = transaction(coordinator, tx(0, epoch=EPOCH_MAX))
+    assert (found.state, found.fence_epoch) == (PREPARE_ABORT, EPOCH_MAX + 1)
+    with pytest.raises(ConcurrentTransactions):
+        coordinator.run(begin(TxId(51, 0, 0)))
+    coordinator.run(complete(tx(0, epoch=EPOCH_MAX)))
+    coordinator.run(begin(TxId(51, 0, 0)))
+
+
+def test_a_timeout_at_the_last_epoch_aborts_without_a_fence() -> None:
+    coordinator = registered()
+    state = coordinator.state.ids[NAME]
+    coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})
+    coordinator.run(begin(tx(0, epoch=EPOCH_MAX)))
+    coordinator.run(abort(tx(0, epoch=EPOCH_MAX), fence=True))
+    assert coordinator.state.ids[NAME].epoch == EPOCH_MAX
+    with pytest.raises(TransactionAborted):
+        coordinator.run(commit(tx(0, epoch=EPOCH_MAX)))
+
+
+def test_I8_a_timeout_fences_the_owner_and_its_number_begins_anew() -> None:
+    coordinator = SITUATIONS["timed out"]()
+    event = coordinator.events[-1]
+    assert isinstance(event, AbortPrepared)
+    assert event.epoch == 4
+    assert coordinator.state.ids[NAME].begun_number == -1
+    assert transaction(coordinator, OWN).fence_epoch == 4
+
+
+# The horizon, participants.
+
+
+def staged(name: str) -> Participant:
+    return Participant("id-a", "a", segments=(segment({0: 1}, name),))
+
+
+def test_a_segment_below_the_staging_horizon_is_not_committed() -> None:
+    coordinator = registered()
+    coordinator.run(AdvanceStagingHorizon("05"))
+    with pytest.raises(SegmentExpired, match="run the batch again"):
+        coordinator.run(commit(tx(0), participants=(staged("04"),)))
+    coordinator.run(commit(tx(0), participants=(staged("05"),)))
+
+
+def test_a_segment_that_was_declared_before_the_horizon_rose_is_checked_again() -> None:
+    coordinator = registered()
+    coordinator.run(begin(tx(0), participants=(staged("04"),)))
+    coordinator.run(AdvanceStagingHorizon("05"))
+    with pytest.raises(SegmentExpired):
+        coordinator.run(commit(tx(0)))
+
+
+def test_a_repeat_of_a_decided_prepare_is_answered_whatever_the_horizon() -> None:
+    coordinator = registered()
+    coordinator.run(commit(tx(0), participants=(staged("04"),)))
+    coordinator.run(AdvanceStagingHorizon("05"))
+    coordinator.run(commit(tx(0), participants=(staged("04"),)))
+
+
+def test_participants_of_one_topic_become_one() -> None:
+    more = (Participant("id-a", "a", (2, 0)), staged("s"), TOPIC_B)
+    merged = merged_participants((TOPIC_A,), more)
+    assert merged == (Participant("id-a", "a", (0, 2), (segment({0: 1}, "s"),)), TOPIC_B)
+
+
+def test_a_transaction_collects_what_it_is_told() -> None:
+    coordinator = SITUATIONS["Ongoing"]()
+    coordinator.run(add(OWN, groups=("g",)))
+    coordinator.run(add(OWN, Participant("id-a", "a", (1,)), groups=("g", "h")))
+    coordinator.run(commit(OWN, participants=(staged("s"),), groups=("k",), tag="tag"))
+    found = transaction(coordinator, OWN)
+    assert [participant.topic_id for participant in found.participants] == ["id-a", "id-b"]
+    assert found.participants[0].partitions == (0, 1)
+    assert (found.groups, found.tag) == (("g", "h", "k"), "tag")
+    assert USED not in coordinator.state.ids[NAME].open

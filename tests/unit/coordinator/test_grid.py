@@ -1,0 +1,333 @@
+"""Every command in every state, with its outcome written down: I4, I8, R3, R4, R5.
+
+A small word is the event that the command leads to ("-": none, it was done before); a capital one
+is the refusal. Rows are the situations of `coordinator_commands.py`, columns are transactions.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.coordinator_commands import (
+    NEXT,
+    OWN,
+    PID,
+    SITUATIONS,
+    TOPIC_A,
+    USED,
+    Coordinator,
+    abort,
+    add,
+    begin,
+    commit,
+    complete,
+    init,
+)
+from txlog.coordinator import events
+from txlog.coordinator.events import AdvanceStagingHorizon
+from txlog.coordinator.states import PREDECESSORS, TransactionState, decision_of, transition
+from txlog.errors import (
+    ConcurrentTransactions,
+    IllegalTransition,
+    InternalError,
+    InvariantViolated,
+    ProducerFenced,
+    TransactionAborted,
+    TxlogError,
+    UnknownTransaction,
+)
+from txlog.model import Decision, TxId
+
+TRANSACTIONS = {
+    "own": OWN,
+    "next": NEXT,
+    "used": USED,
+    "older": TxId(PID, 2, 5),
+    "newer": TxId(PID, 4, 0),
+    "newest": TxId(PID, 5, 0),
+    "foreign": TxId(9, 3, 5),
+}
+"""`older`: a superseded epoch; `newer`: what a newer instance has, if there is one; `newest`: an
+epoch that was never given out; `foreign`: of a producer id that the transactional id has not."""
+
+COMMANDS: dict[str, Callable[[TxId], Any]] = {
+    "BEGIN": begin,
+    "ADD": add,
+    "ADD KNOWN": lambda tx: add(tx, TOPIC_A),
+    "COMMIT": commit,
+    "ABORT": abort,
+    "ABORT AND FENCE": lambda tx: abort(tx, fence=True),
+    "COMPLETE": complete,
+}
+
+GRID = """
+BEGIN              own      next     used     older    newer    newest   foreign
+  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  Empty            begun    begun    begun    FENCED   BUG      BUG      FENCED
+  Ongoing          -        ILLEGAL  ILLEGAL  FENCED   BUG      BUG      FENCED
+  PrepareCommit    ILLEGAL  WAIT     ILLEGAL  FENCED   BUG      BUG      FENCED
+  PrepareAbort     ABORTED  WAIT     ILLEGAL  FENCED   BUG      BUG      FENCED
+  CompleteCommit   ILLEGAL  begun    ILLEGAL  FENCED   BUG      BUG      FENCED
+  CompleteAbort    ABORTED  begun    ILLEGAL  FENCED   BUG      BUG      FENCED
+  barred           ABORTED  begun    ILLEGAL  FENCED   BUG      BUG      FENCED
+  fenced           FENCED   FENCED   FENCED   FENCED   WAIT     BUG      FENCED
+  timed out        FENCED   FENCED   FENCED   FENCED   WAIT     BUG      FENCED
+  superseded       FENCED   FENCED   FENCED   FENCED   begun    BUG      FENCED
+
+ADD                own      next     used     older    newer    newest   foreign
+  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  Empty            ABORTED  ABORTED  ABORTED  FENCED   BUG      BUG      FENCED
+  Ongoing          added    ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  PrepareCommit    ILLEGAL  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  PrepareAbort     ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  CompleteCommit   ILLEGAL  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  CompleteAbort    ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  barred           ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  fenced           FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
+  timed out        FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
+  superseded       FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
+
+ADD KNOWN          own      next     used     older    newer    newest   foreign
+  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  Empty            ABORTED  ABORTED  ABORTED  FENCED   BUG      BUG      FENCED
+  Ongoing          -        ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  PrepareCommit    ILLEGAL  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  PrepareAbort     ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  CompleteCommit   ILLEGAL  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  CompleteAbort    ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  barred           ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
+  fenced           FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
+  timed out        FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
+  superseded       FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
+
+COMMIT             own      next     used     older    newer    newest   foreign
+  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  Empty            commit   commit   commit   FENCED   BUG      BUG      FENCED
+  Ongoing          commit   ILLEGAL  -        FENCED   BUG      BUG      FENCED
+  PrepareCommit    -        WAIT     -        FENCED   BUG      BUG      FENCED
+  PrepareAbort     ABORTED  WAIT     -        FENCED   BUG      BUG      FENCED
+  CompleteCommit   -        commit   -        FENCED   BUG      BUG      FENCED
+  CompleteAbort    ABORTED  commit   -        FENCED   BUG      BUG      FENCED
+  barred           ABORTED  commit   -        FENCED   BUG      BUG      FENCED
+  fenced           ABORTED  FENCED   -        FENCED   WAIT     BUG      FENCED
+  timed out        ABORTED  FENCED   -        FENCED   WAIT     BUG      FENCED
+  superseded       ABORTED  FENCED   -        FENCED   commit   BUG      FENCED
+
+ABORT              own      next     used     older    newer    newest   foreign
+  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  Empty            barred   barred   barred   -        BUG      BUG      -
+  Ongoing          abort    barred   ILLEGAL  -        BUG      BUG      -
+  PrepareCommit    ILLEGAL  barred   ILLEGAL  -        BUG      BUG      -
+  PrepareAbort     -        barred   ILLEGAL  -        BUG      BUG      -
+  CompleteCommit   ILLEGAL  barred   ILLEGAL  -        BUG      BUG      -
+  CompleteAbort    -        barred   ILLEGAL  -        BUG      BUG      -
+  barred           -        barred   ILLEGAL  -        BUG      BUG      -
+  fenced           -        -        ILLEGAL  -        barred   BUG      -
+  timed out        -        -        ILLEGAL  -        barred   BUG      -
+  superseded       -        -        ILLEGAL  -        barred   BUG      -
+
+ABORT AND FENCE    own      next     used     older    newer    newest   foreign
+  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  Empty            barred   barred   barred   -        BUG      BUG      -
+  Ongoing          abort    barred   ILLEGAL  -        BUG      BUG      -
+  PrepareCommit    ILLEGAL  barred   ILLEGAL  -        BUG      BUG      -
+  PrepareAbort     -        barred   ILLEGAL  -        BUG      BUG      -
+  CompleteCommit   ILLEGAL  barred   ILLEGAL  -        BUG      BUG      -
+  CompleteAbort    -        barred   ILLEGAL  -        BUG      BUG      -
+  barred           -        barred   ILLEGAL  -        BUG      BUG      -
+  fenced           -        -        ILLEGAL  -        barred   BUG      -
+  timed out        -        -        ILLEGAL  -        barred   BUG      -
+  superseded       -        -        ILLEGAL  -        barred   BUG      -
+
+COMPLETE           own      next     used     older    newer    newest   foreign
+  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  Empty            -        -        -        -        -        -        -
+  Ongoing          BUG      -        -        -        -        -        -
+  PrepareCommit    complete -        -        -        -        -        -
+  PrepareAbort     complete -        -        -        -        -        -
+  CompleteCommit   -        -        -        -        -        -        -
+  CompleteAbort    -        -        -        -        -        -        -
+  barred           -        -        -        -        -        -        -
+  fenced           complete -        -        -        -        -        -
+  timed out        complete -        -        -        -        -        -
+  superseded       -        -        -        -        -        -        -
+"""
+
+INITIALISATIONS = """
+                   epoch    aborts
+  unknown          0        nothing
+  Empty            4        nothing
+  Ongoing          4        own
+  PrepareCommit    WAIT     nothing
+  PrepareAbort     WAIT     nothing
+  CompleteCommit   4        nothing
+  CompleteAbort    4        nothing
+  barred           4        nothing
+  fenced           WAIT     nothing
+  timed out        WAIT     nothing
+  superseded       5        nothing
+"""
+
+EVENTS = {
+    "begun": events.TransactionBegun,
+    "added": events.ParticipantsAdded,
+    "commit": events.CommitPrepared,
+    "abort": events.AbortPrepared,
+    "barred": events.TransactionBarred,
+    "complete": events.TransactionCompleted,
+}
+REFUSALS = {
+    "UNKNOWN": UnknownTransaction,
+    "FENCED": ProducerFenced,
+    "ABORTED": TransactionAborted,
+    "ILLEGAL": IllegalTransition,
+    "WAIT": ConcurrentTransactions,
+    "BUG": InternalError,
+}
+WORDS: dict[type, str] = {kind: word for word, kind in (EVENTS | REFUSALS).items()}
+
+
+def cells() -> list[tuple[str, str, str, str]]:
+    """(command, situation, transaction, outcome) of every cell of the table."""
+    found = []
+    for block in GRID.strip().split("\n\n"):
+        head, *rows = block.splitlines()
+        command, columns = head[:18].strip(), head[18:].split()
+        for row in rows:
+            situation = row[:18].strip()
+            outcomes = zip(columns, row[18:].split(), strict=True)
+            found.extend((command, situation, column, outcome) for column, outcome in outcomes)
+    return found
+
+
+def outcome_of(coordinator: Coordinator, command: Any) -> str:
+    before, count = coordinator.state, len(coordinator.events)
+    try:
+        coordinator.run(command)
+    except TxlogError as error:
+        assert coordinator.state == before
+        return WORDS[type(error)]
+    new = coordinator.events[count:]
+    assert len(new) <= 1
+    return WORDS[type(new[0])] if new else "-"
+
+
+def test_the_grid_has_a_cell_for_every_command_in_every_situation() -> None:
+    wanted = {(c, s, t) for c in COMMANDS for s in SITUATIONS for t in TRANSACTIONS}
+    assert {cell[:3] for cell in cells()} == wanted
+
+
+@pytest.mark.parametrize(("command", "situation", "transaction", "expected"), cells())
+def test_I4_the_outcome_is_the_one_in_the_grid_and_no_decision_changes(
+    command: str, situation: str, transaction: str, expected: str
+) -> None:
+    coordinator = SITUATIONS[situation]()
+    before = {tx: decision(coordinator, tx) for tx in (USED, OWN)}
+    assert outcome_of(coordinator, COMMANDS[command](TRANSACTIONS[transaction])) == expected
+    for tx, decided in before.items():
+        assert decided in (None, decision(coordinator, tx))
+
+
+@pytest.mark.parametrize(
+    ("command", "situation", "transaction"), [cell[:3] for cell in cells() if cell[3] in EVENTS]
+)
+def test_a_command_that_was_obeyed_changes_nothing_the_second_time(
+    command: str, situation: str, transaction: str
+) -> None:
+    """Whoever got no answer asks again: the answer is no refusal and no second event."""
+    coordinator = SITUATIONS[situation]()
+    wanted = COMMANDS[command](TRANSACTIONS[transaction])
+    coordinator.run(wanted)
+    assert outcome_of(coordinator, wanted) == "-"
+
+
+def decision(coordinator: Coordinator, tx: TxId) -> Decision | None:
+    state = coordinator.state
+    for _, found in state.open_transactions():
+        if found.tx_id == tx:
+            return decision_of(found.state)
+    known = state.outcome(tx)
+    return None if known is None else known.decision
+
+
+@pytest.mark.parametrize("row", INITIALISATIONS.strip("\n").splitlines()[1:])
+@pytest.mark.parametrize("instance", ["fresh", "i3", "newer"])
+def test_an_initialisation_bumps_the_epoch_or_waits(row: str, instance: str) -> None:
+    situation, (epoch, aborted) = row[:18].strip(), row[18:].split()
+    coordinator = SITUATIONS[situation]()
+    if epoch == "WAIT":
+        assert outcome_of(coordinator, init(instance)) == "WAIT"
+        return
+    answer = coordinator.run(init(instance))
+    assert (answer.pid, answer.epoch, answer.begun_number) == (PID, int(epoch), -1)
+    assert answer.to_finish == ((OWN,) if aborted == "own" else ())
+    assert isinstance(coordinator.events[-1], events.ProducerInitialised)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_the_staging_horizon_rises_in_every_situation(situation: str) -> None:
+    coordinator = SITUATIONS[situation]()
+    for segment_id, expected in (("02", "02"), ("01", "02"), ("02", "02"), ("03", "03")):
+        coordinator.run(AdvanceStagingHorizon(segment_id))
+        assert coordinator.state.horizon == expected
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_snapshot_says_all_that_the_state_says(situation: str) -> None:
+    coordinator = SITUATIONS[situation]()
+    assert coordinator.reopened() == coordinator.state
+
+
+STATES = """
+                   Empty Ongoing PrepareCommit PrepareAbort CompleteCommit CompleteAbort Dead Fence
+Empty              yes   yes     -             -            -              -             yes  -
+Ongoing            -     yes     yes           yes          -              -             -    yes
+PrepareCommit      -     -       -             -            yes            -             -    -
+PrepareAbort       -     -       -             -            -              yes           -    -
+CompleteCommit     yes   yes     -             -            -              -             yes  -
+CompleteAbort      yes   yes     -             -            -              -             yes  -
+Dead               -     -       -             -            -              -             -    -
+PrepareEpochFence  -     -       -             yes          -              -             -    -
+"""
+"""From the row to the column: TransactionMetadata.validPreviousStates of Kafka."""
+
+
+def pairs() -> list[tuple[TransactionState, TransactionState, bool]]:
+    head, *rows = STATES.strip("\n").splitlines()
+    names = [name.replace("Fence", "PrepareEpochFence") for name in head.split()]
+    return [
+        (TransactionState(row.split()[0]), TransactionState(name), cell == "yes")
+        for row in rows
+        for name, cell in zip(names, row.split()[1:], strict=True)
+    ]
+
+
+def test_every_state_has_its_predecessors() -> None:
+    assert set(PREDECESSORS) == set(TransactionState)
+    assert len(pairs()) == len(TransactionState) ** 2
+
+
+@pytest.mark.parametrize(("current", "target", "legal"), pairs())
+def test_I4_a_state_follows_its_predecessors_only(
+    current: TransactionState, target: TransactionState, legal: bool
+) -> None:
+    assert (current in PREDECESSORS[target]) is legal
+    if legal:
+        assert transition(current, target) is target
+    else:
+        with pytest.raises(InvariantViolated, match=f"I4.*{current}.*{target}"):
+            transition(current, target)
+
+
+def test_a_decision_is_read_off_the_state() -> None:
+    assert {state.value: decision_of(state) for state in TransactionState} == {
+        "Empty": None,
+        "Ongoing": None,
+        "PrepareCommit": Decision.COMMIT,
+        "PrepareAbort": Decision.ABORT,
+        "CompleteCommit": Decision.COMMIT,
+        "CompleteAbort": Decision.ABORT,
+        "Dead": None,
+        "PrepareEpochFence": None,
+    }

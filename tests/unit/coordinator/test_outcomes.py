@@ -1,0 +1,67 @@
+"""Outcomes are remembered for so many transactions, in generations; then they are unknown."""
+
+import pytest
+
+from tests.coordinator_commands import PID, abort, begin, commit, complete, registered
+from txlog.coordinator.events import TransactionBarred
+from txlog.coordinator.machine import CoordinatorMachine
+from txlog.coordinator.state import (
+    OUTCOME_GENERATION,
+    OUTCOME_GENERATIONS_MAX,
+    CoordinatorState,
+    TransactionalId,
+    apply,
+)
+from txlog.model import Decision, TxId
+
+REMEMBERED = OUTCOME_GENERATION * OUTCOME_GENERATIONS_MAX
+
+
+def tx(number: int) -> TxId:
+    return TxId(PID, 0, number)
+
+
+def test_how_a_transaction_ended_is_remembered() -> None:
+    coordinator = registered()
+    for number, decide in enumerate((commit, abort, commit)):
+        coordinator.run(begin(tx(number), tag=f"tag {number % 2}"))
+        coordinator.run(decide(tx(number)))
+        assert coordinator.state.outcome(tx(number)) is None
+        coordinator.run(complete(tx(number)))
+    outcomes = [coordinator.state.outcome(tx(number)) for number in range(3)]
+    assert [o.decision if o else None for o in outcomes] == [
+        Decision.COMMIT,
+        Decision.ABORT,
+        Decision.COMMIT,
+    ]
+    assert coordinator.state.outcome(tx(3)) is None
+    newest = coordinator.state.outcome_of_tag("tag 0")
+    assert newest is not None
+    assert newest[0] == tx(2)
+    assert coordinator.state.outcome_of_tag("tag 7") is None
+
+
+@pytest.fixture(scope="module")
+def long_lived() -> CoordinatorState:
+    """After somewhat more transactions than are remembered."""
+    state = CoordinatorState({"x": TransactionalId(PID, 0, "i", 1, 1)})
+    for number in range(REMEMBERED + 2 * OUTCOME_GENERATION + 5):
+        state = apply(state, TransactionBarred("x", tx(number), 0), number)
+    return state
+
+
+def test_I16_the_memory_of_outcomes_is_bounded(long_lived: CoordinatorState) -> None:
+    assert len(long_lived.outcomes) == OUTCOME_GENERATIONS_MAX + 1
+    assert sum(map(len, long_lived.outcomes)) <= REMEMBERED + OUTCOME_GENERATION
+
+
+def test_the_last_so_many_outcomes_are_known_at_least(long_lived: CoordinatorState) -> None:
+    last = long_lived.ids["x"].begun_number
+    assert all(long_lived.outcome(tx(n)) for n in range(last - REMEMBERED + 1, last + 1))
+    assert long_lived.outcome(tx(0)) is None
+
+
+def test_a_snapshot_keeps_the_generations(long_lived: CoordinatorState) -> None:
+    machine = CoordinatorMachine()
+    sections = {name: list(rows) for name, rows in machine.encode_state(long_lived).items()}
+    assert machine.decode_state(sections) == long_lived

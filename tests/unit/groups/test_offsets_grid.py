@@ -1,0 +1,171 @@
+"""Every command on a group in every state, with its outcome written down (I5, I6, R6).
+
+A small word is the event that the command leads to ("-": none); a capital one is the refusal.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.fold import Fold
+from txlog.errors import CommitFailed, TxlogError, UnknownGroup, UnstableOffsetCommit
+from txlog.groups import offsets_state
+from txlog.groups.offsets_state import (
+    UNCHECKED,
+    ApplyPending,
+    CommitOffsets,
+    DeleteGroup,
+    OffsetsMachine,
+    OffsetsState,
+    Pending,
+    PendingOffset,
+    PendOffsets,
+    ReleasePending,
+)
+from txlog.model import TopicPartition, TxId
+
+OWN, OTHER = TxId(1, 0, 5), TxId(2, 0, 5)
+WHERE = TopicPartition("t", 0)
+
+
+def at(start: int, end: int, partition: int = 0) -> PendingOffset:
+    return PendingOffset("t", "id", partition, start, end)
+
+
+def pend(tx: TxId, *offsets: PendingOffset, now_ms: int = 1) -> PendOffsets:
+    return PendOffsets("g", tx, Pending(f"owner of {tx.pid}", 0, offsets, now_ms, 60_000))
+
+
+COMMANDS: dict[str, Any] = {
+    "PEND": pend(OWN, at(5, 9)),
+    "PEND AT 3": pend(OWN, at(3, 9)),
+    "PEND UNCHECKED": pend(OWN, at(UNCHECKED, 9)),
+    "APPLY": ApplyPending("g", OWN, 2),
+    "RELEASE": ReleasePending("g", OWN),
+    "COMMIT": CommitOffsets("g", (at(5, 9),), 2),
+    "COMMIT AT 3": CommitOffsets("g", (at(3, 9),), 2),
+    "COMMIT UNCHECKED": CommitOffsets("g", (at(UNCHECKED, 9),), 2),
+    "COMMIT NOTHING": CommitOffsets("g", (), 2),
+    "DELETE": DeleteGroup("g"),
+}
+COMMITTED = CommitOffsets("g", (at(UNCHECKED, 5),), 1)
+
+
+def group(*commands: Any) -> Callable[[], Fold[OffsetsState]]:
+    def build() -> Fold[OffsetsState]:
+        fold = Fold(OffsetsMachine())
+        for command in commands:
+            fold.run(command)
+        return fold
+
+    return build
+
+
+SITUATIONS: dict[str, Callable[[], Fold[OffsetsState]]] = {
+    "unknown": group(),
+    "committed": group(COMMITTED),
+    "pending": group(COMMITTED, pend(OWN, at(5, 9))),
+    "other pending": group(COMMITTED, pend(OTHER, at(5, 9))),
+    "other elsewhere": group(COMMITTED, pend(OTHER, at(0, 9, partition=1))),
+    "applied": group(COMMITTED, pend(OWN, at(5, 9)), ApplyPending("g", OWN, 2)),
+    "released": group(COMMITTED, pend(OWN, at(5, 9)), ReleasePending("g", OWN)),
+    "only pending": group(pend(OWN, at(5, 9))),
+    "deleted": group(COMMITTED, DeleteGroup("g")),
+}
+
+GRID = """
+                  PEND      APPLY     RELEASE   COMMIT    DELETE
+unknown           pended    -         -         committed UNKNOWN
+committed         pended    -         -         committed deleted
+pending           -         applied   released  UNSTABLE  UNSTABLE
+other pending     UNSTABLE  -         -         UNSTABLE  UNSTABLE
+other elsewhere   pended    -         -         committed UNSTABLE
+applied           FAILED    -         -         FAILED    deleted
+released          pended    -         -         committed deleted
+only pending      -         applied   released  UNSTABLE  UNSTABLE
+deleted           pended    -         -         committed UNKNOWN
+
+                  PEND AT 3      PEND UNCHECKED COMMIT AT 3    COMMIT UNCHECKED COMMIT NOTHING
+unknown           pended         pended         committed      committed        -
+committed         FAILED         pended         FAILED         committed        -
+pending           FAILED         pended         UNSTABLE       UNSTABLE         -
+other pending     UNSTABLE       UNSTABLE       UNSTABLE       UNSTABLE         -
+other elsewhere   FAILED         pended         FAILED         committed        -
+applied           FAILED         pended         FAILED         committed        -
+released          FAILED         pended         FAILED         committed        -
+only pending      pended         pended         UNSTABLE       UNSTABLE         -
+deleted           pended         pended         committed      committed        -
+"""
+
+EVENTS = {
+    "pended": offsets_state.OffsetsPended,
+    "applied": offsets_state.PendingApplied,
+    "released": offsets_state.PendingReleased,
+    "committed": offsets_state.OffsetsCommitted,
+    "deleted": offsets_state.GroupDeleted,
+}
+REFUSALS = {"UNSTABLE": UnstableOffsetCommit, "FAILED": CommitFailed, "UNKNOWN": UnknownGroup}
+WORDS: dict[type, str] = {kind: word for word, kind in (EVENTS | REFUSALS).items()}
+
+
+def cells() -> list[tuple[str, str, str]]:
+    """(situation, command, outcome) of every cell of the table."""
+    found = []
+    for block in GRID.strip("\n").split("\n\n"):
+        head, *rows = block.splitlines()
+        commands = in_order(head)
+        for row in rows:
+            outcomes = zip(commands, row[18:].split(), strict=True)
+            found.extend((row[:18].strip(), command, outcome) for command, outcome in outcomes)
+    return found
+
+
+def in_order(head: str) -> list[str]:
+    """The commands of a head line; some have names of several words."""
+    found = []
+    rest = head.strip()
+    while rest:
+        command = max((name for name in COMMANDS if rest.startswith(name)), key=len)
+        found.append(command)
+        rest = rest[len(command) :].strip()
+    return found
+
+
+def outcome_of(fold: Fold[OffsetsState], command: Any) -> str:
+    before, count = fold.state, len(fold.events)
+    try:
+        fold.run(command)
+    except TxlogError as error:
+        assert fold.state == before
+        return WORDS[type(error)]
+    new = fold.events[count:]
+    return WORDS[type(new[0])] if new else "-"
+
+
+def test_the_grid_has_a_cell_for_every_command_in_every_situation() -> None:
+    wanted = {(situation, command) for situation in SITUATIONS for command in COMMANDS}
+    assert {cell[:2] for cell in cells()} == wanted
+
+
+@pytest.mark.parametrize(("situation", "command", "expected"), cells())
+def test_the_outcome_is_the_one_in_the_grid(situation: str, command: str, expected: str) -> None:
+    assert outcome_of(SITUATIONS[situation](), COMMANDS[command]) == expected
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_snapshot_says_all_that_the_state_says(situation: str) -> None:
+    fold = SITUATIONS[situation]()
+    assert fold.reopened() == fold.state
+
+
+@pytest.mark.parametrize(
+    ("situation", "position", "last"),
+    [("applied", 9, OWN), ("released", 5, None), ("pending", 5, None), ("committed", 5, None)],
+)
+def test_I5_a_pend_moves_the_group_only_when_it_is_applied(
+    situation: str, position: int, last: TxId | None
+) -> None:
+    found = SITUATIONS[situation]().state.group("g")
+    assert found.committed[WHERE].offset == position
+    assert found.last_commit == last

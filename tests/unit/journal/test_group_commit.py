@@ -1,0 +1,152 @@
+"""Commands of several threads that wait at once go into one entry, each with its own answer."""
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Semaphore
+from typing import Any
+
+import pytest
+
+from tests.faulty_stores import HookedStore
+from tests.shelf_journal import LAYOUT, limits, new_store, process, written
+from tests.shelf_machine import Look, Put, Shelf, Take
+from txlog.errors import IllegalTransition, OutcomeUnknown, StoreUnavailable
+from txlog.journal.replica import Replica
+from txlog.storage.store import ENTRY_BYTES_MAX
+
+Command = Put | Take | Look
+PATIENCE_S = 20
+
+
+class AnnouncedQueue(deque[Any]):
+    """The replica's queue, which says when a command joins it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.joined = Semaphore(0)
+
+    def append(self, item: Any) -> None:
+        super().append(item)
+        self.joined.release()
+
+
+def while_first_publishes(
+    store: HookedStore, replica: Replica[Shelf], first: Command, others: Sequence[Command]
+) -> list[Future[Any]]:
+    """Run `first`; all `others` are waiting, in order, by the time it creates its entry."""
+    queue = AnnouncedQueue()
+    replica._waiting = queue
+    futures: list[Future[Any]] = []
+
+    def others_join() -> None:
+        assert queue.joined.acquire(timeout=PATIENCE_S)
+        for command in others:
+            futures.append(pool.submit(replica.execute, command))
+            assert queue.joined.acquire(timeout=PATIENCE_S)
+
+    with ThreadPoolExecutor(max_workers=len(others) + 1) as pool:
+        store.before("create", LAYOUT.entry(replica.next_slot), others_join)
+        own = pool.submit(replica.execute, first)
+        own.exception(timeout=PATIENCE_S)
+    return [own, *futures]
+
+
+def outcome(future: Future[Any]) -> object:
+    error = future.exception(timeout=PATIENCE_S)
+    return future.result() if error is None else type(error)
+
+
+def test_commands_that_wait_at_once_share_an_entry() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    others = [Put(f"other {number}") for number in range(10)]
+    futures = while_first_publishes(store, replica, Put("first"), others)
+    assert [outcome(future) for future in futures] == [True] * 11
+    assert written(store, 0) == ["first"]
+    assert written(store, 1) == [command.name for command in others]
+    assert replica.next_slot == 2
+    assert process(store).catch_up() == replica.state
+
+
+def test_I16_an_entry_holds_the_commands_of_so_many_only() -> None:
+    store = HookedStore(new_store())
+    replica = process(store, limits(publish_batch_max=4))
+    others = [Put(f"other {number}") for number in range(10)]
+    futures = while_first_publishes(store, replica, Put("first"), others)
+    assert [outcome(future) for future in futures] == [True] * 11
+    assert [len(written(store, slot)) for slot in range(replica.next_slot)] == [1, 4, 4, 2]
+
+
+def test_each_gets_its_own_answer_and_its_own_refusal() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    others = [Take("first"), Take("first"), Put("x"), Put("x"), Look("x"), Look("y")]
+    futures = while_first_publishes(store, replica, Put("first"), others)
+    assert [outcome(future) for future in futures] == [
+        True,
+        1,
+        IllegalTransition,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert process(store).catch_up() == ("x",)
+
+
+def test_a_rival_between_changes_the_answers_that_depend_on_it() -> None:
+    store = HookedStore(new_store())
+    replica, rival = process(store), process(store.inner)
+    store.before("create", LAYOUT.entry(1), lambda: rival.execute(Take("first")))
+    futures = while_first_publishes(store, replica, Put("first"), [Take("first"), Put("x")])
+    assert [outcome(future) for future in futures] == [True, IllegalTransition, True]
+    assert process(store).catch_up() == ("x",)
+
+
+def test_what_is_together_too_large_for_one_entry_goes_into_several() -> None:
+    """Each command is small enough by itself; that they wait together must not fail them."""
+    store = HookedStore(new_store())
+    replica = process(store)
+    others = [Put(f"{number}" * (ENTRY_BYTES_MAX // 3)) for number in range(5)]
+    futures = while_first_publishes(store, replica, Put("first"), others)
+    assert [outcome(future) for future in futures] == [True] * 6
+    assert [len(written(store, slot)) for slot in range(1, replica.next_slot)] == [2, 1, 2]
+
+
+def test_an_error_of_the_store_is_told_to_all_that_waited() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+
+    def fail() -> None:
+        raise StoreUnavailable("no answer; call again.")
+
+    store.before("create", LAYOUT.entry(1), fail)
+    futures = while_first_publishes(store, replica, Put("first"), [Put("x"), Put("y")])
+    assert [outcome(future) for future in futures] == [True, StoreUnavailable, StoreUnavailable]
+    assert replica.execute(Put("x"))
+
+
+def test_I13_who_waits_for_a_thread_that_is_interrupted_does_not_know_its_outcome() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    store.after("create", LAYOUT.entry(1), interrupt)
+    futures = while_first_publishes(store, replica, Put("first"), [Put("x"), Put("y")])
+    outcomes = [outcome(future) for future in futures]
+    assert outcomes[0] is True
+    assert sorted(map(repr, outcomes[1:])) == sorted(map(repr, [KeyboardInterrupt, OutcomeUnknown]))
+    assert replica.execute(Put("x")) is False, "the entry was created"
+
+
+@pytest.mark.parametrize("threads", [4])
+def test_threads_without_any_order_lose_nothing(threads: int) -> None:
+    store = new_store()
+    replica = process(store)
+    with ThreadPoolExecutor(threads) as pool:
+        done = list(pool.map(lambda number: replica.execute(Put(f"t{number}")), range(200)))
+    assert done == [True] * 200
+    assert sorted(process(store).catch_up()) == sorted(f"t{number}" for number in range(200))

@@ -1,0 +1,244 @@
+"""Opening is quick with a good hint, and right with any: old, wrong or gone (R16)."""
+
+import json
+
+import pytest
+
+from tests.faulty_stores import HookedStore
+from tests.shelf_journal import LAYOUT, fill, limits, new_store, process
+from tests.shelf_machine import Put
+from txlog.errors import CorruptData, StoreUnavailable, UnsupportedFormat
+from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
+from txlog.storage import CountingStore, MemoryStore
+
+
+def names(count: int) -> tuple[str, ...]:
+    return tuple(f"t{number}" for number in range(count))
+
+
+def hinted(store: MemoryStore) -> int:
+    data = store.get(LAYOUT.hint)
+    assert data is not None
+    slot: int = json.loads(data)["snapshot"]
+    return slot
+
+
+def spoil(store: MemoryStore, path: str) -> None:
+    data = store.get(path)
+    assert data is not None
+    store.replace(path, data[: len(data) // 2])
+
+
+def is_sound(store: MemoryStore, slot: int) -> bool:
+    path = LAYOUT.snapshot(slot)
+    data = store.get(path)
+    return data is not None and decode_snapshot(data, path)[0].slot == slot
+
+
+def test_a_snapshot_is_written_each_time_the_journal_has_grown_by_so_many_entries() -> None:
+    store = new_store()
+    replica = process(store)
+    fill(replica, 7)
+    assert store.get(LAYOUT.hint) is None
+    replica.execute(Put("t7"))
+    assert hinted(store) == 7
+    fill(replica, 8, "more")
+    assert hinted(store) == 15
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 15, 16, 100])
+def test_a_journal_of_any_length_opens_to_the_state_of_its_writer(length: int) -> None:
+    store = new_store()
+    fill(process(store), length)
+    replica = process(store)
+    assert replica.catch_up() == names(length)
+    assert replica.next_slot == length
+
+
+def test_the_requests_of_opening_do_not_grow_with_the_journal() -> None:
+    requests = {}
+    for length in (8, 80, 800):
+        counting = CountingStore(new_store())
+        fill(process(counting), length)
+        counting.reset()
+        process(counting).catch_up()
+        counts = counting.reset()
+        assert (counts.puts, counts.lists) == (0, 0)
+        requests[length] = counts.gets
+    assert set(requests.values()) == {requests[8]}
+    assert requests[8] <= 4, "hint, snapshot, boundary, the entry that is not there"
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        b"",
+        b"x",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"snapshot": null}',
+        b'{"snapshot": "15"}',
+        b'{"snapshot": -1}',
+        b'{"snapshot": 14}',
+        b'{"snapshot": 7}',
+        b'{"snapshot": 1000000}',
+        b'{"snapshot": 1' + b"0" * 400 + b"}",
+        b"[" * 100_000,
+    ],
+)
+def test_R16_a_hint_may_be_old_or_wrong(hint: bytes) -> None:
+    store = new_store()
+    fill(process(store), 20)
+    store.replace(LAYOUT.hint, hint)
+    replica = process(store)
+    assert replica.catch_up() == names(20)
+    assert replica.execute(Put("next"))
+
+
+def test_R16_a_hint_may_be_gone() -> None:
+    store = new_store()
+    fill(process(store), 20)
+    store.delete(LAYOUT.hint)
+    assert process(store).catch_up() == names(20)
+
+
+def test_R16_a_hinted_snapshot_may_be_gone() -> None:
+    store = new_store()
+    fill(process(store), 20)
+    store.delete(LAYOUT.snapshot(15))
+    assert process(store).catch_up() == names(20)
+
+
+def test_R16_without_hint_a_pruned_journal_opens_from_the_boundarys_snapshot() -> None:
+    store = new_store()
+    replica = process(store)
+    fill(replica, 20)
+    assert replica.prune(keep_entries=5) == 15
+    for slot in (7, 15):
+        store.delete(LAYOUT.snapshot(slot))
+    for hint in (b'{"snapshot": 7}', b'{"snapshot": 99}', b"junk"):
+        store.replace(LAYOUT.hint, hint)
+        assert process(store).catch_up() == names(20)
+    store.delete(LAYOUT.hint)
+    assert process(store).catch_up() == names(20)
+
+
+def test_R16_a_hint_from_below_the_boundary_is_not_followed() -> None:
+    """The snapshot is good, but the entries behind it are gone."""
+    store = new_store()
+    replica = process(store)
+    fill(replica, 20)
+    replica.prune(keep_entries=2)
+    store.replace(LAYOUT.hint, b'{"snapshot": 7}')
+    assert process(store).catch_up() == names(20)
+
+
+def test_R16_a_boundarys_snapshot_that_vanishes_means_open_again() -> None:
+    """The next boundary was made meanwhile, and its snapshot is the one to read."""
+    store = HookedStore(new_store())
+    writer = process(store.inner)
+    fill(writer, 20)
+    writer.prune(keep_entries=5)
+    store.delete(LAYOUT.hint)
+
+    def prune_on() -> None:
+        fill(writer, 5, "more")
+        writer.prune(keep_entries=1)
+        store.inner.delete(LAYOUT.hint)
+        store.inner.delete(LAYOUT.snapshot(19))
+
+    store.before("get", LAYOUT.snapshot(19), prune_on)
+    assert process(store).catch_up() == writer.state
+
+
+def test_I15_without_any_snapshot_a_pruned_journal_says_what_is_missing() -> None:
+    store = new_store()
+    replica = process(store)
+    fill(replica, 20)
+    replica.prune(keep_entries=5)
+    store.delete(LAYOUT.hint)
+    store.delete(LAYOUT.snapshot(19))
+    with pytest.raises(CorruptData, match="missing") as caught:
+        process(store).catch_up()
+    assert LAYOUT.snapshot(19) in caught.value.message
+
+
+def test_a_damaged_snapshot_is_rebuilt_from_the_journal() -> None:
+    store = new_store()
+    fill(process(store), 16)
+    spoil(store, LAYOUT.snapshot(15))
+    assert process(store).catch_up() == names(16)
+    assert is_sound(store, 15)
+
+
+def test_a_damaged_snapshot_of_a_pruned_journal_is_rebuilt_from_the_boundarys() -> None:
+    store = new_store()
+    replica = process(store)
+    fill(replica, 20)
+    replica.prune(keep_entries=5)
+    fill(replica, 4, "more")
+    spoil(store, LAYOUT.snapshot(23))
+    assert len(process(store).catch_up()) == 24
+    assert is_sound(store, 23)
+
+
+def test_a_good_snapshot_is_not_deleted_to_mend_another() -> None:
+    """A crash between the two steps would lose what nothing else holds any more."""
+    store = HookedStore(new_store())
+    replica = process(store)
+    fill(replica, 20)
+    replica.prune(keep_entries=0)
+    store.replace(LAYOUT.hint, b'{"snapshot": 15}')
+    spoil(store.inner, LAYOUT.snapshot(15))  # type: ignore[arg-type]
+
+    def fail() -> None:
+        raise AssertionError("the only sound snapshot was deleted")
+
+    store.before("delete", LAYOUT.snapshot(19), fail)
+    assert process(store).catch_up() == names(20)
+
+
+def test_a_newer_format_is_refused_and_left_alone() -> None:
+    store = new_store()
+    fill(process(store), 16)
+    newer = encode_snapshot(SnapshotHead(2, 15, 0, -1), {})
+    store.replace(LAYOUT.snapshot(15), newer)
+    with pytest.raises(UnsupportedFormat):
+        process(store).catch_up()
+    assert store.get(LAYOUT.snapshot(15)) == newer
+
+
+def test_a_snapshot_under_another_number_is_not_used() -> None:
+    store = new_store()
+    fill(process(store), 20)
+    other = store.get(LAYOUT.snapshot(7))
+    assert other is not None
+    store.replace(LAYOUT.snapshot(15), other)
+    assert process(store).catch_up() == names(20)
+
+
+def test_a_commit_does_not_fail_because_no_snapshot_could_be_written() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    fill(replica, 7)
+
+    def fail() -> None:
+        raise StoreUnavailable("no answer; call again.")
+
+    store.before("create", LAYOUT.snapshot(7), fail)
+    assert replica.execute(Put("t7"))
+    assert store.get(LAYOUT.hint) is None
+    assert process(store).catch_up() == names(8)
+
+
+def test_a_snapshot_can_be_asked_for_at_any_length() -> None:
+    store = new_store()
+    replica = process(store)
+    assert replica.snapshot() == -1
+    fill(replica, 3)
+    assert replica.snapshot() == 2
+    assert hinted(store) == 2
+    counting = CountingStore(store)
+    assert process(counting, limits(boundary_probe_polls=100)).catch_up() == names(3)
+    assert counting.reset().of("get", "entry") == 1

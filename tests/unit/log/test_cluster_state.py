@@ -1,0 +1,60 @@
+"""The cluster gives names to topics and numbers to producers, each once (R11)."""
+
+import pytest
+
+from tests.fold import Fold
+from txlog.errors import TopicExists, UnknownTopic
+from txlog.log.cluster_state import (
+    AllocateProducerIds,
+    ClusterMachine,
+    ClusterState,
+    CreateTopic,
+    DeleteTopic,
+)
+from txlog.log.topic_events import TopicOpened
+from txlog.settings import TopicConfig
+
+
+@pytest.fixture
+def cluster() -> Fold[ClusterState]:
+    return Fold(ClusterMachine())
+
+
+def opened(topic_id: str, name: str = "t") -> TopicOpened:
+    return TopicOpened(topic_id, name, 2, "schema", TopicConfig())
+
+
+def test_a_topic_is_created_once(cluster: Fold[ClusterState]) -> None:
+    assert cluster.run(CreateTopic(opened("a"), 1)) == opened("a")
+    with pytest.raises(TopicExists, match="'t' exists already"):
+        cluster.run(CreateTopic(opened("b"), 2))
+    assert cluster.state.topics["t"].opened == opened("a")
+
+
+def test_R11_a_name_that_is_created_again_is_another_topic(cluster: Fold[ClusterState]) -> None:
+    cluster.run(CreateTopic(opened("a"), 1))
+    assert cluster.run(DeleteTopic("t")) == opened("a")
+    assert cluster.run(CreateTopic(opened("b"), 2)) == opened("b")
+    assert cluster.state.topics["t"].opened.topic_id == "b"
+
+
+def test_what_is_not_there_is_not_deleted(cluster: Fold[ClusterState]) -> None:
+    cluster.run(CreateTopic(opened("a"), 1))
+    cluster.run(DeleteTopic("t"))
+    with pytest.raises(UnknownTopic, match="no topic 't'"):
+        cluster.run(DeleteTopic("t"))
+
+
+def test_I7_no_producer_id_is_given_out_twice(cluster: Fold[ClusterState]) -> None:
+    blocks = [(cluster.run(AllocateProducerIds(count)), count) for count in (100, 1, 100)]
+    given = [pid for first, count in blocks for pid in range(first, first + count)]
+    assert given == list(range(201))
+
+
+def test_a_snapshot_says_all_that_the_state_says(cluster: Fold[ClusterState]) -> None:
+    assert cluster.reopened() == cluster.state
+    cluster.run(CreateTopic(opened("a"), 1))
+    cluster.run(CreateTopic(opened("b", "other"), 2))
+    cluster.run(DeleteTopic("t"))
+    cluster.run(AllocateProducerIds(7))
+    assert cluster.reopened() == cluster.state

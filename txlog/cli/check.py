@@ -1,0 +1,47 @@
+"""What `txlog doctor` says of one thing: a value, without any check in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from txlog.errors import TxlogError
+
+
+class Status(StrEnum):
+    """How it stands. Only `fail` makes the exit code 1."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor's table."""
+
+    name: str
+    status: Status
+    found: str
+    fix: str = ""
+
+
+def passed(name: str, found: str) -> Check:
+    """Nothing to do."""
+    return Check(name, Status.OK, found)
+
+
+def warned(name: str, found: str, fix: str) -> Check:
+    """It works without, or less well."""
+    return Check(name, Status.WARN, found, fix)
+
+
+def failed(name: str, found: str, fix: str) -> Check:
+    """It will not work."""
+    return Check(name, Status.FAIL, found, fix)
+
+
+def failed_with(name: str, error: TxlogError) -> Check:
+    """The error's facts, and its remedy, which is the last sentence of its message."""
+    facts, _, remedy = error.message.rpartition(". ")
+    return failed(name, facts or remedy, remedy if facts else "")

@@ -1,0 +1,68 @@
+"""Does the store keep its word, and can the log on it be read?
+
+The probe writes a few small objects below `probes/` and removes them; nothing else is written, and
+a folder that is not there is not made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from txlog.cli.check import Check, failed_with, passed, warned
+from txlog.cli.output import counted
+from txlog.clients.admin import Admin
+from txlog.clients.connection import open_connection
+from txlog.clock import Runtime
+from txlog.errors import TxlogError
+from txlog.log.cluster import read_cluster_file
+from txlog.storage.local import LocalStore
+from txlog.storage.open import open_store
+from txlog.storage.probe import probe
+from txlog.storage.store import Store
+
+STORE = "store"
+LOG = "log"
+
+
+def store_checks(root: str | None) -> Iterator[Check]:
+    """The store at the root, and the log there."""
+    if not root:
+        yield warned(STORE, "not looked at: no log was named", "give --root URI or set TXLOG_ROOT")
+        return
+    runtime = Runtime()
+    try:
+        store = open_store(root, runtime)
+    except TxlogError as error:
+        yield failed_with(STORE, error)
+        return
+    if isinstance(store, LocalStore) and not os.path.isdir(store.url):
+        yield warned(STORE, f"{store.url} does not exist", "'txlog topic create' makes it")
+        return
+    yield _probed(store, runtime)
+    yield _log(store, runtime)
+
+
+def _probed(store: Store, runtime: Runtime) -> Check:
+    try:
+        result = probe(store, runtime)
+    except TxlogError as error:
+        return failed_with(STORE, error)
+    found = (
+        f"{result.store}: one of {result.writers} writers won each of {result.keys} races "
+        f"({result.duration_ms} ms)"
+    )
+    if result.objects_removed:
+        return passed(STORE, found)
+    return warned(STORE, f"{found}; probe objects could not be removed", "allow deletion")
+
+
+def _log(store: Store, runtime: Runtime) -> Check:
+    try:
+        file = read_cluster_file(store)
+        if file is None:
+            return warned(LOG, f"there is none at {store.url}", "'txlog topic create' makes one")
+        topics = Admin(open_connection(store, runtime)).describe_topics()
+    except TxlogError as error:
+        return failed_with(LOG, error)
+    return passed(LOG, f"format version {file.format_version}, {counted(len(topics), 'topic')}")

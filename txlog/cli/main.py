@@ -1,0 +1,124 @@
+"""The `txlog` command: its nouns, its shared options, and its entry point.
+
+Each noun is a file of this folder. It must not know what any command does.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from txlog.cli import consume, doctor, group, topic, txn, verify
+from txlog.cli.exit_codes import run_to_exit_code
+from txlog.cli.session import (
+    NO_COLOR_HELP,
+    OUTPUT_HELP,
+    QUIET_HELP,
+    ROOT_HELP,
+    VERBOSE_HELP,
+    GlobalOptions,
+    Output,
+)
+
+HELP = """A transactional, Kafka-style log with no brokers.
+
+Data goes to stdout and messages to stderr. Exit codes: 0 ok, 1 a check failed, 2 wrong usage,
+3 not found, 4 conflict, 5 storage unreachable, 130 interrupted.
+"""
+
+EXAMPLES = """Examples:
+
+txlog --root ./data topic list
+
+export TXLOG_ROOT=s3://bucket/log; txlog group describe billing
+
+txlog consume orders -n 5 | jq .value
+"""
+
+
+class Commands(TyperGroup):
+    """The top group: every error of every command leaves through `exit_codes`."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run one command line and end the process, or answer its exit code."""
+        inner = super().main
+        code = run_to_exit_code(
+            lambda: inner(args, prog_name, complete_var, False, windows_expand_args, **extra)
+        )
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+
+app = typer.Typer(
+    name="txlog",
+    cls=Commands,
+    help=HELP,
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(topic.app)
+app.add_typer(group.app)
+app.add_typer(txn.app)
+app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
+app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
+
+
+def version_text() -> str:
+    """Name and version; the sources may be used without being installed."""
+    try:
+        return f"txlog {importlib.metadata.version('txlog')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "txlog (not installed as a package)"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(version_text())
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    ctx: typer.Context,
+    root: Annotated[
+        str | None, typer.Option("--root", metavar="URI", envvar="TXLOG_ROOT", help=ROOT_HELP)
+    ] = None,
+    output: Annotated[Output | None, typer.Option("--output", "-o", help=OUTPUT_HELP)] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help=QUIET_HELP)] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help=VERBOSE_HELP)] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help=NO_COLOR_HELP)] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    ctx.obj = GlobalOptions(root, output, quiet, verbose, no_color)
+
+
+def main() -> None:
+    """The console script."""
+    app(prog_name="txlog")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+"""What commands print: one JSON document, or tables for people.
+
+On a terminal rich draws the tables; anywhere else they are plain columns with two spaces between,
+never cut and never wrapped. Whatever came out of a log is made printable first: a record may hold
+escape sequences that would drive the terminal. It must not know what the values mean.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO, TypeAlias
+
+from rich.console import Console, JustifyMethod
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {
+    "ok": "green",
+    "warn": "yellow",
+    "fail": "bold red",
+    "COMMITTED": "green",
+    "ABORTED": "red",
+    "OPEN": "yellow",
+    "Ongoing": "yellow",
+}
+"""Colour of a cell that holds exactly this word; on terminals only."""
+
+GAP = 2
+"""Spaces between two columns."""
+
+FOLDED_FROM = 30
+"""Characters from which on a cell is folded rather than that the table grows over the edge."""
+
+_CONTROL = re.compile("[\x7f-\x9f]")
+"""Control characters that JSON does not make its encoders escape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and values, one a line."""
+
+    pairs: tuple[tuple[str, object], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rows under headers. Numbers stand to the right."""
+
+    headers: tuple[str, ...]
+    rows: Sequence[Sequence[object]]
+
+
+Section: TypeAlias = Facts | Grid
+
+
+def cell(value: object) -> str:
+    """A value as a table shows it; what is not there is '-'."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """The text with everything that a terminal might obey written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def json_text(value: object, *, indent: int | None = None, default: Any = str) -> str:
+    """JSON that any reader takes, whatever the encoding of stdout. Raises ValueError for NaN."""
+    ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
+    text = _encoder(indent, ascii_only, default).encode(value)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+@functools.cache
+def _encoder(indent: int | None, ascii_only: bool, default: Any) -> json.JSONEncoder:
+    """Encoders are costly to make, and records are many."""
+    return json.JSONEncoder(
+        indent=indent, ensure_ascii=ascii_only, allow_nan=False, default=default
+    )
+
+
+def write_json(document: object) -> None:
+    """One JSON document on stdout."""
+    sys.stdout.write(json_text(document, indent=2) + "\n")
+
+
+def write_sections(sections: Iterable[Section], *, no_color: bool = False) -> None:
+    """Tables on stdout, with an empty line between two."""
+    draw = _on_terminal(no_color) if sys.stdout.isatty() else _plainly(sys.stdout)
+    for number, section in enumerate(sections):
+        if number:
+            sys.stdout.write("\n")
+        draw(section)
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Rows of cells as lines with columns of equal width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _numeric(grid: Grid) -> list[bool]:
+    """Which columns hold numbers only."""
+    columns = list(zip(*grid.rows, strict=True)) or [()] * len(grid.headers)
+    return [bool(column) and all(type(value) is int for value in column) for column in columns]
+
+
+def _plainly(stream: TextIO) -> Callable[[Section], None]:
+    def draw(section: Section) -> None:
+        if isinstance(section, Facts):
+            rows = [[name, cell(value)] for name, value in section.pairs]
+            lines = aligned(rows, [False, False])
+        else:
+            rows = [list(section.headers), *([cell(v) for v in row] for row in section.rows)]
+            lines = aligned(rows, _numeric(section))
+        stream.write("\n".join(lines) + "\n")
+
+    return draw
+
+
+def _on_terminal(no_color: bool) -> Callable[[Section], None]:
+    def draw(section: Section) -> None:
+        grid = Grid(("", ""), section.pairs) if isinstance(section, Facts) else section
+        table = Table(box=None, show_header=grid is section, padding=(0, GAP, 0, 0))
+        for header, is_right in zip(grid.headers, _numeric(grid), strict=True):
+            justify: JustifyMethod = "right" if is_right and grid is section else "left"
+            table.add_column(header, justify=justify, overflow="fold")
+        table.columns[0].style = "" if grid is section else "bold"
+        for row in grid.rows:
+            table.add_row(*(_styled(cell(value)) for value in row))
+        width = max(Console().width, _width_min(grid))
+        Console(width=width, no_color=no_color or None, highlight=False).print(table)
+
+    return draw
+
+
+def _width_min(grid: Grid) -> int:
+    """Below this width short cells would be folded: better that the terminal wraps the line."""
+    columns = zip(*grid.rows, strict=True) if grid.rows else [()] * len(grid.headers)
+    longest = (
+        max(len(header), *(min(len(cell(value)), FOLDED_FROM) for value in column), 0)
+        for header, column in zip(grid.headers, columns, strict=True)
+    )
+    return sum(length + GAP for length in longest)
+
+
+def _styled(text: str) -> Text:
+    return Text(text, style=STYLES.get(text, ""))
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: 1 partition, 2 partitions."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def duration_text(duration_ms: float) -> str:
+    """A time span for people: its two largest units."""
+    seconds = max(int(duration_ms // 1000), 0)
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    parts: list[str] = []
+    for name, size in units:
+        count, seconds = divmod(seconds, size)
+        if count or (name == "s" and not parts):
+            parts.append(f"{count} {name}")
+    return " ".join(parts[:2])

@@ -1,0 +1,142 @@
+"""Records as JSON values, vectorised where that counts.
+
+Bytes are text if they are UTF-8, else {"base64": "..."}. Times are ISO 8601; durations are counts
+of the column's unit; decimals are texts, so that no digit is lost; NaN and the infinities, which
+JSON does not have, are texts too; maps are arrays of [key, value]. Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from txlog.cli.output import json_text
+from txlog.log.schema import is_kafka_schema
+
+_ADDED = ("_topic", "_partition", "_offset", "_timestamp")
+"""Columns that the consumer adds to those of the topic."""
+
+Converter: TypeAlias = Callable[[Any], Any]
+
+
+def json_lines(table: pa.Table) -> Iterator[str]:
+    """The records of `Consumer.poll_arrow`, one JSON object each, without the line end."""
+    for record in json_records(table):
+        try:
+            yield json_text(record, default=text_or_base64)
+        except ValueError:
+            yield json_text(_finite(record), default=text_or_base64)
+
+
+def json_records(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Records as dicts; bytes are still bytes, and floats may not be finite."""
+    topic, partitions, offsets, stamps = (plain_values(table[name]) for name in _ADDED)
+    user = table.drop_columns(list(_ADDED))
+    names = user.column_names
+    columns = [plain_values(user[name]) for name in names]
+    is_kafka = is_kafka_schema(user.schema)
+    for place, values in enumerate(zip(*columns, strict=True)):
+        own = dict(zip(names, values, strict=True))
+        if is_kafka:
+            own["headers"] = own["headers"] or []
+        yield {
+            "topic": topic[place],
+            "partition": partitions[place],
+            "offset": offsets[place],
+            "timestamp": stamps[place],
+            **(own if is_kafka else {"value": own}),
+        }
+
+
+def plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """A column as Python values of which JSON can be made."""
+    if pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    target, convert = _plain_type(column.type), _converter(column.type)
+    values = (column if target == column.type else column.cast(target)).to_pylist()
+    return values if convert is None else [convert(value) for value in values]
+
+
+def text_or_base64(data: object) -> object:
+    """Bytes as JSON has them."""
+    if not isinstance(data, bytes):
+        raise TypeError(f"{type(data).__name__} has no form in JSON")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type to cast to before Python sees the values; Arrow writes times and decimals itself.
+
+    Python's own types hold neither nanoseconds nor years beyond 9999.
+    """
+    types = pa.types
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
+        return pa.string()
+    if types.is_decimal(kind):
+        return pa.string()
+    if types.is_duration(kind):
+        return pa.int64()
+    if types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_field(kind.item_field))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_plain_field(kind.value_field), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    return kind
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain_type(field.type))
+
+
+def _converter(kind: pa.DataType) -> Converter | None:
+    """What is left to do with a value after the cast; None for nothing."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return _nullsafe(lambda text: text.replace(" ", "T", 1))
+    if types.is_struct(kind):
+        inner = {field.name: _converter(field.type) for field in kind}
+        changed = {name: convert for name, convert in inner.items() if convert is not None}
+        if not changed:
+            return None
+        return _nullsafe(lambda row: row | {n: c(row[n]) for n, c in changed.items()})
+    if types.is_map(kind):
+        key, item = _converter(kind.key_type) or _same, _converter(kind.item_type) or _same
+        return _nullsafe(lambda pairs: [[key(k), item(v)] for k, v in pairs])
+    if types.is_list(kind) or types.is_fixed_size_list(kind):
+        convert = _converter(kind.value_type)
+        return None if convert is None else _nullsafe(lambda items: [convert(i) for i in items])
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _nullsafe(convert: Converter) -> Converter:
+    return lambda value: None if value is None else convert(value)
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """Milliseconds since 1970 as ISO 8601, in UTC; any number has one."""
+    stamp = pa.scalar(timestamp_ms, pa.timestamp("ms", "UTC"))
+    return str(stamp.cast(pa.string()).as_py()).replace(" ", "T", 1)

@@ -1,0 +1,162 @@
+"""What every command is given: which log, which form of output, where messages go.
+
+The shared options may stand before the command or after it; the later one wins, and both win over
+TXLOG_ROOT. stdout is for data only, stderr for messages. It must not know any command.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from txlog.cli.output import Section, printable, write_json, write_sections
+from txlog.clients.admin import Admin
+from txlog.errors import UsageError
+
+PANEL = "Global options"
+ROOT_HELP = "The log: a folder, or a URL such as s3://bucket/prefix."
+OUTPUT_HELP = "Tables for people, or JSON for programs."
+QUIET_HELP = "No messages but errors."
+VERBOSE_HELP = "Show the traceback of an error."
+NO_COLOR_HELP = "No colours, as with the variable NO_COLOR."
+
+
+class Output(StrEnum):
+    """Forms of output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalOptions:
+    """The options that every command has."""
+
+    root: str | None = None
+    output: Output | None = None
+    quiet: bool = False
+    verbose: bool = False
+    no_color: bool = False
+
+    def overridden(self, later: GlobalOptions) -> GlobalOptions:
+        """These, with everything that `later` says put over them."""
+        names = [field.name for field in fields(self)]
+        return GlobalOptions(**{n: getattr(later, n) or getattr(self, n) for n in names})
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of one command."""
+
+    options: GlobalOptions
+
+    @property
+    def root(self) -> str:
+        """The log's root. Raises UsageError if none was given."""
+        if not self.options.root:
+            raise UsageError("no log was named; give --root URI, or set TXLOG_ROOT.")
+        return self.options.root
+
+    def admin(self, *, create: bool = False) -> Admin:
+        """The log, open. Raises NotATxlog, and what the store raises."""
+        return Admin(self.root, create=create)
+
+    def say(self, text: str) -> None:
+        """A message for people, on stderr."""
+        if not self.options.quiet:
+            print(printable(text), file=sys.stderr)
+
+    def show(self, document: object, sections: Iterable[Section]) -> None:
+        """The answer: one JSON document, or the same as tables."""
+        if self.options.output is Output.JSON:
+            write_json(document)
+        else:
+            write_sections(sections, no_color=self.options.no_color)
+
+
+def _shared(
+    *,
+    root: Annotated[
+        str | None, typer.Option("--root", metavar="URI", help=ROOT_HELP, rich_help_panel=PANEL)
+    ] = None,
+    output: Annotated[
+        Output | None, typer.Option("--output", "-o", help=OUTPUT_HELP, rich_help_panel=PANEL)
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help=QUIET_HELP, rich_help_panel=PANEL)
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help=VERBOSE_HELP, rich_help_panel=PANEL)
+    ] = False,
+    no_color: Annotated[
+        bool, typer.Option("--no-color", help=NO_COLOR_HELP, rich_help_panel=PANEL)
+    ] = False,
+) -> None:
+    """The declaration of the shared options; `with_session` reads its signature."""
+
+
+_SHARED = tuple(inspect.signature(_shared, eval_str=True).parameters.values())
+_CONTEXT = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+
+def with_session(command: Callable[..., None]) -> Callable[..., None]:
+    """A typer command of `command(session, ...)`, with the shared options added to its own."""
+
+    @functools.wraps(command)
+    def run(ctx: typer.Context, **arguments: Any) -> None:
+        given = GlobalOptions(**{option.name: arguments.pop(option.name) for option in _SHARED})
+        before = ctx.obj if isinstance(ctx.obj, GlobalOptions) else GlobalOptions()
+        session = Session(before.overridden(given))
+        try:
+            command(session, **arguments)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _close_stdout()
+        except typer.Exit:
+            raise
+        except Exception:
+            if session.options.verbose:
+                traceback.print_exc()
+            raise
+
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    run.__signature__ = inspect.Signature([_CONTEXT, *named, *_SHARED])  # type: ignore[attr-defined]
+    return run
+
+
+def _close_stdout() -> None:
+    """Whoever read has gone, which is not an error: `txlog consume orders | head`.
+
+    What is still buffered goes nowhere, or the interpreter would complain about it at its end.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Shell completion: the topics of the log, or nothing if it cannot be asked."""
+    return [name for name in _names(ctx, Admin.list_topics) if name.startswith(incomplete)]
+
+
+def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Shell completion: the consumer groups of the log."""
+    return [name for name in _names(ctx, Admin.list_groups) if name.startswith(incomplete)]
+
+
+def _names(ctx: typer.Context, ask: Callable[[Admin], list[str]]) -> list[str]:
+    root = ctx.params.get("root") or ctx.find_root().params.get("root")
+    try:
+        return ask(Admin(root or os.environ.get("TXLOG_ROOT", "")))
+    except Exception:  # noqa: BLE001 - a shell that waits for completions shows no errors
+        return []

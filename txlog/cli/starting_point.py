@@ -1,0 +1,65 @@
+"""Where reading begins, as `--from` says it. Pure.
+
+Times are instants: what names no zone is UTC. It must not know a log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from txlog.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The beginning of a partition, or its end."""
+
+    is_end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """An offset, the same in each partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first record at or after this many milliseconds since 1970, UTC."""
+
+    timestamp_ms: int
+
+
+StartingPoint: TypeAlias = Edge | AtOffset | AtTime
+
+
+def parse_starting_point(text: str) -> StartingPoint:
+    """Read `earliest`, `latest`, an offset, or `@` and a time. Raises UsageError."""
+    if text in ("earliest", "latest"):
+        return Edge(text == "latest")
+    if text.isascii() and text.isdigit():
+        return AtOffset(int(text))
+    if text.startswith("@"):
+        return AtTime(_milliseconds(text[1:]))
+    raise UsageError(
+        f"--from is {text!r}; give earliest, latest, an offset, or @ and a time: "
+        "@2013-01-31T12:00:00Z, or @1359633600000 in milliseconds since 1970."
+    )
+
+
+def _milliseconds(text: str) -> int:
+    if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--from: {text!r} is no time; write it as 2013-01-31T12:00:00Z (ISO 8601; UTC if no "
+            "zone is named), or in milliseconds since 1970."
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,230 @@
+"""`txlog txn`: list, describe and abort, with the words of kafka-transactions.sh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from txlog.cli.output import Facts, Grid, Section, duration_text
+from txlog.cli.record_json import iso_time
+from txlog.cli.session import Session, with_session
+from txlog.clients.admin import TransactionDescription, TransactionListing
+from txlog.coordinator.state import Transaction
+from txlog.errors import IllegalTransition, UnknownTransaction
+from txlog.model import TransactionOutcome, TxId
+
+app = typer.Typer(
+    name="txn",
+    no_args_is_help=True,
+    help="Transactions: which are open, how they ended, abort one.",
+)
+
+HEADERS = ("TransactionalId", "Coordinator", "ProducerId", "ProducerEpoch", "TransactionState")
+
+
+@app.command("list", epilog="Example: txlog txn list --open")
+@with_session
+def list_transactions(
+    session: Session,
+    only_open: Annotated[bool, typer.Option("--open", help="Only those with one open.")] = False,
+) -> None:
+    """Every transactional id, with its state and its open transaction."""
+    admin = session.admin()
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    found = [each for each in admin.list_transactions() if each.all_open or not only_open]
+    rows = [
+        (*_words(each), opened and opened.tx_id, opened and _age(opened, now_ms))
+        for each in found
+        for opened in (each.all_open or (None,))
+    ]
+    session.show(
+        [_listing_document(each, now_ms) for each in found],
+        [Grid((*HEADERS, "OpenTransaction", "Age"), rows)],
+    )
+    if not found:
+        session.say("No transaction is open." if only_open else "There are no transactional ids.")
+
+
+@app.command(
+    "describe", epilog="Examples: txlog txn describe billing-job, txlog txn describe 7-0-12"
+)
+@with_session
+def describe(
+    session: Session,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="A transactional id, or a transaction: producer-epoch-number."
+        ),
+    ],
+) -> None:
+    """A transactional id with its open transactions, or one transaction and how it ended."""
+    admin = session.admin()
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    found = [each for each in admin.list_transactions() if each.transactional_id == name]
+    if found:
+        document = [_listing_document(each, now_ms) for each in found]
+        sections = [part for each in found for part in _listing_sections(each, now_ms)]
+        session.show(document[0] if len(document) == 1 else document, sections)
+        return
+    tx_id = _transaction_id(name)
+    transaction = admin.describe_transaction(tx_id)
+    session.show(_document(transaction, now_ms), _sections(transaction, now_ms))
+
+
+def _transaction_id(name: str) -> TxId:
+    """Raises UnknownTransaction for what does not look like one: it is no transactional id."""
+    try:
+        return TxId.parse(name)
+    except ValueError as error:
+        raise UnknownTransaction(
+            f"no transactional id {name!r}; 'txlog txn list' shows them.", transactional_id=name
+        ) from error
+
+
+@app.command("abort", epilog="Example: txlog txn abort 7-0-12 --execute")
+@with_session
+def abort(
+    session: Session,
+    transaction: Annotated[
+        str, typer.Argument(metavar="TRANSACTION", help="As 'txlog txn list' prints it: 7-0-12.")
+    ],
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it, instead of showing it.")
+    ] = False,
+) -> None:
+    """Abort an open transaction and fence its owner. Without --execute it only shows which.
+
+    The offsets that consumer groups set aside for it are released. A transaction that is decided
+    can no longer be aborted.
+    """
+    tx_id = TxId.parse(transaction)
+    admin = session.admin()
+    found = admin.describe_transaction(tx_id)
+    if found.outcome is TransactionOutcome.COMMITTED:
+        raise IllegalTransition(
+            f"transaction {tx_id} is committed and can no longer be aborted; to go back, write "
+            "records that undo it.",
+            tx_id=str(tx_id),
+        )
+    if execute:
+        found = admin.abort_transaction(tx_id)
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    session.show(_document(found, now_ms), _sections(found, now_ms))
+    if execute:
+        session.say(f"Transaction {tx_id} of {found.transactional_id} is aborted.")
+    elif found.outcome is TransactionOutcome.ABORTED and not found.open:
+        session.say(f"Transaction {tx_id} is aborted already.")
+    else:
+        session.say(f"Would abort transaction {tx_id}. Nothing was done; add --execute to do it.")
+
+
+def _words(each: TransactionListing) -> tuple[str, int, int, int, str]:
+    return (
+        each.transactional_id,
+        each.coordinator,
+        each.producer_id,
+        each.producer_epoch,
+        each.state,
+    )
+
+
+def _age(opened: Transaction, now_ms: int) -> str:
+    late = " (late)" if now_ms - opened.started_ms > opened.timeout_ms else ""
+    return f"{duration_text(now_ms - opened.started_ms)}{late}"
+
+
+def _partitions(opened: Transaction) -> list[tuple[str, int]]:
+    """The partitions that it writes: declared, or named by the segments that it staged."""
+    return sorted(
+        {
+            (participant.topic, partition)
+            for participant in opened.participants
+            for partition in (
+                *participant.partitions,
+                *(batch.partition for segment in participant.segments for batch in segment.batches),
+            )
+        }
+    )
+
+
+def _open_document(opened: Transaction, now_ms: int) -> dict[str, Any]:
+    return {
+        "transaction": str(opened.tx_id),
+        "state": str(opened.state),
+        "started_at": iso_time(opened.started_ms),
+        "age_ms": now_ms - opened.started_ms,
+        "timeout_ms": opened.timeout_ms,
+        "partitions": [{"topic": topic, "partition": p} for topic, p in _partitions(opened)],
+        "groups": list(opened.groups),
+    }
+
+
+def _open_sections(opened: Transaction, now_ms: int) -> Iterable[Section]:
+    yield Facts(
+        (
+            ("OpenTransaction", opened.tx_id),
+            ("TransactionState", opened.state),
+            ("StartTime", iso_time(opened.started_ms)),
+            ("Age", _age(opened, now_ms)),
+            ("TransactionTimeoutMs", opened.timeout_ms),
+            ("Groups", ", ".join(opened.groups)),
+        )
+    )
+    rows = _partitions(opened)
+    if rows:
+        yield Grid(("TOPIC", "PARTITION"), rows)
+
+
+def _listing_document(each: TransactionListing, now_ms: int) -> dict[str, Any]:
+    return {
+        "transactional_id": each.transactional_id,
+        "coordinator": each.coordinator,
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "transaction_state": each.state,
+        "transaction_timeout_ms": each.timeout_ms,
+        "instance": each.instance,
+        "last_transaction": None if each.last_tx_id is None else str(each.last_tx_id),
+        "open": [_open_document(opened, now_ms) for opened in each.all_open],
+    }
+
+
+def _listing_sections(each: TransactionListing, now_ms: int) -> Iterable[Section]:
+    yield Facts(
+        (
+            *zip(HEADERS, _words(each), strict=True),
+            ("TransactionTimeoutMs", each.timeout_ms),
+            ("Instance", each.instance),
+            ("LastTransaction", each.last_tx_id),
+        )
+    )
+    for opened in each.all_open:
+        yield from _open_sections(opened, now_ms)
+
+
+def _document(found: TransactionDescription, now_ms: int) -> dict[str, Any]:
+    return {
+        "transaction": str(found.tx_id),
+        "outcome": str(found.outcome),
+        "transactional_id": found.transactional_id,
+        "coordinator": found.coordinator,
+        "pending_groups": list(found.pending_groups),
+        "open": None if found.open is None else _open_document(found.open, now_ms),
+    }
+
+
+def _sections(found: TransactionDescription, now_ms: int) -> Iterable[Section]:
+    yield Facts(
+        (
+            ("Transaction", found.tx_id),
+            ("Outcome", found.outcome),
+            ("TransactionalId", found.transactional_id),
+            ("Coordinator", found.coordinator),
+            ("PendingGroups", ", ".join(found.pending_groups)),
+        )
+    )
+    if found.open is not None:
+        yield from _open_sections(found.open, now_ms)
