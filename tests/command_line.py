@@ -41,7 +41,9 @@ class Run:
     @property
     def rows(self) -> list[list[str]]:
         """The words of each line of stdout: cells are separated by two spaces at least."""
-        return [[cell.strip() for cell in line.split("  ") if cell] for line in self.out.split("\n")]
+        return [
+            [cell.strip() for cell in line.split("  ") if cell] for line in self.out.split("\n")
+        ]
 
 
 def environment(**variables: str) -> dict[str, str]:

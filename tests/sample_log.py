@@ -98,7 +98,7 @@ def _send_flights(connection: Connection) -> None:
 
 
 def _commit_offsets(connection: Connection, producer: Producer, count: int) -> None:
-    """In the producer's open transaction if it has one, else in one of its own."""
+    """The group's position after so many records, in a transaction."""
     consumer = Consumer(
         root=connection,
         group_id="billing",

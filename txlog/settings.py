@@ -14,13 +14,13 @@ from typing import ClassVar, TypeVar, get_type_hints
 
 from txlog.errors import InvalidConfig
 
-SettingsT = TypeVar("SettingsT", bound="_Settings")
+SettingsT = TypeVar("SettingsT", bound="SettingsGroup")
 
 COMPRESSION_TYPES = ("none", "lz4", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
-class _Settings:
+class SettingsGroup:
     """Shared reading and writing of dotted names."""
 
     kind: ClassVar[str] = "setting"
@@ -69,7 +69,7 @@ def _convert(kind: str, name: str, value: object, wanted: object) -> object:
         return value
     elif wanted is bool and str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
-    expected = {int: "a whole number", str: "a text", bool: "true or false"}[wanted]  # type: ignore[index]
+    expected = "a whole number" if wanted is int else "a text" if wanted is str else "true or false"
     raise InvalidConfig(f"{kind} {name!r} must be {expected}, not {value!r}.", name=name)
 
 
@@ -80,7 +80,7 @@ def _require_range(kind: str, name: str, value: int, low: int, high: int | None 
 
 
 @dataclass(frozen=True, slots=True)
-class LogSettings(_Settings):
+class LogSettings(SettingsGroup):
     """Fixed when the log is created; changing them later would move ids between journals."""
 
     kind: ClassVar[str] = "log setting"
@@ -101,7 +101,7 @@ class LogSettings(_Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicConfig(_Settings):
+class TopicConfig(SettingsGroup):
     """Configuration of one topic, in Kafka's words where Kafka has the word."""
 
     kind: ClassVar[str] = "topic configuration"
@@ -123,7 +123,7 @@ class TopicConfig(_Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessSettings(_Settings):
+class ProcessSettings(SettingsGroup):
     """Limits of one process. Every wait, retry and batch has one (I16)."""
 
     kind: ClassVar[str] = "setting"

@@ -36,7 +36,7 @@ class Producer:
 
     def __init__(self, process: Process, name: str, ledger: Ledger) -> None:
         self.process, self.name, self._ledger = process, name, ledger
-        self._registered = False
+        self.is_registered = False
         self._open = False
         self._decided = False
         self._number = -1
@@ -59,12 +59,12 @@ class Producer:
         registration = self._coordinator.init_producer(self.name, instance, InitOptions(TIMEOUT_MS))
         self._pid, self._epoch = registration.pid, registration.epoch
         self._number = registration.begun_number
-        self._registered, self._open, self._decided = True, False, False
+        self.is_registered, self._open, self._decided = True, False, False
         self._sequences, self._unknown = {}, None
 
     def append(self, topic: str) -> None:
         """One record, in the open transaction or in a new one; again, if the last is unknown."""
-        if not self._registered or self._decided:
+        if not self.is_registered or self._decided:
             return
         if not self._open:
             self._number += 1
@@ -78,7 +78,7 @@ class Producer:
         except OutcomeUnknown:
             raise
         except TxlogError:
-            self._registered = False
+            self.is_registered = False
             raise
         self._unknown = None
         self._sequences[name] = self._sequences.get(name, 0) + 1
@@ -124,7 +124,7 @@ class Producer:
             self._coordinator.abort(self.name, tx_id)
             self._ledger.answered[tx_id] = Decision.ABORT
             self._open = False
-            self._registered = self._unknown is None
+            self.is_registered = self._unknown is None
 
 
 class MicroBatches:
@@ -134,7 +134,7 @@ class MicroBatches:
 
     def __init__(self, process: Process, run: str) -> None:
         self.process, self.run = process, run
-        self._registered = False
+        self.is_registered = False
         self._number = -1
         self._range: tuple[int, int] | None = None
         self._participants: tuple[Participant, ...] = ()
@@ -155,11 +155,11 @@ class MicroBatches:
         registration = self._coordinator.init_producer(self.name, self.run, options)
         self._pid, self._epoch = registration.pid, registration.epoch
         self._number = registration.begun_number
-        self._registered, self._stage = True, 0
+        self.is_registered, self._stage = True, 0
 
     def step(self, length: int, end: int) -> None:
         """The next step of a batch of at most `length` records, of which the source has `end`."""
-        if not self._registered:
+        if not self.is_registered:
             self.init()
         elif self._stage == 0:
             self._plan(length, end)
@@ -201,9 +201,7 @@ class MicroBatches:
 
     def _prepare(self) -> None:
         start, end = self._range or (0, 0)
-        mark = ReplayMark(
-            self.name, start, (OffsetRange(self.group, self.source, 0, start, end),)
-        )
+        mark = ReplayMark(self.name, start, (OffsetRange(self.group, self.source, 0, start, end),))
         self._coordinator.prepare_commit(
             self.name, self.tx_id, self._participants, (self.group,), mark
         )
@@ -216,7 +214,7 @@ class MicroBatches:
 
     def give_up(self) -> None:
         """After a refusal: abort what is proven not prepared, and register again."""
-        self._registered = False
+        self.is_registered = False
         if self._stage:
             self._stage = 0
             try:

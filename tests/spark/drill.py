@@ -1,4 +1,4 @@
-"""A driver that is stopped at a step of the commit, killed with all its processes, and restarted."""
+"""Drivers with many queries, stopped at steps of their commits, killed whole, and restarted."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
 from tests.source_tree import ROOT
-from tests.spark.pausing_source import PAUSES, Pauses, Place
-from tests.spark.small_log import SmallLog, numbers_of
+from tests.spark.pausing_source import PAUSES, Pauses
+from tests.spark.small_log import SmallLog
 
-WAIT_S = 90.0
+WAIT_S = 150.0
 """The longest that a driver may take for anything."""
 
 POLL_S = 0.02
-
-GROUPS = {"split": "splitters", "windows": "counters"}
-"""Job -> its consumer group."""
 
 
 def until(is_true: Callable[[], bool], what: str) -> None:
@@ -36,11 +33,6 @@ def until(is_true: Callable[[], bool], what: str) -> None:
         time.sleep(POLL_S)
 
 
-def newest(folder: Path) -> int | None:
-    """The highest number of a file there."""
-    return max((int(f.name) for f in folder.glob("*") if f.name.isdigit()), default=None)
-
-
 @dataclass
 class Driver:
     """One driver: its process, and the folder of its files."""
@@ -50,19 +42,20 @@ class Driver:
     pauses: Pauses
 
     @property
-    def is_alive(self) -> bool:
-        """Whether its first process runs."""
-        return self.process.poll() is None
-
-    @property
     def has_started(self) -> bool:
         """Whether its queries have begun."""
         return (self.folder / "jobs.started").exists()
 
     def error_of(self, job: str) -> str | None:
-        """How a query ended, if it failed."""
+        """How a query ended, if it did."""
         file = self.folder / f"jobs.{job}.error"
         return file.read_text() if file.exists() else None
+
+    def check_alive(self) -> None:
+        """Fail with what it said, if it or one of its queries has ended."""
+        errors = [file.read_text() for file in self.folder.glob("*.error")]
+        assert not errors, "\n".join(errors)
+        assert self.process.poll() is None, (self.folder / "output").read_text()
 
     def kill(self) -> None:
         """SIGKILL to the JVM first, which knows what runs, then to everything that it started."""
@@ -76,8 +69,8 @@ class Driver:
         self.process.wait()
 
     def _processes(self) -> list[psutil.Process]:
-        """Those of its session: Spark's Python daemons leave the process group."""
-        return [p for p in psutil.process_iter() if _session_of(p.pid) == self.process.pid]
+        """Those of its session, as Spark's Python daemons leave the process group."""
+        return [p for p in psutil.process_iter() if _session_of(p) == self.process.pid]
 
 
 def _is_python(process: psutil.Process) -> bool:
@@ -87,12 +80,31 @@ def _is_python(process: psutil.Process) -> bool:
         return True
 
 
-def _session_of(pid: int) -> int | None:
+def _session_of(process: psutil.Process) -> int | None:
     try:
-        is_gone = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-        return None if is_gone else os.getsid(pid)
+        is_gone = process.status() == psutil.STATUS_ZOMBIE
+        return None if is_gone else os.getsid(process.pid)
     except (ProcessLookupError, psutil.NoSuchProcess):
         return None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One query on `numbers`: its group and its output topics bear its name."""
+
+    name: str
+    is_stateful: bool = False
+    """Counts of tens to `<name>.tens`, instead of numbers to `<name>.even` and `<name>.odd`."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """What it writes."""
+        return (f"{self.name}.tens",) if self.is_stateful else self.halves
+
+    @property
+    def halves(self) -> tuple[str, str]:
+        """Where the even and the odd numbers go."""
+        return f"{self.name}.even", f"{self.name}.odd"
 
 
 @dataclass
@@ -101,20 +113,22 @@ class Drill:
 
     log: SmallLog
     folder: Path
-    driver: Driver | None = None
-    jobs: tuple[str, ...] = ("split",)
     drivers: list[Driver] = field(default_factory=list)
 
-    def checkpoint(self, job: str) -> Path:
+    def checkpoint(self, job: Job) -> Path:
         """A query's checkpoint."""
-        return self.folder / f"checkpoint of {job}"
+        return self.folder / f"checkpoint of {job.name}"
 
-    def start(self, *, take_over: bool = False) -> Driver:
+    def lose_checkpoint(self, job: Job) -> None:
+        """Delete it."""
+        shutil.rmtree(self.checkpoint(job))
+
+    def start(self, jobs: Sequence[Job], *, taking_over: Sequence[Job] = ()) -> Driver:
         """A new driver, beside others that may still run."""
-        folder = self.folder / f"driver-{len(self.drivers)}"
+        folder = self.folder / f"driver {len(self.drivers)}"
         folder.mkdir()
         config = folder / "jobs.json"
-        config.write_text(json.dumps([self._job(name, take_over) for name in self.jobs]))
+        config.write_text(json.dumps([self._described(job, job in taking_over) for job in jobs]))
         pauses = Pauses(folder / "pauses")
         with (folder / "output").open("wb") as output:
             process = subprocess.Popen(
@@ -126,78 +140,59 @@ class Drill:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        self.driver = Driver(process, folder, pauses)
-        self.drivers.append(self.driver)
-        return self.driver
+        self.drivers.append(Driver(process, folder, pauses))
+        return self.drivers[-1]
 
-    def _job(self, name: str, take_over: bool) -> dict[str, object]:
+    def _described(self, job: Job, take_over: bool) -> dict[str, object]:
         read = {
             "root": self.log.url,
             "subscribe": "numbers",
-            "group.id": GROUPS[name],
+            "group.id": job.name,
             "startingOffsets": "committed",
         }
-        write = {
-            "root": self.log.url,
-            "checkpointLocation": str(self.checkpoint(name)),
-            "group.takeover": str(take_over).lower(),
-        }
-        if name == "windows":
-            write |= {"topic": "tens", "transactional.id": "windows"}
-        return {"name": name, "kind": name, "read": read, "write": write}
+        write = {"root": self.log.url, "checkpointLocation": str(self.checkpoint(job))}
+        if job.is_stateful:
+            write["topic"] = job.topics[0]
+        if take_over:
+            write["group.takeover"] = "true"
+        return {"name": job.name, "is_stateful": job.is_stateful, "read": read, "write": write}
 
-    def running(self) -> Driver:
-        """The driver, started if there is none, once it has done all that there is to do."""
-        if self.driver is None or not self.driver.is_alive:
-            self.start()
-        self.settle()
-        assert self.driver is not None
-        self.driver.pauses.clear()
-        return self.driver
+    def settle(self, driver: Driver, jobs: Sequence[Job]) -> None:
+        """Wait until these queries have done all that there is to do."""
 
-    def settle(self) -> None:
-        """Wait until every group has consumed everything."""
-        until(self._is_settled, "the end of the input")
+        def is_settled() -> bool:
+            driver.check_alive()
+            return driver.has_started and all(self._is_done(job) for job in jobs)
 
-    def _is_settled(self) -> bool:
-        assert self.driver is not None
-        errors = {job: self.driver.error_of(job) for job in self.jobs}
-        failed = {job: error for job, error in errors.items() if error}
-        assert not failed, failed
-        assert self.driver.is_alive, (self.driver.folder / "output").read_text()
-        return self.driver.has_started and all(self._is_done(job) for job in self.jobs)
+        until(is_settled, f"the end of the input, in {[job.name for job in jobs]},")
 
-    def _is_done(self, job: str) -> bool:
-        """Spark counts every batch that it planned as done, and the group has consumed all."""
+    def _is_done(self, job: Job) -> bool:
+        """The group has consumed all, and Spark counts every batch that it planned as done."""
         checkpoint = self.checkpoint(job)
         planned, done = (newest(checkpoint / folder) for folder in ("offsets", "commits"))
-        positions = self.log.positions(GROUPS[job])
-        are_consumed = bool(positions) and all(at == end for at, end in positions.values())
-        return planned is not None and planned == done and are_consumed
+        positions = self.log.positions(job.name).values()
+        is_consumed = bool(positions) and all(at == end for at, end in positions)
+        is_told = not job.is_stateful or len(self.log.rows(job.topics[0])) >= self.tens_past
+        return planned is not None and planned == done and is_consumed and is_told
 
-    def run_into(self, place: Place, count: int = 20) -> Driver:
-        """Put numbers in, and let the driver run until it stops at that place."""
-        driver = self.running()
-        driver.pauses.set("here", place)
-        self.log.put("numbers", count)
-        until(lambda: driver.pauses.is_reached("here"), f"{place}")
-        return driver
+    @property
+    def tens_past(self) -> int:
+        """Tens that lie wholly before the newest number, which is the watermark."""
+        return (self.log.next_number - 1) // 10
 
-    def kill(self) -> None:
-        """SIGKILL to everything that the driver is."""
-        assert self.driver is not None
-        self.driver.kill()
+    def output_of(self, job: Job) -> list[list[int]]:
+        """What each of its topics holds: numbers; of a stateful one, the counts, too."""
+        found = [sorted(row["n"] for row in self.log.rows(topic)) for topic in job.topics]
+        if job.is_stateful:
+            found.append([row["count"] for row in self.log.rows(job.topics[0])])
+        return found
 
-    def lose_checkpoint(self, job: str) -> None:
-        """Delete it."""
-        shutil.rmtree(self.checkpoint(job))
-
-    def check_exactly_once(self) -> None:
-        """Each number that was put in is in its topic, once."""
+    def expected_of(self, job: Job) -> list[list[int]]:
+        """What they hold if nothing is lost or doubled."""
+        if job.is_stateful:
+            return [[10 * ten for ten in range(self.tens_past)], [10] * self.tens_past]
         put = range(self.log.next_number)
-        even, odd = (numbers_of(self.log.rows(topic)) for topic in ("even", "odd"))
-        assert even == [n for n in put if n % 2 == 0]
-        assert odd == [n for n in put if n % 2 == 1]
+        return [[n for n in put if n % 2 == rest] for rest in (0, 1)]
 
     def close(self) -> None:
         """Kill what still runs."""
@@ -205,3 +200,6 @@ class Drill:
             driver.kill()
 
 
+def newest(folder: Path) -> int | None:
+    """The highest number of a file there."""
+    return max((int(f.name) for f in folder.glob("*") if f.name.isdigit()), default=None)

@@ -1,6 +1,6 @@
 """A Spark driver that a test starts and kills: `python -m tests.spark.driver <its JSON file>`.
 
-It starts the queries that the file names, and writes down beside the file how each of them ended.
+It starts the queries that the file names, and writes down beside it how those ended that ended.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.spark.session import small_session
 from tests.spark.pausing_source import PausingSource
+from tests.spark.session import small_session
 
 
 def start(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
     """Start one query: what it reads, what it makes of it, what it writes."""
     source = spark.readStream.format("txlog").options(**job["read"]).load()
-    frame = {"split": split, "windows": windows}[job["kind"]](source)
-    writer = frame.writeStream.format("txlog").queryName(job["name"])
-    return writer.outputMode("append").options(**job["write"]).start()
+    frame = windows(source) if job["is_stateful"] else split(source, job["name"])
+    writer = frame.writeStream.format("txlog").queryName(job["name"]).options(**job["write"])
+    return writer.trigger(processingTime="100 milliseconds").start()
 
 
 def number(source: DataFrame) -> Column:
@@ -32,10 +32,10 @@ def number(source: DataFrame) -> Column:
     return source["value"].cast("string").cast("long")
 
 
-def split(source: DataFrame) -> DataFrame:
+def split(source: DataFrame, name: str) -> DataFrame:
     """Even numbers to one topic, odd ones to another: two topics in one transaction."""
     parity = F.when(number(source) % 2 == 0, "even").otherwise("odd")
-    return source.select(number(source).alias("n"), parity.alias("topic"))
+    return source.select(number(source).alias("n"), F.concat(F.lit(f"{name}."), parity).alias("topic"))
 
 
 def windows(source: DataFrame) -> DataFrame:
@@ -46,17 +46,18 @@ def windows(source: DataFrame) -> DataFrame:
 
 
 def main(path: Path) -> None:
-    """Run until killed, or until a query ends by itself."""
-    jobs = json.loads(path.read_text())
+    """Run until killed, or until every query has ended by itself."""
     spark = small_session("a driver to be killed")
     spark.dataSource.register(PausingSource)
-    queries = {job["name"]: start(spark, job) for job in jobs}
+    running = {job["name"]: start(spark, job) for job in json.loads(path.read_text())}
     path.with_suffix(".started").touch()
-    for name, query in queries.items():
+    while running:
         try:
-            query.awaitTermination()
-        except PySparkException as error:
-            path.with_suffix(f".{name}.error").write_text(str(error))
+            spark.streams.awaitAnyTermination()
+        except PySparkException:
+            spark.streams.resetTerminated()
+        for name in [name for name, query in running.items() if not query.isActive]:
+            path.with_suffix(f".{name}.error").write_text(str(running.pop(name).exception()))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class Place:
     path: str = ""
     """What the object's path begins with."""
     words: tuple[str, ...] = ()
-    """Texts that the object holds, all of them."""
+    """Texts that the object holds, all of them; of `COMMIT_RETURNS`, the query's name."""
     number: int = 1
     """Which of the objects that match; those before it are created first."""
 
@@ -99,10 +99,11 @@ class Pauses:
                 self._stop(name)
         return result
 
-    def commit_returns(self) -> None:
-        """The sink's commit is done, and Spark has not been told."""
-        for name, _ in self._places(COMMIT_RETURNS):
-            self._stop(name)
+    def commit_returns(self, query: str) -> None:
+        """The sink's commit of that query is done, and Spark has not been told."""
+        for name, place in self._places(COMMIT_RETURNS):
+            if query in place.words:
+                self._stop(name)
 
     def _places(self, *moments: str) -> list[tuple[str, Place]]:
         found = [(f.stem, Place(**json.loads(f.read_text()))) for f in self.folder.glob("*.json")]
@@ -138,7 +139,7 @@ class PausingStreamWriter(TxlogStreamWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         super().commit(messages, batchId)
-        _PAUSES.commit_returns()
+        _PAUSES.commit_returns(self._options.query_name or "")
 
 
 class PausingSource(TxlogDataSource):

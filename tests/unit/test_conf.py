@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from txlog import settings
+from txlog.clients.consumer_config import ConsumerConfig
+from txlog.clients.producer_config import ProducerConfig
 
 CONF = Path(__file__).parents[2] / "conf" / "txlog.toml"
 COMMENT_WIDTH = 96
@@ -17,6 +19,8 @@ GROUPS = {
     "log": settings.LogSettings,
     "topic": settings.TopicConfig,
     "process": settings.ProcessSettings,
+    "producer": ProducerConfig,
+    "consumer": ConsumerConfig,
 }
 """Tables of the file. The tests know no single setting; a new group needs a line here."""
 
@@ -47,7 +51,7 @@ def tables() -> dict[str, dict[str, object]]:
 
 
 def test_every_group_of_settings_has_a_table() -> None:
-    groups = {group for group in settings._Settings.__subclasses__() if group.__slots__}
+    groups = {group for group in settings.SettingsGroup.__subclasses__() if group.__slots__}
     assert {group.__name__ for group in groups} == {group.__name__ for group in GROUPS.values()}
     assert list(tables()) == list(GROUPS)
 

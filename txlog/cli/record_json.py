@@ -1,8 +1,9 @@
 """Records as JSON values, vectorised where that counts.
 
-Bytes are text if they are UTF-8, else {"base64": "..."}. Times are ISO 8601; durations are counts
-of the column's unit; decimals are texts, so that no digit is lost; NaN and the infinities, which
-JSON does not have, are texts too; maps are arrays of [key, value]. Pure.
+Bytes are text if they are UTF-8, else {"base64": "..."}. Times are ISO 8601, or the stored number
+where the year has not four digits; durations are counts of the column's unit; decimals are texts,
+so that no digit is lost; NaN and the infinities, which JSON does not have, are texts too; maps are
+arrays of [key, value]. Pure.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterator
+from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -19,6 +22,10 @@ from txlog.log.schema import is_kafka_schema
 
 _ADDED = ("_topic", "_partition", "_offset", "_timestamp")
 """Columns that the consumer adds to those of the topic."""
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is added to the text
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+_DAY_MS = 86_400_000
 
 Converter: TypeAlias = Callable[[Any], Any]
 
@@ -82,17 +89,18 @@ def _finite(value: Any) -> Any:
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type to cast to before Python sees the values; Arrow writes times and decimals itself.
+    """The type to cast to before Python sees the values.
 
-    Python's own types hold neither nanoseconds nor years beyond 9999.
+    Python's own types hold neither nanoseconds nor years beyond 9999, and Arrow's texts of times
+    wrap around after the year 32767.
     """
     types = pa.types
-    if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
-        return pa.string()
-    if types.is_decimal(kind):
-        return pa.string()
-    if types.is_duration(kind):
+    if types.is_timestamp(kind) or types.is_duration(kind) or types.is_date64(kind):
         return pa.int64()
+    if types.is_date32(kind):
+        return pa.int32()
+    if types.is_time(kind) or types.is_decimal(kind):
+        return pa.string()
     if types.is_struct(kind):
         return pa.struct([_plain_field(field) for field in kind])
     if types.is_map(kind):
@@ -112,7 +120,10 @@ def _converter(kind: pa.DataType) -> Converter | None:
     """What is left to do with a value after the cast; None for nothing."""
     types = pa.types
     if types.is_timestamp(kind):
-        return _nullsafe(lambda text: text.replace(" ", "T", 1))
+        return _nullsafe(partial(time_text, unit=kind.unit, zone="Z" if kind.tz else ""))
+    if types.is_date(kind):
+        per_day = 1 if types.is_date32(kind) else _DAY_MS
+        return _nullsafe(lambda value: _date_text(value, per_day))
     if types.is_struct(kind):
         inner = {field.name: _converter(field.type) for field in kind}
         changed = {name: convert for name, convert in inner.items() if convert is not None}
@@ -136,7 +147,24 @@ def _nullsafe(convert: Converter) -> Converter:
     return lambda value: None if value is None else convert(value)
 
 
+def time_text(value: int, unit: str, zone: str) -> str | int:
+    """A count of units since 1970 as ISO 8601; the count itself beyond the years 1 to 9999."""
+    digits = _DIGITS[unit]
+    seconds, rest = divmod(value, 10**digits)
+    try:
+        moment = (_EPOCH + timedelta(seconds=seconds)).isoformat()
+    except OverflowError:
+        return value
+    return f"{moment}.{rest:0{digits}d}{zone}" if digits else moment + zone
+
+
+def _date_text(value: int, per_day: int) -> str | int:
+    try:
+        return date.fromordinal(_EPOCH.toordinal() + value // per_day).isoformat()
+    except (OverflowError, ValueError):
+        return value
+
+
 def iso_time(timestamp_ms: int) -> str:
-    """Milliseconds since 1970 as ISO 8601, in UTC; any number has one."""
-    stamp = pa.scalar(timestamp_ms, pa.timestamp("ms", "UTC"))
-    return str(stamp.cast(pa.string()).as_py()).replace(" ", "T", 1)
+    """Milliseconds since 1970 as ISO 8601, in UTC."""
+    return str(time_text(timestamp_ms, "ms", "Z"))

@@ -49,9 +49,12 @@ def parse_schema(text: str) -> pa.Schema:
     """The schema of `name: type [not null], ...`, or of the file in `@file`. Raises UsageError."""
     if text.startswith("@"):
         return _schema_of_file(Path(text[1:]).expanduser())
-    parser = _Parser(text)
-    fields = parser.fields(_END, 0)
-    return pa.schema(fields)
+    try:
+        return pa.schema(_Parser(text).fields(_END, 0))
+    except UsageError:
+        raise
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        raise _refusal(f"a number or a quoted name cannot be read ({error})") from error
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -153,7 +156,7 @@ class _Parser:
         return self._flat(word)
 
     def _list(self, depth: int) -> pa.DataType:
-        if self._tokens[self._at + 1] == ":":  # `list<item: int32>`, as Arrow prints it.
+        if self._tokens[self._at :][1:2] == [":"]:  # `list<item: int32>`, as Arrow prints it.
             self._at += 2
         item = self._typed("item", depth)
         self._expect(">")

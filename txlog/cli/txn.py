@@ -95,10 +95,10 @@ def abort(
         bool, typer.Option("--execute", help="Do it, instead of showing it.")
     ] = False,
 ) -> None:
-    """Abort an open transaction and fence its owner. Without --execute it only shows which.
+    """Abort an open transaction, whoever runs it. Without --execute it only shows which.
 
-    The offsets that consumer groups set aside for it are released. A transaction that is decided
-    can no longer be aborted.
+    Its epoch ends with it, so its owner cannot commit it any more. The offsets that consumer
+    groups set aside for it are released. What is decided can no longer be aborted.
     """
     tx_id = TxId.parse(transaction)
     admin = session.admin()

@@ -362,7 +362,7 @@ class Admin:
         )
 
     def abort_transaction(self, tx_id: TxId) -> TransactionDescription:
-        """Abort somebody else's transaction, fence its owner, release the offsets it set aside.
+        """Abort somebody else's transaction, end its epoch, release the offsets it set aside.
 
         Answers what it is afterwards. Raises UnknownTransaction, and IllegalTransition if it is
         decided: COMMIT.

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from txlog.errors import InvalidConfig
 from txlog.model import IsolationLevel, validate_group_id
-from txlog.settings import _Settings
+from txlog.settings import SettingsGroup
 
 OFFSET_RESETS = ("earliest", "latest", "none")
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerConfig(_Settings):
+class ConsumerConfig(SettingsGroup):
     """Values of one consumer; `from_dotted` reads Kafka's dotted names."""
 
     kind: ClassVar[str] = "consumer configuration"
@@ -27,6 +27,7 @@ class ConsumerConfig(_Settings):
     enable_auto_commit: bool = True
     """Commit positions at `poll` every `auto.commit.interval.ms`, and at `close`."""
     auto_commit_interval_ms: int = 5_000
+    """How often positions are committed by themselves."""
     max_poll_records: int = 500
     """Records of one `poll`."""
     fetch_max_bytes: int = 52_428_800

@@ -26,6 +26,7 @@ from txlog.clients.delivery import Delivery, RecordFuture
 from txlog.clients.producer_config import ProducerConfig
 from txlog.clients.producer_states import ProducerState, refusal, transition
 from txlog.clients.transaction_session import TransactionSession
+from txlog.coordinator.events import Registration
 from txlog.errors import (
     AbortableError,
     FencedError,
@@ -315,12 +316,11 @@ class Producer:
                 raise IllegalTransition(
                     f"init_transactions() was called already (state {self._state})."
                 )
-            self._register(session)
+            self._use(session.register(self._connection.runtime.entropy.token()))
             self._state = ProducerState.READY
 
-    def _register(self, session: TransactionSession) -> None:
-        """A new epoch: sequences begin anew, and nothing of the old one can land any more."""
-        registration = session.register(self._connection.runtime.entropy.token())
+    def _use(self, registration: Registration) -> None:
+        """In a new epoch sequences begin anew, and nothing of the old one can land any more."""
         self._appender.session = ProducerSession(registration.pid, registration.epoch)
 
     def begin_transaction(self) -> TxId:
@@ -401,7 +401,7 @@ class Producer:
             try:
                 session.abort()
                 if self._is_uncertain:
-                    self._register(session)
+                    self._use(session.renew())
             except TxlogError as error:
                 self._note(error)
                 raise

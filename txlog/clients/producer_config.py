@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from txlog.errors import InvalidConfig
 from txlog.model import validate_transactional_id
-from txlog.settings import ProcessSettings, _Settings
+from txlog.settings import ProcessSettings, SettingsGroup
 
 BUFFER_BYTES_MAX = 1 << 30
 """One flush becomes one Arrow array a column, and such an array holds less than 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerConfig(_Settings):
+class ProducerConfig(SettingsGroup):
     """Values of one producer; `from_dotted` reads Kafka's dotted names."""
 
     kind: ClassVar[str] = "producer configuration"

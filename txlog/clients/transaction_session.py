@@ -12,7 +12,7 @@ from collections.abc import Callable
 from txlog.clients.connection import Connection
 from txlog.coordinator.coordinator import InitOptions
 from txlog.coordinator.events import Participant, Registration, ReplayMark
-from txlog.errors import InternalError
+from txlog.errors import InternalError, ProducerFenced, TransactionAborted
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
 from txlog.model import TxId
@@ -33,6 +33,7 @@ class TransactionSession:
         self._connection = connection
         self._coordinator = connection.coordinator_of(transaction_group or transactional_id)
         self._timeout_ms = timeout_ms or process.transaction_timeout_ms
+        self._instance = ""
         self._registration: Registration | None = None
         self._number = -1
         self._begun = False
@@ -61,10 +62,17 @@ class TransactionSession:
         take_over: bool = False,
     ) -> Registration:
         """Become the id's newest instance. Raises GroupOwned, ProducerFenced."""
+        self._instance = instance
+        return self._register(InitOptions(self._timeout_ms, False, is_run, groups, take_over))
+
+    def renew(self) -> Registration:
+        """A new epoch for the same instance. Raises ProducerFenced if another has taken over."""
+        return self._register(InitOptions(self._timeout_ms, succeeds=self._instance))
+
+    def _register(self, options: InitOptions) -> Registration:
         self.join()
-        options = InitOptions(self._timeout_ms, False, is_run, groups, take_over)
         self._registration = self._coordinator.init_producer(
-            self.transactional_id, instance, options
+            self.transactional_id, self._instance, options
         )
         self._number = self._registration.begun_number
         return self._registration
@@ -132,14 +140,30 @@ class TransactionSession:
         """
         if self._begun or participants or self._groups or mark is not None:
             self.join()
-            self._coordinator.prepare_commit(
-                self.transactional_id, self.tx_id, participants, tuple(self._groups), mark, tag
-            )
+            self._prepare(participants, mark, tag)
             tx_id = self.tx_id
             self._coordinator.apply(self.transactional_id, tx_id)
             self._completion = self._connection.runtime.fan_out.start(
                 lambda: self._coordinator.complete(self.transactional_id, tx_id)
             )
+
+    def _prepare(
+        self, participants: tuple[Participant, ...], mark: ReplayMark | None, tag: str
+    ) -> None:
+        try:
+            self._coordinator.prepare_commit(
+                self.transactional_id, self.tx_id, participants, tuple(self._groups), mark, tag
+            )
+        except TransactionAborted as error:
+            newest = self._coordinator.state.ids[self.transactional_id].instance
+            if newest == self._instance:
+                raise
+            raise ProducerFenced(
+                f"instance {newest} of {self.transactional_id!r} has taken over, and aborted "
+                f"transaction {self.tx_id} of this one. Close this one.",
+                transactional_id=self.transactional_id,
+                current_instance=newest,
+            ) from error
 
     def abort(self) -> None:
         """Abort; nothing if nothing was declared. Raises IllegalTransition after the decision."""

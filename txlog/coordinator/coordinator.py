@@ -29,6 +29,7 @@ from txlog.coordinator.events import (
 )
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.recovery import OffsetsParticipant, apply_decision
+from txlog.coordinator.rules import is_past
 from txlog.coordinator.state import CoordinatorState, Transaction
 from txlog.coordinator.states import PREPARED, decision_of
 from txlog.errors import ConcurrentTransactions, IllegalTransition, UnknownTransaction
@@ -55,6 +56,7 @@ class InitOptions:
     is_run: bool = False
     groups: tuple[str, ...] = ()
     take_over: bool = False
+    succeeds: str = ""
 
 
 class Coordinator:
@@ -108,6 +110,7 @@ class Coordinator:
             options.is_run,
             options.groups,
             options.take_over,
+            options.succeeds,
         )
         registration: Registration = self._until_finished(command)
         for tx_id in registration.to_finish:
@@ -247,6 +250,13 @@ class Coordinator:
                 return _outcome_of(decision_of(transaction.state))
         known = state.outcome(tx_id)
         return TransactionOutcome.UNKNOWN_ID if known is None else _outcome_of(known.decision)
+
+    def is_superseded(self, transactional_id: str, tx_id: TxId) -> bool:
+        """Never heard of, and it can no longer be prepared: a later epoch has begun (rule R3)."""
+        known = self.catch_up().ids.get(transactional_id)
+        if known is None or tx_id in known.open or self.state.outcome(tx_id) is not None:
+            return False
+        return is_past(known, tx_id)
 
     def outcome_of_tag(self, tag: str) -> TransactionOutcome:
         """How the newest transaction with that tag ended."""

@@ -174,6 +174,9 @@ class InitProducer:
     groups: tuple[str, ...] = ()
     take_over: bool = False
     """Take groups from another owner."""
+    succeeds: str = ""
+    """Only if this is the newest instance still: who gives itself a new epoch fences nobody else
+    (KIP-360)."""
 
 
 @dataclass(frozen=True, slots=True)

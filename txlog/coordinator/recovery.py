@@ -8,6 +8,7 @@ it again: each step knows by order whether it was done (rule R6).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 from txlog.coordinator.events import Participant
@@ -58,7 +59,7 @@ def apply_decision(
         )
 
     cluster.runtime.fan_out.run_all(
-        [lambda p=participant: write_marker(p) for participant in transaction.participants]  # type: ignore[misc]
+        [partial(write_marker, participant) for participant in transaction.participants]
     )
     for group in transaction.groups:
         if decision is Decision.COMMIT:

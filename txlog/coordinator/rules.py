@@ -73,6 +73,8 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
     prepare under way, and a transaction number of an epoch must never be used again (R4).
     """
     known = state.ids.get(command.transactional_id)
+    if command.succeeds:
+        _check_instance(command, known)
     if known is not None:
         _require_nothing_prepared(command.transactional_id, known)
         if command.instance in known.superseded:
@@ -97,6 +99,18 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
     )
     to_finish = tuple(known.open) if known is not None else ()
     return Decided((event,), Registration(command.transactional_id, pid, epoch, -1, to_finish))
+
+
+def _check_instance(command: InitProducer, known: TransactionalId | None) -> None:
+    """An instance that was fenced may not register itself again (I8)."""
+    newest = known.instance if known is not None else "unknown"
+    if newest != command.succeeds:
+        raise ProducerFenced(
+            f"instance {newest} of {command.transactional_id!r} has taken over from instance "
+            f"{command.succeeds}. Close this one.",
+            transactional_id=command.transactional_id,
+            current_instance=newest,
+        )
 
 
 def _next_epoch(known: TransactionalId | None, fresh_pid: int) -> tuple[int, int]:
@@ -184,7 +198,8 @@ def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided
     _check_epoch(command.transactional_id, known, command.tx_id)
     transaction = known.open.get(command.tx_id)
     if transaction is not None and transaction.state is TransactionState.ONGOING:
-        return Decided()
+        # A BEGIN whose answer was lost, perhaps sent again for another topic: none may be left out.
+        return _with_participants(command, _news(transaction.participants, command.participants))
     if transaction is not None or state.outcome(command.tx_id) is not None:
         raise _is_decided(state, command.tx_id, transaction)
     _require_next(command.transactional_id, known, command.tx_id)
@@ -208,6 +223,14 @@ def _decide_add(state: CoordinatorState, command: AddParticipants) -> Decided:
     _check_owners(state, command.transactional_id, command.groups, take_over=False)
     participants = _news(transaction.participants, command.participants)
     groups = tuple(group for group in command.groups if group not in transaction.groups)
+    return _with_participants(command, participants, groups)
+
+
+def _with_participants(
+    command: BeginTransaction | AddParticipants,
+    participants: tuple[Participant, ...],
+    groups: tuple[str, ...] = (),
+) -> Decided:
     if not participants and not groups:
         return Decided()
     event = ParticipantsAdded(command.transactional_id, command.tx_id, participants, groups)
@@ -324,12 +347,12 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
             epoch += 1
         event = AbortPrepared(command.transactional_id, command.tx_id, command.now_ms, epoch)
         return Decided((event,))
-    if transaction is not None or _is_past(known, command.tx_id):
+    if transaction is not None or is_past(known, command.tx_id):
         return Decided()
     return Decided((TransactionBarred(command.transactional_id, command.tx_id, command.now_ms),))
 
 
-def _is_past(known: TransactionalId, tx_id: TxId) -> bool:
+def is_past(known: TransactionalId, tx_id: TxId) -> bool:
     """It can never prepare any more: its epoch is over, or its number is used (rule R4)."""
     if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
         raise InternalError(f"epoch {tx_id.epoch} of {tx_id.pid} was never given out. Report this.")

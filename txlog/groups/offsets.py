@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import cast
 from contextlib import suppress
+from typing import cast
 
 from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.errors import IllegalTransition, UnstableOffsetCommit
@@ -164,7 +164,8 @@ class GroupOffsets:
         outcome = coordinator.outcome(tx_id)
         now_ms = self._cluster.runtime.clock.wall_ms()
         is_late = now_ms - pending.pended_ms > pending.timeout_ms
-        if outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID):
+        is_superseded = coordinator.is_superseded(pending.transactional_id, tx_id)
+        if outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID) and not is_superseded:
             if not (may_abort or is_late):
                 return False
             outcome = self._aborted(coordinator, pending.transactional_id, tx_id, is_late)

@@ -158,8 +158,7 @@ class Cluster:
 
 def check_partition_count(topic: str, count: int) -> None:
     """Refuse what no topic can have. Raises InvalidConfig."""
-    is_number = isinstance(count, int) and not isinstance(count, bool)
-    if not is_number or not 1 <= count <= PARTITIONS_MAX:
+    if type(count) is not int or not 1 <= count <= PARTITIONS_MAX:
         raise InvalidConfig(
             f"topic {topic!r} cannot have {count!r} partitions; choose 1 to {PARTITIONS_MAX}."
         )

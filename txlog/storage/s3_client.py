@@ -52,7 +52,7 @@ class S3Client:
         timeout_s = attempts.timeout_ms() / 1000
         try:
             answer: T = sync(self._files.loop, call, self._files, timeout=timeout_s)
-        except Exception as error:  # noqa: BLE001 - every kind of failure is read, none passed over.
+        except Exception as error:  # noqa: BLE001 - all are read, none passed over.
             return self._failure(error)
         self._answered = True
         return answer

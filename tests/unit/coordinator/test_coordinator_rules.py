@@ -450,3 +450,13 @@ def test_a_transaction_collects_what_it_is_told() -> None:
     assert found.participants[0].partitions == (0, 1)
     assert (found.groups, found.tag) == (("g", "h", "k"), "tag")
     assert USED not in coordinator.state.ids[NAME].open
+
+
+def test_a_begin_that_is_sent_again_for_another_topic_adds_it() -> None:
+    """The first answer was lost. A topic that is left out never gets a marker: it would hang."""
+    coordinator = SITUATIONS["Ongoing"]()
+    coordinator.run(begin(OWN, participants=(TOPIC_A, TOPIC_B)))
+    assert transaction(coordinator, OWN).participants == (TOPIC_A, TOPIC_B)
+    count = len(coordinator.events)
+    coordinator.run(begin(OWN, participants=(TOPIC_B,)))
+    assert len(coordinator.events) == count

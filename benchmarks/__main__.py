@@ -1,0 +1,91 @@
+"""`python -m benchmarks [--only NAME ...] [--json FILE]`: every benchmark in turn, and one table.
+
+Ends with status 0 whatever the figures are: a target that is not met is a finding, no failure. A
+wrong result (a row too few) raises.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from benchmarks import (
+    commit,
+    consumer,
+    growth,
+    micro_batch_floor,
+    producer,
+    requests,
+    throughput,
+)
+from benchmarks.environment import described, environment
+from benchmarks.figures import Figure, table
+
+Benchmark: TypeAlias = Callable[[Path], Sequence[Figure]]
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "producer": producer.run,
+    "consumer": consumer.run,
+    "commit": commit.run,
+    "growth": growth.run,
+    "requests": requests.run,
+    "micro_batch_floor": micro_batch_floor.run,
+    "throughput": throughput.run,
+}
+
+
+def main() -> None:
+    """Measure what is asked for, print it, and write it down."""
+    asked = _arguments()
+    logging.basicConfig(level=logging.WARNING)
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="work-", dir=asked.folder))
+    try:
+        facts = environment(work)
+        print("\n".join(["environment", *described(facts)]), flush=True)
+        found = {name: _measured(name, work) for name in asked.only or BENCHMARKS}
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    target = asked.json or asked.folder / "figures.json"
+    figures = {name: [figure.to_json() for figure in taken] for name, taken in found.items()}
+    target.write_text(json.dumps({"environment": facts, "figures": figures}, indent=2) + "\n")
+    print(f"\n{_summary(found)} Written to {target}.")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, metavar="NAME", help="which")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("benchmarks/results"),
+        help="where logs are made and deleted again; its disk is what is measured",
+    )
+    return parser.parse_args()
+
+
+def _measured(name: str, work: Path) -> Sequence[Figure]:
+    folder = work / name
+    folder.mkdir()
+    found = BENCHMARKS[name](folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    print("\n" + "\n".join(table(name, found)), flush=True)
+    return found
+
+
+def _summary(found: dict[str, Sequence[Figure]]) -> str:
+    judged = [figure for figures in found.values() for figure in figures if figure.target]
+    missed = [figure for figure in judged if figure.verdict != "met"]
+    names = "".join(f"\n  not met: {figure.name}" for figure in missed)
+    return f"{len(judged) - len(missed)} of {len(judged)} targets met.{names}\n"
+
+
+if __name__ == "__main__":
+    main()

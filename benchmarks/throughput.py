@@ -1,0 +1,151 @@
+"""Two million rows of 100 bytes through source, identity and sink, in one micro-batch.
+
+txlog to txlog beside a pair that stores nothing, and beside Delta to Delta; in turn, in one
+session. Each run is a new query of two such batches, of which the second counts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from benchmarks.empty_pair import SCHEMA, rows
+from benchmarks.figures import Figure, at_least, rate, ratio
+from benchmarks.spark_session import Pipeline, spark_session, use_manager
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, connect
+from txlog.clients.producer import Producer
+
+ROWS = 2_000_000
+BATCHES = 2
+PARTITIONS = 4
+CHUNK = 100_000
+ROUNDS = 7
+
+
+def run(folder: Path) -> Sequence[Figure]:
+    """Rates, and the ratios of the rounds."""
+    session = spark_session()
+    use_manager(session, quick=False)
+    try:
+        sides = {
+            "txlog": _txlog(session, folder),
+            "empty": _empty(session, folder),
+            "delta": _delta(session, folder),
+        }
+        taken: dict[str, list[float]] = {name: [] for name in sides}
+        for number in range(ROUNDS + 1):
+            for name, side in sides.items():
+                seconds = side(number)
+                if number:
+                    taken[name].append(seconds)
+    finally:
+        session.stop()
+    return [
+        *(rate(name, seconds, ROWS) for name, seconds in taken.items()),
+        *(
+            Figure(f"  {name}: one batch", median(seconds), "s")
+            for name, seconds in taken.items()
+        ),
+        ratio("txlog / empty pair", taken["empty"], taken["txlog"], at_least(0.85)),
+        ratio("txlog / Delta", taken["delta"], taken["txlog"], at_least(1.0)),
+    ]
+
+
+def _seconds(pipeline: Pipeline) -> float:
+    """Of the second batch; both have all their rows."""
+    progress = pipeline.run(BATCHES)
+    assert [p["numInputRows"] for p in progress] == [ROWS] * BATCHES, progress
+    return float(progress[-1]["durationMs"]["triggerExecution"]) / 1000
+
+
+def _txlog(session: SparkSession, folder: Path) -> Callable[[int], float]:
+    root = str(folder / "log")
+    schema = pa.schema([("id", pa.int64()), ("payload", pa.string())])
+    Admin(root, create=True).create_topic("in", PARTITIONS, schema)
+    producer = Producer(root)
+    for first in range(0, BATCHES * ROWS, CHUNK):
+        producer.send_batch("in", rows(CHUNK, first), key="id")
+    producer.close()
+
+    def side(number: int) -> float:
+        topic, group = f"out-{number}", f"g-{number}"
+        checkpoint = folder / f"txlog-{number}"
+
+        def writer():  # noqa: ANN202 - a DataStreamWriter
+            source = session.readStream.format("txlog").schema(SCHEMA)
+            frame = source.options(
+                root=root,
+                subscribe="in",
+                startingOffsets="earliest",
+                maxOffsetsPerTrigger=ROWS,
+                **{"group.id": group},
+            ).load()
+            return frame.writeStream.format("txlog").options(
+                root=root, topic=topic, checkpointLocation=str(checkpoint)
+            )
+
+        seconds = _seconds(Pipeline("txlog", writer))
+        _require_rows(connect(root), topic)
+        Admin(root).delete_topic(topic)
+        shutil.rmtree(folder / "log" / "topics" / topic)
+        return seconds
+
+    return side
+
+
+def _require_rows(connection: Connection, topic: str) -> None:
+    state = connection.cluster.topic(topic).catch_up()
+    count = sum(state.last_stable_offset(p) for p in range(len(state.partitions)))
+    assert count == BATCHES * ROWS, f"{count} rows of {BATCHES * ROWS}"
+
+
+def _empty(session: SparkSession, folder: Path) -> Callable[[int], float]:
+    def side(number: int) -> float:
+        def writer():  # noqa: ANN202 - a DataStreamWriter
+            options = {"tasks": PARTITIONS, "rows": ROWS // PARTITIONS}
+            frame = session.readStream.format("empty").options(**options).load()
+            return frame.writeStream.format("empty").options(
+                expected=ROWS, checkpointLocation=str(folder / f"empty-{number}")
+            )
+
+        return _seconds(Pipeline("empty", writer))
+
+    return side
+
+
+def _delta(session: SparkSession, folder: Path) -> Callable[[int], float]:
+    source = str(folder / "delta-in")
+    staged = folder / "parquet"
+    staged.mkdir()
+    for number, first in enumerate(range(0, BATCHES * ROWS, CHUNK)):
+        pa.parquet.write_table(pa.Table.from_batches([rows(CHUNK, first)]), staged / f"{number}")
+    files = BATCHES * PARTITIONS
+    session.read.schema(SCHEMA).parquet(str(staged)).repartition(files).write.format("delta").save(
+        source
+    )
+    session.conf.set("spark.databricks.delta.snapshotPartitions", 2)
+
+    def side(number: int) -> float:
+        target = folder / f"delta-out-{number}"
+
+        def writer():  # noqa: ANN202 - a DataStreamWriter
+            frame = session.readStream.format("delta").option("maxFilesPerTrigger", PARTITIONS)
+            return (
+                frame.load(source)
+                .writeStream.format("delta")
+                .options(path=str(target), checkpointLocation=str(folder / f"delta-{number}"))
+            )
+
+        seconds = _seconds(Pipeline("delta", writer))
+        count = session.read.format("delta").load(str(target)).count()
+        assert count == BATCHES * ROWS, f"{count} rows of {BATCHES * ROWS}"
+        shutil.rmtree(target)
+        return seconds
+
+    return side

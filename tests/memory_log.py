@@ -1,0 +1,91 @@
+"""A log in memory for tests of the clients: any number of processes, and a clock in the hand."""
+
+from functools import cache
+from itertools import count
+from typing import Any
+
+from tests.scripted_store import ScriptedStore
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime, SerialFanOut
+from txlog.layout import CLUSTER_FILE
+from txlog.model import IsolationLevel, TopicPartition
+from txlog.storage.memory import MemoryStore
+from txlog.storage.store import Store
+from txlog.testing.clock import ManualClock, SeededEntropy, manual_runtime
+from txlog.testing.invariants import check_log
+
+COMMITTED = IsolationLevel.READ_COMMITTED
+
+
+class MemoryLog:
+    """A log, the store that it lives in, and a first process on it.
+
+    `store` takes a test's script for that first process; `process()` opens the log as another
+    process would, past the script.
+    """
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self._seeds = count()
+        self.memory = MemoryStore(Runtime(self.clock))
+        self.memory.create(CLUSTER_FILE, _cluster_file())
+        self.store = ScriptedStore(self.memory)
+        self.connection = self.process(self.store)
+        self.admin = Admin(self.connection)
+
+    def process(self, store: Store | None = None) -> Connection:
+        """Another process that has the log open."""
+        entropy = SeededEntropy(next(self._seeds))
+        runtime = Runtime(self.clock, entropy, SerialFanOut())
+        return open_connection(store or self.memory, runtime)
+
+    def producer(self, transactional_id: str | None = None, **options: Any) -> Producer:
+        """A producer of the first process, ready to begin."""
+        producer = Producer(self.connection, transactional_id=transactional_id, **options)
+        if transactional_id is not None:
+            producer.init_transactions()
+        return producer
+
+    def elsewhere(self, transactional_id: str | None = None, **options: Any) -> Producer:
+        """A producer of another process, ready to begin."""
+        producer = Producer(self.process(), transactional_id=transactional_id, **options)
+        if transactional_id is not None:
+            producer.init_transactions()
+        return producer
+
+    def consumer(self, *topics: str, **options: Any) -> Consumer:
+        """A consumer of another process that begins with the first record."""
+        options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **options}
+        return Consumer(*topics, root=self.process(), **options)
+
+    def values(self, *topics: str, isolation: str = "read_committed") -> list[Any]:
+        """The values of all records that a new consumer is given, in order of partition."""
+        consumer = self.consumer(*topics, isolation_level=isolation)
+        found: dict[TopicPartition, list[Any]] = {}
+        while polled := consumer.poll(max_records=10_000):
+            for where, records in polled.items():
+                found.setdefault(where, []).extend(record.value for record in records)
+        return [value for where in sorted(found) for value in found[where]]
+
+    def objects(self) -> dict[str, bytes]:
+        """Everything that is stored, by path."""
+        stored = {found.path: self.memory.get(found.path) for found in self.memory.list_after("")}
+        return {path: data for path, data in stored.items() if data is not None}
+
+    def check(self) -> None:
+        """Every invariant holds, judged by the stored bytes alone."""
+        assert check_log(self.process()) == []
+
+
+@cache
+def _cluster_file() -> bytes:
+    """The probe takes a moment, so it is done once for all."""
+    runtime = manual_runtime()
+    store = MemoryStore(runtime)
+    open_connection(store, runtime, create=True)
+    data = store.get(CLUSTER_FILE)
+    assert data is not None
+    return data

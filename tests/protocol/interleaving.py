@@ -1,0 +1,270 @@
+"""A random history of several processes on one log, with what must hold at any moment of it.
+
+One seed is one history: the steps, the moments of death and every token are drawn from it.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+from tests.faulty_stores import LateWrite, ProcessDied
+from tests.protocol.sessions import TIMEOUT_MS, Ledger, MicroBatches, Producer
+from tests.protocol.world import Process, World, visible
+from txlog.errors import (
+    AbortableError,
+    FencedError,
+    IllegalTransition,
+    OutcomeUnknown,
+    RetriableError,
+)
+from txlog.log.topic_events import AppendBatches
+from txlog.model import Decision, IsolationLevel, TopicPartition, TransactionOutcome, TxId
+from txlog.testing.invariants import LogFacts, log_facts
+
+TOPICS = ("a", "b")
+SOURCE_RECORDS = 40
+PROCESSES = 3
+EXPECTED = (RetriableError, AbortableError, FencedError, IllegalTransition, OutcomeUnknown)
+"""What the protocol may answer. InternalError and CorruptData are bugs and fail the test."""
+
+WEIGHTS = {
+    "producer_registers": 4,
+    "producer_appends": 24,
+    "producer_prepares": 8,
+    "producer_applies": 4,
+    "producer_completes": 10,
+    "producer_aborts": 3,
+    "batch_goes_on": 40,
+    "helper_looks_after_everything": 3,
+    "time_passes": 3,
+    "topic_is_pruned": 2,
+    "coordinator_is_pruned": 1,
+    "offsets_are_pruned": 1,
+    "process_will_die": 4,
+    "answer_will_be_lost": 3,
+    "write_will_be_late": 3,
+    "late_write_lands": 4,
+}
+
+
+class Interleaving:
+    """Three processes, each with a producer and a run of the same query."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.trace: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.world = World()
+        self.ledger = Ledger()
+        self.runs = 0
+        self.leader = 0
+        self.late: list[LateWrite] = []
+        self.seen: dict[str, dict[int, int]] = {}
+        self.shown: dict[str, dict[int, int]] = {}
+        self.decisions: dict[TxId, Decision] = {}
+        self.world.create_topics(*TOPICS, MicroBatches.source, *MicroBatches.sinks)
+        source = self.world.process()
+        segment = source.stage(MicroBatches.source, range(SOURCE_RECORDS))
+        source.topic(MicroBatches.source).execute(AppendBatches((segment,)))
+        self.processes = [self.world.process() for _ in range(PROCESSES)]
+        # Two instances of one id, so that each fences the other, and one of another.
+        self.producers = [
+            Producer(process, f"id {index % 2}", self.ledger)
+            for index, process in enumerate(self.processes)
+        ]
+        self.batches = [self._new_run(process) for process in self.processes]
+
+    def run(self, steps: int, check_every: int) -> None:
+        """So many steps, and the end of the history."""
+        names, weights = list(WEIGHTS), list(WEIGHTS.values())
+        for number in range(steps):
+            (name,) = self.random.choices(names, weights)
+            index = self.random.randrange(PROCESSES)
+            self.trace.append(f"{name} {index}")
+            getattr(self, name)(index)
+            if number % check_every == 0:
+                self.everything_holds()
+        self.finish()
+
+    def _new_run(self, process: Process) -> MicroBatches:
+        self.runs += 1
+        return MicroBatches(process, f"run {self.runs}")
+
+    # Steps.
+
+    def producer_registers(self, index: int) -> None:
+        self._try(index, self.producers[index].init)
+
+    def producer_appends(self, index: int) -> None:
+        topic = self.random.choice(TOPICS)
+        producer = self.producers[index]
+        if not producer.is_registered and self.random.random() < 0.5:
+            self._try(index, producer.init)
+        self._try(index, lambda: producer.append(topic))
+
+    def producer_prepares(self, index: int) -> None:
+        self._try(index, self.producers[index].prepare)
+
+    def producer_applies(self, index: int) -> None:
+        self._try(index, self.producers[index].apply)
+
+    def producer_completes(self, index: int) -> None:
+        self._try(index, self.producers[index].complete)
+
+    def producer_aborts(self, index: int) -> None:
+        self._try(index, self.producers[index].abort)
+
+    def batch_goes_on(self, index: int) -> None:
+        # Mostly one run: those that fence each other all the time commit nothing.
+        if self.random.random() < 0.05:
+            self.leader = index
+        index = index if self.random.random() < 0.1 else self.leader
+        length = self.random.randint(1, 3)
+        refused = self._try(index, lambda: self.batches[index].step(length, SOURCE_RECORDS))
+        if refused:
+            self._try(index, self.batches[index].give_up)
+            if isinstance(refused, FencedError):
+                self.batches[index] = self._new_run(self.processes[index])
+
+    def helper_looks_after_everything(self, index: int) -> None:
+        self._try(index, self._maintain(self.processes[index]))
+
+    def _maintain(self, process: Process) -> Callable[[], object]:
+        return lambda: [c.maintain() for c in process.connection.coordinators()]
+
+    def time_passes(self, index: int) -> None:
+        self.world.clock.advance(self.random.choice([1, TIMEOUT_MS // 2, TIMEOUT_MS + 1]))
+
+    def topic_is_pruned(self, index: int) -> None:
+        name, keep = self.random.choice([*TOPICS, "out1"]), self.random.randint(0, 3)
+        self._try(index, lambda: self.processes[index].topic(name).prune(keep))
+
+    def coordinator_is_pruned(self, index: int) -> None:
+        coordinator, keep = self.processes[index].connection.coordinator(0), self._keep()
+        self._try(index, lambda: coordinator._replica.prune(keep))
+
+    def offsets_are_pruned(self, index: int) -> None:
+        offsets, keep = self.processes[index].connection.offsets, self._keep()
+        self._try(index, lambda: offsets._journal(0).prune(keep))
+
+    def _keep(self) -> int:
+        return self.random.randint(0, 3)
+
+    # Faults.
+
+    def process_will_die(self, index: int) -> None:
+        self.processes[index].store.die_at(self._keep(), after=self.random.random() < 0.5)
+
+    def answer_will_be_lost(self, index: int) -> None:
+        self.processes[index].store.next_entry_is_lost = True
+
+    def write_will_be_late(self, index: int) -> None:
+        self.processes[index].store.next_entry_is_late = True
+
+    def late_write_lands(self, index: int) -> None:
+        if self.late:
+            self.late.pop(self.random.randrange(len(self.late))).land()
+
+    def _try(self, index: int, step: Callable[[], object]) -> Exception | None:
+        """The refusal, if the protocol refused; a process that dies is followed by a new one."""
+        process = self.processes[index]
+        try:
+            step()
+        except ProcessDied:
+            self.counts["died"] += 1
+            self._replace(index)
+        except EXPECTED as error:
+            self.counts[type(error).__name__] += 1
+            return error
+        finally:
+            self.late.extend(process.store.late)
+            process.store.late.clear()
+        return None
+
+    def _replace(self, index: int) -> None:
+        process = self.world.process()
+        self.processes[index] = process
+        self.producers[index] = Producer(process, self.producers[index].name, self.ledger)
+        self.batches[index] = self._new_run(process)
+
+    # What must hold.
+
+    def everything_holds(self) -> None:
+        facts = log_facts(self.world.store)
+        assert facts.all_findings() == []
+        self._check_decisions(facts)
+        reader = self.world.process()
+        for name in (*TOPICS, *MicroBatches.sinks):
+            self._check_topic(reader, name, facts)
+        self._check_micro_batches(reader)
+
+    def _check_decisions(self, facts: LogFacts) -> None:
+        """I4: what was decided stays so, and is what whoever asked was told."""
+        now = {
+            tx_id: known.decision
+            for tx_id, known in facts.coordinators[0].transactions.items()
+            if known.decision is not None
+        }
+        for tx_id, decision in {**self.decisions, **self.ledger.answered}.items():
+            assert now.get(tx_id) in (decision, None if decision is Decision.ABORT else decision)
+        self.decisions = now
+
+    def _check_topic(self, reader: Process, name: str, facts: LogFacts) -> None:
+        """I2, I3: offsets are dense and fixed; what is shown is committed, and stays shown."""
+        stored = visible(reader, name, IsolationLevel.READ_UNCOMMITTED)
+        assert sorted(stored) == list(range(len(stored)))
+        assert stored.items() >= self.seen.get(name, {}).items()
+        self.seen[name] = stored
+        shown = visible(reader, name)
+        assert shown.items() >= self.shown.get(name, {}).items()
+        self.shown[name] = shown
+        topic = next(t for t in facts.topics.values() if t.name == name)
+        values = list(shown.values())
+        for tx_id, records in self.ledger.records.items():
+            found = [value for value in values if value in records.get(name, ())]
+            is_in = self.decisions.get(tx_id) is Decision.COMMIT and topic.is_finished(tx_id)
+            # I7: each record that was acknowledged once, in order, as far as the LSO lets see.
+            assert found == (records.get(name, [])[: len(found)] if is_in else [])
+
+    def _check_micro_batches(self, reader: Process) -> None:
+        """I5, I6, I10: each source record once in each sink, and all up to the group's position."""
+        group = reader.connection.offsets.group(MicroBatches.group)
+        at = group.committed.get(TopicPartition(MicroBatches.source, 0))
+        position = 0 if at is None else at.offset
+        for name in MicroBatches.sinks:
+            values = list(self.shown[name].values())
+            assert values == list(range(len(values)))
+            assert len(values) >= position
+
+    def finish(self) -> None:
+        """Whoever comes later finishes it all, and the query goes on where it stood."""
+        while self.late:
+            self.late.pop().land()
+        self.world.clock.advance(TIMEOUT_MS + 1)
+        last = self.world.process()
+        for _ in range(2):
+            self._maintain(last)()
+        state = last.connection.coordinator(0).catch_up()
+        assert list(state.open_transactions()) == []
+        self.everything_holds()
+        self._check_all_is_shown(last)
+        self._run_to_the_end(last)
+        self.everything_holds()
+
+    def _check_all_is_shown(self, last: Process) -> None:
+        """I5, also across topics: a committed transaction is shown whole."""
+        for tx_id, records in self.ledger.records.items():
+            outcome = last.connection.outcome(tx_id)
+            for name, values in records.items():
+                shown = [value for value in self.shown[name].values() if value in values]
+                assert shown == (values if outcome is TransactionOutcome.COMMITTED else [])
+        for name in TOPICS:
+            topic = last.topic(name)
+            assert list(topic.catch_up().open_transactions()) == []
+
+    def _run_to_the_end(self, last: Process) -> None:
+        query = self._new_run(last)
+        for _ in range(6 * SOURCE_RECORDS):
+            query.step(7, SOURCE_RECORDS)
+        for name in MicroBatches.sinks:
+            assert list(visible(last, name).values()) == list(range(SOURCE_RECORDS))

@@ -1,0 +1,17 @@
+"""Logs for the commands: one that all tests only read, and fresh ones for those that write."""
+
+import pytest
+
+from tests.sample_log import SampleLog, sample_log
+
+
+@pytest.fixture(scope="session")
+def log(tmp_path_factory: pytest.TempPathFactory) -> SampleLog:
+    """The sample log; nobody may change it."""
+    return sample_log(tmp_path_factory.mktemp("read-only") / "log")
+
+
+@pytest.fixture
+def own_log(tmp_path: pytest.TempPathFactory) -> SampleLog:
+    """A sample log that this test may change."""
+    return sample_log(tmp_path / "log")

@@ -1,0 +1,79 @@
+"""`txlog group`: Kafka's columns, a true lag, and what is pending."""
+
+import pytest
+
+from tests.command_line import run
+from tests.sample_log import SampleLog
+
+
+def test_list_shows_the_lag_over_all_partitions(log: SampleLog) -> None:
+    done = run("group", "list", root=log.root)
+    assert done.rows[:2] == [
+        ["GROUP", "TOPICS", "PARTITIONS", "LAG", "PENDING", "OWNER"],
+        ["billing", "1", "1", "6", "1", "-"],
+    ]
+    assert (done.code, done.err) == (0, "")
+
+
+def test_describe_has_the_columns_that_kafka_users_know(log: SampleLog) -> None:
+    rows = run("group", "describe", "billing", root=log.root).rows
+    header = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "UNDECIDED"]
+    assert header in rows
+    assert ["billing", "orders", "0", "4", "11", "6", "1"] in rows
+    assert ["TotalLag", "6"] in rows
+
+
+def test_the_lag_leaves_out_aborted_records_and_those_of_open_transactions(log: SampleLog) -> None:
+    """Offsets 4 to 9 can be read; 10 is aborted, 11 is open."""
+    (partition,) = run("group", "describe", "billing", "-o", "json", root=log.root).json[
+        "partitions"
+    ]
+    assert partition["current_offset"] == 4
+    assert partition["log_end_offset"] == 11
+    assert partition["lag"] == 6
+    assert partition["undecided"] == 1
+
+
+def test_describe_shows_whose_offsets_are_pending(log: SampleLog) -> None:
+    (pending,) = run("group", "describe", "billing", "-o", "json", root=log.root).json["pending"]
+    assert pending["transaction"] == str(log.opened)
+    assert pending["transactional_id"] == "late-job"
+    assert pending["outcome"] == "OPEN"
+    assert pending["offsets"] == [{"topic": "orders", "partition": 0, "start": 4, "end": 6}]
+    rows = run("group", "describe", "billing", root=log.root).rows
+    assert [row[-4:] for row in rows if row[:1] == [str(log.opened)]] == [["orders", "0", "4", "6"]]
+
+
+def test_describe_names_the_last_commit(log: SampleLog) -> None:
+    found = run("group", "describe", "billing", "-o", "json", root=log.root).json
+    assert found["last_commit_transaction"].startswith(f"{log.committed.pid}-")
+    assert found["last_commit"] == found["partitions"][0]["committed_at"]
+    assert found["last_commit"].endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "why"),
+    [
+        ("nope", 3, "there is no consumer group 'nope'; 'txlog group list' shows them."),
+        ("../x", 2, "group name '../x' is not allowed"),
+        ("", 2, "it is empty"),
+        ("x" * 250, 2, "the limit is 249"),
+    ],
+)
+def test_a_group_that_is_none_is_refused_in_one_line(
+    name: str, code: int, why: str, log: SampleLog
+) -> None:
+    done = run("group", "describe", name, root=log.root)
+    assert (done.code, done.out) == (code, "")
+    assert why in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_group_whose_only_pend_was_released_is_not_listed(own_log: SampleLog) -> None:
+    own_log.open_producer.abort_transaction()
+    own_log.open_producer.begin_transaction()
+    own_log.open_producer.send_offsets_to_transaction({}, "ghost")
+    own_log.open_producer.abort_transaction()
+    own_log.admin.connection.offsets.delete("billing")
+    assert run("group", "list", "-o", "json", root=own_log.root).json == []
+    assert "No consumer group" in run("group", "list", root=own_log.root).err

@@ -1,0 +1,148 @@
+"""The command as a whole: shared options, help, exit codes, and that every recommendation exists."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests.command_line import run
+from tests.sample_log import SampleLog
+from tests.source_tree import PRODUCT, ROOT, modules
+from txlog.cli.main import app
+from txlog.cli.session import GlobalOptions, Output
+
+RECOMMENDED = re.compile(r"'txlog ([a-z]+)(?: ([a-z]+))?")
+
+
+def commands(group: typer.core.TyperGroup | None = None, path: str = "") -> Iterator[str]:
+    """Every command: `topic list`, `doctor`, ..."""
+    for name, found in (group or typer.main.get_group(app)).commands.items():
+        if isinstance(found, typer.core.TyperGroup):
+            yield from commands(found, f"{path}{name} ")
+        else:
+            yield f"{path}{name}"
+
+
+def test_the_commands_are_those_that_the_docs_know() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in commands() if f"`txlog {name}" not in text] == []
+
+
+def test_every_command_that_a_message_recommends_exists() -> None:
+    """Texts are joined first: a message may be broken between two words of a command."""
+    known = set(commands())
+    for module in modules(*PRODUCT):
+        text = re.sub(r'"\s*\n\s*f?"', "", module.text)
+        for noun, verb in RECOMMENDED.findall(text):
+            assert noun in known or f"{noun} {verb}" in known, (module.place, noun, verb)
+
+
+@pytest.mark.parametrize("name", sorted(commands()))
+def test_every_command_has_a_help_with_an_example(name: str) -> None:
+    done = run(*name.split(), "--help")
+    assert (done.code, done.err) == (0, "")
+    assert f"txlog {name}" in done.out.split("Example", 1)[1]
+    assert "Global options" in done.out
+
+
+def test_without_a_command_there_is_the_help() -> None:
+    done = run()
+    assert done.code == 2
+    assert "consume" in done.out
+    assert done.err == ""
+    assert run("-h").code == 0
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.code, done.err) == (0, "")
+    assert re.fullmatch(r"txlog \d+\.\d+.*\n", done.out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["nope"], "No such command 'nope'. 'txlog --help' shows how."),
+        (["topic", "nope"], "No such command 'nope'. 'txlog topic --help' shows how."),
+        (["topci", "list"], "No such command 'topci'"),
+        (["--nope"], "No such option: --nope"),
+        (["-o", "xml", "topic", "list"], "'xml' is not one of 'table', 'json'"),
+        (["--root"], "--root"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_2(arguments: list[str], why: str) -> None:
+    done = run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert why in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_shared_options_stand_before_the_command_or_after_it(log: SampleLog) -> None:
+    expected = run("topic", "list", "-o", "json", root=log.root).out
+    assert run("-o", "json", "topic", "list", "--root", log.root).out == expected
+    assert run("topic", "list", "--root", log.root, "-o", "json").out == expected
+
+
+def test_the_option_wins_over_the_variable_and_the_later_one_over_the_earlier(
+    log: SampleLog, tmp_path: Path
+) -> None:
+    env = {"TXLOG_ROOT": str(tmp_path / "none")}
+    assert run("topic", "list", env=env).code == 3
+    assert run("topic", "list", root=log.root, env=env).code == 0
+    assert run("topic", "list", "--root", log.root, env=env).code == 0
+    assert run("topic", "list", "--root", log.root, root=tmp_path / "none").code == 0
+    assert run("topic", "list", env={"TXLOG_ROOT": str(log.root)}).code == 0
+
+
+@pytest.mark.parametrize("env", [{}, {"TXLOG_ROOT": ""}])
+def test_without_a_root_it_says_how_to_name_one(env: dict[str, str]) -> None:
+    done = run("topic", "list", env=env)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "txlog: no log was named; give --root URI, or set TXLOG_ROOT.\n"
+
+
+def test_a_place_without_a_log_is_3_and_stays_empty(tmp_path: Path) -> None:
+    done = run("topic", "list", root=tmp_path)
+    assert (done.code, done.out) == (3, "")
+    assert f"there is no log at {tmp_path}" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_root_that_may_not_be_read_is_5(tmp_path: Path) -> None:
+    """A loop of links answers everybody with an error, also root."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    done = run("topic", "list", root=loop)
+    assert (done.code, done.out) == (5, "")
+    assert done.err.count("\n") == 1
+
+
+def test_verbose_shows_where_an_error_came_from_and_then_the_line(log: SampleLog) -> None:
+    done = run("topic", "describe", "nope", "-v", root=log.root)
+    assert done.code == 3
+    assert done.err.startswith("Traceback (most recent call last):")
+    assert done.err.splitlines()[-1].startswith("txlog: there is no topic 'nope'")
+
+
+def test_options_override_one_by_one() -> None:
+    early = GlobalOptions("a", Output.JSON, True, False, False)
+    assert early.overridden(GlobalOptions()) == early
+    late = GlobalOptions("b", None, False, True, True)
+    assert early.overridden(late) == GlobalOptions("b", Output.JSON, True, True, True)
+
+
+def test_completion_offers_names_of_the_log_and_is_silent_without_one(log: SampleLog) -> None:
+    line = {"_TXLOG_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
+    words = f"txlog topic describe {{}} --root {log.root}"
+    root = {"TXLOG_ROOT": str(log.root)}
+    assert complete(line | root | {"COMP_WORDS": words.format("o")}) == ["orders"]
+    assert complete(line | root | {"COMP_WORDS": "txlog group describe b"}) == ["billing"]
+    broken = {"TXLOG_ROOT": "/no/such/log"}
+    assert complete(line | broken | {"COMP_WORDS": words.format("o")}) == []
+
+
+def complete(env: dict[str, str]) -> list[str]:
+    """What the shell is offered."""
+    return run(env=env).out.split()
