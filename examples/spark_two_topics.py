@@ -12,7 +12,8 @@ from pyspark.sql.functions import col, when
 from txlog import Admin
 
 ROOT = os.path.abspath("txlog-data/log")
-for name in {"small", "large"} - set((admin := Admin(ROOT)).list_topics()):
+admin = Admin(ROOT)
+for name in {"small", "large"} - set(admin.list_topics()):
     admin.create_topic(name, num_partitions=2)
 
 spark = SparkSession.builder.getOrCreate()

@@ -65,7 +65,7 @@ class MemoryLog:
         """The values of all records that a new consumer is given, in order of partition."""
         consumer = self.consumer(*topics, isolation_level=isolation)
         found: dict[TopicPartition, list[Any]] = {}
-        while polled := consumer.poll(max_records=10_000):
+        while polled := consumer.poll(timeout_ms=30, max_records=10_000):
             for where, records in polled.items():
                 found.setdefault(where, []).extend(record.value for record in records)
         return [value for where in sorted(found) for value in found[where]]

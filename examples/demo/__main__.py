@@ -29,6 +29,7 @@ from txlog.errors import TxlogError, UsageError
 
 PROVEN, NOT_PROVEN, INTERRUPTED = 0, 1, 130
 SEEDS = 10_000
+KILLS_MAX = 20
 PROBLEMS_SHOWN_MAX = 20
 
 
@@ -85,8 +86,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="keep checkpoints and Spark's output here")
     parser.add_argument("--report", type=Path, help="write the figures to this JSON file")
     options = parser.parse_args(arguments)
-    if options.kills < 1:
-        parser.error("--kills must be at least 1")
+    if not 1 <= options.kills <= KILLS_MAX:
+        parser.error(f"--kills must be 1 to {KILLS_MAX}")
     if "://" not in options.root:
         options.root = os.path.abspath(os.path.expanduser(options.root))
     if options.seed is None:

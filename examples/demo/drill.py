@@ -41,7 +41,12 @@ FINISH_WAIT_S = 90.0
 KILL_WINDOW_S = 3.0
 """A run is killed that long after its first micro-batch at the latest."""
 
+PORTION_TRANSACTIONS = 4
+"""Of the producer, between two rounds of kills: so few that a run may get to their end."""
+
 WATCH_S = 0.05
+"""How often a checkpoint is looked at."""
+
 PROGRESS_S = 0.5
 
 
@@ -157,12 +162,13 @@ class Drill:
         self.facts.produced = produced
 
     def _gate(self, flights: pa.Table) -> Callable[[Produced], None]:
-        """Lets in one portion before the first kill, and one more for each kill of every job."""
+        """Lets in a portion at first, one more when every job was killed once more, then all."""
         transactions = math.ceil(flights.num_rows / TRANSACTION_ROWS)
-        portions = max(job.kills for job in self.jobs) + 1
+        stages = max(job.kills for job in self.jobs)
+        portion = max(1, min(PORTION_TRANSACTIONS, transactions // (stages + 1)))
 
         def wait_for_turn(done: Produced) -> None:
-            while done.transactions >= math.ceil(transactions * (self._stage() + 1) / portions):
+            while self._stage() < stages and done.transactions >= portion * (self._stage() + 1):
                 if self._stopped.wait(WATCH_S):
                     raise JobFailed("the drill was stopped.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from examples.demo.drill import DrillFacts
@@ -17,8 +18,8 @@ NOTHING = ""
 
 def closing_table(proof: Proof, drill: DrillFacts, seconds: float) -> Table:
     """One table: topics side by side, then what their writers went through."""
-    table = Table(title="What went in and what came out")
-    table.add_column("")
+    table = Table(title="What went in and what came out", box=SIMPLE, title_justify="left")
+    table.add_column("", no_wrap=True)
     for name in TOPICS:
         table.add_column(name, justify="right")
     table.add_column("all", justify="right", style="bold")

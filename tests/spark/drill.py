@@ -93,6 +93,8 @@ class Job:
     """One query on `numbers`: its group and its output topics bear its name."""
 
     name: str
+    is_named: bool = True
+    """Whether its transactional id bears its name, too; otherwise Spark's query id is in it."""
     is_stateful: bool = False
     """Counts of tens to `<name>.tens`, instead of numbers to `<name>.even` and `<name>.odd`."""
 
@@ -153,6 +155,8 @@ class Drill:
         write = {"root": self.log.url, "checkpointLocation": str(self.checkpoint(job))}
         if job.is_stateful:
             write["topic"] = job.topics[0]
+        if job.is_named:
+            write["transactional.id"] = job.name
         if take_over:
             write["group.takeover"] = "true"
         return {"name": job.name, "is_stateful": job.is_stateful, "read": read, "write": write}

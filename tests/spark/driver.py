@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,27 @@ from tests.spark.pausing_source import PausingSource
 from tests.spark.session import small_session
 
 
+SLOW_START = "Python worker failed to connect back"
+"""What Spark says if a Python process takes more than ten seconds to start: the machine is busy."""
+
+STARTS_MAX = 6
+
+
 def start(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
-    """Start one query: what it reads, what it makes of it, what it writes."""
+    """Start one query, and wait until its source is there."""
+    query = begin(spark, job)
+    for _ in range(STARTS_MAX):
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(0.02)
+        if query.isActive or SLOW_START not in str(query.exception()):
+            break
+        spark.streams.resetTerminated()
+        query = begin(spark, job)
+    return query
+
+
+def begin(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
+    """One query: what it reads, what it makes of it, what it writes."""
     source = spark.readStream.format("txlog").options(**job["read"]).load()
     frame = windows(source) if job["is_stateful"] else split(source, job["name"])
     writer = frame.writeStream.format("txlog").queryName(job["name"]).options(**job["write"])

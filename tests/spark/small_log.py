@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from txlog.clients.connection import Connection, open_connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime
+from txlog.log.cluster import create_cluster
+from txlog.settings import LogSettings
 from txlog.storage.local import LocalStore
 
 Row = dict[str, Any]
@@ -80,9 +82,15 @@ class SmallLog:
         }
 
 
-def small_log(root: Path, topics: Mapping[str, int | pa.Schema] | None = None) -> SmallLog:
+def small_log(
+    root: Path,
+    topics: Mapping[str, int | pa.Schema] | None = None,
+    settings: LogSettings | None = None,
+) -> SmallLog:
     """A new log with these topics: a number of partitions, or a schema and two partitions."""
-    connection = open_connection(LocalStore(root, Runtime()), Runtime(), create=True)
+    store = LocalStore(root, Runtime())
+    create_cluster(store, Runtime(), settings)
+    connection = open_connection(store, Runtime())
     admin = Admin(connection)
     for name, kind in (topics or {}).items():
         if isinstance(kind, int):
@@ -92,8 +100,3 @@ def small_log(root: Path, topics: Mapping[str, int | pa.Schema] | None = None) -
     producer = Producer(connection, transactional_id="input")
     producer.init_transactions()
     return SmallLog(root, connection, admin, producer)
-
-
-def numbers_of(rows: Iterable[Row], column: str = "n") -> list[int]:
-    """The numbers of these rows, in order of number."""
-    return sorted(int(row[column]) for row in rows)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from spark_plugin.batch_reader import TxlogBatchReader
 from spark_plugin.datasource import TxlogDataSource
 from tests.spark.drill import Drill, Driver, Job, until
 from tests.spark.pausing_source import AFTER, BEFORE, COMMIT_RETURNS, Place
@@ -31,28 +30,203 @@ MANY_JOURNALS = LogSettings(
 OFFSETS, TRANSACTIONS, TOPICS = "__consumer_offsets/", "transactions/", "topics/"
 
 
+
+
 @dataclass(frozen=True)
 class Stop:
     """Where a query is stopped, and what the log shows of its batch while it stands there."""
 
-    name: str
+    job: Job
     place: Place
     topics_written: int = 0
-    """Of the two topics, those that show its records."""
+    """Of its topics, those that show the batch's records."""
     has_moved: bool = False
-    """Whether the group's committed offsets include it."""
+    """Whether the group's committed offsets include the batch."""
     has_pend: bool = True
     open: str | None = None
     """State of its transaction in the coordinator."""
 
-    @property
-    def job(self) -> Job:
-        """The query."""
-        return Job(self.name.replace(" ", "-"))
 
-    @property
-    def own_place(self) -> Place:
-        """The place, for this query only: entries name its group, its id or its topic."""
-        names = () if self.place.path == TOPICS else (f"{self.job.name}",)
-        path = f"{TOPICS}{self.job.name}." if self.place.path == TOPICS else self.place.path
-        return Place(self.place.moment, path, (*self.place.words, *names), self.place.number)
+@dataclass(frozen=True)
+class Sight:
+    """What a reader found while a query stood still: the changing fields of `Stop`."""
+
+    topics_written: int
+    has_moved: bool
+    has_pend: bool
+    open: str | None
+
+
+def own(job: Job, moment: str, path: str, *words: str, number: int = 1) -> Place:
+    """A place for this query only: entries hold its group or its transactional id."""
+    return Place(moment, path, (*words, f'"{job.name}"'), number)
+
+
+def stops() -> dict[str, Stop]:
+    """The steps of a commit (design section 6), in their order."""
+    found = {}
+
+    def add(name: str, moment: str, path: str, *words: str, **shows: object) -> None:
+        job = Job(name.replace(" ", "-"))
+        found[name] = Stop(job, own(job, moment, path, *words), **shows)  # type: ignore[arg-type]
+
+    decided = "PrepareCommit"
+    add("before pend", BEFORE, OFFSETS, "offsets_pended", has_pend=False)
+    add("after pend", AFTER, OFFSETS, "offsets_pended")
+    add("after prepare", AFTER, TRANSACTIONS, "commit_prepared", open=decided)
+    between = Job("between-applies")
+    second = Place(BEFORE, f"{TOPICS}{between.name}.", ("marker_written",), number=2)
+    found["between two applies"] = Stop(between, second, topics_written=1, open=decided)
+    add("before the offsets", BEFORE, OFFSETS, "pending_applied", topics_written=2, open=decided)
+    done = {"topics_written": 2, "has_moved": True, "has_pend": False}
+    add("before complete", BEFORE, TRANSACTIONS, "transaction_completed", **done, open=decided)
+    last = Job("before-commit-file")
+    found["before Spark's commit file"] = Stop(
+        last, Place(COMMIT_RETURNS, words=(last.name,)), 2, True, False
+    )
+    return found
+
+
+STOPS = stops()
+LOST = Job("lost", is_named=False)
+"""Its checkpoint is deleted after the kill."""
+WINDOWS = Job("windows", is_stateful=True)
+"""Killed when its watermark-only batch is decided: the second one after new numbers."""
+CONTENDED = Job("contended")
+"""Later, two drivers run it at once."""
+JOBS = [*(stop.job for stop in STOPS.values()), LOST, WINDOWS, CONTENDED]
+
+
+@dataclass
+class Killed:
+    """The drill after its one kill: the second driver has gone on from the checkpoints."""
+
+    drill: Drill
+    driver: Driver
+    seen: dict[str, Sight]
+    """What the log showed at each stop."""
+    cut: dict[str, int]
+    """Records that Spark would have read of the two topics that one transaction was half in."""
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
+    """Run, stop everywhere, look, kill, go on."""
+    folder = tmp_path_factory.mktemp("drill")
+    topics: dict[str, int | pa.Schema] = {"numbers": 2}
+    for job in JOBS:
+        topics |= dict.fromkeys(job.topics, COUNTS if job.is_stateful else NUMBERS)
+    drill = Drill(small_log(folder / "log", topics, MANY_JOURNALS), folder)
+    try:
+        drill.log.put("numbers", COUNT)
+        first = drill.start(JOBS)
+        drill.settle(first, JOBS)
+        run_into_the_stops(drill, first)
+        seen = {name: sight(drill, stop.job) for name, stop in STOPS.items()}
+        cut = {t: planned(drill, t) for t in STOPS["between two applies"].job.topics}
+        cut["both"] = planned(drill, ",".join(cut))
+        first.kill()
+        drill.lose_checkpoint(LOST)
+        second = drill.start(JOBS, taking_over=[LOST])
+        drill.settle(second, JOBS)
+        yield Killed(drill, second, seen, cut)
+    finally:
+        drill.close()
+
+
+def run_into_the_stops(drill: Drill, driver: Driver) -> None:
+    """New numbers for all; every query but one is stopped within its batch."""
+    places = {stop.job: stop.place for stop in STOPS.values()}
+    places[LOST] = own(LOST, AFTER, OFFSETS, "offsets_pended")
+    places[WINDOWS] = own(WINDOWS, AFTER, TRANSACTIONS, "commit_prepared", number=2)
+    for job, place in places.items():
+        driver.pauses.set(job.name, place)
+    drill.log.put("numbers", COUNT)
+
+    def are_all_there() -> bool:
+        driver.check_alive()
+        return all(driver.pauses.is_reached(job.name) for job in places)
+
+    until(are_all_there, "every stop")
+    # Its commit does not wait for the last step, which comes by itself.
+    last = STOPS["before Spark's commit file"].job
+    until(lambda: sight(drill, last).open is None, "the completion")
+
+
+def sight(drill: Drill, job: Job) -> Sight:
+    """What is to be seen of its newest batch."""
+    connection = drill.log.connection
+    expected = drill.expected_of(job)
+    group = connection.offsets.group(job.name)
+    state = connection.coordinator_of(job.name).catch_up()
+    unfinished = [str(transaction.state) for _, transaction in state.open_transactions()]
+    return Sight(
+        topics_written=sum(a == b for a, b in zip(drill.output_of(job), expected, strict=True)),
+        has_moved=drill.log.lag(job.name) == 0,
+        has_pend=bool(group.pending),
+        open=unfinished[0] if unfinished else None,
+    )
+
+
+def planned(drill: Drill, topics: str) -> int:
+    """Records that a query would read of these topics just now."""
+    source = TxlogDataSource({"root": drill.log.url, "subscribe": topics})
+    reader = source.reader(source.schema())
+    return sum(piece.end - piece.start for task in reader.partitions() for piece in task.pieces)
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_each_step_shows_what_it_has_made_durable_and_no_more(killed: Killed, name: str) -> None:
+    stop = STOPS[name]
+    expected = Sight(stop.topics_written, stop.has_moved, stop.has_pend, stop.open)
+    assert killed.seen[name] == expected
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_I5_I10_a_query_killed_there_loses_and_doubles_nothing(killed: Killed, name: str) -> None:
+    check_whole(killed.drill, STOPS[name].job)
+
+
+def check_whole(drill: Drill, job: Job) -> None:
+    """Everything is there once, the group is at the end, and nothing is left open."""
+    assert drill.output_of(job) == drill.expected_of(job)
+    assert drill.log.lag(job.name) == 0
+    until(lambda: sight(drill, job).open is None, "the completion")
+    assert not drill.log.connection.offsets.group(job.name).pending
+
+
+def test_I11_spark_reads_nothing_of_a_transaction_that_one_topic_has_and_the_other_lacks(
+    killed: Killed,
+) -> None:
+    assert sorted(killed.cut.values()) == [COUNT // 2, COUNT, COUNT]
+    assert killed.cut["both"] == COUNT
+
+
+def test_R3_a_new_query_waits_for_the_pend_of_the_lost_one_and_goes_on_where_it_stood(
+    killed: Killed,
+) -> None:
+    check_whole(killed.drill, LOST)
+
+
+def test_R23_the_rows_of_a_watermark_only_batch_come_out_once_across_a_kill(
+    killed: Killed,
+) -> None:
+    check_whole(killed.drill, WINDOWS)
+
+
+def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Killed) -> None:
+    drill, older = killed.drill, killed.driver
+    older.pauses.set(CONTENDED.name, own(CONTENDED, AFTER, OFFSETS, "offsets_pended"))
+    drill.log.put("numbers", COUNT)
+    until(lambda: older.pauses.is_reached(CONTENDED.name), "the older run's pend")
+    newer = drill.start([CONTENDED])
+    drill.settle(newer, [CONTENDED])
+    check_whole(drill, CONTENDED)
+    older.pauses.release(CONTENDED.name)
+    until(lambda: older.error_of(CONTENDED.name) is not None, "the end of the older run")
+    said = older.error_of(CONTENDED.name) or ""
+    assert "ProducerFenced: 'contended' has epoch" in said
+    assert "belongs to an older instance" in said
+    drill.log.put("numbers", COUNT)
+    drill.settle(newer, [CONTENDED])
+    check_whole(drill, CONTENDED)

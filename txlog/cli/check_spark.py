@@ -98,16 +98,15 @@ def _discovery_checks() -> Iterator[Check]:
             check=False,
         )
         answer = json.loads(done.stdout.splitlines()[-1])
-    except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
+        version, is_this = tuple(answer["version"]), answer["prefix"] == sys.prefix
+    except (OSError, subprocess.TimeoutExpired, ValueError, LookupError, TypeError) as error:
         yield failed("Spark's Python", f"{python} does not run ({type(error).__name__})", use_this)
         return
-    version = tuple(answer["version"])
     if version != sys.version_info[:2]:
         found = f"{python} is Python {version[0]}.{version[1]}, this one is another"
         yield failed("Spark's Python", found, use_this)
     else:
         yield passed("Spark's Python", f"{version[0]}.{version[1]} ({shutil.which(python)})")
-    is_this = answer["prefix"] == sys.prefix
     yield from discovered(answer["found"], "pip install 'txlog[spark]'" if is_this else use_this)
 
 

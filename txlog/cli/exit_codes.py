@@ -17,7 +17,7 @@ from collections.abc import Callable
 import typer
 
 from txlog import errors
-from txlog.cli.output import printable
+from txlog.cli.output import close_stdout, printable
 from txlog.errors import TxlogError
 
 OK = 0
@@ -66,6 +66,10 @@ def run_to_exit_code(command: Callable[[], object]) -> int:
         return _usage(error)
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    except OSError as error:  # Those of the store are errors of txlog by now.
+        close_stdout()
+        _complain(f"{error.strerror or error}: the output could not be written.")
+        return FAILED
     except Exception as error:  # noqa: BLE001 - the last one to see it; -v has the traceback
         _complain(
             f"internal error: {type(error).__name__}: {error}. Run it again with -v, and please "

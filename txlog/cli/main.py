@@ -6,6 +6,7 @@ Each noun is a file of this folder. It must not know what any command does.
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -117,6 +118,8 @@ def _options(
 
 def main() -> None:
     """The console script."""
+    if sys.stdout is None:  # Closed by the caller: `txlog ... >&-`.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     app(prog_name="txlog")
 
 

@@ -7,8 +7,10 @@ escape sequences that would drive the terminal. It must not know what the values
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -56,6 +58,14 @@ class Grid:
 
 
 Section: TypeAlias = Facts | Grid
+
+
+def close_stdout() -> None:
+    """Let what is still buffered go nowhere, or the interpreter would complain at its end."""
+    with contextlib.suppress(OSError, ValueError):  # It may be no file at all.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def cell(value: object) -> str:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from txlog.cli.output import Section, printable, write_json, write_sections
+from txlog.cli.output import Section, close_stdout, printable, write_json, write_sections
 from txlog.clients.admin import Admin
 from txlog.errors import UsageError
 
@@ -120,7 +120,7 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
             command(session, **arguments)
             sys.stdout.flush()
         except BrokenPipeError:
-            _close_stdout()
+            close_stdout()  # Whoever read has gone, which is no error: `txlog consume x | head`.
         except typer.Exit:
             raise
         except Exception:
@@ -132,16 +132,6 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
     named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     run.__signature__ = inspect.Signature([_CONTEXT, *named, *_SHARED])  # type: ignore[attr-defined]
     return run
-
-
-def _close_stdout() -> None:
-    """Whoever read has gone, which is not an error: `txlog consume orders | head`.
-
-    What is still buffered goes nowhere, or the interpreter would complain about it at its end.
-    """
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:

@@ -46,7 +46,9 @@ def records(topic: str, fetched: FetchedBatch) -> Iterator[ConsumerRecord]:
         keys, headers = [None] * batch.num_rows, [[] for _ in offsets]
         values = user.to_pylist()
     names, partitions = repeat(topic), repeat(fetched.partition)
-    return map(_new_record, zip(names, partitions, offsets, stamps, keys, values, headers))
+    # The first two never end, so the shortest of the others decides.
+    columns = zip(names, partitions, offsets, stamps, keys, values, headers, strict=False)
+    return map(_new_record, columns)
 
 
 def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]]]:

@@ -110,8 +110,11 @@ class TransactionSession:
         self._begun = True
 
     def pend(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
-        """Put a group's offsets aside. Raises CommitFailed, UnstableOffsetCommit."""
-        if not self._begun:
+        """Put a group's offsets aside. Raises CommitFailed, UnstableOffsetCommit, FencedError."""
+        if self._begun:
+            # Nothing is added and nothing written: it only asks whether the transaction goes on.
+            self._coordinator.add_participants(self.transactional_id, self.tx_id)
+        else:
             self._begin()
         self.pend_staged(group, offsets)
 

@@ -164,8 +164,8 @@ class GroupOffsets:
         outcome = coordinator.outcome(tx_id)
         now_ms = self._cluster.runtime.clock.wall_ms()
         is_late = now_ms - pending.pended_ms > pending.timeout_ms
-        is_superseded = coordinator.is_superseded(pending.transactional_id, tx_id)
-        if outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID) and not is_superseded:
+        is_open = outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID)
+        if is_open and not coordinator.is_superseded(pending.transactional_id, tx_id):
             if not (may_abort or is_late):
                 return False
             outcome = self._aborted(coordinator, pending.transactional_id, tx_id, is_late)

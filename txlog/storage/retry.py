@@ -110,7 +110,9 @@ class Attempts:
     def summary(self) -> str:
         """For messages: how many attempts, how long, and the last failure."""
         elapsed_ms = self._runtime.clock.monotonic_ms() - self._begun_ms
-        last = f", the last with: {self.last_failure}" if self.last_failure else ""
+        # The failure may be a whole sentence; the message goes on after it.
+        failure = str(self.last_failure).rstrip(".")
+        last = f", the last with: {failure}" if self.last_failure else ""
         return f"{self.made} attempts in {elapsed_ms:.0f} ms brought no clear answer{last}"
 
     def _pause(self) -> None:

@@ -1,4 +1,4 @@
-"""The command as a whole: shared options, help, exit codes, and that every recommendation exists."""
+"""The command as a whole: shared options, help, and that every recommended command exists."""
 
 import re
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def test_every_command_that_a_message_recommends_exists() -> None:
 def test_every_command_has_a_help_with_an_example(name: str) -> None:
     done = run(*name.split(), "--help")
     assert (done.code, done.err) == (0, "")
-    assert f"txlog {name}" in done.out.split("Example", 1)[1]
+    assert re.search(rf"txlog .*\b{name}\b", done.out.split("Example", 1)[1])
     assert "Global options" in done.out
 
 

@@ -1,0 +1,310 @@
+"""The installed command on a log of real flights: pipes, signals, terminals, two processes, S3."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from examples.demo.flights import FLIGHTS_SCHEMA, read_flights
+from tests.command_line import PROCESS_TIMEOUT_S, command, environment, files, run_process
+from txlog.clients.admin import Admin
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.errors import TransactionAborted
+from txlog.testing.s3_server import S3Server
+
+FLIGHTS = 20_000
+"""The first three weeks of 2013."""
+
+BATCH = 5_000
+PARTITIONS = 4
+
+
+@dataclass(frozen=True)
+class FlightsLog:
+    """A log with topic `flights`, written in transactions, some of them aborted."""
+
+    root: Path
+    flights: pa.Table
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> FlightsLog:
+    """Nobody may change it."""
+    root = tmp_path_factory.mktemp("flights") / "log"
+    flights = read_flights().slice(0, FLIGHTS)
+    produce(root, flights)
+    return FlightsLog(root, flights)
+
+
+def produce(root: Path, flights: pa.Table) -> None:
+    """In transactions of 5,000 records; every second one is aborted first, and sent again."""
+    admin = Admin(str(root), create=True)
+    admin.create_topic("flights", PARTITIONS, FLIGHTS_SCHEMA, {"key.column": "carrier"})
+    producer = Producer(str(root), transactional_id="loader")
+    producer.init_transactions()
+    for number, start in enumerate(range(0, flights.num_rows, BATCH)):
+        batch = flights.slice(start, BATCH)
+        if number % 2:
+            producer.begin_transaction()
+            producer.send_batch("flights", batch)
+            producer.flush()
+            producer.abort_transaction()
+        with producer.transaction():
+            producer.send_batch("flights", batch)
+
+
+def start(*arguments: object, **variables: str) -> "subprocess.Popen[str]":
+    """A command that runs on beside the test."""
+    return subprocess.Popen(
+        command(*arguments),
+        env=environment(**variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_consume_prints_every_committed_flight_once(log: FlightsLog) -> None:
+    done = run_process("--root", log.root, "consume", "flights")
+    assert (done.code, done.err) == (0, "")
+    values = [record["value"] for record in done.json_lines]
+    assert len(values) == FLIGHTS
+    columns = ("event_time", "carrier", "flight", "dep_delay", "tailnum")
+    printed = sorted(json.dumps([value[name] for name in columns]) for value in values)
+    stamps = pa.compute.strftime(log.flights["event_time"], "%Y-%m-%dT%H:%M:%SZ")
+    sent = log.flights.set_column(
+        log.flights.column_names.index("event_time"), "event_time", stamps
+    )
+    rows = sent.select(list(columns)).to_pylist()
+    assert printed == sorted(json.dumps(list(row.values())) for row in rows)
+
+
+def test_read_uncommitted_sees_the_aborted_ones_too(log: FlightsLog) -> None:
+    done = run_process(
+        *("--root", log.root, "consume", "flights", "--isolation", "read_uncommitted")
+    )
+    assert len(done.json_lines) == FLIGHTS + FLIGHTS // 2
+
+
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_a_reader_that_leaves_early_ends_it_quietly(form: str, log: FlightsLog) -> None:
+    """As `txlog consume flights | head -n 3` does."""
+    process = start("--root", log.root, "consume", "flights", "-o", form)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    lines = [process.stdout.readline() for _ in range(3)]
+    process.stdout.close()
+    assert process.wait(PROCESS_TIMEOUT_S) == 0
+    assert process.stderr.read() == ""
+    assert all(lines)
+
+
+def test_follow_goes_on_with_new_records_until_ctrl_c(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    Admin(root, create=True).create_topic("orders")
+    producer = Producer(root)
+    process = start("--root", root, "consume", "orders", "--follow")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    for number in range(3):
+        producer.send("orders", b"order %d" % number)
+        producer.flush()
+        assert json.loads(process.stdout.readline())["value"] == f"order {number}"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PROCESS_TIMEOUT_S) == 130
+    assert (process.stdout.read(), process.stderr.read()) == ("", "")
+
+
+def test_follow_ends_by_itself_after_max_messages(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    Admin(root, create=True).create_topic("orders")
+    process = start("--root", root, "consume", "orders", "--follow", "-n", 2)
+    producer = Producer(root)
+    producer.send("orders", b"1")
+    producer.send("orders", b"2")
+    producer.send("orders", b"3")
+    producer.flush()
+    out, err = process.communicate(timeout=PROCESS_TIMEOUT_S)
+    assert (process.returncode, len(out.splitlines()), err) == (0, 2, "")
+
+
+def test_the_lag_of_a_group_falls_to_zero_as_it_reads(tmp_path: Path, log: FlightsLog) -> None:
+    root = tmp_path / "log"
+    produce(root, log.flights.slice(0, 2 * BATCH))
+
+    def lag() -> int:
+        done = run_process("--root", root, "group", "describe", "report", "-o", "json")
+        return int(done.json["lag"])
+
+    with Consumer(
+        "flights",
+        root=str(root),
+        group_id="report",
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    ) as consumer:
+        first = consumer.poll_arrow(max_records=1_000)
+        consumer.commit()
+        assert first is not None
+        assert lag() == 2 * BATCH - first.num_rows
+        while consumer.poll_arrow() is not None:
+            pass
+        consumer.commit()
+        assert lag() == 0
+
+
+def test_an_operator_aborts_a_transaction_that_another_process_holds_open(tmp_path: Path) -> None:
+    root = tmp_path / "log"
+    Admin(str(root), create=True).create_topic("orders")
+    producer = Producer(str(root), transactional_id="stuck")
+    producer.init_transactions()
+    tx_id = producer.begin_transaction()
+    producer.send("orders", b"x")
+    producer.flush()
+    (listed,) = run_process("--root", root, "txn", "list", "--open", "-o", "json").json
+    assert listed["open"][0]["transaction"] == str(tx_id)
+    done = run_process("--root", root, "txn", "abort", tx_id, "--execute")
+    assert done.code == 0
+    with pytest.raises(TransactionAborted):
+        producer.commit_transaction()
+    assert run_process("--root", root, "consume", "orders").out == ""
+    assert run_process("--root", root, "txn", "describe", tx_id, "-o", "json").json["outcome"] == (
+        "ABORTED"
+    )
+
+
+def test_verify_reads_the_whole_log(log: FlightsLog) -> None:
+    done = run_process("--root", log.root, "verify", "-o", "json")
+    (flights,) = (row for row in done.json["journals"] if row["journal"] == "flights")
+    assert (done.code, flights["records"], flights["damaged"]) == (0, FLIGHTS + FLIGHTS // 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["topic", "describe", "flights"], 0),
+        (["topic", "describe", "nope"], 3),
+        (["topic", "create", "flights"], 4),
+        (["topic", "create", "a b"], 2),
+        (["consume", "flights", "--from", "soon"], 2),
+        (["nope"], 2),
+    ],
+)
+def test_exit_codes_reach_the_shell_and_nothing_is_written(
+    arguments: list[str], code: int, log: FlightsLog
+) -> None:
+    before = files(log.root)
+    done = run_process("--root", log.root, *arguments)
+    assert done.code == code
+    if code:
+        assert (done.out, done.err.count("\n")) == ("", 1)
+        assert "Traceback" not in done.err
+    assert files(log.root) == before
+
+
+@pytest.mark.slow
+@pytest.mark.s3
+def test_a_store_that_does_not_answer_is_5(tmp_path: Path) -> None:
+    """Nobody listens on the port of a server that has ended."""
+    with S3Server.start() as server:
+        env, url = server.env, server.url("log")
+    done = run_process("--root", url, "topic", "list", **env)
+    assert (done.code, done.out) == (5, "")
+    assert "attempts in" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.s3
+def test_everything_works_on_s3_too(tmp_path: Path) -> None:
+    with S3Server.start() as server:
+        root, env = server.url("log"), server.env
+        assert run_process("--root", root, "topic", "list", **env).code == 3
+        created = run_process("--root", root, "topic", "create", "orders", "-p", 2, **env)
+        assert created.err == f"Created a log at {root}.\nCreated topic orders with 2 partitions.\n"
+        producer = Producer(root, storage_options=server.storage_options)
+        producer.send("orders", b"on S3")
+        producer.flush()
+        (record,) = run_process("consume", "orders", TXLOG_ROOT=root, **env).json_lines
+        assert record["value"] == "on S3"
+        assert run_process("--root", root, "verify", **env).code == 0
+        checks = run_process("--root", root, "doctor", "-o", "json", **env).json["checks"]
+        found = {check["check"]: check["status"] for check in checks}
+        assert (found["store"], found["log"]) == ("ok", "ok")
+
+
+def on_terminal(*arguments: object, **variables: str) -> str:
+    """What a command prints on a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    env = environment(TERM="xterm-256color", COLUMNS="80", **variables)
+    with subprocess.Popen(command(*arguments), env=env, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        text = b"".join(chunks(ours))
+        assert process.wait(PROCESS_TIMEOUT_S) in (0, 1)
+    os.close(ours)
+    return text.decode()
+
+
+def chunks(descriptor: int) -> Iterator[bytes]:
+    """What arrives on a terminal until the other side has closed it."""
+    while select.select([descriptor], [], [], PROCESS_TIMEOUT_S)[0]:
+        try:
+            data = os.read(descriptor, 65_536)
+        except OSError:  # How Linux tells that nobody has the other side open.
+            return
+        if not data:
+            return
+        yield data
+
+
+def test_a_terminal_gets_colours_unless_it_is_asked_not_to(log: FlightsLog) -> None:
+    arguments = ("--root", log.root, "topic", "describe", "flights")
+    assert "\x1b[" in on_terminal(*arguments)
+    assert "\x1b[3" not in on_terminal(*arguments, NO_COLOR="1")
+    assert "\x1b[3" not in on_terminal(*arguments, "--no-color")
+    assert "\x1b[" not in run_process(*arguments).out
+
+
+def test_a_narrow_terminal_folds_no_words_of_kafka(log: FlightsLog) -> None:
+    shown = on_terminal("--root", log.root, "txn", "list", NO_COLOR="1")
+    assert "TransactionState" in shown
+    assert "CompleteCommit" in shown
+
+
+def test_json_is_whole_in_an_encoding_that_has_no_umlauts(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    Admin(root, create=True).create_topic("orders")
+    producer = Producer(root)
+    producer.send("orders", "Käse 😀".encode())
+    producer.flush()
+    for encoding in ("latin-1", "ascii", "utf-8"):
+        done = run_process("--root", root, "consume", "orders", PYTHONIOENCODING=encoding)
+        assert (done.code, done.json_lines[0]["value"]) == (0, "Käse 😀")
+    table = run_process(
+        *("--root", root, "consume", "orders", "-o", "table"), PYTHONIOENCODING="ascii"
+    )
+    assert (table.code, "K\\xe4se" in table.out) == (0, True)
+
+
+def test_a_full_disk_behind_stdout_is_one_line(log: FlightsLog) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command("--root", log.root, "consume", "flights"),
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PROCESS_TIMEOUT_S,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "txlog: No space left on device: the output could not be written.\n"
