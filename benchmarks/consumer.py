@@ -30,7 +30,9 @@ def run(folder: Path) -> Sequence[Figure]:
         rate("poll, 500 records a call", one["poll"], RECORDS, at_least(300_000)),
         ratio("poll: rate / raw Arrow files as Python rows", one["raw"], one["poll"]),
         rate("poll_arrow", many["poll_arrow"], rows, at_least(10e6)),
-        ratio("poll_arrow: rate / raw Arrow files read into memory", many["raw"], many["poll_arrow"]),
+        ratio(
+            "poll_arrow: rate / raw Arrow files read into memory", many["raw"], many["poll_arrow"]
+        ),
     )
 
 

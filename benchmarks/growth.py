@@ -1,8 +1,8 @@
 """Opening, planning and committing on a topic of 100 commits, and on one of 10,000.
 
 Opening is the whole way of a new process: the cluster, the topic, and the registration of a
-transactional id, which opens its coordinator. Both logs are measured in turn, from a cold start each time, over a whole cycle of snapshots. The
-requests are counted by a wrapping store.
+transactional id, which opens its coordinator. Both logs are measured in turn, from a cold start
+each time, over a whole cycle of snapshots. The requests are counted by a wrapping store.
 """
 
 from __future__ import annotations

@@ -80,7 +80,11 @@ class _Spark:
 
     def plan(self, offset: dict[str, Any]) -> None:
         self.batch_id += 1
-        lines = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}), json.dumps(offset)]
+        lines = [
+            "v1",
+            json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}),
+            json.dumps(offset),
+        ]
         (self.folder / "offsets" / str(self.batch_id)).write_text("\n".join(lines))
 
 

@@ -48,10 +48,7 @@ def run(folder: Path) -> Sequence[Figure]:
         session.stop()
     return [
         *(rate(name, seconds, ROWS) for name, seconds in taken.items()),
-        *(
-            Figure(f"  {name}: one batch", median(seconds), "s")
-            for name, seconds in taken.items()
-        ),
+        *(Figure(f"  {name}: one batch", median(seconds), "s") for name, seconds in taken.items()),
         ratio("txlog / empty pair", taken["empty"], taken["txlog"], at_least(0.85)),
         ratio("txlog / Delta", taken["delta"], taken["txlog"], at_least(1.0)),
     ]

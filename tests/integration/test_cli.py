@@ -21,6 +21,9 @@ from txlog.clients.producer import Producer
 from txlog.errors import TransactionAborted
 from txlog.testing.s3_server import S3Server
 
+pytestmark = pytest.mark.slow
+"""Each command is a process of its own, and takes a second to start."""
+
 FLIGHTS = 20_000
 """The first three weeks of 2013."""
 
@@ -62,7 +65,7 @@ def produce(root: Path, flights: pa.Table) -> None:
             producer.send_batch("flights", batch)
 
 
-def start(*arguments: object, **variables: str) -> "subprocess.Popen[str]":
+def start(*arguments: object, **variables: str) -> subprocess.Popen[str]:
     """A command that runs on beside the test."""
     return subprocess.Popen(
         command(*arguments),
@@ -98,13 +101,13 @@ def test_read_uncommitted_sees_the_aborted_ones_too(log: FlightsLog) -> None:
 @pytest.mark.parametrize("form", ["json", "table"])
 def test_a_reader_that_leaves_early_ends_it_quietly(form: str, log: FlightsLog) -> None:
     """As `txlog consume flights | head -n 3` does."""
-    process = start("--root", log.root, "consume", "flights", "-o", form)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    lines = [process.stdout.readline() for _ in range(3)]
-    process.stdout.close()
-    assert process.wait(PROCESS_TIMEOUT_S) == 0
-    assert process.stderr.read() == ""
+    with start("--root", log.root, "consume", "flights", "-o", form) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        lines = [process.stdout.readline() for _ in range(3)]
+        process.stdout.close()
+        assert process.wait(PROCESS_TIMEOUT_S) == 0
+        assert process.stderr.read() == ""
     assert all(lines)
 
 
@@ -112,28 +115,27 @@ def test_follow_goes_on_with_new_records_until_ctrl_c(tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     Admin(root, create=True).create_topic("orders")
     producer = Producer(root)
-    process = start("--root", root, "consume", "orders", "--follow")
-    assert process.stdout is not None
-    assert process.stderr is not None
-    for number in range(3):
-        producer.send("orders", b"order %d" % number)
-        producer.flush()
-        assert json.loads(process.stdout.readline())["value"] == f"order {number}"
-    process.send_signal(signal.SIGINT)
-    assert process.wait(PROCESS_TIMEOUT_S) == 130
-    assert (process.stdout.read(), process.stderr.read()) == ("", "")
+    with start("--root", root, "consume", "orders", "--follow") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for number in range(3):
+            producer.send("orders", b"order %d" % number)
+            producer.flush()
+            assert json.loads(process.stdout.readline())["value"] == f"order {number}"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PROCESS_TIMEOUT_S) == 130
+        assert (process.stdout.read(), process.stderr.read()) == ("", "")
 
 
 def test_follow_ends_by_itself_after_max_messages(tmp_path: Path) -> None:
     root = str(tmp_path / "log")
     Admin(root, create=True).create_topic("orders")
-    process = start("--root", root, "consume", "orders", "--follow", "-n", 2)
     producer = Producer(root)
-    producer.send("orders", b"1")
-    producer.send("orders", b"2")
-    producer.send("orders", b"3")
-    producer.flush()
-    out, err = process.communicate(timeout=PROCESS_TIMEOUT_S)
+    with start("--root", root, "consume", "orders", "--follow", "-n", 2) as process:
+        for value in (b"1", b"2", b"3"):
+            producer.send("orders", value)
+        producer.flush()
+        out, err = process.communicate(timeout=PROCESS_TIMEOUT_S)
     assert (process.returncode, len(out.splitlines()), err) == (0, 2, "")
 
 
@@ -212,7 +214,6 @@ def test_exit_codes_reach_the_shell_and_nothing_is_written(
     assert files(log.root) == before
 
 
-@pytest.mark.slow
 @pytest.mark.s3
 def test_a_store_that_does_not_answer_is_5(tmp_path: Path) -> None:
     """Nobody listens on the port of a server that has ended."""

@@ -5,10 +5,11 @@ One seed is one history: the steps, the moments of death and every token are dra
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from tests.faulty_stores import LateWrite, ProcessDied
-from tests.protocol.sessions import TIMEOUT_MS, Ledger, MicroBatches, Producer
+from tests.protocol.sessions import TIMEOUT_MS, Ledger, MicroBatches, Producer, StaleHelper
 from tests.protocol.world import Process, World, visible
 from txlog.errors import (
     AbortableError,
@@ -29,26 +30,34 @@ EXPECTED = (RetriableError, AbortableError, FencedError, IllegalTransition, Outc
 
 WEIGHTS = {
     "producer_registers": 4,
-    "producer_appends": 24,
-    "producer_prepares": 8,
+    "producer_declares": 20,
+    "producer_appends": 20,
+    "producer_prepares": 10,
     "producer_applies": 4,
-    "producer_completes": 10,
+    "producer_completes": 8,
     "producer_aborts": 3,
-    "batch_goes_on": 40,
+    "query_goes_on": 25,
+    "consumer_goes_on": 25,
     "helper_looks_after_everything": 3,
+    "helper_stalls": 6,
+    "helper_comes_late": 6,
     "time_passes": 3,
-    "topic_is_pruned": 2,
-    "coordinator_is_pruned": 1,
-    "offsets_are_pruned": 1,
+    "journal_is_pruned": 3,
     "process_will_die": 4,
     "answer_will_be_lost": 3,
     "write_will_be_late": 3,
     "late_write_lands": 4,
 }
+STORM = {**WEIGHTS, "journal_is_pruned": 20, "write_will_be_late": 15, "late_write_lands": 15}
+"""More of what R15 is about: stalled writers, and journals that are pruned beneath them."""
+
+QUERY_SINKS, CONSUMER_SINKS = ("out1", "out2"), ("out3",)
+QUERY_GROUP, CONSUMER_GROUP = "g", "h"
+ALL_TOPICS = (*TOPICS, *QUERY_SINKS, *CONSUMER_SINKS)
 
 
 class Interleaving:
-    """Three processes, each with a producer and a run of the same query."""
+    """Three processes: each has a producer, a run of the one query, a consumer and a helper."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -62,7 +71,7 @@ class Interleaving:
         self.seen: dict[str, dict[int, int]] = {}
         self.shown: dict[str, dict[int, int]] = {}
         self.decisions: dict[TxId, Decision] = {}
-        self.world.create_topics(*TOPICS, MicroBatches.source, *MicroBatches.sinks)
+        self.world.create_topics(MicroBatches.source, *ALL_TOPICS)
         source = self.world.process()
         segment = source.stage(MicroBatches.source, range(SOURCE_RECORDS))
         source.topic(MicroBatches.source).execute(AppendBatches((segment,)))
@@ -72,11 +81,15 @@ class Interleaving:
             Producer(process, f"id {index % 2}", self.ledger)
             for index, process in enumerate(self.processes)
         ]
-        self.batches = [self._new_run(process) for process in self.processes]
+        self.queries = [self._new_run(process) for process in self.processes]
+        self.consumers = [
+            self._consumer(process, index) for index, process in enumerate(self.processes)
+        ]
+        self.helpers = [StaleHelper(process) for process in self.processes]
 
-    def run(self, steps: int, check_every: int) -> None:
+    def run(self, steps: int, check_every: int, weights_by_name: Mapping[str, int]) -> None:
         """So many steps, and the end of the history."""
-        names, weights = list(WEIGHTS), list(WEIGHTS.values())
+        names, weights = list(weights_by_name), list(weights_by_name.values())
         for number in range(steps):
             (name,) = self.random.choices(names, weights)
             index = self.random.randrange(PROCESSES)
@@ -88,19 +101,24 @@ class Interleaving:
 
     def _new_run(self, process: Process) -> MicroBatches:
         self.runs += 1
-        return MicroBatches(process, f"run {self.runs}")
+        return MicroBatches(process, "query", f"run {self.runs}", QUERY_GROUP, QUERY_SINKS)
+
+    def _consumer(self, process: Process, index: int) -> MicroBatches:
+        return MicroBatches(process, f"consumer {index}", "", CONSUMER_GROUP, CONSUMER_SINKS)
 
     # Steps.
 
     def producer_registers(self, index: int) -> None:
         self._try(index, self.producers[index].init)
 
-    def producer_appends(self, index: int) -> None:
-        topic = self.random.choice(TOPICS)
+    def producer_declares(self, index: int) -> None:
         producer = self.producers[index]
-        if not producer.is_registered and self.random.random() < 0.5:
+        if not producer.is_registered and self.random.random() < 0.3:
             self._try(index, producer.init)
-        self._try(index, lambda: producer.append(topic))
+        self._try(index, lambda: producer.declare(self.random.choice(TOPICS)))
+
+    def producer_appends(self, index: int) -> None:
+        self._try(index, self.producers[index].append)
 
     def producer_prepares(self, index: int) -> None:
         self._try(index, self.producers[index].prepare)
@@ -114,17 +132,25 @@ class Interleaving:
     def producer_aborts(self, index: int) -> None:
         self._try(index, self.producers[index].abort)
 
-    def batch_goes_on(self, index: int) -> None:
+    def query_goes_on(self, index: int) -> None:
         # Mostly one run: those that fence each other all the time commit nothing.
         if self.random.random() < 0.05:
             self.leader = index
         index = index if self.random.random() < 0.1 else self.leader
-        length = self.random.randint(1, 3)
-        refused = self._try(index, lambda: self.batches[index].step(length, SOURCE_RECORDS))
+        refused = self._batch_goes_on(index, self.queries[index])
+        if isinstance(refused, FencedError):
+            self.queries[index] = self._new_run(self.processes[index])
+
+    def consumer_goes_on(self, index: int) -> None:
+        self._batch_goes_on(index, self.consumers[index])
+
+    def _batch_goes_on(self, index: int, batches: MicroBatches) -> Exception | None:
+        length, waits = self.random.randint(1, 3), self.random.random() < 0.8
+        step = partial(batches.step, length, SOURCE_RECORDS, waits=waits)
+        refused = self._try(index, step)
         if refused:
-            self._try(index, self.batches[index].give_up)
-            if isinstance(refused, FencedError):
-                self.batches[index] = self._new_run(self.processes[index])
+            self._try(index, batches.give_up)
+        return refused
 
     def helper_looks_after_everything(self, index: int) -> None:
         self._try(index, self._maintain(self.processes[index]))
@@ -135,17 +161,21 @@ class Interleaving:
     def time_passes(self, index: int) -> None:
         self.world.clock.advance(self.random.choice([1, TIMEOUT_MS // 2, TIMEOUT_MS + 1]))
 
-    def topic_is_pruned(self, index: int) -> None:
-        name, keep = self.random.choice([*TOPICS, "out1"]), self.random.randint(0, 3)
-        self._try(index, lambda: self.processes[index].topic(name).prune(keep))
+    def helper_stalls(self, index: int) -> None:
+        self._try(index, self.helpers[index].remember)
 
-    def coordinator_is_pruned(self, index: int) -> None:
-        coordinator, keep = self.processes[index].connection.coordinator(0), self._keep()
-        self._try(index, lambda: coordinator._replica.prune(keep))
+    def helper_comes_late(self, index: int) -> None:
+        self._try(index, lambda: self.helpers[index].apply_late(self.random.randrange(9)))
 
-    def offsets_are_pruned(self, index: int) -> None:
-        offsets, keep = self.processes[index].connection.offsets, self._keep()
-        self._try(index, lambda: offsets._journal(0).prune(keep))
+    def journal_is_pruned(self, index: int) -> None:
+        connection, keep = self.processes[index].connection, self._keep()
+        journal = self.random.choice([*ALL_TOPICS, "transactions", "offsets"])
+        if journal == "transactions":
+            self._try(index, lambda: connection.coordinator(0)._replica.prune(keep))
+        elif journal == "offsets":
+            self._try(index, lambda: connection.offsets._journal(0).prune(keep))
+        else:
+            self._try(index, lambda: self.processes[index].topic(journal).prune(keep))
 
     def _keep(self) -> int:
         return self.random.randint(0, 3)
@@ -185,7 +215,9 @@ class Interleaving:
         process = self.world.process()
         self.processes[index] = process
         self.producers[index] = Producer(process, self.producers[index].name, self.ledger)
-        self.batches[index] = self._new_run(process)
+        self.queries[index] = self._new_run(process)
+        self.consumers[index] = self._consumer(process, index)
+        self.helpers[index] = StaleHelper(process)
 
     # What must hold.
 
@@ -194,9 +226,10 @@ class Interleaving:
         assert facts.all_findings() == []
         self._check_decisions(facts)
         reader = self.world.process()
-        for name in (*TOPICS, *MicroBatches.sinks):
+        for name in ALL_TOPICS:
             self._check_topic(reader, name, facts)
-        self._check_micro_batches(reader)
+        self._check_batches(reader, QUERY_GROUP, QUERY_SINKS)
+        self._check_batches(reader, CONSUMER_GROUP, CONSUMER_SINKS)
 
     def _check_decisions(self, facts: LogFacts) -> None:
         """I4: what was decided stays so, and is what whoever asked was told."""
@@ -226,13 +259,13 @@ class Interleaving:
             # I7: each record that was acknowledged once, in order, as far as the LSO lets see.
             assert found == (records.get(name, [])[: len(found)] if is_in else [])
 
-    def _check_micro_batches(self, reader: Process) -> None:
+    def _check_batches(self, reader: Process, name: str, sinks: tuple[str, ...]) -> None:
         """I5, I6, I10: each source record once in each sink, and all up to the group's position."""
-        group = reader.connection.offsets.group(MicroBatches.group)
+        group = reader.connection.offsets.group(name)
         at = group.committed.get(TopicPartition(MicroBatches.source, 0))
         position = 0 if at is None else at.offset
-        for name in MicroBatches.sinks:
-            values = list(self.shown[name].values())
+        for sink in sinks:
+            values = list(self.shown[sink].values())
             assert values == list(range(len(values)))
             assert len(values) >= position
 
@@ -263,8 +296,8 @@ class Interleaving:
             assert list(topic.catch_up().open_transactions()) == []
 
     def _run_to_the_end(self, last: Process) -> None:
-        query = self._new_run(last)
-        for _ in range(6 * SOURCE_RECORDS):
-            query.step(7, SOURCE_RECORDS)
-        for name in MicroBatches.sinks:
-            assert list(visible(last, name).values()) == list(range(SOURCE_RECORDS))
+        for batches in (self._new_run(last), self._consumer(last, 0)):
+            for _ in range(6 * SOURCE_RECORDS):
+                batches.step(7, SOURCE_RECORDS)
+            for sink in batches.sinks:
+                assert list(visible(last, sink).values()) == list(range(SOURCE_RECORDS))

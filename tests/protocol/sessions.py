@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from tests.protocol.world import Process
 from txlog.coordinator.coordinator import Coordinator, InitOptions
 from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
+from txlog.coordinator.recovery import apply_decision
+from txlog.coordinator.state import Transaction
+from txlog.coordinator.states import PREPARED
 from txlog.errors import IllegalTransition, OutcomeUnknown, TxlogError
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_events import AppendBatches
@@ -62,23 +65,28 @@ class Producer:
         self.is_registered, self._open, self._decided = True, False, False
         self._sequences, self._unknown = {}, None
 
-    def append(self, topic: str) -> None:
-        """One record, in the open transaction or in a new one; again, if the last is unknown."""
-        if not self.is_registered or self._decided:
+    def declare(self, topic: str) -> None:
+        """Make the next append ready: its partition is declared, its segment staged."""
+        if not self.is_registered or self._unknown is not None:
             return
-        if not self._open:
+        if not self._open or self._decided:
+            # The transaction before may be prepared only: BEGIN finishes it first (R5).
             self._number += 1
             self._declared = set()
-            self._open = True
+            self._open, self._decided = True, False
+        self._unknown = self._new_append(topic)
+
+    def append(self) -> None:
+        """Send what was made ready; again, as it was, if the answer was lost."""
         if self._unknown is None:
-            self._unknown = self._new_append(topic)
+            return
         name, value, command = self._unknown
         try:
             self.process.topic(name).execute(command)
         except OutcomeUnknown:
             raise
         except TxlogError:
-            self.is_registered = False
+            self.is_registered, self._unknown = False, None
             raise
         self._unknown = None
         self._sequences[name] = self._sequences.get(name, 0) + 1
@@ -128,17 +136,29 @@ class Producer:
 
 
 class MicroBatches:
-    """A run of a streaming query: source offsets to two topics and to its group, in one commit."""
+    """Source offsets to one or two topics and to a group, in one commit: a query, or a consumer.
 
-    name, group, source, sinks = "query", "g", "src", ("out1", "out2")
+    Runs of one query have one transactional id, which owns the group; consumers that share a group
+    have an id each, and only the group's offsets tell them apart.
+    """
 
-    def __init__(self, process: Process, run: str) -> None:
-        self.process, self.run = process, run
+    source = "src"
+
+    def __init__(
+        self, process: Process, name: str, run: str, group: str, sinks: tuple[str, ...]
+    ) -> None:
+        self.process, self.name, self.run = process, name, run
+        self.group, self.sinks = group, sinks
         self.is_registered = False
         self._number = -1
-        self._range: tuple[int, int] | None = None
+        self._range: tuple[int, int] = (0, 0)
         self._participants: tuple[Participant, ...] = ()
         self._stage = 0
+
+    @property
+    def is_query(self) -> bool:
+        """It owns its group, and its batches bear marks."""
+        return bool(self.run)
 
     @property
     def _coordinator(self) -> Coordinator:
@@ -151,21 +171,26 @@ class MicroBatches:
 
     def init(self) -> None:
         """Register the run, and the group that it owns."""
-        options = InitOptions(TIMEOUT_MS, is_run=True, groups=(self.group,))
-        registration = self._coordinator.init_producer(self.name, self.run, options)
+        groups = (self.group,) if self.is_query else ()
+        instance = self.run or self.process.connection.runtime.entropy.token()
+        options = InitOptions(TIMEOUT_MS, is_run=self.is_query, groups=groups)
+        registration = self._coordinator.init_producer(self.name, instance, options)
         self._pid, self._epoch = registration.pid, registration.epoch
         self._number = registration.begun_number
         self.is_registered, self._stage = True, 0
 
-    def step(self, length: int, end: int) -> None:
-        """The next step of a batch of at most `length` records, of which the source has `end`."""
+    def step(self, length: int, end: int, *, waits: bool = True) -> None:
+        """The next step of a batch of at most `length` records, of which the source has `end`.
+
+        Without `waits` a batch that is prepared is left to whoever meets it.
+        """
         if not self.is_registered:
             self.init()
         elif self._stage == 0:
             self._plan(length, end)
         else:
             (self._pend, self._prepare, self._apply, self._complete)[self._stage - 1]()
-            self._stage = (self._stage + 1) % 5
+            self._stage = (self._stage + 1) % 5 if waits or self._stage < 2 else 0
 
     def _plan(self, length: int, end: int) -> None:
         """Where the group stands now; and the records, staged."""
@@ -189,19 +214,20 @@ class MicroBatches:
 
     def _pend(self) -> None:
         topic_id = self.process.topic(self.source).topic_id
-        start, end = self._range or (0, 0)
         self.process.connection.offsets.pend(
             self.group,
             self.tx_id,
             self.name,
             self._coordinator.partition,
-            (PendingOffset(self.source, topic_id, 0, start, end),),
+            (PendingOffset(self.source, topic_id, 0, *self._range),),
             TIMEOUT_MS,
         )
 
     def _prepare(self) -> None:
-        start, end = self._range or (0, 0)
-        mark = ReplayMark(self.name, start, (OffsetRange(self.group, self.source, 0, start, end),))
+        mark = None
+        if self.is_query:
+            offsets = OffsetRange(self.group, self.source, 0, *self._range)
+            mark = ReplayMark(self.name, self._range[0], (offsets,))
         self._coordinator.prepare_commit(
             self.name, self.tx_id, self._participants, (self.group,), mark
         )
@@ -221,3 +247,25 @@ class MicroBatches:
                 self._coordinator.abort(self.name, self.tx_id)
             except IllegalTransition:
                 assert self._coordinator.outcome(self.tx_id) is TransactionOutcome.COMMITTED
+
+
+class StaleHelper:
+    """Whoever met a decided transaction, stalled, and applies it long after it was finished."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self._remembered: list[tuple[Transaction, int]] = []
+
+    def remember(self) -> None:
+        """What is decided and not complete now."""
+        state = self.process.connection.coordinator(0).catch_up()
+        for name, found in state.open_transactions():
+            if found.state in PREPARED:
+                self._remembered.append((found, state.ids[name].floor(found.tx_id)))
+
+    def apply_late(self, choice: int) -> None:
+        """One of these, as it was then."""
+        if self._remembered:
+            transaction, floor = self._remembered.pop(choice % len(self._remembered))
+            connection = self.process.connection
+            apply_decision(connection.cluster, connection.offsets, 0, transaction, floor)

@@ -6,16 +6,18 @@ offset, the group's position, how transactions ended) and, by `check_log`, every
 
 import pytest
 
-from tests.protocol.interleaving import Interleaving
+from tests.protocol.interleaving import STORM, WEIGHTS, Interleaving
 
-SEEDS = range(16)
+STEPS = 150
+CHECK_EVERY = 5
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_I1_to_I11_hold_in_every_interleaving(seed: int) -> None:
+@pytest.mark.parametrize("weights", [WEIGHTS, STORM], ids=["calm", "storm"])
+@pytest.mark.parametrize("seed", range(8))
+def test_I1_to_I11_hold_in_every_interleaving(seed: int, weights: dict[str, int]) -> None:
     history = Interleaving(seed)
     try:
-        history.run(steps=150, check_every=5)
+        history.run(STEPS, CHECK_EVERY, weights)
     except BaseException:
         print(f"seed {seed}:", *history.trace, sep="\n")
         raise

@@ -6,6 +6,7 @@ Each noun is a file of this folder. It must not know what any command does.
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -120,6 +121,8 @@ def main() -> None:
     """The console script."""
     if sys.stdout is None:  # Closed by the caller: `txlog ... >&-`.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):  # Tables; JSON keeps to what the encoding has.
+        sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="txlog")
 
 

@@ -50,8 +50,7 @@ class Pile(Protocol):
 
 
 def new_pile(topic: TopicLog, flush: Callable[[], None]) -> Pile:
-    """The right pile for the topic's schema."""
-    topic.catch_up()
+    """The right pile for the schema of the topic, which is caught up."""
     if is_kafka_schema(topic.schema()):
         return KafkaPile(topic, flush)
     return TypedPile(topic, flush)

@@ -23,6 +23,7 @@ from txlog.errors import (
     InvalidRecord,
     TopicExists,
     UnknownGroup,
+    UnknownTopic,
     UnknownTransaction,
 )
 from txlog.groups.offsets_state import Pending
@@ -184,8 +185,8 @@ class Admin:
 
     def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopic."""
-        topic = self.connection.cluster.topic(name)
-        state = topic.catch_up()
+        topic = self.connection.cluster.present_topic(name)
+        state = topic.state
         partitions = tuple(
             PartitionDescription(
                 number, part.log_start, state.last_stable_offset(number), part.next_offset
@@ -212,22 +213,24 @@ class Admin:
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics. Raises UnknownTopic before any is deleted."""
         known = self.connection.cluster.state().topics
-        doomed = dict.fromkeys(names)
+        doomed = [validate_topic_name(name) for name in names]
         for name in doomed:
             if name not in known:
-                self.connection.cluster.topic(name)  # Raises what is wrong with the name.
-        for name in doomed:
+                raise UnknownTopic(
+                    f"there is no topic {name!r}; 'txlog topic list' shows them.", topic=name
+                )
+        for name in dict.fromkeys(doomed):
             self.connection.cluster.delete_topic(name)
 
     def create_partitions(self, name: str, total_count: int) -> None:
         """Grow a topic. Keys may go to other partitions from then on. Raises InvalidConfig."""
         check_partition_count(name, total_count)
-        self.connection.cluster.topic(name).execute(AddPartitions(total_count))
+        self.connection.cluster.present_topic(name).execute(AddPartitions(total_count))
 
     def alter_topic_config(self, name: str, changes: Mapping[str, object]) -> TopicConfig:
         """Change configuration values by their dotted names. Raises InvalidConfig."""
-        topic = self.connection.cluster.topic(name)
-        config = topic.catch_up().config.altered(changes)
+        topic = self.connection.cluster.present_topic(name)
+        config = topic.state.config.altered(changes)
         _check_key_column(name, topic.schema(), config)
         topic.execute(AlterConfig(config))
         return config
@@ -237,8 +240,8 @@ class Admin:
 
         Raises IncompatibleSchema, naming each column that stands in the way.
         """
-        topic = self.connection.cluster.topic(name)
-        state = topic.catch_up()
+        topic = self.connection.cluster.present_topic(name)
+        state = topic.state
         schema_id, key = state.newest_schema_id, state.config.key_column
         evolved = evolve(topic.schema(schema_id), validate_schema(schema))
         if key and evolved.field(key).type != topic.schema(schema_id).field(key).type:

@@ -34,11 +34,10 @@ def prepared_batch(
     now_ms: int,
     sticky: int,
 ) -> tuple[pa.RecordBatch, Partitions]:
-    """The table in the topic's physical schema, and a partition for each row.
+    """The table in the physical schema of the topic, and a partition for each row.
 
-    Raises InvalidRecord, RecordTooLarge, UnknownPartition.
+    The topic is caught up. Raises InvalidRecord, RecordTooLarge, UnknownPartition.
     """
-    topic.catch_up()
     batch = _one_batch(table)
     partitions = _partitions(topic, batch, columns, sticky)
     if isinstance(columns.partition, str) and columns.partition not in topic.schema().names:

@@ -80,6 +80,8 @@ class Consumer:
         self._paused: set[TopicPartition] = set()
         self._subscription: tuple[str, ...] = ()
         self._committed: dict[TopicPartition, int] = {}
+        self._uncommitted: set[TopicPartition] = set()
+        """Partitions in which the group has no position yet: the first commit stores one."""
         self._committed_at_ms = self._now_ms()
         self._turn = 0
         self._blocked = BlockedReader(self._connection)
@@ -129,8 +131,7 @@ class Consumer:
         self._require_open()
         wanted = [TopicPartition(*where) for where in partitions]
         for where in wanted:
-            topic = self._connection.cluster.topic(where.topic)
-            topic.catch_up()
+            topic = self._connection.cluster.present_topic(where.topic)
             topic.check_partition(where.partition)
         self._subscription = ()
         self._take(wanted)
@@ -144,7 +145,7 @@ class Consumer:
         return set(self._subscription)
 
     def _partitions(self, topic: str) -> range:
-        return range(len(self._connection.cluster.topic(topic).catch_up().partitions))
+        return range(len(self._connection.cluster.present_topic(topic).state.partitions))
 
     def _take(self, wanted: list[TopicPartition]) -> None:
         asked = set(wanted)
@@ -183,6 +184,8 @@ class Consumer:
                     "auto.offset.reset is none; set it to earliest or latest."
                 )
             starts[where] = self._bound(where, reset == "latest") if known is None else known
+            if known is None:
+                self._uncommitted.add(where)
         self._committed |= starts
         return starts
 
@@ -280,11 +283,7 @@ class Consumer:
 
     def _unread(self, name: str) -> list[TopicPartition]:
         """Partitions that nobody fetches yet in this incarnation of the topic."""
-        topic = self._connection.cluster.topic(name)
-        topic.catch_up()
-        if topic.state.closed:
-            topic = self._connection.cluster.topic(name)
-            topic.catch_up()
+        topic = self._connection.cluster.present_topic(name)
         partitions = [w.partition for w in self._fetchers if w.topic == name]
         if name in self._subscription:
             partitions = list(range(len(topic.state.partitions)))
@@ -399,8 +398,7 @@ class Consumer:
         return {where: self._looked_up(where, True) for where in map(_where, partitions)}
 
     def _looked_up(self, where: TopicPartition, at_end: bool) -> int:
-        topic = self._connection.cluster.topic(where.topic)
-        topic.catch_up()
+        topic = self._connection.cluster.present_topic(where.topic)
         topic.check_partition(where.partition)
         return self._bound(where, at_end)
 
@@ -410,8 +408,7 @@ class Consumer:
         """The earliest record at or after each time (ms); None if there is none."""
         found = {}
         for where, timestamp_ms in timestamps.items():
-            topic = self._connection.cluster.topic(where[0])
-            topic.catch_up()
+            topic = self._connection.cluster.present_topic(where[0])
             topic.check_partition(where[1])
             found[_where(where)] = offset_for_time(topic, where[1], timestamp_ms, self._isolation)
         return found
@@ -435,10 +432,19 @@ class Consumer:
         if wanted is None:
             wanted = {where: fetcher.position for where, fetcher in self._fetchers.items()}
         pending = pending_offsets(self._connection, wanted, self.group_metadata())
-        changed = tuple(offset for offset in pending if offset.start != offset.end)
+        # What was asked for may be a note at the same offset. A first position is news although
+        # nothing was read: with auto.offset.reset=latest the next start would pass over records.
+        changed = tuple(
+            offset
+            for offset in pending
+            if offsets is not None
+            or offset.start != offset.end
+            or offset.where in self._uncommitted
+        )
         if changed:
             self._connection.offsets.commit(self.config.group_id, changed)
         self._committed |= {offset.where: offset.end for offset in changed}
+        self._uncommitted -= {offset.where for offset in changed}
         self._committed_at_ms = self._now_ms()
 
     def group_metadata(self) -> ConsumerGroupMetadata:

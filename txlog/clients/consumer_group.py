@@ -35,8 +35,7 @@ def pending_offsets(
     pending = []
     for where, wanted in offsets.items():
         topic, partition = where
-        log = connection.cluster.topic(topic)
-        log.catch_up()
+        log = connection.cluster.present_topic(topic)
         log.check_partition(partition)
         position = wanted if isinstance(wanted, OffsetAndMetadata) else OffsetAndMetadata(wanted)
         if isinstance(position.offset, bool) or not isinstance(position.offset, int):

@@ -204,7 +204,7 @@ class Producer:
         """
         with self._lock:
             self._require_sendable("send_batch")
-            log = self._connection.cluster.topic(topic)
+            log = self._connection.cluster.present_topic(topic)
             columns = BatchColumns(key, partition, timestamp)
             now_ms = self._wall_ms()
             self._sticky += 1
@@ -225,7 +225,7 @@ class Producer:
 
     def _new_pile(self, topic: str) -> Pile:
         self._require_sendable("send")
-        pile = new_pile(self._connection.cluster.topic(topic), self.flush)
+        pile = new_pile(self._connection.cluster.present_topic(topic), self.flush)
         self._piles[topic] = pile
         return pile
 
@@ -440,7 +440,7 @@ class Producer:
 
     def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. Raises UnknownTopic."""
-        return list(range(len(self._connection.cluster.topic(topic).catch_up().partitions)))
+        return list(range(len(self._connection.cluster.present_topic(topic).state.partitions)))
 
     def close(self) -> None:
         """Write what is buffered, or abort the open transaction, and let go."""

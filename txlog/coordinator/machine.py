@@ -18,11 +18,11 @@ from txlog.coordinator.events import (
     TransactionBegun,
     TransactionCompleted,
 )
+from txlog.coordinator.outcomes import OutcomeGeneration
 from txlog.coordinator.rules import decide
-from txlog.coordinator.state import CoordinatorState, Outcome, TransactionalId, apply
+from txlog.coordinator.state import CoordinatorState, TransactionalId, apply
 from txlog.journal.codec import EventCodec, Json, decode, encode
 from txlog.journal.machine import Decided, SimpleMachine
-from txlog.model import TxId
 
 _EVENTS = EventCodec(
     ProducerInitialised,
@@ -47,14 +47,6 @@ class _Owner:
     __compact__ = True
     group: str
     transactional_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    __compact__ = True
-    generation: int
-    tx_id: TxId
-    outcome: Outcome
 
 
 class CoordinatorMachine(SimpleMachine):
@@ -90,11 +82,7 @@ class CoordinatorMachine(SimpleMachine):
             "id": [encode(_Id(*item)) for item in state.ids.items()],
             "owner": [encode(_Owner(*item)) for item in state.owners.items()],
             "mark": [encode(mark) for mark in state.marks.values()],
-            "outcome": [
-                encode(_Outcome(generation, tx_id, outcome))
-                for generation, found in enumerate(state.outcomes)
-                for tx_id, outcome in found.items()
-            ],
+            "outcomes": [OutcomeGeneration.of(found).text for found in state.outcomes],
         }
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> CoordinatorState:
@@ -103,14 +91,11 @@ class CoordinatorMachine(SimpleMachine):
         ids = [decode(_Id, row) for row in sections.get("id", ())]
         owners = [decode(_Owner, row) for row in sections.get("owner", ())]
         marks = [decode(ReplayMark, row) for row in sections.get("mark", ())]
-        outcomes: dict[int, dict[TxId, Outcome]] = {0: {}}
-        for row in sections.get("outcome", ()):
-            found: _Outcome = decode(_Outcome, row)
-            outcomes.setdefault(found.generation, {})[found.tx_id] = found.outcome
+        outcomes: tuple[str, ...] = decode(tuple[str, ...], sections.get("outcomes", []))
         return CoordinatorState(
             ids={item.name: item.known for item in ids},
             owners={owner.group: owner.transactional_id for owner in owners},
             marks={mark.key: mark for mark in marks},
             horizon=horizon,
-            outcomes=tuple(outcomes[generation] for generation in sorted(outcomes)),
+            outcomes=tuple(map(OutcomeGeneration.of_text, outcomes)) or ({},),
         )

@@ -27,6 +27,7 @@ from txlog.coordinator.events import (
     TransactionBegun,
     TransactionCompleted,
 )
+from txlog.coordinator.outcomes import Outcome
 from txlog.coordinator.state import CoordinatorState, Transaction, TransactionalId
 from txlog.coordinator.states import PREPARED, TransactionState, decision_of
 from txlog.errors import (
@@ -200,7 +201,7 @@ def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided
     if transaction is not None and transaction.state is TransactionState.ONGOING:
         # A BEGIN whose answer was lost, perhaps sent again for another topic: none may be left out.
         return _with_participants(command, _news(transaction.participants, command.participants))
-    if transaction is not None or state.outcome(command.tx_id) is not None:
+    if transaction is not None or _outcome(state, known, command.tx_id) is not None:
         raise _is_decided(state, command.tx_id, transaction)
     _require_next(command.transactional_id, known, command.tx_id)
     event = TransactionBegun(
@@ -252,7 +253,8 @@ def _is_decided(
     current = None if transaction is None else transaction.state
     outcome = state.outcome(tx_id)
     said = current or (f"over ({outcome.decision})" if outcome else "not open")
-    if _decision(state, tx_id, current) is Decision.COMMIT:
+    decided = decision_of(current) if current else (outcome and outcome.decision)
+    if decided is Decision.COMMIT:
         raise IllegalTransition(
             f"transaction {tx_id} is {said}: it is committed, and takes nothing more. Begin "
             "another.",
@@ -270,7 +272,7 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
     known = _known(state, command.transactional_id)
     transaction = known.open.get(command.tx_id)
     current = None if transaction is None else transaction.state
-    decided = _decision(state, command.tx_id, current)
+    decided = _decision(state, known, command.tx_id, current)
     if decided is Decision.COMMIT:
         return Decided()
     if decided is Decision.ABORT:
@@ -296,12 +298,20 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
 
 
 def _decision(
-    state: CoordinatorState, tx_id: TxId, current: TransactionState | None
+    state: CoordinatorState, known: TransactionalId, tx_id: TxId, current: TransactionState | None
 ) -> Decision | None:
     if current is not None:
         return decision_of(current)
-    outcome = state.outcome(tx_id)
+    outcome = _outcome(state, known, tx_id)
     return outcome.decision if outcome is not None else None
+
+
+def _outcome(state: CoordinatorState, known: TransactionalId, tx_id: TxId) -> Outcome | None:
+    """How it ended. One that was never begun has no outcome (R4), and need not be looked for."""
+    is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
+    if is_current and tx_id.number > known.begun_number:
+        return None
+    return state.outcome(tx_id)
 
 
 def _check_horizon(state: CoordinatorState, participants: tuple[Participant, ...]) -> None:
@@ -335,7 +345,7 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
     known = _known(state, command.transactional_id)
     transaction = known.open.get(command.tx_id)
     current = None if transaction is None else transaction.state
-    if _decision(state, command.tx_id, current) is Decision.COMMIT:
+    if _decision(state, known, command.tx_id, current) is Decision.COMMIT:
         raise IllegalTransition(
             f"transaction {command.tx_id} is decided: COMMIT. It can no longer be aborted; "
             "whoever meets it finishes it.",

@@ -22,12 +22,13 @@ from txlog.coordinator.events import (
     TransactionBegun,
     TransactionCompleted,
 )
+from txlog.coordinator.outcomes import Outcome, OutcomeGeneration
 from txlog.coordinator.states import TransactionState, transition
 from txlog.model import Decision, TxId
 
-OUTCOME_GENERATION = 1024
-OUTCOME_GENERATIONS_MAX = 64
-"""Outcomes are kept for the last 65,536 transactions of a coordinator at least."""
+OUTCOME_GENERATION = 128
+OUTCOME_GENERATIONS_MAX = 128
+"""Outcomes are kept for the last 16,384 transactions of a coordinator at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +80,6 @@ class TransactionalId:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a transaction ended."""
-
-    decision: Decision
-    at_ms: int
-    tag: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class CoordinatorState:
     """Everything a replica of a coordinator's journal knows."""
 
@@ -98,7 +90,8 @@ class CoordinatorState:
     """Newest micro-batch of each query (rule R2)."""
     horizon: str = ""
     outcomes: tuple[Mapping[TxId, Outcome], ...] = ({},)
-    """Newest last. Small generations, so that one more outcome does not copy them all."""
+    """Newest last. Small generations, so that one more outcome does not copy them all; those that
+    are full are not read before they are needed."""
 
     def outcome(self, tx_id: TxId) -> Outcome | None:
         """How that transaction ended, if it has and is still known."""
@@ -315,5 +308,6 @@ def _completed(state: CoordinatorState, event: TransactionCompleted) -> Coordina
 def _with_outcome(state: CoordinatorState, tx_id: TxId, outcome: Outcome) -> CoordinatorState:
     *older, newest = state.outcomes
     if len(newest) >= OUTCOME_GENERATION:
-        older, newest = [*older, newest][-OUTCOME_GENERATIONS_MAX:], {}
+        older = [*older, OutcomeGeneration.of(newest)][-OUTCOME_GENERATIONS_MAX:]
+        newest = {}
     return replace(state, outcomes=(*older, {**newest, tx_id: outcome}))

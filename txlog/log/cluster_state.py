@@ -56,6 +56,8 @@ class DeleteTopic:
     """Take the name away. Answer: TopicOpened of what was deleted."""
 
     name: str
+    topic_id: str = ""
+    """Only of this incarnation (rule R11); empty: of whichever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class ClusterMachine(SimpleMachine):
                 return Decided((event,), command.opened)
             case DeleteTopic():
                 found = state.topics.get(command.name)
-                if found is None:
+                if found is None or command.topic_id not in ("", found.opened.topic_id):
                     raise UnknownTopic(
                         f"there is no topic {command.name!r}; 'txlog topic list' shows them.",
                         topic=command.name,

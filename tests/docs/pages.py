@@ -1,0 +1,103 @@
+"""The project's Markdown pages as data: code blocks, links, headings, and what stands in them."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tests.source_tree import ROOT
+
+_FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_LINK = re.compile(r"\[[^\]\n]+\]\(([^)\s]+)\)")
+_INLINE = re.compile(r"`([^`\n]+)`")
+_OUTPUT = "text output"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: the words after the fence, its text, and its line."""
+
+    info: str
+    text: str
+    line: int
+    output: str | None = None
+    """What the next block says that it prints; None if it does not say."""
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it is to be executed."""
+        return self.info.split()[:1] == ["python"]
+
+    @property
+    def needs_spark(self) -> bool:
+        """Marked `python spark`."""
+        return self.is_python and "spark" in self.info.split()
+
+
+@dataclass(frozen=True)
+class Page:
+    """One Markdown file."""
+
+    path: Path
+
+    @property
+    def place(self) -> str:
+        """The path below the root, for messages."""
+        return self.path.relative_to(ROOT).as_posix()
+
+    @cached_property
+    def text(self) -> str:
+        """Its source."""
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def prose(self) -> str:
+        """The text without its fenced blocks."""
+        return _FENCE.sub("", self.text)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """Every fenced block, each with the output that follows it."""
+        found = list(_FENCE.finditer(self.text))
+        followers = [*found[1:], None] if found else []
+        return tuple(
+            Block(
+                match[1].strip(),
+                match[2],
+                self.text.count("\n", 0, match.start()) + 1,
+                after[2] if after is not None and after[1].strip() == _OUTPUT else None,
+            )
+            for match, after in zip(found, followers, strict=True)
+        )
+
+    @cached_property
+    def anchors(self) -> frozenset[str]:
+        """What a link may name after '#', by the rule of GitHub."""
+        return frozenset(_slug(title) for title in _HEADING.findall(self.prose))
+
+    @cached_property
+    def links(self) -> tuple[str, ...]:
+        """Targets of links, in order."""
+        return tuple(_LINK.findall(self.prose))
+
+    @cached_property
+    def code_words(self) -> tuple[str, ...]:
+        """Inline code, in order."""
+        return tuple(_INLINE.findall(self.prose))
+
+    def rows(self, heading: str) -> list[list[str]]:
+        """Cells of the table below the line `heading`, without the table's head."""
+        lines = self.text.split(f"\n{heading}\n", 1)[1].lstrip("\n").split("\n")
+        table = lines[: next((n for n, line in enumerate(lines) if not line.startswith("|")), None)]
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+def _slug(title: str) -> str:
+    plain = re.sub(r"[^\w\- ]", "", title.lower())
+    return plain.replace(" ", "-")
+
+
+def pages() -> list[Page]:
+    """README.md and everything below docs/."""
+    return [Page(ROOT / "README.md"), *map(Page, sorted((ROOT / "docs").rglob("*.md")))]

@@ -1,0 +1,160 @@
+"""README.md and docs/ tell the truth: programs run, links lead somewhere, names exist."""
+
+import ast
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import Block, Page, pages
+from tests.source_tree import ROOT, modules
+
+PROGRAM_TIMEOUT_S = 150
+_TEST_NAME = re.compile(r"test_\w+")
+_PATH = re.compile(
+    r"\b(?:txlog|spark_plugin|pyspark_txlog|tests|examples|benchmarks|conf|docs)/[\w./-]*\w"
+)
+_MADE_BY_RUNNING = "txlog-data/"
+
+
+def id_of(page: Page) -> str:
+    return page.place
+
+
+def body(path: Path) -> str:
+    """A program without its docstring."""
+    source = path.read_text(encoding="utf-8")
+    lines = source.split("\n")
+    return "\n".join(lines[ast.parse(source).body[0].end_lineno :]).strip()
+
+
+EXAMPLES = {
+    body(path): f"examples.{path.stem}"
+    for path in (ROOT / "examples").glob("*.py")
+    if path.stem != "__init__"
+}
+"""Program -> the module that holds it."""
+
+
+# Programs.
+
+
+def execute(blocks: list[Block], folder: Path) -> None:
+    """Run the programs of one page one after the other, in `folder`, and compare what they print.
+
+    One that is an example's is run as that example; the others share their names.
+    """
+    names: dict[str, object] = {"__name__": "__docs__"}
+    for block in blocks:
+        module = EXAMPLES.get(block.text.strip())
+        printed = run_module(module, folder) if module else run_here(block, names)
+        if block.output is not None:
+            assert printed == block.output, f"line {block.line}"
+
+
+def run_here(block: Block, names: dict[str, object]) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block.text, f"<line {block.line}>", "exec"), names)  # noqa: S102 - our own
+    return printed.getvalue()
+
+
+def run_module(module: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", module],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "page",
+    [p for p in pages() if any(b.is_python and not b.needs_spark for b in p.blocks)],
+    ids=id_of,
+)
+def test_programs_run_and_print_what_the_page_says(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    execute([b for b in page.blocks if b.is_python and not b.needs_spark], tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(2 * PROGRAM_TIMEOUT_S)
+@pytest.mark.parametrize(
+    "page", [p for p in pages() if any(b.needs_spark for b in p.blocks)], ids=id_of
+)
+def test_programs_with_spark_run_and_print_what_the_page_says(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = [b for b in page.blocks if b.is_python]
+    if any(b.text.strip() not in EXAMPLES for b in blocks):
+        request.getfixturevalue("spark")
+    execute(blocks, tmp_path)
+
+
+def test_every_example_stands_in_the_readme() -> None:
+    readme = Page(ROOT / "README.md")
+    shown = {block.text.strip() for block in readme.blocks}
+    assert [module for program, module in EXAMPLES.items() if program not in shown] == []
+
+
+# Links and names.
+
+
+@pytest.mark.parametrize("page", pages(), ids=id_of)
+def test_links_lead_to_files_and_headings(page: Page) -> None:
+    broken = []
+    for link in page.links:
+        target, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        path = (page.path.parent / target).resolve() if target else page.path
+        if not path.exists() or (anchor and anchor not in Page(path).anchors):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, waiting = set(), [(ROOT / "README.md").resolve()]
+    while waiting:
+        path = waiting.pop()
+        if path.suffix == ".md" and path not in reached:
+            reached.add(path)
+            targets = (link.partition("#")[0] for link in Page(path).links if "://" not in link)
+            waiting += [(path.parent / target).resolve() for target in targets if target]
+    pages_to_reach = {p.path.resolve() for p in pages() if not p.path.name.startswith("0000")}
+    assert sorted(pages_to_reach - reached) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=id_of)
+def test_tests_that_a_page_names_exist(page: Page) -> None:
+    known = {function.name for module in modules("tests") for function in module.functions}
+    known |= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert sorted(set(_TEST_NAME.findall(page.text)) - known) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=id_of)
+def test_files_that_a_page_names_exist(page: Page) -> None:
+    named = (path for path in _PATH.findall(page.text) if not path.startswith(_MADE_BY_RUNNING))
+    assert sorted(path for path in set(named) if not (ROOT / path).exists()) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=id_of)
+def test_pages_are_plain(page: Page) -> None:
+    """Plain text without emojis, in lines that an editor shows whole."""
+    assert sorted(set(re.findall(r"[^\x00-\x7f]", page.text))) == []
+    outside_tables = [line for line in page.text.split("\n") if not line.startswith("|")]
+    assert [line for line in outside_tables if len(line) > 125] == []

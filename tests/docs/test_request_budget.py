@@ -1,0 +1,113 @@
+"""The request budget of docs/architecture.md, counted."""
+
+import pytest
+
+from tests.docs.pages import Page
+from tests.source_tree import ROOT
+from txlog import Admin, Consumer, Producer, TopicPartition
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.transaction_session import TransactionSession
+from txlog.clock import Runtime
+from txlog.coordinator.events import Participant
+from txlog.groups.offsets_state import PendingOffset
+from txlog.log.schema import record_batch_from_rows, with_timestamp
+from txlog.storage import CountingStore, MemoryStore, RequestCounts
+
+ARCHITECTURE = Page(ROOT / "docs" / "architecture.md")
+PARTITIONS = 3
+
+
+class Log:
+    """A log in memory with topics to read and to write, and a count of what is asked of it."""
+
+    def __init__(self, topics: int) -> None:
+        self.store = CountingStore(MemoryStore(Runtime()))
+        self.connection: Connection = open_connection(self.store, Runtime(), create=True)
+        self.outputs = [f"out-{number}" for number in range(topics)]
+        admin = Admin(self.connection)
+        for name in ("in", *self.outputs):
+            admin.create_topic(name, PARTITIONS)
+        with Producer(self.connection) as producer:
+            producer.send("in", b"record", partition=0)
+
+    def counted(self, kind: str = "") -> int:
+        """Writes since the last call, or those of one kind of object."""
+        counts: RequestCounts = self.store.reset()
+        assert counts.lists == 0
+        return counts.of("create", kind) if kind else counts.puts
+
+
+def budget(operation: str, *, topics: int, groups: int, tasks: int = 0) -> tuple[int, int]:
+    """PUTs and entries by the page's own formulas."""
+    rows = ARCHITECTURE.rows("topic that it has rows for.")
+    (row,) = [row for row in rows if row[0] == operation]
+    values = {"T": topics, "G": groups, "S": tasks}
+    return formula(row[1], values), formula(row[2], values)
+
+
+def formula(text: str, values: dict[str, int]) -> int:
+    """Sums of products such as `S * T + 4T + 2`."""
+    total = 0
+    for term in text.split(",")[0].split("+"):
+        product = 1
+        for factor in term.split("*"):
+            number = factor.strip().rstrip("TGS")
+            product *= int(number or 1) * values.get(factor.strip()[len(number) :], 1)
+        total += product
+    return total
+
+
+@pytest.mark.parametrize("topics", [1, 2, 5])
+@pytest.mark.parametrize("groups", [0, 1, 2])
+def test_a_transaction_of_the_producer(topics: int, groups: int) -> None:
+    log = Log(topics)
+    producer = Producer(log.connection, transactional_id="id")
+    producer.init_transactions()
+    log.store.reset()
+    producer.begin_transaction()
+    for name in log.outputs:
+        for partition in range(PARTITIONS):
+            producer.send(name, b"record", partition=partition)
+    for number in range(groups):
+        producer.send_offsets_to_transaction({TopicPartition("in", 0): 1}, f"group-{number}")
+    producer.commit_transaction()
+    producer.close()
+    counts = log.store.snapshot()
+    found = counts.puts, counts.of("create", "entry")
+    assert found == budget("transaction of the Python producer", topics=topics, groups=groups)
+
+
+@pytest.mark.parametrize("topics", [1, 2, 5])
+@pytest.mark.parametrize("groups", [0, 1, 2])
+def test_a_staged_transaction(topics: int, groups: int) -> None:
+    """What the Spark sink does with `tasks` tasks, without Spark."""
+    tasks = 2
+    log = Log(topics)
+    session = TransactionSession(log.connection, "id")
+    session.register("run")
+    log.store.reset()
+    session.begin()
+    participants = []
+    for name in log.outputs:
+        topic = log.connection.cluster.topic(name)
+        rows = with_timestamp(record_batch_from_rows([{"value": b"v"}], topic.schema()), 0)
+        segments = tuple(topic.stage({0: [rows]}, 0) for _ in range(tasks))
+        participants.append(Participant(topic.topic_id, name, (), segments))
+    source = log.connection.cluster.topic("in")
+    for number in range(groups):
+        moved = PendingOffset("in", source.topic_id, 0, 0, 1)
+        session.pend_staged(f"group-{number}", (moved,))
+    session.commit(tuple(participants))
+    session.join()
+    counts = log.store.snapshot()
+    found = counts.puts, counts.of("create", "entry")
+    assert found == budget("Spark micro-batch", topics=topics, groups=groups, tasks=tasks)
+
+
+def test_an_idle_poll() -> None:
+    log = Log(1)
+    consumer = Consumer("in", root=log.connection)
+    log.store.reset()
+    assert consumer.poll() == {}
+    assert log.store.snapshot().gets == 1
+    assert log.counted() == budget("idle poll", topics=1, groups=0)[0]

@@ -1,0 +1,79 @@
+"""docs/spark.md lists every option of the source and the sink, with its other names and default."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+import pytest
+
+from spark_plugin import options
+from spark_plugin.option_values import OffsetSpec, StorageOptions, size_bytes
+from tests.docs.pages import Page
+from tests.source_tree import ROOT
+
+SPARK = Page(ROOT / "docs" / "spark.md")
+KINDS = {
+    "reader": (options.ReaderOptions, options._READER),
+    "writer": (options.WriterOptions, options._WRITER),
+}
+
+
+def listed(kind: str) -> dict[str, list[str]]:
+    """Option -> its other names, its default and its meaning, as the page has them."""
+    rows = SPARK.rows(f"<!-- {kind} options -->")
+    assert len({row[0] for row in rows}) == len(rows)
+    return {plain(row[0]): row[1:] for row in rows}
+
+
+def plain(cell: str) -> str:
+    return cell.replace("`", "")
+
+
+def known(kind: str) -> Mapping[str, options._Option]:
+    """Option -> how the code parses it."""
+    return {option.name: option for option in KINDS[kind][1].values()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_has_every_option_and_no_other(kind: str) -> None:
+    anything = f"{options.STORAGE_PREFIX}*"
+    assert sorted(listed(kind)) == sorted([*known(kind), anything])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_has_every_other_name_of_an_option(kind: str) -> None:
+    found = {name: plain(row[0]) for name, row in listed(kind).items() if "*" not in name}
+    assert found == {name: ", ".join(option.aliases) for name, option in known(kind).items()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_has_the_defaults_of_the_code(kind: str) -> None:
+    settings, table = KINDS[kind]
+    defaults = {field.name: field.default for field in fields(settings)}
+    wrong = {
+        option.name: (said, defaults[target])
+        for target, option in table.items()
+        if not agrees(said := plain(listed(kind)[option.name][1]), defaults[target])
+    }
+    assert wrong == {}
+
+
+def agrees(said: str, default: object) -> bool:
+    """Whether a default in words is the code's. No default in the code: the words say what holds."""
+    match default:
+        case bool():
+            return said == str(default).lower()
+        case int():
+            return size_bytes("", said) == default
+        case OffsetSpec():
+            return said == str(default.point)
+        case None | "" | StorageOptions():
+            return said not in ("", "true", "false")
+        case str():
+            return said == default
+        case _:
+            return said == "required"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_option_is_explained(kind: str) -> None:
+    assert [name for name, row in listed(kind).items() if not row[2]] == []

@@ -1,0 +1,318 @@
+"""The source in Spark: what a micro-batch may hold, which columns come, and a group that follows."""
+
+import json
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tests.spark.bench import GROUP, Bench
+from txlog.clients.producer import Producer
+from txlog.model import TopicPartition
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+
+def put_transactions(bench: Bench, sizes: Iterable[int], topics: tuple[str, ...]) -> list[str]:
+    """One transaction for each size, its records spread over all topics; the records' values."""
+    values = []
+    for number, size in enumerate(sizes):
+        with bench.log.producer.transaction():
+            for record in range(size):
+                value = f"{number}:{record}"
+                values.append(value)
+                bench.log.producer.send(topics[record % len(topics)], value.encode())
+    return sorted(values)
+
+
+def texts(frame: DataFrame) -> DataFrame:
+    """The values of Kafka-shaped records."""
+    return frame.select(F.col("value").cast("string").alias("n"))
+
+
+def transactions_of(batches: list[list[str]]) -> list[set[str]]:
+    """For each micro-batch, the transactions that it has records of."""
+    return [{value.split(":")[0] for value in batch} for batch in batches]
+
+
+# Which records a micro-batch holds.
+
+
+def test_R13_a_limit_never_divides_a_transaction_and_is_exceeded_by_one_only(bench: Bench) -> None:
+    sizes = [4, 4, 9, 2, 2, 2, 30, 1]
+    values = put_transactions(bench, sizes, ("numbers",))
+    batches = bench.batches(texts(bench.source(options={"maxOffsetsPerTrigger": 8})))
+    assert sorted(value for batch in batches for value in batch) == values
+    for batch, held in zip(batches, transactions_of(batches), strict=True):
+        assert len(batch) == sum(sizes[int(number)] for number in held)
+        assert len(batch) <= 8 or len(held) == 1
+
+
+def test_I11_a_transaction_over_two_topics_is_in_one_micro_batch(bench: Bench) -> None:
+    bench.log.admin.create_topic("others", 3)
+    sizes = [2, 6, 4, 8, 2, 6]
+    values = put_transactions(bench, sizes, ("numbers", "others"))
+    both = bench.source("numbers,others", {"maxOffsetsPerTrigger": 7})
+    batches = bench.batches(texts(both))
+    assert sorted(value for batch in batches for value in batch) == values
+    assert len(batches) > 2
+    for batch, held in zip(batches, transactions_of(batches), strict=True):
+        assert len(batch) == sum(sizes[int(number)] for number in held)
+
+
+def test_I3_what_is_open_or_aborted_is_not_read(bench: Bench) -> None:
+    put_transactions(bench, [3], ("numbers",))
+    slow = Producer(bench.log.connection, transactional_id="slow")
+    slow.init_transactions()
+    slow.begin_transaction()
+    slow.send("numbers", b"open", partition=0)
+    slow.flush()
+    put_transactions(bench, [4], ("numbers",))
+    (first,) = bench.batches(texts(bench.source()))
+    assert "open" not in first
+    slow.abort_transaction()
+    rest = [value for batch in bench.batches(texts(bench.source())) for value in batch]
+    assert sorted(first + rest) == sorted([f"0:{n}" for n in range(3)] + [f"0:{n}" for n in range(4)])
+
+
+def test_a_run_of_what_is_available_stops_where_it_began_to_look(bench: Bench) -> None:
+    """More comes while it runs: that is for the next run."""
+    bench.log.put("numbers", 10)
+    seen: list[int] = []
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        bench.log.put("numbers", 2)
+        seen.extend(row["n"] for row in rows.collect())
+
+    limited = {"maxOffsetsPerTrigger": 3}
+    bench.run_each(bench.numbers(options=limited), write)
+    assert sorted(seen) == list(range(10))
+    bench.run_each(bench.numbers(options=limited), write)
+    assert sorted(seen) == list(range(12))
+
+
+def test_partitions_that_are_added_later_are_read_from_their_beginning(bench: Bench) -> None:
+    bench.log.put("numbers", 4)
+    bench.run(bench.numbers())
+    bench.log.admin.create_partitions("numbers", 4)
+    bench.log.put("numbers", 4)
+    bench.run(bench.numbers())
+    assert bench.log.column("out", "n") == list(range(8))
+    assert bench.log.positions(GROUP) == {f"numbers-{p}": (e, e) for p, e in enumerate((3, 3, 1, 1))}
+
+
+def test_a_pattern_takes_in_new_topics(bench: Bench) -> None:
+    pattern = {"subscribe": None, "subscribePattern": "num.*"}
+    bench.log.put("numbers", 2)
+    bench.run(bench.numbers(options=pattern))
+    bench.log.admin.create_topic("numerals", 1)
+    bench.log.put("numerals", 3)
+    bench.run(bench.numbers(options=pattern))
+    assert bench.log.column("out", "n") == list(range(5))
+    assert bench.log.positions(GROUP)["numerals-0"] == (3, 3)
+
+
+def test_starting_offsets_say_where_a_new_query_begins(bench: Bench) -> None:
+    bench.log.put("numbers", 10)
+    given = {"startingOffsets": json.dumps({"numbers": {"0": 3, "1": -2}})}
+    (read,) = bench.batches(bench.numbers(options=given))
+    assert sorted(read) == [1, 3, 5, 6, 7, 8, 9]
+    fresh = {"checkpointLocation": bench.folder / "another"}
+    latest = {"startingOffsets": "latest", "group.id": "another"}
+    assert bench.batches(bench.numbers(options=latest), fresh) == []
+
+
+def test_starting_offsets_beyond_the_end_are_refused(bench: Bench) -> None:
+    bench.log.put("numbers", 2)
+    given = {"startingOffsets": json.dumps({"numbers": {"0": 7, "1": -2}})}
+    with pytest.raises(PySparkException, match="OffsetOutOfRange: .*7"):
+        bench.run(bench.numbers(options=given))
+    assert bench.log.rows("out") == []
+
+
+def test_a_topic_that_was_created_again_is_refused(bench: Bench) -> None:
+    bench.log.put("numbers", 4)
+    bench.run(bench.numbers())
+    bench.log.admin.delete_topics(["numbers"])
+    bench.log.admin.create_topic("numbers", 2)
+    bench.log.producer = Producer(bench.log.connection, transactional_id="again")
+    bench.log.producer.init_transactions()
+    bench.log.put("numbers", 4)
+    with pytest.raises(PySparkException, match="topic numbers was deleted and created again"):
+        bench.run(bench.numbers())
+    assert bench.log.column("out", "n") == list(range(4))
+
+
+# Columns.
+
+
+def test_a_kafka_shaped_topic_has_kafkas_columns(bench: Bench) -> None:
+    with bench.log.producer.transaction():
+        bench.log.producer.send("numbers", b"v", key=b"k", partition=1, timestamp_ms=5)
+        bench.log.producer.send("numbers", None, headers=[("h", b"1")], partition=1, timestamp_ms=6)
+    frame = bench.spark.read.format("txlog").options(subscribe="numbers", includeHeaders="true")
+    rows = [row.asDict(recursive=True) for row in frame.load(bench.log.url).orderBy("offset").collect()]
+    assert [list(row) for row in rows][0] == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+    ]
+    assert (rows[0]["key"], rows[0]["value"], rows[1]["value"]) == (b"k", b"v", None)
+    assert [(row["partition"], row["offset"]) for row in rows] == [(1, 0), (1, 1)]
+    assert [row["timestamp"].timestamp() for row in rows] == [0.005, 0.006]
+    assert rows[1]["headers"] == [{"key": "h", "value": b"1"}]
+
+
+TYPED = pa.schema([("n", pa.int64()), ("name", pa.string()), ("rest", pa.list_(pa.float64()))])
+
+
+def typed(bench: Bench, rows: int) -> None:
+    """A typed topic `typed` with that many rows."""
+    bench.log.admin.create_topic("typed", 2, TYPED)
+    with bench.log.producer.transaction():
+        for n in range(rows):
+            row = {"n": n, "name": f"name {n}", "rest": [n / 2]}
+            bench.log.producer.send("typed", row, partition=n % 2)
+
+
+def test_a_typed_topic_has_its_own_columns_and_four_of_ours(bench: Bench) -> None:
+    typed(bench, 3)
+    frame = bench.spark.read.format("txlog").option("subscribe", "typed").load(bench.log.url)
+    assert frame.columns == ["n", "name", "rest", "_topic", "_partition", "_offset", "_timestamp"]
+    found = [(r.n, r.name, r.rest, r._topic, r._partition, r._offset) for r in frame.collect()]
+    assert sorted(found) == [
+        (0, "name 0", [0.0], "typed", 0, 0),
+        (1, "name 1", [0.5], "typed", 1, 0),
+        (2, "name 2", [1.0], "typed", 0, 1),
+    ]
+
+
+def test_columns_are_the_only_ones_read_in_their_order(bench: Bench) -> None:
+    typed(bench, 3)
+    source = bench.source("typed", {"columns": "_offset,n"})
+    assert source.columns == ["_offset", "n"]
+    bench.run(source.select("n"))
+    assert bench.log.column("out", "n") == [0, 1, 2]
+
+
+def test_a_schema_of_the_users_narrows_the_columns(bench: Bench) -> None:
+    typed(bench, 3)
+    reader = bench.spark.read.format("txlog").option("subscribe", "typed").schema("name string")
+    assert sorted(row.name for row in reader.load(bench.log.url).collect()) == [
+        "name 0", "name 1", "name 2",
+    ]
+
+
+def test_a_column_that_is_added_later_is_there_for_the_next_query(bench: Bench) -> None:
+    typed(bench, 2)
+    wider = TYPED.append(pa.field("more", pa.int32()))
+    bench.log.admin.evolve_schema("typed", wider)
+    with bench.log.producer.transaction():
+        bench.log.producer.send("typed", {"n": 2, "more": 7}, partition=0)
+    frame = bench.spark.read.format("txlog").option("subscribe", "typed").load(bench.log.url)
+    assert sorted((r.n, r.more) for r in frame.select("n", "more").collect() if r.more) == [(2, 7)]
+    assert frame.count() == 3
+
+
+def test_topics_of_different_schemas_are_not_read_as_one(bench: Bench) -> None:
+    typed(bench, 1)
+    with pytest.raises(PySparkException, match="'numbers' and 'typed' have different schemas"):
+        bench.source("numbers,typed").printSchema()
+
+
+# A batch query.
+
+
+def test_a_batch_reads_from_and_to_the_offsets_it_is_given(bench: Bench) -> None:
+    bench.log.put("numbers", 10)
+    reader = bench.spark.read.format("txlog").option("subscribe", "numbers")
+    reader = reader.option("startingOffsets", json.dumps({"numbers": {"0": 1, "1": -2}}))
+    reader = reader.option("endingOffsets", json.dumps({"numbers": {"0": 3, "1": -1}}))
+    values = [int(row.value) for row in reader.load(bench.log.url).select("value").collect()]
+    assert sorted(values) == [1, 2, 3, 4, 5, 7, 9]
+
+
+def test_a_batch_reads_committed_records_only_unless_told_otherwise(bench: Bench) -> None:
+    bench.log.put("numbers", 2)
+    bench.log.producer.begin_transaction()
+    bench.log.producer.send("numbers", b"2", partition=0)
+    bench.log.producer.flush()
+    reader = bench.spark.read.format("txlog").option("subscribe", "numbers")
+    assert reader.load(bench.log.url).count() == 2
+    reader = reader.option("isolation.level", "read_uncommitted")
+    assert reader.load(bench.log.url).count() == 3
+    bench.log.producer.abort_transaction()
+
+
+# The group of a query whose sink is no txlog.
+
+
+def test_a_group_follows_a_query_with_another_sink(bench: Bench) -> None:
+    bench.log.put("numbers", 4)
+    files = str(bench.folder / "parquet")
+
+    def run() -> None:
+        query = (
+            bench.numbers(options={"maxOffsetsPerTrigger": 4})
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(bench.checkpoint))
+            .trigger(availableNow=True)
+            .start(files)
+        )
+        query.awaitTermination()
+
+    run()
+    assert bench.log.positions(GROUP) == {"numbers-0": (2, 2), "numbers-1": (2, 2)}
+    bench.log.put("numbers", 4)
+    bench.log.put("numbers", 4)
+    run()
+    assert bench.log.lag(GROUP) == 0
+    assert sorted(row.n for row in bench.spark.read.parquet(files).collect()) == list(range(12))
+
+
+def test_a_group_does_not_follow_a_query_that_failed(bench: Bench) -> None:
+    bench.log.put("numbers", 4)
+
+    def refuse(rows: DataFrame, batch_id: int) -> None:
+        raise RuntimeError("no room on the shelf")
+
+    with pytest.raises(PySparkException, match="no room on the shelf"):
+        bench.run_each(bench.numbers(), refuse)
+    assert bench.log.positions(GROUP) == {}
+
+
+# Damage.
+
+
+def segment_of(bench: Bench, topic: str) -> str:
+    """The one segment of a topic, below the root."""
+    (found,) = (bench.log.root / "topics" / topic).rglob("segments/*.arrow")
+    return str(found)
+
+
+def test_I15_a_corrupt_segment_is_named(bench: Bench) -> None:
+    bench.log.put("numbers", 4)
+    path = segment_of(bench, "numbers")
+    with open(path, "r+b") as file:
+        file.seek(-200, 2)
+        byte = file.read(1)
+        file.seek(-1, 1)
+        file.write(bytes([byte[0] ^ 0xFF]))
+    with pytest.raises(PySparkException, match=f"CorruptData: .*{path.rpartition('/')[2]}"):
+        bench.run(bench.numbers())
+    assert bench.log.rows("out") == []
+    assert bench.log.positions(GROUP) == {}
+
+
+def test_I15_a_missing_segment_is_named(bench: Bench) -> None:
+    bench.log.put("numbers", 4)
+    path = segment_of(bench, "numbers")
+    (bench.folder / "aside").write_bytes(open(path, "rb").read())
+    open(path, "rb").close()
+    import os
+
+    os.unlink(path)
+    with pytest.raises(PySparkException, match=f"MissingObject: .*{path.rpartition('/')[2]}"):
+        bench.run(bench.numbers())
+    assert TopicPartition("numbers", 0) not in bench.log.connection.offsets.group(GROUP).committed

@@ -1,0 +1,83 @@
+"""A reader whose way is blocked by a transaction looks after it, at most once a second."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import unavailable
+from txlog.clients.consumer import Consumer
+from txlog.errors import FencedError, StoreUnavailable
+from txlog.model import TopicPartition, TransactionOutcome
+
+T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+
+
+def test_a_transaction_past_its_timeout_is_ended_by_the_reader_that_it_blocks(
+    log: MemoryLog,
+) -> None:
+    producer = log.producer("a", transaction_timeout_ms=3_000)
+    tx_id = producer.begin_transaction()
+    producer.send("u", b"hanging").get()
+    log.producer().send("u", b"behind").get()
+    consumer = log.consumer("u", isolation_level="read_committed")
+    log.clock.advance(2_999)
+    assert consumer.poll() == {}
+    assert log.process().outcome(tx_id) is TransactionOutcome.OPEN
+    found = consumer.poll(timeout_ms=5_000)
+    assert [record.value for record in found[U0]] == [b"behind"]
+    assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED
+    producer.send("u", b"too late")
+    with pytest.raises(FencedError):
+        producer.flush()
+    log.check()
+
+
+def test_a_decided_transaction_is_finished_by_the_reader_that_it_blocks(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("t", b"1", partition=0)
+    producer.send("u", b"2")
+    log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
+    with pytest.raises(StoreUnavailable):
+        producer.commit_transaction()
+    consumer = log.consumer("u", isolation_level="read_committed")
+    assert [record.value for record in consumer.poll(timeout_ms=100)[U0]] == [b"2"]
+    assert log.values("t") == [b"1"]
+    log.check()
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_reader_that_is_not_blocked_leaves_transactions_alone(
+    log: MemoryLog, isolation: str
+) -> None:
+    producer = log.producer("a", transaction_timeout_ms=1_000)
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x", partition=0).get()
+    log.clock.advance(10_000)
+    topic = "u" if isolation == "read_committed" else "t"
+    log.consumer(topic, isolation_level=isolation).poll(timeout_ms=2_000)
+    assert log.process().outcome(tx_id) is TransactionOutcome.OPEN
+
+
+def test_looking_after_others_is_limited_and_its_errors_are_not_the_readers(
+    log: MemoryLog,
+) -> None:
+    producer = log.elsewhere("a", transaction_timeout_ms=1_000)
+    producer.begin_transaction()
+    producer.send("u", b"x").get()
+    log.clock.advance(1_001)
+    consumer = Consumer(
+        "u", root=log.connection, isolation_level="read_committed", auto_offset_reset="earliest"
+    )
+    rule = log.store.on("create", "transactions/", unavailable, times=1000)
+    for _ in range(20):
+        assert consumer.poll() == {}
+    assert rule.met == 1, "once a second, however often it polls"
+    log.clock.advance(1_000)
+    assert consumer.poll() == {}
+    assert rule.met == 2
+    log.store.heal()
+    log.clock.advance(1_000)
+    consumer.poll()
+    assert consumer.position(U0) == 0
+    consumer.poll()
+    assert consumer.position(U0) == 1, "the hanging transaction is gone"

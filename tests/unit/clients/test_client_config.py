@@ -1,0 +1,192 @@
+"""Configuration of producers and consumers: Kafka's names, nearest right names, refused values."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.clients.admin import Admin
+from txlog.clients.consumer import Consumer
+from txlog.clients.consumer_config import ConsumerConfig
+from txlog.clients.producer import Producer
+from txlog.clients.producer_config import ProducerConfig
+from txlog.errors import InvalidConfig, InvalidName, NotATxlog, UsageError
+
+_names = count()
+
+
+@pytest.fixture
+def root() -> str:
+    """The root of a log that others open by its name, with topic `t`."""
+    root = f"memory://client-config-{next(_names)}"
+    Admin(root, create=True).create_topic("t")
+    return root
+
+
+def test_kafkas_dotted_names_make_a_producer(root: str) -> None:
+    producer = Producer.from_config(
+        {
+            "root": root,
+            "transactional.id": "a",
+            "enable.idempotence": True,
+            "transaction.timeout.ms": "5000",
+            "buffer.memory": 1 << 20,
+        }
+    )
+    assert producer.config == ProducerConfig("a", True, 5_000, "", 1 << 20)
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send("t", b"x")
+    consumer = Consumer.from_config(
+        {
+            "root": root,
+            "group.id": "g",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+            "max.poll.records": "7",
+        },
+        "t",
+    )
+    assert consumer.config == ConsumerConfig("g", "read_committed", "earliest", False, 5_000, 7)
+    assert [record.value for records in consumer.poll().values() for record in records] == [b"x"]
+
+
+def test_defaults_are_kafkas() -> None:
+    assert ProducerConfig().to_dotted() == {
+        "transactional.id": "",
+        "enable.idempotence": True,
+        "transaction.timeout.ms": 60_000,
+        "transaction.group": "",
+        "buffer.memory": 33_554_432,
+    }
+    assert ConsumerConfig().to_dotted() == {
+        "group.id": "",
+        "isolation.level": "read_uncommitted",
+        "auto.offset.reset": "latest",
+        "enable.auto.commit": True,
+        "auto.commit.interval.ms": 5_000,
+        "max.poll.records": 500,
+        "fetch.max.bytes": 52_428_800,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("transactional.ids", "transactional.id"),
+        ("transaction.timeout", "transaction.timeout.ms"),
+        ("enable_idempotence", "enable.idempotence"),
+        ("enable.idempotency", "enable.idempotence"),
+    ],
+)
+def test_an_unknown_name_of_a_producer_is_answered_with_the_nearest(
+    root: str, given: str, nearest: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"{given}.*did you mean '{nearest}'"):
+        Producer.from_config({"root": root, given: "x"})
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("groupid", "group.id"),
+        ("isolation_level", "isolation.level"),
+        ("auto.offset.rest", "auto.offset.reset"),
+        ("max.poll.record", "max.poll.records"),
+    ],
+)
+def test_an_unknown_name_of_a_consumer_is_answered_with_the_nearest(
+    root: str, given: str, nearest: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"{given}.*did you mean '{nearest}'"):
+        Consumer.from_config({"root": root, given: "x"})
+
+
+def test_a_name_that_is_like_no_other_is_answered_with_all_of_them(root: str) -> None:
+    with pytest.raises(InvalidConfig, match="known names: buffer.memory, enable.idempotence"):
+        Producer.from_config({"root": root, "zzz": 1})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"transactional_id": ""},
+        {"transactional_id": 5},
+        {"transactional_id": "x" * 513},
+        {"transactional_id": "a\nb"},
+        {"transactional_id": "a", "enable_idempotence": False},
+        {"enable_idempotence": "perhaps"},
+        {"transaction_timeout_ms": 0},
+        {"transaction_timeout_ms": 900_001},
+        {"transaction_timeout_ms": "soon"},
+        {"transaction_timeout_ms": True},
+        {"buffer_memory": 0},
+        {"buffer_memory": (1 << 30) + 1},
+        {"buffer_memory": 1.5},
+    ],
+)
+def test_a_value_that_a_producer_cannot_take_is_refused_before_anything_is_written(
+    log: MemoryLog, options: dict[str, Any]
+) -> None:
+    before = log.objects()
+    with pytest.raises((InvalidConfig, InvalidName)):
+        Producer(log.connection, **options)
+    dotted = {name.replace("_", "."): value for name, value in options.items()}
+    with pytest.raises((InvalidConfig, InvalidName)):
+        Producer.from_config({"root": log.memory.url, **dotted})
+    assert log.objects() == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"group_id": ""},
+        {"group_id": "a/b"},
+        {"group_id": 5},
+        {"isolation_level": "serializable"},
+        {"isolation_level": None},
+        {"auto_offset_reset": "newest"},
+        {"enable_auto_commit": "sometimes"},
+        {"auto_commit_interval_ms": 0},
+        {"max_poll_records": 0},
+        {"max_poll_records": "many"},
+        {"fetch_max_bytes": 0},
+    ],
+)
+def test_a_value_that_a_consumer_cannot_take_is_refused(
+    log: MemoryLog, options: dict[str, Any]
+) -> None:
+    with pytest.raises((InvalidConfig, InvalidName)):
+        Consumer("t", root=log.connection, **options)
+
+
+def test_texts_of_values_are_read_as_values(log: MemoryLog) -> None:
+    producer = Producer(log.connection, enable_idempotence="false", buffer_memory="100")  # type: ignore[arg-type]
+    assert producer.config == ProducerConfig(enable_idempotence=False, buffer_memory=100)
+
+
+@pytest.mark.parametrize("client", [Producer, Consumer])
+@pytest.mark.parametrize("root", [None, 5, b"/tmp"])
+def test_a_configuration_says_where_the_log_is(client: Any, root: object) -> None:
+    with pytest.raises(InvalidConfig, match="needs 'root'"):
+        client.from_config({} if root is None else {"root": root})
+
+
+def test_a_client_of_a_place_without_a_log_is_refused_and_makes_nothing() -> None:
+    root = f"memory://client-config-{next(_names)}"
+    for open_client in (
+        lambda: Producer(root),
+        lambda: Consumer(root=root),
+        lambda: Admin(root),
+        lambda: Producer.from_config({"root": root}),
+    ):
+        with pytest.raises(NotATxlog, match="there is no log at memory://.*create one with"):
+            open_client()
+    assert Admin(root, create=True).list_topics() == []
+
+
+def test_an_empty_root_is_refused() -> None:
+    with pytest.raises(UsageError, match="the log's root is empty"):
+        Admin("", create=True)

@@ -1,0 +1,123 @@
+"""How transactions ended, for as long as a coordinator remembers it.
+
+Outcomes are kept in generations: the newest is a plain mapping; a full one never changes, goes into
+every snapshot as one short text, and is not read before somebody asks about it. So neither a
+commit nor the opening of a journal costs more after many transactions than after few. It guards
+I15: what a text says must be exactly an `_Columns`. It must not know how a transaction is decided.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from txlog.errors import CorruptData
+from txlog.journal.codec import decode, encode
+from txlog.model import Decision, TxId
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a transaction ended."""
+
+    decision: Decision
+    at_ms: int
+    tag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """A generation as columns of numbers: a third of what rows take."""
+
+    pids: tuple[int, ...]
+    epochs: tuple[int, ...]
+    numbers: tuple[int, ...]
+    steps_ms: tuple[int, ...]
+    """Each outcome's time, less that of the one before it."""
+    aborted: tuple[int, ...] = ()
+    """Places of those that were aborted; the others were committed."""
+    tags: Mapping[int, str] = field(default_factory=dict)
+    """Place -> tag, where there is one."""
+
+
+class OutcomeGeneration(Mapping[TxId, Outcome]):
+    """Outcomes in the order in which they came; equal to any mapping with the same content."""
+
+    __slots__ = ("_outcomes", "_text")
+
+    def __init__(self, outcomes: Mapping[TxId, Outcome] | None, text: str | None = None) -> None:
+        self._outcomes = outcomes
+        self._text = text
+
+    @classmethod
+    def of(cls, outcomes: Mapping[TxId, Outcome]) -> OutcomeGeneration:
+        """These outcomes, whose mapping is not changed from here on."""
+        return outcomes if isinstance(outcomes, OutcomeGeneration) else cls(outcomes)
+
+    @classmethod
+    def of_text(cls, text: str) -> OutcomeGeneration:
+        """What `text` made. Whatever is wrong with it is found when it is read: CorruptData."""
+        return cls(None, text)
+
+    @property
+    def text(self) -> str:
+        """All of it, for a snapshot."""
+        if self._text is None:
+            self._text = _encoded(self._read())
+        return self._text
+
+    def _read(self) -> Mapping[TxId, Outcome]:
+        if self._outcomes is None:
+            self._outcomes = _decoded(self._text or "")
+        return self._outcomes
+
+    def __getitem__(self, tx_id: TxId) -> Outcome:
+        return self._read()[tx_id]
+
+    def __iter__(self) -> Iterator[TxId]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
+def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
+    times = [outcome.at_ms for outcome in outcomes.values()]
+    columns = _Columns(
+        pids=tuple(tx_id.pid for tx_id in outcomes),
+        epochs=tuple(tx_id.epoch for tx_id in outcomes),
+        numbers=tuple(tx_id.number for tx_id in outcomes),
+        steps_ms=tuple(time - prior for prior, time in zip([0, *times], times, strict=False)),
+        aborted=tuple(
+            place
+            for place, outcome in enumerate(outcomes.values())
+            if outcome.decision is Decision.ABORT
+        ),
+        tags={place: found.tag for place, found in enumerate(outcomes.values()) if found.tag},
+    )
+    return json.dumps(encode(columns), separators=(",", ":"))
+
+
+def _decoded(text: str) -> Mapping[TxId, Outcome]:
+    try:
+        columns: _Columns = decode(_Columns, json.loads(text))
+        rows = list(
+            zip(columns.pids, columns.epochs, columns.numbers, columns.steps_ms, strict=True)
+        )
+    except (ValueError, RecursionError) as error:
+        raise CorruptData(
+            f"a snapshot holds outcomes that cannot be read ({error!s:.100}). Restore it from a "
+            "backup, or delete it: it is rebuilt from the journal.",
+        ) from error
+    aborted = frozenset(columns.aborted)
+    times = accumulate(columns.steps_ms)
+    return {
+        TxId(pid, epoch, number): Outcome(
+            Decision.ABORT if place in aborted else Decision.COMMIT,
+            at_ms,
+            columns.tags.get(place, ""),
+        )
+        for place, ((pid, epoch, number, _), at_ms) in enumerate(zip(rows, times, strict=True))
+    }
