@@ -9,7 +9,7 @@ INSTALLED = $(VENV)/.installed
 ROOT ?= ./demo-data
 # Processes for the tests that start no JVM.
 WORKERS ?= auto
-# More arguments for pytest, for example ARGS="-k fenced".
+# More arguments for pytest or the demo, for example ARGS="-k fenced" or ARGS=--fresh.
 ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -30,7 +30,7 @@ help:
 ##@ Use it
 
 demo: install java ## Run the exactly-once stream over the flights, with kills, and prove it (ROOT=)
-	$(PYTHON) -m examples.demo --root "$(ROOT)"
+	$(PYTHON) -m examples.demo --root "$(ROOT)" $(ARGS)
 
 ##@ Set up
 

@@ -126,7 +126,7 @@ class _Batches:
         self._reader.commit(self._at)
         tasks = self._reader.partitions(self._at, end)
         assert len(tasks) == TASKS, f"{len(tasks)} tasks"
-        messages = [self._staged(number, task) for number, task in enumerate(tasks)]
+        messages = [self._staged(task) for task in tasks]
         committer = BatchCommitter(self._connection, self._options, self._checkpoint)
         committer.commit(BatchIdentity(QUERY, "run", self._spark.batch_id), messages)
         self._settle()
@@ -136,12 +136,12 @@ class _Batches:
         assert written == (self._spark.batch_id + 1) * 2 * ROWS, f"{written} rows"
         return self._store.reset()
 
-    def _staged(self, number: int, task: ReadTask) -> TaskMessage:
+    def _staged(self, task: ReadTask) -> TaskMessage:
         topic = self._connection.cluster.topic("in")
         source = row_source(topic, topic.state)
         rows = [row for piece in task.pieces for row in piece.rows]
         batches = [fetched.batch.select(["value"]) for fetched in read_rows(source, rows)]
-        staged = Staging(self._connection, self._options, number).add_all(batches)
+        staged = Staging(self._connection, self._options).add_all(batches)
         plan = self._checkpoint.plan()
         return TaskMessage(QUERY, self._spark.batch_id, "run", plan, staged)
 

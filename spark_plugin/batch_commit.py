@@ -17,19 +17,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from spark_plugin.checkpoint import Checkpoint
+from spark_plugin.checkpoint import BatchPlan, Checkpoint
 from spark_plugin.offset_log import BatchRange, GroupPartition
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import WriterOptions
 from spark_plugin.replay import AlreadyIn, BatchMark, Commit, decide_batch
 from spark_plugin.staging import TaskMessage
+from spark_plugin.starting_points import UNSTABLE_WAIT_MS, UNSTABLE_WAITS_MAX
 from txlog.clients.connection import Connection
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
-from txlog.errors import CheckpointConflict, CommitFailed, InvalidOption, TxlogError
+from txlog.errors import (
+    CheckpointConflict,
+    CommitFailed,
+    InvalidOption,
+    TxlogError,
+    UnstableOffsetCommit,
+)
 from txlog.groups.offsets_state import PendingOffset
 from txlog.model import TopicPartition
 
@@ -121,6 +129,7 @@ class BatchCommitter:
         self._checkpoint.require_query(identity.query_id)
         for message in messages[:1]:
             if message.plan is not None:
+                _require_own_plan(message.plan, identity)
                 self._checkpoint.require_plan(message.plan)
         batch = self._checkpoint.batch_range(identity.batch_id, self._connection.cluster.log_id)
         if batch.ungrouped:
@@ -201,13 +210,29 @@ class BatchCommitter:
         try:
             session.begin()
             for group, advanced in batch.by_group().items():
-                session.pend_staged(group, _pending(advanced, batch.topic_ids))
+                self._pend(session, group, _pending(advanced, batch.topic_ids))
             session.commit(participants(messages), self._mark(identity, batch))
         except TxlogError:
             # The next attempt begins with a new epoch, so that no transaction id is used twice.
             _sessions.pop(key, None)
+            # Its pend would stand in the way of whoever has the group now. If the decision is
+            # COMMIT, or cannot be asked for, this changes nothing (R3, R26).
+            with suppress(TxlogError):
+                session.abort()
             raise
         _sessions[key] = session
+
+    def _pend(
+        self, session: TransactionSession, group: str, offsets: tuple[PendingOffset, ...]
+    ) -> None:
+        """Waits for another query's pend to be decided or to time out. Raises CommitFailed."""
+        for _ in range(UNSTABLE_WAITS_MAX):
+            try:
+                session.pend_staged(group, offsets)
+                return
+            except UnstableOffsetCommit:
+                self._connection.runtime.clock.sleep_ms(UNSTABLE_WAIT_MS)
+        session.pend_staged(group, offsets)
 
     def _registered(self, identity: BatchIdentity, batch: BatchRange) -> TransactionSession:
         session = TransactionSession(
@@ -223,6 +248,18 @@ class BatchCommitter:
             take_over=self._options.group_takeover,
         )
         return session
+
+
+def _require_own_plan(plan: BatchPlan, identity: BatchIdentity) -> None:
+    """The writer was made for this very batch (R1). Raises CheckpointConflict."""
+    if plan.batch_id != identity.batch_id:
+        raise CheckpointConflict(
+            f"the tasks ran batch {identity.batch_id}, but the newest plan in the checkpoint was "
+            f"{plan.batch_id} when their writer was made: another run of this query is on the "
+            "checkpoint, or the sink sees another folder than Spark does. Stop one of the two.",
+            batch_id=identity.batch_id,
+            planned=plan.batch_id,
+        )
 
 
 def _known_mark(mark: ReplayMark) -> BatchMark:

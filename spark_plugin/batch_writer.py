@@ -53,7 +53,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         if context is None:
             raise InternalError("a sink's task without Spark's task context. Please report this.")
-        staging = Staging(open_log(self._options), self._options, context.partitionId())
+        staging = Staging(open_log(self._options), self._options)
         return TaskMessage(
             query_id=context.getLocalProperty(QUERY_ID) or "",
             batch_id=int(context.getLocalProperty(BATCH_ID) or NO_BATCH),

@@ -6,7 +6,8 @@ to batch; nothing depends on that cache for its correctness.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from spark_plugin.options import ReaderOptions, WriterOptions
 from txlog.clients.connection import Connection, connect
@@ -21,18 +22,30 @@ def open_log(options: ReaderOptions | WriterOptions, *, create: bool = False) ->
 
 def subscribed_topics(connection: Connection, options: ReaderOptions) -> dict[str, TopicLog]:
     """The topics that the options name, caught up. Raises UnknownTopic, InvalidOption."""
-    if options.subscribe_pattern is None:
-        topics = {name: connection.cluster.topic(name) for name in options.subscribe}
-    else:
-        names = sorted(connection.cluster.state().topics)
-        topics = {n: connection.cluster.topic(n) for n in names if options.reads(n)}
+    names: Iterable[str] = options.subscribe
+    if options.subscribe_pattern is not None:
+        names = sorted(filter(options.reads, connection.cluster.state().topics))
+    found = connection.runtime.fan_out.run_all([partial(topic_now, connection, n) for n in names])
+    topics = {topic.name: topic for topic in found}
     if not topics:
         raise InvalidOption(
             f"no topic of {options.root} matches subscribePattern {options.subscribe_pattern!r}; "
             "create one first, or change the pattern."
         )
-    catch_up(connection, topics)
     return topics
+
+
+def topic_now(connection: Connection, name: str) -> TopicLog:
+    """The topic of that name, caught up. Raises UnknownTopic.
+
+    A process that knew the name before may know a topic that was deleted since, and perhaps
+    created again: rows that were staged for the old one would be lost with it.
+    """
+    topic = connection.cluster.topic(name)
+    if topic.catch_up().closed:
+        topic = connection.cluster.topic(name)
+        topic.catch_up()
+    return topic
 
 
 def catch_up(connection: Connection, topics: Mapping[str, TopicLog]) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, ShortType, StringType, StructType
 
 from spark_plugin.frame_schema import frame_schema, is_kafka_frame
+from spark_plugin.log_access import topic_now
 from spark_plugin.options import WriterOptions
 from spark_plugin.staging import PARTITION_COLUMN, TOPIC_COLUMN
 from txlog.clients.admin import Admin
@@ -64,7 +65,7 @@ def topic_or_new(
 ) -> TopicLog:
     """The topic, created with the DataFrame's columns if it is missing and that is allowed."""
     try:
-        return connection.cluster.topic(name)
+        return topic_now(connection, name)
     except UnknownTopic:
         if not options.create_topics:
             raise
@@ -89,8 +90,7 @@ def new_schema(options: WriterOptions, schema: StructType) -> pa.Schema:
 
 
 def check_fit(topic: TopicLog, options: WriterOptions, schema: StructType) -> None:
-    """Every column has its place in the topic. Raises IncompatibleSchema."""
-    topic.catch_up()
+    """Every column has its place in the topic as of now. Raises IncompatibleSchema."""
     stored = topic.schema()
     allowed = {*stored.names, options.partition or ""}
     if options.topic is None:

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_plugin.checkpoint import BatchPlan
 from spark_plugin.frame_schema import in_utc
+from spark_plugin.log_access import topic_now
 from spark_plugin.options import WriterOptions
 from txlog.clients.accumulator import Partitions, keyed_partitions
 from txlog.clients.connection import Connection
@@ -59,10 +60,12 @@ class TaskMessage(WriterCommitMessage):
 class Staging:
     """Collects the rows of one task, and stages them topic by topic."""
 
-    def __init__(self, connection: Connection, options: WriterOptions, task_number: int) -> None:
+    def __init__(self, connection: Connection, options: WriterOptions) -> None:
         self._connection = connection
         self._options = options
-        self._sticky = task_number
+        # Rows without a key go to another partition each time, as the producer's do.
+        self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
+        self._topics: dict[str, TopicLog] = {}
         self._now_ms = connection.runtime.clock.wall_ms()
         self._batches: dict[str, dict[int, list[pa.RecordBatch]]] = {}
         self._bytes: dict[str, int] = {}
@@ -80,7 +83,7 @@ class Staging:
         return tuple(
             StagedTopic(
                 name,
-                self._connection.cluster.topic(name).topic_id,
+                self._topics[name].topic_id,
                 tuple(self._segments[name]),
                 self._rows[name],
             )
@@ -106,9 +109,7 @@ class Staging:
             yield name, part
 
     def _add(self, name: str, rows: pa.RecordBatch) -> None:
-        topic = self._connection.cluster.topic(name)
-        if not topic.state.topic_id:
-            topic.catch_up()
+        topic = self._topic(name)
         partitions, rows = self._partitions(topic, rows)
         stored = _stored(topic, rows, self._now_ms)
         _check_sizes(topic, stored)
@@ -120,10 +121,17 @@ class Staging:
         if self._bytes[name] >= SEGMENT_BYTES_MAX:
             self._stage(name)
 
+    def _topic(self, name: str) -> TopicLog:
+        """The topic as it was when this task first met it: one incarnation, one partition count."""
+        known = self._topics.get(name)
+        if known is None:
+            known = self._topics[name] = topic_now(self._connection, name)
+        return known
+
     def _stage(self, name: str) -> None:
         batches = self._batches.pop(name)
         self._bytes[name] = 0
-        topic = self._connection.cluster.topic(name)
+        topic = self._topics[name]
         segment = topic.stage(batches, topic.state.newest_schema_id)
         self._segments.setdefault(name, []).append(segment)
 

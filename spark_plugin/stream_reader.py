@@ -55,6 +55,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available: Ends | None = None
         self._latest: Ends = {}
         self._blocked: BlockedReader | None = None
+        self._followed: SourceOffset | None = None
 
     # Called by Spark.
 
@@ -73,6 +74,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
         current = self._own(start)
+        self._follow(current)
         views = self._views()
         starts = _starts(views, current)
         highs = self._bounded(self._highs(views, starts), starts)
@@ -127,20 +129,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_task(partition, layout, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with that batch: the group follows, unless the sink has moved it already.
-
-        With a txlog sink the offsets were committed with the records, and this finds them there.
-        """
-        group = self._options.group_id
-        if group is None:
-            return
-        done = offsets.positions(offsets.from_json(end, _WHERE))
-        pending = self._behind(group, done)
-        if pending:
-            try:
-                self._log().offsets.commit(group, pending)
-            except (CommitFailed, UnstableOffsetCommit) as error:
-                log.warning("group %s does not follow the query: %s", group, error)
+        """Spark is done with that batch. It says so one batch late, so it is known already."""
+        self._follow(offsets.from_json(end, _WHERE))
 
     def stop(self) -> None:
         """Nothing is held open."""
@@ -206,18 +196,50 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for where, high in highs.items()
         }
 
-    def _behind(self, group: str, done: Mapping[TopicPartition, int]) -> tuple[PendingOffset, ...]:
+    def _follow(self, done: SourceOffset) -> None:
+        """The group follows a query whose sink is no txlog.
+
+        Spark asks for the next batch, also at the end of a run and after a restart, only once the
+        one before is done: what it hands over as its start is consumed. With a txlog sink the
+        offsets were committed with the records, and this finds them there.
+        """
+        group = self._options.group_id
+        if group is None or done == self._followed or not offsets.ranges(done):
+            return
+        pending = self._behind(group, done)
+        if pending:
+            try:
+                self._log().offsets.commit(group, pending)
+            except (CommitFailed, UnstableOffsetCommit) as error:
+                log.warning("group %s does not follow the query: %s", group, error)
+        self._followed = done
+
+    def _behind(self, group: str, done: SourceOffset) -> tuple[PendingOffset, ...]:
+        """What the group has not committed of that batch.
+
+        Nobody but their owner moves the offsets of a group that has one, unless they are where the
+        batch began: a reset by hand must not be undone here before the sink can refuse it (I10).
+        """
         committed = self._log().offsets.group(group).committed
         pending = []
-        for where, end in done.items():
-            topic = self._log().cluster.topic(where.topic)
+        for where, planned in offsets.all_ranges(done).items():
+            topic_id = done.topics[where.topic].topic_id
             known = committed.get(where)
-            start = known.offset if known and known.topic_id == topic.topic_id else 0
-            if start < end:
+            start = known.offset if known and known.topic_id == topic_id else 0
+            if start < planned.end:
+                if known and start != planned.start and self._is_owned(group):
+                    log.warning(
+                        "group %s was moved to %d in %s and stays there", group, start, where
+                    )
+                    return ()
                 pending.append(
-                    PendingOffset(where.topic, topic.topic_id, where.partition, start, end)
+                    PendingOffset(where.topic, topic_id, where.partition, start, planned.end)
                 )
         return tuple(pending)
+
+    def _is_owned(self, group: str) -> bool:
+        """Whether a sink has ever committed the group's offsets in its transactions."""
+        return any(group in found.catch_up().owners for found in self._log().coordinators())
 
 
 def view_of(topic: TopicLog) -> TopicView:

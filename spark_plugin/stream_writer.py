@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_plugin.batch_commit import BatchCommitter, BatchIdentity, batch_identity
+from spark_plugin.batch_commit import BatchCommitter, batch_identity
 from spark_plugin.checkpoint import BatchPlan, Checkpoint, open_checkpoint
 from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
@@ -66,7 +66,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
                 batch_id=batch_id,
                 planned=planned,
             )
-        staging = Staging(open_log(self._options), self._options, context.partitionId())
+        staging = Staging(open_log(self._options), self._options)
         return TaskMessage(
             query_id=context.getLocalProperty(QUERY_ID) or "",
             batch_id=batch_id,
@@ -78,13 +78,13 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Commit the batch; on the driver. Replays change nothing (I10)."""
         found = [message for message in messages if isinstance(message, TaskMessage)]
+        if not found:
+            raise InternalError(
+                f"batch {batchId} came without a message of any task, so nothing tells which plan "
+                "it ran for. Please report this."
+            )
         checkpoint = query_checkpoint(self._options)
-        if found:
-            identity = batch_identity(found, batchId)
-        else:
-            # A source of another kind may plan no task at all: then nobody tells the run.
-            query_id = checkpoint.query_id()
-            identity = BatchIdentity(query_id, f"{query_id}/no-tasks", batchId)
+        identity = batch_identity(found, batchId)
         committer = BatchCommitter(open_log(self._options), self._options, checkpoint)
         committer.commit(identity, found)
 

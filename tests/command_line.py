@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -77,10 +78,10 @@ def run_process(*arguments: object, **variables: str) -> Run:
     return Run(done.returncode, done.stdout, done.stderr)
 
 
-def files(root: Path) -> dict[str, bytes]:
-    """Every file below a folder, with its content."""
+def files(root: Path) -> dict[str, str]:
+    """Every file below a folder, with a digest of its content."""
     return {
-        str(path.relative_to(root)): path.read_bytes()
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         for path in sorted(root.rglob("*"))
         if path.is_file()
     }

@@ -68,6 +68,7 @@ def sample_log(root: Path) -> SampleLog:
     producer.abort_transaction()
     _send_flights(connection)
     _commit_offsets(connection, producer, 4)
+    producer.close()  # It waits for the last completion: nothing is written to the log after this.
     open_producer, opened = _open_transaction(connection)
     return SampleLog(root, connection, open_producer, committed, aborted, opened)
 

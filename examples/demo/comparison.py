@@ -58,9 +58,7 @@ def _marked(table: pa.Table, expected: int, found: int) -> pa.Table:
     def constant(value: int) -> pa.Array:
         return pa.repeat(pa.scalar(value, pa.int64()), table.num_rows)
 
-    return table.append_column(_EXPECTED, constant(expected)).append_column(
-        _FOUND, constant(found)
-    )
+    return table.append_column(_EXPECTED, constant(expected)).append_column(_FOUND, constant(found))
 
 
 def _positive(counts: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -25,12 +25,12 @@ from examples.demo import job_process
 from examples.demo.console import Narrator, ProgressBoard
 from examples.demo.job_process import JobFailed, JobProcess
 from examples.demo.produce import TRANSACTION_ROWS, Produced, produce
-from examples.demo.spark_progress import QueryProgress, query_progress
+from examples.demo.spark_progress import QueryProgress, is_without_records, query_progress
 from txlog.clients.admin import Admin
 from txlog.errors import UnknownGroup
 
-FIRST_BATCH_WAIT_S = 180.0
-"""Wait for the first micro-batch of a run; most of it is the start of Spark."""
+BATCH_WAIT_S = 180.0
+"""Wait for a micro-batch that must come; most of it is the start of Spark."""
 
 DRAIN_WAIT_S = 240.0
 """Wait for the groups to reach the end, once nobody is killed any more."""
@@ -40,6 +40,9 @@ FINISH_WAIT_S = 90.0
 
 KILL_WINDOW_S = 3.0
 """A run is killed that long after its first micro-batch at the latest."""
+
+DRY_WINDOW_S = 0.5
+"""The same after the plan of a micro-batch without records: about as long as it takes."""
 
 PORTION_TRANSACTIONS = 4
 """Of the producer, between two rounds of kills: so few that a run may get to their end."""
@@ -60,6 +63,8 @@ class JobPlan:
     kills: int
     checkpoint_lost_at: int | None = None
     """The kill, from 0 on, after which the checkpoint is deleted."""
+    dry_kill: int | None = None
+    """The kill, from 0 on, that waits for a micro-batch without records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +73,15 @@ class Kill:
 
     job: str
     moment_s: float
-    """After the first micro-batch of the run."""
+    """After the first micro-batch of the run, or after the plan of one without records."""
     with_workers: bool
     checkpoint_lost: bool
     batch: int
     """The newest planned micro-batch."""
     was_in_flight: bool
     """That batch was begun, and is run again unless the checkpoint is lost."""
+    was_without_records: bool
+    """That batch reads nothing: the watermark alone lets it write."""
     was_in_log: bool
     """The log has that batch already: running it again must change nothing."""
 
@@ -105,10 +112,11 @@ class DrillFacts:
 def plans(kills: int, seed: int) -> list[JobPlan]:
     """The stateless job is killed once more: that time it loses its checkpoint."""
     folder = Path(__file__).parent
-    lost_at = random.Random(f"{seed}/lost").randint(1, kills)
+    draw = random.Random(f"{seed}/plans")
+    lost_at, dry = draw.randint(1, kills), draw.randrange(kills)
     return [
-        JobPlan("delays", folder / "delays_job.py", kills + 1, lost_at),
-        JobPlan("hourly", folder / "hourly_job.py", kills),
+        JobPlan("delays", folder / "delays_job.py", kills + 1, checkpoint_lost_at=lost_at),
+        JobPlan("hourly", folder / "hourly_job.py", kills, dry_kill=dry),
     ]
 
 
@@ -207,13 +215,28 @@ class Drill:
 
     def _await_first_batch(self, job: JobPlan, process: JobProcess) -> None:
         before = query_progress(self._checkpoint(job)).finished
-        deadline = time.monotonic() + FIRST_BATCH_WAIT_S
-        while query_progress(self._checkpoint(job)).finished <= before:
+        self._await(
+            process,
+            lambda: query_progress(self._checkpoint(job)).finished > before,
+            "finished no micro-batch",
+        )
+
+    def _await_dry_batch(self, job: JobPlan, process: JobProcess) -> None:
+        checkpoint = self._checkpoint(job)
+        self._await(
+            process,
+            lambda: is_without_records(checkpoint, query_progress(checkpoint).planned),
+            "planned no micro-batch without records",
+        )
+
+    def _await(self, process: JobProcess, is_there: Callable[[], bool], complaint: str) -> None:
+        deadline = time.monotonic() + BATCH_WAIT_S
+        while not is_there():
             self._pause(process)
             if time.monotonic() > deadline:
                 raise JobFailed(
-                    f"job {job.name} finished no micro-batch in {FIRST_BATCH_WAIT_S:.0f} s; the "
-                    f"end of {process.log}:\n{job_process.tail(process.log)}"
+                    f"job {process.name} {complaint} in {BATCH_WAIT_S:.0f} s; the end of "
+                    f"{process.log}:\n{job_process.tail(process.log)}"
                 )
 
     def _pause(self, process: JobProcess) -> None:
@@ -223,7 +246,10 @@ class Drill:
 
     def _kill(self, job: JobPlan, number: int, draw: random.Random) -> None:
         process = self._running[job.name]
-        moment_s = draw.uniform(0, KILL_WINDOW_S)
+        is_dry = number == job.dry_kill
+        if is_dry:
+            self._await_dry_batch(job, process)
+        moment_s = draw.uniform(0, DRY_WINDOW_S if is_dry else KILL_WINDOW_S)
         # Of any two kills, one leaves the workers behind.
         with_workers = draw.random() < 0.5 if number % 2 == 0 else not self._last_kind(job)
         if self._stopped.wait(moment_s):
@@ -239,6 +265,7 @@ class Drill:
             is_lost,
             progress.planned,
             progress.is_in_flight,
+            is_without_records(self._checkpoint(job), progress.planned),
             self._is_in_log(progress),
         )
         if is_lost:
@@ -306,15 +333,9 @@ class Drill:
 
 def describe(kill: Kill, number: int, processes: int) -> str:
     """One line of what a kill found."""
-    whom = "driver and workers" if kill.with_workers else "driver, its workers left behind,"
-    if not kill.was_in_flight:
-        state = f"between batches, after {kill.batch}"
-    elif kill.was_in_log:
-        state = f"in batch {kill.batch}, which the log has"
-    else:
-        state = f"in batch {kill.batch}"
+    whom = "driver and workers" if kill.with_workers else "driver without its workers"
+    state = f"in batch {kill.batch}" if kill.was_in_flight else f"after batch {kill.batch}"
+    state += " (without records)" if kill.was_without_records else ""
+    state += ", which the log has" if kill.was_in_flight and kill.was_in_log else ""
     lost = "; [yellow]checkpoint deleted[/yellow]" if kill.checkpoint_lost else ""
-    return (
-        f"[bold]{kill.job}[/bold] kill {number}: {whom} ({processes} processes) "
-        f"{kill.moment_s:.2f} s after its first batch, {state}{lost}"
-    )
+    return f"[bold]{kill.job}[/bold] kill {number}: {whom} ({processes} processes) {state}{lost}"

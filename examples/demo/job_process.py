@@ -201,7 +201,7 @@ def _send(process: psutil.Process, number: signal.Signals) -> None:
 
 def _is_driver(process: psutil.Process, pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
-        return process.pid == pid or process.name() == "java"
+        return process.pid == pid or str(process.name()) == "java"
     return False
 
 

@@ -18,7 +18,7 @@ NOTHING = ""
 
 def closing_table(proof: Proof, drill: DrillFacts, seconds: float) -> Table:
     """One table: topics side by side, then what their writers went through."""
-    table = Table(title="What went in and what came out", box=SIMPLE, title_justify="left")
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", no_wrap=True)
     for name in TOPICS:
         table.add_column(name, justify="right")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from examples.demo.topics import TOPICS, new_topics
 from txlog.clients.admin import Admin
 from txlog.clients.connection import open_connection
@@ -50,9 +52,5 @@ def _delete_all(store: Store, runtime: Runtime) -> None:
     """The cluster file goes last: an interrupted deletion can be begun again."""
     paths = [stored.path for stored in store.list_after("")]
     paths = [path for path in paths if path != CLUSTER_FILE]
-
-    def delete(path: str) -> None:
-        store.delete(path)
-
-    runtime.fan_out.run_all([lambda path=path: delete(path) for path in paths])
-    delete(CLUSTER_FILE)
+    runtime.fan_out.run_all([partial(store.delete, path) for path in paths])
+    store.delete(CLUSTER_FILE)

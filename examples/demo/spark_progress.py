@@ -32,6 +32,21 @@ def query_progress(checkpoint: Path) -> QueryProgress:
     return QueryProgress(_query_id(checkpoint / "metadata"), planned, finished)
 
 
+def is_without_records(checkpoint: Path, batch: int) -> bool:
+    """Whether that planned batch reads nothing: its sources are where the batch before it ended."""
+    sources = _sources(checkpoint, batch)
+    return sources is not None and sources == _sources(checkpoint, batch - 1)
+
+
+def _sources(checkpoint: Path, batch: int) -> list[str] | None:
+    """The lines of the sources: below the version and the batch's own line."""
+    try:
+        plan = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    return plan.splitlines()[2:]
+
+
 def _newest(folder: Path) -> int:
     if not folder.is_dir():
         return NONE

@@ -156,5 +156,5 @@ def test_files_that_a_page_names_exist(page: Page) -> None:
 def test_pages_are_plain(page: Page) -> None:
     """Plain text without emojis, in lines that an editor shows whole."""
     assert sorted(set(re.findall(r"[^\x00-\x7f]", page.text))) == []
-    outside_tables = [line for line in page.text.split("\n") if not line.startswith("|")]
+    outside_tables = [line for line in page.prose.split("\n") if not line.startswith("|")]
     assert [line for line in outside_tables if len(line) > 125] == []

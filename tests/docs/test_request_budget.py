@@ -39,7 +39,7 @@ class Log:
 
 def budget(operation: str, *, topics: int, groups: int, tasks: int = 0) -> tuple[int, int]:
     """PUTs and entries by the page's own formulas."""
-    rows = ARCHITECTURE.rows("topic that it has rows for.")
+    rows = ARCHITECTURE.rows("<!-- request budget -->")
     (row,) = [row for row in rows if row[0] == operation]
     values = {"T": topics, "G": groups, "S": tasks}
     return formula(row[1], values), formula(row[2], values)
@@ -68,6 +68,7 @@ def test_a_transaction_of_the_producer(topics: int, groups: int) -> None:
     for name in log.outputs:
         for partition in range(PARTITIONS):
             producer.send(name, b"record", partition=partition)
+    producer.flush()
     for number in range(groups):
         producer.send_offsets_to_transaction({TopicPartition("in", 0): 1}, f"group-{number}")
     producer.commit_transaction()

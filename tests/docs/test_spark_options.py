@@ -58,7 +58,7 @@ def test_the_page_has_the_defaults_of_the_code(kind: str) -> None:
 
 
 def agrees(said: str, default: object) -> bool:
-    """Whether a default in words is the code's. No default in the code: the words say what holds."""
+    """Whether the words are the code's default; where it has none, they say what holds."""
     match default:
         case bool():
             return said == str(default).lower()
@@ -66,7 +66,7 @@ def agrees(said: str, default: object) -> bool:
             return size_bytes("", said) == default
         case OffsetSpec():
             return said == str(default.point)
-        case None | "" | StorageOptions():
+        case None | "" | () | StorageOptions():
             return said not in ("", "true", "false")
         case str():
             return said == default

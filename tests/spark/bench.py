@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions
 
 from tests.spark.small_log import SmallLog
 
@@ -48,10 +48,12 @@ class Bench:
 
     def numbers(self, topics: str = "numbers", options: Options | None = None) -> DataFrame:
         """The numbers in Kafka-shaped topics, as column `n`."""
-        value = F.col("value").cast("string").cast("long")
+        value = functions.col("value").cast("string").cast("long")
         return self.source(topics, options).select(value.alias("n"))
 
-    def run(self, frame: DataFrame, topic: str | None = "out", options: Options | None = None) -> None:
+    def run(
+        self, frame: DataFrame, topic: str | None = "out", options: Options | None = None
+    ) -> None:
         """Write all that is there now; raises what the query failed with."""
         given = {
             "root": self.log.url,

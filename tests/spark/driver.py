@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.pausing_source import PausingSource
@@ -54,15 +54,17 @@ def number(source: DataFrame) -> Column:
 
 def split(source: DataFrame, name: str) -> DataFrame:
     """Even numbers to one topic, odd ones to another: two topics in one transaction."""
-    parity = F.when(number(source) % 2 == 0, "even").otherwise("odd")
-    return source.select(number(source).alias("n"), F.concat(F.lit(f"{name}."), parity).alias("topic"))
+    parity = functions.when(number(source) % 2 == 0, "even").otherwise("odd")
+    return source.select(
+        number(source).alias("n"), functions.concat(functions.lit(f"{name}."), parity).alias("topic")
+    )
 
 
 def windows(source: DataFrame) -> DataFrame:
     """How many numbers of each ten there are; told once the watermark has passed them."""
-    seconds = source.select(F.timestamp_seconds(number(source)).alias("at"))
-    counted = seconds.withWatermark("at", "0 seconds").groupBy(F.window("at", "10 seconds")).count()
-    return counted.select(F.unix_seconds("window.start").alias("n"), "count")
+    seconds = source.select(functions.timestamp_seconds(number(source)).alias("at"))
+    counted = seconds.withWatermark("at", "0 seconds").groupBy(functions.window("at", "10 seconds")).count()
+    return counted.select(functions.unix_seconds("window.start").alias("n"), "count")
 
 
 def main(path: Path) -> None:

@@ -30,8 +30,6 @@ MANY_JOURNALS = LogSettings(
 OFFSETS, TRANSACTIONS, TOPICS = "__consumer_offsets/", "transactions/", "topics/"
 
 
-
-
 @dataclass(frozen=True)
 class Stop:
     """Where a query is stopped, and what the log shows of its batch while it stands there."""

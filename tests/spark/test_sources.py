@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import functions
 
 from tests.spark.bench import GROUP, Bench
 from txlog.clients.producer import Producer
@@ -30,7 +30,7 @@ def put_transactions(bench: Bench, sizes: Iterable[int], topics: tuple[str, ...]
 
 def texts(frame: DataFrame) -> DataFrame:
     """The values of Kafka-shaped records."""
-    return frame.select(F.col("value").cast("string").alias("n"))
+    return frame.select(functions.col("value").cast("string").alias("n"))
 
 
 def transactions_of(batches: list[list[str]]) -> list[set[str]]:
@@ -75,7 +75,9 @@ def test_I3_what_is_open_or_aborted_is_not_read(bench: Bench) -> None:
     assert "open" not in first
     slow.abort_transaction()
     rest = [value for batch in bench.batches(texts(bench.source())) for value in batch]
-    assert sorted(first + rest) == sorted([f"0:{n}" for n in range(3)] + [f"0:{n}" for n in range(4)])
+    assert sorted(first + rest) == sorted(
+        [f"0:{n}" for n in range(3)] + [f"0:{n}" for n in range(4)]
+    )
 
 
 def test_a_run_of_what_is_available_stops_where_it_began_to_look(bench: Bench) -> None:
@@ -101,7 +103,9 @@ def test_partitions_that_are_added_later_are_read_from_their_beginning(bench: Be
     bench.log.put("numbers", 4)
     bench.run(bench.numbers())
     assert bench.log.column("out", "n") == list(range(8))
-    assert bench.log.positions(GROUP) == {f"numbers-{p}": (e, e) for p, e in enumerate((3, 3, 1, 1))}
+    assert bench.log.positions(GROUP) == {
+        f"numbers-{p}": (e, e) for p, e in enumerate((3, 3, 1, 1))
+    }
 
 
 def test_a_pattern_takes_in_new_topics(bench: Bench) -> None:
@@ -154,9 +158,18 @@ def test_a_kafka_shaped_topic_has_kafkas_columns(bench: Bench) -> None:
         bench.log.producer.send("numbers", b"v", key=b"k", partition=1, timestamp_ms=5)
         bench.log.producer.send("numbers", None, headers=[("h", b"1")], partition=1, timestamp_ms=6)
     frame = bench.spark.read.format("txlog").options(subscribe="numbers", includeHeaders="true")
-    rows = [row.asDict(recursive=True) for row in frame.load(bench.log.url).orderBy("offset").collect()]
+    rows = [
+        row.asDict(recursive=True) for row in frame.load(bench.log.url).orderBy("offset").collect()
+    ]
     assert [list(row) for row in rows][0] == [
-        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "timestampType",
+        "headers",
     ]
     assert (rows[0]["key"], rows[0]["value"], rows[1]["value"]) == (b"k", b"v", None)
     assert [(row["partition"], row["offset"]) for row in rows] == [(1, 0), (1, 1)]
@@ -200,7 +213,9 @@ def test_a_schema_of_the_users_narrows_the_columns(bench: Bench) -> None:
     typed(bench, 3)
     reader = bench.spark.read.format("txlog").option("subscribe", "typed").schema("name string")
     assert sorted(row.name for row in reader.load(bench.log.url).collect()) == [
-        "name 0", "name 1", "name 2",
+        "name 0",
+        "name 1",
+        "name 2",
     ]
 
 

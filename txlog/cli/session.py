@@ -130,7 +130,8 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
 
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
     named = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    run.__signature__ = inspect.Signature([_CONTEXT, *named, *_SHARED])  # type: ignore[attr-defined]
+    signature = inspect.Signature([_CONTEXT, *named, *_SHARED])
+    run.__signature__ = signature  # type: ignore[attr-defined]
     return run
 
 

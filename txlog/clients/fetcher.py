@@ -11,7 +11,7 @@ from collections import deque
 from txlog.errors import OffsetOutOfRange
 from txlog.log.reader import (
     FetchedBatch,
-    read_rows,
+    read_at_once,
     row_source,
     sliced,
     visible_end,
@@ -64,7 +64,7 @@ class PartitionFetcher:
                 end = min(end, row.next_offset)
                 break
         # All or none: what is read again after an error may not be handed out twice.
-        fetched = list(read_rows(row_source(self.topic, state), rows))
+        fetched = read_at_once(row_source(self.topic, state), rows, self.topic.fan_out)
         self._ahead.extend(sliced(batch, self._fetched_to, end) for batch in fetched)
         self._fetched_to = end
         return size

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from txlog.errors import CorruptData, UnsupportedFormat
+from txlog.errors import CorruptData, MissingObject, UnsupportedFormat
 from txlog.journal import boundary as boundaries
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import GENESIS_CRC32
@@ -49,7 +49,7 @@ def open_journal(
             opened = _from_snapshot(store, layout, machine, hinted, known)
             if opened is not None and opened.next_slot >= opened.boundary.lowest_slot:
                 return opened
-        except UnsupportedFormat:
+        except (UnsupportedFormat, MissingObject):
             raise
         except CorruptData as error:
             log.warning("%s", error)
@@ -106,7 +106,12 @@ def _boundary_of(
 ) -> Boundary:
     if head.boundary > known.ordinal:
         found = boundaries.read_boundary(store, layout, head.boundary)
-        known = found or known
+        if found is None:
+            path = layout.boundary(head.boundary)
+            raise MissingObject(
+                f"{path} is missing, and a snapshot names it. Restore it from a backup.", path=path
+            )
+        known = found
     return boundaries.read_newest(store, layout, known)
 
 

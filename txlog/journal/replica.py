@@ -22,6 +22,7 @@ from txlog.errors import (
     BoundaryMoved,
     CorruptData,
     InternalError,
+    MissingObject,
     OutcomeUnknown,
     PublishContention,
     RetriableError,
@@ -83,6 +84,8 @@ class Replica(Generic[StateT]):
         self._crc32 = GENESIS_CRC32
         self._boundary = NO_BOUNDARY
         self._idle_polls = 0
+        self._first_window = 1
+        """Entries that the next look begins with: two after opening, so that a hole is seen."""
 
     @property
     def state(self) -> StateT:
@@ -138,8 +141,8 @@ class Replica(Generic[StateT]):
     def prune(self, keep_entries: int) -> int:
         """Advance the boundary so that about `keep_entries` live, then delete what lies below.
 
-        Returns the number of deleted entries. Whoever dies between the two steps leaves entries
-        that the next call deletes (rule R14).
+        Returns the number of deleted entries; nothing else is ever deleted here (I12). Whoever dies
+        between the two steps leaves entries that the next call deletes (rule R14).
         """
         with self._lock:
             self._catch_up(certain=True)
@@ -159,6 +162,7 @@ class Replica(Generic[StateT]):
         self._next_slot = opened.next_slot
         self._crc32 = opened.crc32
         self._boundary = opened.boundary
+        self._first_window = 2
         self._opened = True
         if opened.damaged:
             self._catch_up()
@@ -194,16 +198,36 @@ class Replica(Generic[StateT]):
     def _read_run(self, found: bytes | None) -> list[tuple[Entry, int]]:
         """Entries from the next slot on, as far as they reach without a hole."""
         run: list[tuple[Entry, int]] = []
-        slot, window = self._next_slot, 1
+        slot, window = self._next_slot, self._first_window
         while True:
-            bodies = [found] if found is not None else self._fetch(slot, window)
+            bodies = self._fetch(slot, window) if found is None else list[bytes | None]([found])
             found = None
-            for data in bodies:
+            for number, data in enumerate(bodies):
                 if data is None:
+                    later = bodies[number + 1 :]
+                    if self._first_window > 1 and not later:
+                        later = self._fetch(slot + 1, 1)
+                    self._require_no_hole(slot, later)
+                    self._first_window = 1
                     return run
                 run.append(decode_entry(data, self.layout.entry(slot), slot))
                 slot += 1
             window = min(window * 2, self._options.process.catch_up_window_max)
+
+    def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
+        """Nobody makes an entry before the one below it is there, so a later one proves that it
+        was. It may have come between the two looks, or have been pruned; otherwise it is lost.
+        """
+        path = self.layout.entry(slot)
+        if all(data is None for data in later) or self._store.get(path) is not None:
+            return
+        newest = boundaries.read_newest(self._store, self.layout, self._boundary)
+        if newest.lowest_slot <= slot:
+            raise MissingObject(
+                f"{path} is missing, and entries after it are there. Restore it from a backup; "
+                "nothing was skipped.",
+                path=path,
+            )
 
     def _fetch(self, slot: int, count: int) -> list[bytes | None]:
         if count == 1:
@@ -272,6 +296,9 @@ class Replica(Generic[StateT]):
         """Give every ticket its answer: a result, its rejection, or the store's error."""
         try:
             self._open()
+            if self._first_window > 1:
+                self._catch_up()  # Before the first write, lest it fill a hole.
+                self._idle_polls = 0
             self._publish_decided(tickets)
         except TxlogError as error:
             for ticket in tickets:

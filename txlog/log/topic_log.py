@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from txlog.clock import Runtime, segment_id
+from txlog.clock import FanOut, Runtime, segment_id
 from txlog.errors import MissingObject, OffsetOutOfRange, UnknownPartition
 from txlog.journal.replica import Replica, ReplicaOptions
 from txlog.layout import JournalLayout, topic_journal
@@ -57,6 +57,11 @@ class TopicLog:
     def name(self) -> str:
         """The topic's name."""
         return self.opened.name
+
+    @property
+    def fan_out(self) -> FanOut:
+        """How several requests are made at once."""
+        return self._runtime.fan_out
 
     @property
     def topic_id(self) -> str:

@@ -66,7 +66,7 @@ def test_the_requests_of_opening_do_not_grow_with_the_journal() -> None:
         assert (counts.puts, counts.lists) == (0, 0)
         requests[length] = counts.gets
     assert set(requests.values()) == {requests[8]}
-    assert requests[8] <= 4, "hint, snapshot, boundary, the entry that is not there"
+    assert requests[8] <= 5, "hint, snapshot, boundary, two entries that are not there"
 
 
 @pytest.mark.parametrize(
@@ -241,4 +241,4 @@ def test_a_snapshot_can_be_asked_for_at_any_length() -> None:
     assert hinted(store) == 2
     counting = CountingStore(store)
     assert process(counting, limits(boundary_probe_polls=100)).catch_up() == names(3)
-    assert counting.reset().of("get", "entry") == 1
+    assert counting.reset().of("get", "entry") == 2, "the next one, and one after it (I15)"

@@ -8,6 +8,7 @@ from tests.shelf_machine import Look, Put, Take
 from txlog.errors import (
     CorruptData,
     IllegalTransition,
+    MissingObject,
     OutcomeUnknown,
     PublishContention,
     StoreUnavailable,
@@ -109,15 +110,28 @@ def test_a_run_of_entries_is_read_with_one_look_at_the_boundary() -> None:
 
 def test_a_hole_is_the_end_of_what_is_read() -> None:
     """An entry that is seen before the one below it is not believed yet."""
-    store = new_store()
+    store = HookedStore(new_store())
     fill(process(store), 6)
     kept = store.get(LAYOUT.entry(3))
     assert kept is not None
     store.delete(LAYOUT.entry(3))
     follower = process(store)
+    store.after("get", LAYOUT.entry(3), lambda: store.create(LAYOUT.entry(3), kept))
     assert follower.catch_up() == ("t0", "t1", "t2")
-    store.create(LAYOUT.entry(3), kept)
     assert len(follower.catch_up()) == 6
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2, 4])
+def test_I15_an_entry_that_is_gone_from_the_middle_is_named(slot: int) -> None:
+    store = new_store()
+    fill(process(store), 6)
+    store.delete(LAYOUT.entry(slot))
+    for _ in range(2):
+        with pytest.raises(MissingObject, match=f"{LAYOUT.entry(slot)} is missing, and entries"):
+            process(store).catch_up()
+        with pytest.raises(MissingObject):
+            process(store).execute(Put("x"))
+    assert store.get(LAYOUT.entry(slot)) is None
 
 
 @pytest.mark.parametrize("landed", [True, False])

@@ -1,0 +1,120 @@
+"""Clocks and listings decide nothing: wrong ones cost attempts, never a record (I14)."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime, SerialFanOut
+from txlog.errors import StoreUnavailable, TxlogError
+from txlog.model import TopicPartition
+from txlog.storage.memory import MemoryStore
+from txlog.storage.store import StoredObject
+from txlog.testing.clock import ManualClock, SeededEntropy, manual_runtime
+
+YEAR_MS = 365 * 24 * 3600 * 1000.0
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    log = MemoryLog()
+    for name in ("a", "b"):
+        log.admin.create_topic(name)
+    return log
+
+
+def at(log: MemoryLog, now_ms: float, seed: int = 99) -> Connection:
+    """A process whose clock says another time."""
+    runtime = Runtime(ManualClock(now_ms), SeededEntropy(seed), SerialFanOut())
+    return open_connection(log.memory, runtime)
+
+
+def maintain(connection: Connection) -> None:
+    for coordinator in connection.coordinators():
+        coordinator.maintain()
+
+
+def test_I14_a_clock_that_is_a_year_ahead_ends_nothing_that_is_decided(log: MemoryLog) -> None:
+    producer = log.producer("id")
+    producer.begin_transaction()
+    for name in ("a", "b"):
+        producer.send(name, b"kept")
+    producer.flush()
+
+    def refuse(_: object) -> None:
+        raise StoreUnavailable("no answer. Try again.")
+
+    log.store.on("create", "^topics/", refuse, times=1000)
+    with pytest.raises(StoreUnavailable):
+        producer.commit_transaction()
+    maintain(at(log, log.clock.now_ms + YEAR_MS))
+    assert log.values("a", "b") == [b"kept", b"kept"]
+    log.store.heal()
+    producer.commit_transaction()
+    log.check()
+
+
+def test_I14_a_clock_that_is_a_year_ahead_costs_an_open_transaction_and_no_more(
+    log: MemoryLog,
+) -> None:
+    producer = log.producer("id")
+    producer.begin_transaction()
+    producer.send("a", b"too late")
+    producer.flush()
+    maintain(at(log, log.clock.now_ms + YEAR_MS))
+    with pytest.raises(TxlogError):
+        producer.commit_transaction()
+    following = log.producer("id")
+    with following.transaction():
+        following.send("a", b"again")
+    assert log.values("a") == [b"again"]
+    log.check()
+
+
+def test_I14_writers_whose_clocks_disagree_are_ordered_by_the_journal(log: MemoryLog) -> None:
+    clocks = (log.clock.now_ms, log.clock.now_ms + YEAR_MS, 0.0, log.clock.now_ms)
+    for number, now_ms in enumerate(clocks):
+        producer = Producer(at(log, now_ms, 100 + number), transactional_id=f"id-{number}")
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send("a", b"%d" % number)
+    assert log.values("a") == [b"0", b"1", b"2", b"3"]
+    log.check()
+
+
+class UnlistedStore(MemoryStore):
+    """Has no listing at all."""
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        raise AssertionError(f"{prefix} was listed")
+
+
+def test_I14_a_log_lives_without_any_listing() -> None:
+    store = UnlistedStore(manual_runtime())
+    processes = [open_connection(store, manual_runtime(seed), create=True) for seed in (1, 2)]
+    admin = Admin(processes[0])
+    admin.create_topic("a", 2)
+    for connection in processes:
+        producer = Producer(connection, transactional_id="id")
+        producer.init_transactions()
+        for number in range(70):
+            with producer.transaction():
+                producer.send("a", b"%d" % number, partition=number % 2)
+                producer.send_offsets_to_transaction({TopicPartition("a", 0): 0}, "g")
+        producer.begin_transaction()
+        producer.send("a", b"left open", partition=0)
+        producer.flush()
+    late = open_connection(store, manual_runtime(3))
+    producer = Producer(late, transactional_id="id")
+    producer.init_transactions()
+    reading = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+    consumer = Consumer("a", root=late, group_id="reader", **reading)
+    assert sum(map(len, consumer.poll(max_records=1000).values())) == 140
+    consumer.commit()
+    assert Admin(late).describe_group("reader").lag == 0
+    assert Admin(late).list_topics() == ["a"]
+    admin.delete_topics(["a"])

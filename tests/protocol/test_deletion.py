@@ -1,0 +1,55 @@
+"""What is deleted, and what a reader is told of an object that is gone (I12, R19)."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.errors import MissingObject
+
+TRANSACTIONS = 70
+"""More than the entries between two snapshots."""
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    log = MemoryLog()
+    log.admin.create_topic("a", 2)
+    return log
+
+
+def write(log: MemoryLog, transactional_id: str = "id") -> list[bytes]:
+    producer = log.producer(transactional_id)
+    for number in range(TRANSACTIONS):
+        with producer.transaction():
+            producer.send("a", b"%d" % number, partition=0)
+    return [b"%d" % number for number in range(TRANSACTIONS)]
+
+
+def test_I12_pruning_takes_entries_and_never_a_record(log: MemoryLog) -> None:
+    written = write(log)
+    segments = {path for path in log.objects() if "/segments/" in path}
+    assert log.connection.cluster.topic("a").prune(0) > TRANSACTIONS
+    assert {path for path in log.objects() if "/segments/" in path} == segments
+    assert log.values("a") == written
+    log.check()
+
+
+def test_I12_an_open_transaction_outlives_the_entries_that_it_began_in(log: MemoryLog) -> None:
+    opened = log.elsewhere("open")
+    opened.begin_transaction()
+    opened.send("a", b"open", partition=1)
+    opened.flush()
+    written = write(log)
+    log.connection.cluster.topic("a").prune(0)
+    assert log.values("a") == written
+    opened.commit_transaction()
+    assert log.values("a") == [*written, b"open"]
+    log.check()
+
+
+def test_R19_a_segment_that_is_gone_is_damage_while_the_log_refers_to_it(log: MemoryLog) -> None:
+    write(log)
+    doomed = min(path for path in log.objects() if "/segments/" in path)
+    log.memory.delete(doomed)
+    with pytest.raises(MissingObject, match="Restore it from a backup") as raised:
+        log.values("a")
+    assert raised.value.facts["path"] == doomed
