@@ -89,7 +89,7 @@ def _txlog(session: SparkSession, folder: Path) -> Callable[[int], float]:
 
         seconds = _seconds(Pipeline("txlog", writer))
         _require_rows(connect(root), topic)
-        Admin(root).delete_topic(topic)
+        Admin(root).delete_topics([topic])
         shutil.rmtree(folder / "log" / "topics" / topic)
         return seconds
 
@@ -117,15 +117,11 @@ def _empty(session: SparkSession, folder: Path) -> Callable[[int], float]:
 
 
 def _delta(session: SparkSession, folder: Path) -> Callable[[int], float]:
+    """The same rows, in as many files a batch as the others have tasks."""
     source = str(folder / "delta-in")
-    staged = folder / "parquet"
-    staged.mkdir()
-    for number, first in enumerate(range(0, BATCHES * ROWS, CHUNK)):
-        pa.parquet.write_table(pa.Table.from_batches([rows(CHUNK, first)]), staged / f"{number}")
-    files = BATCHES * PARTITIONS
-    session.read.schema(SCHEMA).parquet(str(staged)).repartition(files).write.format("delta").save(
-        source
-    )
+    same = session.read.format("txlog").schema(SCHEMA).option("subscribe", "in")
+    files = same.load(str(folder / "log")).repartition(BATCHES * PARTITIONS)
+    files.write.format("delta").save(source)
     session.conf.set("spark.databricks.delta.snapshotPartitions", 2)
 
     def side(number: int) -> float:

@@ -34,7 +34,10 @@ _FIELDS = ("type", "version", "log", "group", "topics")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
-NEW_CHECKPOINT = "start with a new checkpointLocation and startingOffsets=committed"
+NEW_CHECKPOINT = (
+    "start with a new checkpointLocation and startingOffsets=committed "
+    "(and group.takeover=true in the sink, as it is a new query)"
+)
 """The remedy that loses and repeats nothing for a stateless query (design section 9)."""
 
 

@@ -7,8 +7,10 @@ the task, with the column's name, instead of losing a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +22,20 @@ from spark_plugin.frame_schema import in_utc
 from spark_plugin.log_access import topic_now
 from spark_plugin.options import WriterOptions
 from txlog.clients.accumulator import Partitions, keyed_partitions
+from txlog.clients.batch_columns import require_small_records
 from txlog.clients.connection import Connection
 from txlog.clients.partitioner import split_by_partition
-from txlog.errors import InvalidRecord, RecordTooLarge, UnknownPartition
+from txlog.errors import InvalidRecord, UnknownPartition
 from txlog.log.batch import Segment
 from txlog.log.conversion import TIMESTAMP_COLUMN, adapt, with_timestamp
 from txlog.log.schema import is_kafka_schema, physical_schema
 from txlog.log.topic_log import TopicLog
 
-SEGMENT_BYTES_MAX = 256 << 20
-"""Records that a task holds before it stages a segment: the memory of one task."""
+SEGMENT_BYTES = 32 << 20
+"""Records that a task collects before it stages a segment of them."""
+
+SEGMENTS_AT_ONCE_MAX = 4
+"""Segments that a task writes in the background: with the one that it collects, its memory."""
 
 TOPIC_COLUMN = "topic"
 PARTITION_COLUMN = "partition"
@@ -70,7 +76,8 @@ class Staging:
         self._batches: dict[str, dict[int, list[pa.RecordBatch]]] = {}
         self._bytes: dict[str, int] = {}
         self._rows: dict[str, int] = {}
-        self._segments: dict[str, list[Segment]] = {}
+        self._segments: dict[str, list[Callable[[], Segment]]] = {}
+        self._under_way: deque[Callable[[], Segment]] = deque()
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> tuple[StagedTopic, ...]:
         """Stage every row. Raises UnknownTopic, InvalidRecord, UnknownPartition."""
@@ -84,7 +91,7 @@ class Staging:
             StagedTopic(
                 name,
                 self._topics[name].topic_id,
-                tuple(self._segments[name]),
+                tuple(segment() for segment in self._segments[name]),
                 self._rows[name],
             )
             for name in sorted(self._segments)
@@ -112,13 +119,13 @@ class Staging:
         topic = self._topic(name)
         partitions, rows = self._partitions(topic, rows)
         stored = _stored(topic, rows, self._now_ms)
-        _check_sizes(topic, stored)
+        require_small_records(topic, stored)
         collected = self._batches.setdefault(name, {})
         for partition, part in split_by_partition(stored, partitions).items():
             collected.setdefault(partition, []).append(part)
         self._rows[name] = self._rows.get(name, 0) + stored.num_rows
         self._bytes[name] = self._bytes.get(name, 0) + stored.nbytes
-        if self._bytes[name] >= SEGMENT_BYTES_MAX:
+        if self._bytes[name] >= SEGMENT_BYTES:
             self._stage(name)
 
     def _topic(self, name: str) -> TopicLog:
@@ -129,11 +136,16 @@ class Staging:
         return known
 
     def _stage(self, name: str) -> None:
+        """Write what is collected, while more rows come in."""
         batches = self._batches.pop(name)
         self._bytes[name] = 0
         topic = self._topics[name]
-        segment = topic.stage(batches, topic.state.newest_schema_id)
+        stage = partial(topic.stage, batches, topic.state.newest_schema_id)
+        segment = self._connection.runtime.fan_out.start(stage)
         self._segments.setdefault(name, []).append(segment)
+        self._under_way.append(segment)
+        while len(self._under_way) > SEGMENTS_AT_ONCE_MAX:
+            self._under_way.popleft()()
 
     def _partitions(
         self, topic: TopicLog, rows: pa.RecordBatch
@@ -189,22 +201,6 @@ def _castable(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if index >= 0 and pa.types.is_string(rows.column(index).type):
             rows = rows.set_column(index, name, rows.column(index).cast(pa.binary()))
     return rows
-
-
-def _check_sizes(topic: TopicLog, rows: pa.RecordBatch) -> None:
-    """Only if the batch as a whole is large enough to hold a record that is too large."""
-    limit = topic.state.config.max_message_bytes
-    if rows.nbytes <= limit:
-        return
-    for index in range(rows.num_rows):
-        size = rows.slice(index, 1).nbytes
-        if size > limit:
-            raise RecordTooLarge(
-                f"a row of {size} bytes for topic {topic.name!r} is over its max.message.bytes of "
-                f"{limit}; write less, or raise the limit with 'txlog topic config'.",
-                topic=topic.name,
-                size_bytes=size,
-            )
 
 
 def _check_partitions(topic: TopicLog, asked: pa.Array, count: int) -> None:

@@ -1,5 +1,6 @@
 """A log in memory for tests of the clients: any number of processes, and a clock in the hand."""
 
+from collections.abc import Mapping
 from functools import cache
 from itertools import count
 from typing import Any
@@ -11,13 +12,13 @@ from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
 from txlog.layout import CLUSTER_FILE
-from txlog.model import IsolationLevel, TopicPartition
+from txlog.log.cluster import create_cluster
+from txlog.model import TopicPartition
+from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
 from txlog.storage.store import Store
 from txlog.testing.clock import ManualClock, SeededEntropy, manual_runtime
 from txlog.testing.invariants import check_log
-
-COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 class MemoryLog:
@@ -27,11 +28,16 @@ class MemoryLog:
     process would, past the script.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, settings: LogSettings | None = None, objects: Mapping[str, bytes] | None = None
+    ) -> None:
+        """A new log, or with `objects` a copy of another one."""
         self.clock = ManualClock()
-        self._seeds = count()
+        self._seeds = count(len(objects or ()))
         self.memory = MemoryStore(Runtime(self.clock))
-        self.memory.create(CLUSTER_FILE, _cluster_file())
+        stored = objects or {CLUSTER_FILE: _cluster_file(settings or LogSettings())}
+        for path, data in stored.items():
+            self.memory.put_new(path, data)
         self.store = ScriptedStore(self.memory)
         self.connection = self.process(self.store)
         self.admin = Admin(self.connection)
@@ -75,17 +81,22 @@ class MemoryLog:
         stored = {found.path: self.memory.get(found.path) for found in self.memory.list_after("")}
         return {path: data for path, data in stored.items() if data is not None}
 
+    def changed_since(self, before: Mapping[str, bytes]) -> list[str]:
+        """Paths of what was written, removed or altered."""
+        now = self.objects()
+        return sorted(path for path in now.keys() | before if now.get(path) != before.get(path))
+
     def check(self) -> None:
         """Every invariant holds, judged by the stored bytes alone."""
         assert check_log(self.process()) == []
 
 
 @cache
-def _cluster_file() -> bytes:
+def _cluster_file(settings: LogSettings) -> bytes:
     """The probe takes a moment, so it is done once for all."""
     runtime = manual_runtime()
     store = MemoryStore(runtime)
-    open_connection(store, runtime, create=True)
+    create_cluster(store, runtime, settings)
     data = store.get(CLUSTER_FILE)
     assert data is not None
     return data

@@ -150,9 +150,9 @@ def untested(proof: Proof, drill: DrillFacts, kills: int) -> list[str]:
 def say_verdict(narrator: Narrator, proof: Proof, problems: list[str]) -> None:
     """In words, below the table."""
     narrator.console.print(
-        f"{proof.records_aborted:,} records of aborted transactions are in the log, and nobody "
-        f"saw them. {proof.endings['hourly'].watermark_only} micro-batches read nothing and wrote "
-        f"hours that the watermark had passed; {proof.hours_open} are still open.",
+        f"Records of aborted transactions, which nobody saw: {proof.records_aborted:,}. "
+        f"Micro-batches that read nothing and wrote hours that the watermark had passed: "
+        f"{proof.endings['hourly'].watermark_only}. Hours still open: {proof.hours_open}.",
         highlight=False,
     )
     for problem in problems[:PROBLEMS_SHOWN_MAX]:

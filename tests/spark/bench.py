@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from tests.spark.small_log import SmallLog
 
@@ -35,7 +34,7 @@ class Bench:
         return self.folder / "checkpoint"
 
     def source(self, topics: str = "numbers", options: Options | None = None) -> DataFrame:
-        """These topics as a stream, from the group's offsets on; an option that is None is unset."""
+        """These topics as a stream, from the group's offsets on; an option of None is left out."""
         given = {
             "root": self.log.url,
             "subscribe": topics,

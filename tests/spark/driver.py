@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.pausing_source import PausingSource
 from tests.spark.session import small_session
-
 
 SLOW_START = "Python worker failed to connect back"
 """What Spark says if a Python process takes more than ten seconds to start: the machine is busy."""
@@ -56,14 +54,19 @@ def split(source: DataFrame, name: str) -> DataFrame:
     """Even numbers to one topic, odd ones to another: two topics in one transaction."""
     parity = functions.when(number(source) % 2 == 0, "even").otherwise("odd")
     return source.select(
-        number(source).alias("n"), functions.concat(functions.lit(f"{name}."), parity).alias("topic")
+        number(source).alias("n"),
+        functions.concat(functions.lit(f"{name}."), parity).alias("topic"),
     )
 
 
 def windows(source: DataFrame) -> DataFrame:
     """How many numbers of each ten there are; told once the watermark has passed them."""
     seconds = source.select(functions.timestamp_seconds(number(source)).alias("at"))
-    counted = seconds.withWatermark("at", "0 seconds").groupBy(functions.window("at", "10 seconds")).count()
+    counted = (
+        seconds.withWatermark("at", "0 seconds")
+        .groupBy(functions.window("at", "10 seconds"))
+        .count()
+    )
     return counted.select(functions.unix_seconds("window.start").alias("n"), "count")
 
 

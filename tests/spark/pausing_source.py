@@ -1,9 +1,9 @@
-"""The txlog source and sink in processes that stop at one step of the commit, and wait to be killed.
+"""The txlog source and sink, in processes that stop at a step of the commit and wait to be killed.
 
-The environment variable `PAUSES` names a folder. A file `<name>.json` there is a place to stop: just
-before, or just after, an object is created whose path and content match, or when the sink's commit
-has returned. Whoever comes there writes `<name>.reached` and waits for `<name>.go`, so that a test
-can look at the log as the step left it, and kill every process of the driver exactly there.
+The environment variable `PAUSES` names a folder. A file `<name>.json` there is a place to stop:
+just before or just after an object is created whose path and content match, or when the sink's
+commit has returned. Whoever comes there writes `<name>.reached` and waits for `<name>.go`, so that
+a test can look at the log as the step left it, and kill every process of the driver exactly there.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def install(pauses: Pauses) -> None:
 class PausingStreamWriter(TxlogStreamWriter):
     """The sink, which may stop once its commit is done."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        super().commit(messages, batchId)
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        super().commit(messages, batch_id)
         _PAUSES.commit_returns(self._options.query_name or "")
 
 

@@ -11,6 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from spark_plugin.datasource import TxlogDataSource
+from spark_plugin.options import parse_writer_options
+from spark_plugin.staging import TaskMessage
+from spark_plugin.stream_writer import TxlogStreamWriter
 
 Rows = Iterator[pa.RecordBatch]
 
@@ -22,7 +28,7 @@ def gated(frame: DataFrame, gate: Path) -> DataFrame:
 
 def dying(frame: DataFrame, flag: Path) -> DataFrame:
     """The frame, by tasks the first of which is killed after its rows; it makes the file `flag`."""
-    return _through(frame, partial(_die_once, str(flag)))
+    return _through(frame, partial(_pass_on_and_die_once, str(flag)))
 
 
 def _through(frame: DataFrame, pass_on: Callable[[Rows], Rows]) -> DataFrame:
@@ -36,10 +42,36 @@ def _wait(gate: str, batches: Rows) -> Rows:
     yield from batches
 
 
-def _die_once(flag: str, batches: Rows) -> Rows:
+def _pass_on_and_die_once(flag: str, batches: Rows) -> Rows:
     yield from batches
+    _die_once(flag)
+
+
+def _die_once(flag: str) -> None:
     try:
         Path(flag).touch(exist_ok=False)
     except FileExistsError:
         return
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DyingSink(TxlogDataSource):
+    """The sink, whose first task is killed once it has staged; its file is the query's name."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DyingWriter:
+        writer = DyingWriter.for_batch(parse_writer_options(self.options), schema)
+        assert isinstance(writer, DyingWriter)
+        return writer
+
+
+class DyingWriter(TxlogStreamWriter):
+    """See DyingSink."""
+
+    def write(self, iterator: Rows) -> TaskMessage:
+        message = super().write(iterator)
+        _die_once(self._options.query_name or "")
+        return message

@@ -1,8 +1,8 @@
 """SIGKILL to a driver whose queries stand at every step of the commit: nothing lost, nothing twice.
 
-One driver runs all the queries. Each is stopped at a step of its own, in the middle of a batch; then
-every process of the driver is killed, and a second driver goes on from the checkpoints. A third one
-is started beside the second, on one of its checkpoints.
+One driver runs all the queries. Each is stopped at a step of its own, in the middle of a batch;
+then every process of the driver is killed, and a second driver goes on from the checkpoints. A
+third one is started beside the second, on one of its checkpoints.
 """
 
 from collections.abc import Iterator

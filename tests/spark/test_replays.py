@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, functions
 
 from tests.spark.bench import GROUP, Bench
 from tests.spark.drill import until
-from tests.spark.tasks import dying, gated
+from tests.spark.tasks import DyingSink, dying, gated
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 TAKE_OVER = {"group.takeover": True}
 
@@ -215,8 +214,12 @@ def test_nothing_new_makes_no_batch(bench: Bench) -> None:
 def tens(bench: Bench) -> DataFrame:
     """A stateful query: how many numbers of each ten there are, once it is past."""
     at = bench.numbers().select(functions.timestamp_seconds("n").alias("at"))
-    counted = at.withWatermark("at", "0 seconds").groupBy(functions.window("at", "10 seconds")).count()
-    return counted.select((functions.unix_seconds("window.start") * 100 + functions.col("count")).alias("n"))
+    counted = (
+        at.withWatermark("at", "0 seconds").groupBy(functions.window("at", "10 seconds")).count()
+    )
+    return counted.select(
+        (functions.unix_seconds("window.start") * 100 + functions.col("count")).alias("n")
+    )
 
 
 def test_R23_a_watermark_only_batch_writes_its_rows_once_also_when_replayed(bench: Bench) -> None:
@@ -316,7 +319,10 @@ def test_R25_a_union_restarted_in_another_order_is_refused(bench: Bench) -> None
     bench.run(one.union(other))
     bench.log.put("numbers", 2)
     one, other = sources()
-    with pytest.raises(PySparkException, match="group [gh] there, [gh] here; topic (numbers|others) there, not here"):
+    with pytest.raises(
+        PySparkException,
+        match="group [gh] there, [gh] here; topic (numbers|others) there, not here",
+    ):
         bench.run(other.union(one))
     assert bench.log.column("out", "n") == [0, 1, 2, 3]
 
@@ -332,22 +338,12 @@ def test_a_task_that_dies_once_is_run_again_and_its_rows_come_once(bench: Bench)
 
 
 def test_I5_what_a_failed_attempt_has_staged_is_never_seen(bench: Bench) -> None:
-    """The first attempt dies after its segment is stored, before Spark hears of it."""
-    bench.spark.dataSource.register(ForgetfulSource)
+    bench.spark.dataSource.register(DyingSink)
     bench.log.put("numbers", 6)
-    bench.sink_format = "forgetful"
+    bench.sink_format = DyingSink.name()
     flag = bench.folder / "died"
     bench.run(bench.numbers(), options={"queryName": str(flag)})
     assert flag.exists()
     segments = list((bench.log.root / "topics" / "out").rglob("segments/*.arrow"))
     assert len(segments) == 2
     assert bench.log.column("out", "n") == list(range(6))
-
-
-class ForgetfulWriter(TxlogStreamWriter):
-    """The sink, whose first task is killed once it has staged; the query's name is a file."""
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        message = super().write(iterator)
-        die_once(self._options.query_name or "")
-        return message

@@ -48,7 +48,7 @@ def prepared_batch(
         kept = [i for i, name in enumerate(batch.schema.names) if name not in replaced]
         batch = batch.select(kept).append_column(TIMESTAMP_COLUMN, stamps)
     adapted = adapt(with_timestamp(batch, now_ms), physical_schema(topic.schema()))
-    _require_small_records(topic, adapted)
+    require_small_records(topic, adapted)
     return adapted, partitions
 
 
@@ -67,7 +67,7 @@ def _timestamps(column: pa.Array, name: str) -> pa.Array:
     )
 
 
-def _require_small_records(topic: TopicLog, batch: pa.RecordBatch) -> None:
+def require_small_records(topic: TopicLog, batch: pa.RecordBatch) -> None:
     """Raises RecordTooLarge. Halves that are small enough as a whole need no closer look."""
     limit = topic.state.config.max_message_bytes
     user = batch.drop_columns([TIMESTAMP_COLUMN])

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.log.conversion import TIMESTAMP_COLUMN
-from txlog.log.reader import read_rows, row_source, visible_end, visible_rows
+from txlog.log.reader import read_rows, row_source, visible_end
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, OffsetAndTimestamp
 
@@ -16,10 +16,12 @@ def offset_for_time(
 ) -> OffsetAndTimestamp | None:
     """The earliest visible record whose time is `timestamp_ms` or later (Kafka's rule)."""
     state = topic.state
-    start = state.partitions[partition].log_start
+    log_start = state.partitions[partition].log_start
     end = visible_end(state, partition, isolation)
-    for row in visible_rows(topic, state, partition, start, end, isolation):
-        if row.timestamp_max_ms < timestamp_ms:
+    for row in topic.batches_at_time(state, partition, timestamp_ms):
+        if not log_start <= row.base_offset < end:
+            continue
+        if row.aborted and isolation is IsolationLevel.READ_COMMITTED:
             continue
         (fetched,) = read_rows(row_source(topic, state), [row], columns=[TIMESTAMP_COLUMN])
         stamps = np.asarray(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))

@@ -158,6 +158,16 @@ class TopicLog:
             ),
         )
 
+    def batches_at_time(
+        self, state: TopicState, partition: int, timestamp_ms: int
+    ) -> Iterator[IndexedBatch]:
+        """Batches of a partition that hold a record of that time or later, in order of offset."""
+
+        def is_late(part: IndexedBatch | PartitionSpan) -> bool:
+            return part.partition == partition and part.timestamp_max_ms >= timestamp_ms
+
+        return self._rows(state, lambda ref: any(map(is_late, ref.spans)), is_late)
+
     def batches_from_slot(self, state: TopicState, first_slot: int) -> Iterator[IndexedBatch]:
         """Batches of every partition from that journal slot on, in slot order."""
         return self._rows(

@@ -46,7 +46,9 @@ def test_a_place_without_a_log_is_refused_and_stays_as_it_is(tmp_path: Path) -> 
 def test_two_logs_beside_each_other_know_nothing_of_each_other(tmp_path: Path) -> None:
     for name in ("a", "b"):
         Admin(str(tmp_path / name), create=True).create_topic(f"only-{name}")
-    assert connect(str(tmp_path / "a")).cluster.log_id != connect(str(tmp_path / "b")).cluster.log_id
+    assert (
+        connect(str(tmp_path / "a")).cluster.log_id != connect(str(tmp_path / "b")).cluster.log_id
+    )
     with pytest.raises(UnknownTopic):
         Producer(str(tmp_path / "a")).send("only-b", b"x")
 

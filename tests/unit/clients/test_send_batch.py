@@ -107,7 +107,7 @@ def test_an_empty_table_writes_nothing(log: MemoryLog) -> None:
     assert producer.send_batch("t", empty.to_batches()[0] if empty.to_batches() else empty) == 0
     assert producer.send_batch("t", pa.table({"p": pa.array([], pa.int32())}), partition="p") == 0
     producer.commit_transaction()
-    assert log.objects() == before
+    assert log.changed_since(before) == []
 
 
 def test_a_table_in_many_chunks_keeps_its_order(log: MemoryLog) -> None:
@@ -185,7 +185,7 @@ def test_a_table_that_does_not_fit_is_refused_whole(
     before = log.objects()
     with pytest.raises(error, match=message):
         producer.send_batch("t", pa.table(columns), **options)
-    assert log.objects() == before
+    assert log.changed_since(before) == []
     producer.send_batch("t", pa.table({"value": [b"good"]}))
     producer.commit_transaction()
     assert log.values("t") == [b"good"], "the transaction goes on without the refused table"

@@ -1,0 +1,182 @@
+"""No room in the middle of a commit: the transaction ends whole or not at all, and work goes on."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import WRITES, full
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime, SerialFanOut
+from txlog.errors import StoreFull
+from txlog.model import TopicPartition, TransactionOutcome
+from txlog.storage import open_store
+from txlog.testing.invariants import check_log
+
+U0 = TopicPartition("u", 0)
+STEPS = 12
+"""Writes of the transaction below: for each of two topics the declaration, the segment and the
+append; the pend, PREPARE, two markers, the offsets, COMPLETE."""
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    log = MemoryLog()
+    for name in ("t", "u"):
+        log.admin.create_topic(name, 1)
+    log.elsewhere().send("u", b"source").get()
+    return log
+
+
+def run(producer: Producer, value: bytes) -> None:
+    """One transaction over two topics and a group, from its first write to its last."""
+    producer.begin_transaction()
+    for topic in ("t", "u"):
+        producer.send(topic, value)
+        producer.flush()
+    producer.send_offsets_to_transaction({U0: 1}, "g")
+    producer.commit_transaction()
+
+
+def test_the_number_of_steps_is_right(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    before = len(log.store.writes)
+    run(producer, b"x")
+    assert len(log.store.writes) - before == STEPS
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_a_producer_goes_on_where_it_stood_once_there_is_room(log: MemoryLog, step: int) -> None:
+    producer = log.producer("a")
+    _fill_after(log, step)
+    with pytest.raises(StoreFull, match="no room is left"):
+        run(producer, b"x")
+    before = log.objects()
+    log.store.heal()
+    _go_on(producer)
+    # All or nothing: a commit that was refused for want of room is made by calling it again.
+    found = log.values("t", "u")
+    assert found in ([b"x", b"source", b"x"], [b"source"])
+    assert before.items() <= log.objects().items()
+    run(producer, b"next")
+    assert log.values("t")[-1:] == [b"next"]
+    log.check()
+
+
+def _fill_after(log: MemoryLog, step: int) -> None:
+    """So many writes still fit, then none."""
+    log.store.on(WRITES, "", full, times=1_000)
+    log.store.on(WRITES, "", lambda call: call(), times=step)
+
+
+def _go_on(producer: Producer) -> None:
+    """As an application does: commit again if that was the call, else abort and go on."""
+    if producer._state == "COMMITTING":
+        producer.commit_transaction()
+    else:
+        producer.abort_transaction()
+
+
+@pytest.mark.parametrize("step", range(STEPS))
+def test_the_next_run_finds_the_transaction_whole_or_not_at_all(log: MemoryLog, step: int) -> None:
+    """The process ends with the error; another one takes over, with room."""
+    producer = log.producer("a")
+    _fill_after(log, step)
+    with pytest.raises(StoreFull):
+        run(producer, b"x")
+    successor = log.elsewhere("a")
+    group = log.consumer("u", group_id="g")
+    if log.values("t") == [b"x"]:
+        assert log.values("u") == [b"source", b"x"]
+        assert group.committed(U0) == 1
+    else:
+        assert (log.values("t"), log.values("u")) == ([], [b"source"])
+        assert group.committed(U0) is None
+        run(successor, b"x")
+        assert log.values("t", "u") == [b"x", b"source", b"x"]
+        assert group.committed(U0) == 1
+    log.check()
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_records_without_a_transaction_wait_for_room_and_are_stored_once(
+    log: MemoryLog, step: int
+) -> None:
+    producer = log.producer()
+    for topic in ("t", "u"):
+        producer.send(topic, b"x")
+    _fill_after(log, step)
+    with pytest.raises(StoreFull):
+        producer.flush()
+    log.store.heal()
+    producer.flush()
+    assert log.values("t", "u") == [b"x", b"source", b"x"]
+    log.check()
+
+
+# A real disk.
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Connection:
+    runtime = Runtime(fan_out=SerialFanOut())
+    store = open_store(tmp_path / "log", runtime, {"durable": False})
+    connection = open_connection(store, runtime, create=True)
+    Admin(connection).create_topic("t", 1)
+    return connection
+
+
+@contextmanager
+def room_for(size_bytes: int) -> Iterator[None]:
+    """No file of this process may become larger (EFBIG, as a quota gives it)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_segment_that_does_not_fit_on_the_disk_leaves_nothing_behind(
+    on_disk: Connection, tmp_path: Path
+) -> None:
+    producer = Producer(on_disk, transactional_id="a")
+    producer.init_transactions()
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"small").get()
+    producer.send("t", b"x" * 100_000)
+    before = sorted(tmp_path.rglob("*"))
+    with room_for(20_000), pytest.raises(StoreFull, match="no room.*free some"):
+        producer.commit_transaction()
+    assert sorted(tmp_path.rglob("*")) == before, "not even a temporary file"
+    assert on_disk.outcome(tx_id) is TransactionOutcome.OPEN
+    producer.commit_transaction()
+    consumer = Consumer(
+        "t", root=on_disk, isolation_level="read_committed", auto_offset_reset="earliest"
+    )
+    (found,) = consumer.poll().values()
+    assert [len(record.value) for record in found] == [5, 100_000]
+    assert check_log(on_disk) == []
+
+
+def test_an_entry_that_does_not_fit_on_the_disk_is_made_by_the_next_call(
+    on_disk: Connection, tmp_path: Path
+) -> None:
+    producer = Producer(on_disk, transactional_id="a")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"x").get()
+    before = sorted(tmp_path.rglob("*.*"))
+    with room_for(100):
+        for _ in range(2):
+            with pytest.raises(StoreFull):
+                producer.commit_transaction()
+    assert sorted(tmp_path.rglob("*.*")) == before
+    producer.commit_transaction()
+    assert check_log(on_disk) == []

@@ -1,0 +1,182 @@
+"""Places where no log can live, or to which the door is shut: said before anything is written."""
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from txlog.clients.admin import Admin
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime
+from txlog.errors import (
+    InvalidOption,
+    NotATxlog,
+    StoreDenied,
+    StoreNotAtomic,
+    TxlogError,
+    UsageError,
+)
+from txlog.storage import open_store
+from txlog.testing.s3_server import S3Server
+
+CLIENTS: list[Callable[..., object]] = [
+    Producer,
+    Admin,
+    lambda root, **options: Consumer(root=root, **options),
+]
+
+
+def opened_by_every_client(root: str, **options: Any) -> Iterator[Callable[[], object]]:
+    for client in CLIENTS:
+        yield lambda client=client: client(root, **options)  # type: ignore[misc]
+    yield lambda: Admin(root, create=True, **options)
+    yield lambda: Producer(root, create=True, **options)
+
+
+# Stores without an atomic create.
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://127.0.0.1:9/log", "zip://log.zip", "simplecache::s3://bucket/log"]
+)
+def test_a_store_without_an_exclusive_create_is_refused_without_a_look_at_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for open_log in opened_by_every_client(url):
+        with pytest.raises(StoreNotAtomic):
+            open_log()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_web_server_cannot_hold_a_log(tmp_path: Path) -> None:
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for open_log in opened_by_every_client(f"http://127.0.0.1:{server.server_port}/log"):
+            with pytest.raises((NotATxlog, StoreDenied)):
+                open_log()
+        server.shutdown()
+    assert list(tmp_path.iterdir()) == []
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Gives files, takes none, and says nothing of it."""
+
+    def log_message(self, format: str, *values: object) -> None:
+        pass
+
+
+class CarelessFileSystem(MemoryFileSystem):
+    """Takes the condition of a create, and does not keep it."""
+
+    protocol = "careless"
+    store: dict[str, Any] = {}  # noqa: RUF012 - as in its base class
+    pseudo_dirs = [""]  # noqa: RUF012
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        super().pipe_file(path, value, mode="overwrite", **options)
+
+
+def test_a_store_that_does_not_keep_its_word_is_found_out_and_left_clean() -> None:
+    fsspec.register_implementation("careless", CarelessFileSystem, clobber=True)
+    CarelessFileSystem.store["/log/notes.txt"] = None
+    with pytest.raises(StoreNotAtomic, match="cannot create an object only if it is absent"):
+        Admin("careless://log", create=True)
+    assert list(CarelessFileSystem.store) == ["/log/notes.txt"]
+
+
+def test_a_probe_that_passes_leaves_nothing_but_the_cluster_file() -> None:
+    root = "memory://places-probe"
+    Admin(root, create=True)
+    store = open_store(root, Runtime())
+    assert [found.path for found in store.list_after("")] == ["txlog.json"]
+
+
+# Places that are no log.
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("", "root is empty"),
+        ("  ", "root is empty"),
+        ("no-such-protocol://x", "cannot be opened"),
+    ],
+)
+def test_an_url_that_says_nothing_is_refused(url: str, message: str) -> None:
+    for open_log in opened_by_every_client(url):
+        with pytest.raises(UsageError, match=message):
+            open_log()
+
+
+def test_an_unknown_storage_option_is_refused(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    for open_log in opened_by_every_client(root, storage_options={"durabel": True}):
+        with pytest.raises(InvalidOption, match="no storage option 'durabel'; it takes durable"):
+            open_log()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("mine")
+    for open_log in opened_by_every_client(str(tmp_path / "log")):
+        with pytest.raises((StoreDenied, NotATxlog)):
+            open_log()
+    assert (tmp_path / "log").read_text() == "mine"
+
+
+def test_a_folder_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
+    """A Delta table, for example: opening it is no reason to write there."""
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / "00000000000000000000.json").write_text("{}")
+    for open_log in list(opened_by_every_client(str(tmp_path)))[:3]:
+        with pytest.raises(NotATxlog, match="there is no log at .*Check the path, or create one"):
+            open_log()
+    assert len(list(tmp_path.rglob("*"))) == 2
+
+
+# Wrong credentials and missing buckets.
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[S3Server]:
+    with S3Server.start(check_credentials=True) as server:
+        yield server
+
+
+@pytest.mark.s3
+def test_wrong_credentials_are_named_and_never_shown(guarded: S3Server) -> None:
+    secrets = {"key": "AKIAWRONGWRONGWRONG1", "secret": "hush-hush-hush"}
+    options = {**guarded.storage_options, **secrets}
+    for open_log in opened_by_every_client(guarded.url("log"), storage_options=options):
+        with pytest.raises(StoreDenied, match="AWS_ACCESS_KEY_ID") as refused:
+            open_log()
+        shown = _everything_that_is_shown(refused.value)
+        assert not [secret for secret in secrets.values() if secret in shown]
+    right = open_store(guarded.url("log"), Runtime(), guarded.storage_options)
+    assert list(right.list_after("")) == [], "nothing was written"
+
+
+def _everything_that_is_shown(error: BaseException | None) -> str:
+    shown = ""
+    while error is not None:
+        facts = error.facts if isinstance(error, TxlogError) else {}
+        shown += f"{error} {error!r} {facts}"
+        error = error.__cause__
+    return shown
+
+
+@pytest.mark.s3
+def test_a_missing_bucket_is_named(guarded: S3Server) -> None:
+    options = guarded.storage_options
+    for open_log in opened_by_every_client("s3://no-such-bucket/log", storage_options=options):
+        with pytest.raises(StoreDenied, match="no bucket 'no-such-bucket'"):
+            open_log()

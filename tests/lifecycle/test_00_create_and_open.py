@@ -1,0 +1,25 @@
+"""Stage 0: a log is created once, and opened by anybody."""
+
+import pytest
+
+from tests.log_place import LogPlace
+from txlog.clients.admin import Admin
+from txlog.errors import NotATxlog
+
+
+def test_a_log_is_created_once_and_every_process_opens_the_same(bare_place: LogPlace) -> None:
+    place = LogPlace(f"{bare_place.url}/fresh", bare_place.options)
+    with pytest.raises(NotATxlog):
+        place.process()
+    assert list(place.store().list_after("")) == []
+    created = place.process(create=True)
+    assert [found.path for found in place.store().list_after("")] == ["txlog.json"]
+    again = place.process(create=True)
+    opened = place.process()
+    assert created.cluster.log_id == again.cluster.log_id == opened.cluster.log_id
+    assert Admin(opened).list_topics() == []
+
+
+def test_the_public_names_open_it_by_its_url(place: LogPlace) -> None:
+    admin = Admin(place.url, storage_options=place.options)
+    assert admin.connection.cluster.log_id == place.process().cluster.log_id

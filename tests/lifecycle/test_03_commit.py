@@ -1,0 +1,29 @@
+"""Stage 3: a transaction commits, and its records show together."""
+
+from tests.log_place import LogPlace
+from txlog.model import TransactionOutcome
+
+
+def test_records_of_a_transaction_show_when_it_commits(place: LogPlace) -> None:
+    topic = place.topic("payments", 2)
+    producer = place.producer(place.name("payer"))
+    consumer = place.consumer(topic)
+    tx_id = producer.begin_transaction()
+    for number in range(10):
+        producer.send(topic, b"%d" % number, partition=number % 2)
+    producer.flush()
+    assert consumer.poll() == {}
+    assert len(place.values(topic, isolation_level="read_uncommitted")) == 10
+    assert place.admin().outcome(tx_id) is TransactionOutcome.OPEN
+    producer.commit_transaction()
+    assert place.admin().outcome(tx_id) is TransactionOutcome.COMMITTED
+    assert sum(map(len, consumer.poll().values())) == 10
+
+
+def test_one_transaction_after_the_other(place: LogPlace) -> None:
+    topic = place.topic("payments")
+    producer = place.producer(place.name("payer"))
+    for number in range(20):
+        with producer.transaction():
+            producer.send(topic, b"%d" % number)
+    assert place.values(topic) == [b"%d" % number for number in range(20)]

@@ -1,0 +1,36 @@
+"""Stage 4: a transaction aborts, and nobody who reads what is committed sees it."""
+
+import pytest
+
+from tests.log_place import LogPlace
+from txlog.model import TopicPartition, TransactionOutcome
+
+
+def test_an_aborted_transaction_leaves_its_records_to_nobody(place: LogPlace) -> None:
+    topic = place.topic("payments")
+    producer = place.producer(place.name("payer"))
+    with pytest.raises(RuntimeError, match="out of money"):
+        _fail(producer.transaction(), lambda: producer.send(topic, b"aborted").get())
+    with producer.transaction():
+        producer.send(topic, b"committed")
+    consumer = place.consumer(topic)
+    (found,) = consumer.poll().values()
+    assert [(record.offset, record.value) for record in found] == [(1, b"committed")]
+    assert consumer.position(TopicPartition(topic, 0)) == 2
+    assert place.values(topic, isolation_level="read_uncommitted") == [b"aborted", b"committed"]
+
+
+def _fail(block, action) -> None:  # type: ignore[no-untyped-def]
+    with block:
+        action()
+        raise RuntimeError("out of money")
+
+
+def test_what_was_never_flushed_was_never_there(place: LogPlace) -> None:
+    topic = place.topic("payments")
+    producer = place.producer(place.name("payer"))
+    tx_id = producer.begin_transaction()
+    producer.send(topic, b"only in the buffer")
+    producer.abort_transaction()
+    assert place.values(topic, isolation_level="read_uncommitted") == []
+    assert place.admin().outcome(tx_id) is TransactionOutcome.UNKNOWN_ID

@@ -1,0 +1,20 @@
+"""Stage 5: several topics and partitions change in one transaction, or none does."""
+
+import pytest
+
+from tests.log_place import LogPlace
+
+
+@pytest.mark.parametrize("ending", ["commit_transaction", "abort_transaction"])
+def test_two_topics_change_together(place: LogPlace, ending: str) -> None:
+    orders, stock = place.topic("orders", 2), place.topic("stock")
+    producer = place.producer(place.name("shop"))
+    producer.begin_transaction()
+    for number in range(6):
+        producer.send(orders, b"order %d" % number, partition=number % 2)
+        producer.send(stock, b"taken %d" % number)
+    producer.flush()
+    assert place.values(orders, stock) == []
+    getattr(producer, ending)()
+    expected = 12 if ending == "commit_transaction" else 0
+    assert len(place.values(orders, stock)) == expected

@@ -1,0 +1,40 @@
+"""Stage 7: of two instances with one transactional id the older one is fenced."""
+
+import pytest
+
+from tests.log_place import LogPlace
+from txlog.errors import FencedError
+
+
+@pytest.mark.parametrize("first_step", ["send", "commit"])
+def test_the_older_instance_stops_at_its_next_step(place: LogPlace, first_step: str) -> None:
+    topic, name = place.topic("events"), place.name("writer")
+    older = place.producer(name)
+    older.begin_transaction()
+    older.send(topic, b"of the older").get()
+    newer = place.producer(name)
+    newer.begin_transaction()
+    newer.send(topic, b"of the newer").get()
+    if first_step == "send":
+        older.send(topic, b"too late")
+    with pytest.raises(FencedError):
+        (older.flush if first_step == "send" else older.commit_transaction)()
+    with pytest.raises(FencedError):
+        older.begin_transaction()
+    newer.commit_transaction()
+    assert place.values(topic) == [b"of the newer"]
+
+
+def test_each_instance_takes_over_from_the_one_before(place: LogPlace) -> None:
+    topic, name = place.topic("events"), place.name("writer")
+    producers = []
+    for number in range(4):
+        producers.append(place.producer(name))
+        with producers[-1].transaction():
+            producers[-1].send(topic, b"%d" % number)
+    for producer in producers[:-1]:
+        producer.begin_transaction()
+        producer.send(topic, b"of the past")
+        with pytest.raises(FencedError):
+            producer.flush()
+    assert place.values(topic) == [b"%d" % number for number in range(4)]

@@ -1,0 +1,54 @@
+"""Stage 8: a process dies at any of its writes, and the next instance finds all or nothing."""
+
+import pytest
+
+from tests.faulty_stores import DyingStore, ProcessDied
+from tests.log_place import LogPlace
+from txlog.clients.producer import Producer
+from txlog.model import TopicPartition, TransactionOutcome
+
+WRITES = 12
+"""For each of two topics the declaration, the segment and the append; the pend, PREPARE, two
+markers, the offsets, COMPLETE."""
+
+PREPARE = 7
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("write", range(WRITES))
+def test_the_next_instance_finds_the_transaction_whole_or_not_at_all(
+    place: LogPlace, write: int, after: bool
+) -> None:
+    topics, group, name = [place.topic(), place.topic()], place.name("group"), place.name("writer")
+    where = TopicPartition(topics[0], 0)
+    place.producer().send(topics[0], b"source").get()
+    store = DyingStore(place.store())
+    producer = Producer(place.process(store), transactional_id=name)
+    producer.init_transactions()
+    tx_id = producer.begin_transaction()
+    store.die_at(write, after=after)
+    with pytest.raises(ProcessDied):
+        _fill_and_commit(producer, topics, group)
+
+    successor = place.producer(name)
+    expected = TransactionOutcome.ABORTED
+    if (write, after) >= (PREPARE, True):
+        expected = TransactionOutcome.COMMITTED
+    elif (write, after) == (0, False):
+        expected = TransactionOutcome.UNKNOWN_ID
+    assert place.admin().outcome(tx_id) is expected
+    is_in = expected is TransactionOutcome.COMMITTED
+    assert place.values(*topics) == [b"source", *[b"x"] * (2 * is_in)]
+    assert place.consumer(topics[0], group_id=group).committed(where) == (1 if is_in else None)
+
+    successor.begin_transaction()
+    _fill_and_commit(successor, topics, group)
+    assert place.values(topics[1]) == [b"x"] * (1 + is_in)
+
+
+def _fill_and_commit(producer: Producer, topics: list[str], group: str) -> None:
+    for topic in topics:
+        producer.send(topic, b"x")
+        producer.flush()
+    producer.send_offsets_to_transaction({TopicPartition(topics[0], 0): 1}, group)
+    producer.commit_transaction()

@@ -1,0 +1,35 @@
+"""Stage 9: nobody comes back to a transaction; the reader whom it blocks ends it."""
+
+import pytest
+
+from tests.log_place import LogPlace
+from txlog.errors import FencedError
+from txlog.model import TransactionOutcome
+
+WAIT_MS = 20_000
+
+
+def test_a_hanging_transaction_is_ended_by_the_reader_that_it_blocks(place: LogPlace) -> None:
+    topic = place.topic("events")
+    vanished = place.producer(place.name("vanished"), transaction_timeout_ms=1)
+    tx_id = vanished.begin_transaction()
+    vanished.send(topic, b"hanging").get()
+    place.producer().send(topic, b"behind").get()
+    consumer = place.consumer(topic)
+    (found,) = consumer.poll(timeout_ms=WAIT_MS).values()
+    assert [record.value for record in found] == [b"behind"]
+    assert place.admin().outcome(tx_id) is TransactionOutcome.ABORTED
+    vanished.send(topic, b"too late")
+    with pytest.raises(FencedError):
+        vanished.flush()
+
+
+def test_a_transaction_within_its_time_is_waited_for(place: LogPlace) -> None:
+    topic = place.topic("events")
+    slow = place.producer(place.name("slow"))
+    slow.begin_transaction()
+    slow.send(topic, b"in time").get()
+    consumer = place.consumer(topic)
+    assert consumer.poll(timeout_ms=30) == {}
+    slow.commit_transaction()
+    assert [record.value for found in consumer.poll().values() for record in found] == [b"in time"]

@@ -1,0 +1,25 @@
+"""Stage 13: the log grows past its snapshots, is pruned, and opens as quickly as before."""
+
+from tests.log_place import LogPlace
+from txlog.storage import CountingStore
+
+COMMITS = 150
+
+
+def test_a_long_log_is_opened_with_few_requests_and_read_whole(place: LogPlace) -> None:
+    topic = place.topic("events")
+    producer = place.producer(place.name("writer"))
+    for number in range(COMMITS):
+        with producer.transaction():
+            producer.send(topic, b"%d" % number)
+    counting = CountingStore(place.store())
+    opened = place.process(counting).cluster.topic(topic)
+    assert opened.catch_up().end_offset(0) == COMMITS
+    counts = counting.snapshot()
+    assert (counts.puts, counts.lists) == (0, 0)
+    assert counts.of("get", "entry") < 2 * 64
+    assert place.process().cluster.topic(topic).prune(keep_entries=20) > COMMITS
+    assert place.values(topic) == [b"%d" % number for number in range(COMMITS)]
+    with producer.transaction():
+        producer.send(topic, b"after")
+    assert place.values(topic)[-1] == b"after"

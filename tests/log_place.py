@@ -1,0 +1,73 @@
+"""Where a log lives in a test of its whole life: a folder, a name in memory, or a real bucket."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime, SerialFanOut
+from txlog.model import TopicPartition
+from txlog.storage import Store, open_store
+
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class LogPlace:
+    """A log that many tests share: each takes names of its own."""
+
+    url: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def name(self, stem: str) -> str:
+        """A name that no other test has."""
+        return f"{stem}-{next(_numbers)}"
+
+    def store(self) -> Store:
+        """The store, opened anew."""
+        return open_store(self.url, Runtime(), self.options)
+
+    def process(self, store: Store | None = None, *, create: bool = False) -> Connection:
+        """The log as another process opens it. With a store of the test's, one step at a time."""
+        if store is not None:
+            return open_connection(store, Runtime(fan_out=SerialFanOut()), create=create)
+        return open_connection(self.store(), Runtime(), create=create)
+
+    def admin(self) -> Admin:
+        """In a process of its own."""
+        return Admin(self.process())
+
+    def topic(self, stem: str = "topic", partitions: int = 1, **options: Any) -> str:
+        """A new topic; answers its name."""
+        name = self.name(stem)
+        self.admin().create_topic(name, partitions, **options)
+        return name
+
+    def producer(self, transactional_id: str | None = None, **options: Any) -> Producer:
+        """In a process of its own, ready to begin."""
+        producer = Producer(self.process(), transactional_id=transactional_id, **options)
+        if transactional_id is not None:
+            producer.init_transactions()
+        return producer
+
+    def consumer(self, *topics: str, **options: Any) -> Consumer:
+        """In a process of its own; it reads what is committed, from the start."""
+        defaults = {
+            "isolation_level": "read_committed",
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+        }
+        return Consumer(*topics, root=self.process(), **{**defaults, **options})
+
+    def values(self, *topics: str, **options: Any) -> list[Any]:
+        """The values of all records that a new consumer is given, in order of partition."""
+        consumer = self.consumer(*topics, **options)
+        found: dict[TopicPartition, list[Any]] = {}
+        while polled := consumer.poll(timeout_ms=1, max_records=10_000):
+            for where, records in polled.items():
+                found.setdefault(where, []).extend(record.value for record in records)
+        return [value for where in sorted(found) for value in found[where]]

@@ -1,0 +1,96 @@
+"""`df.write`, also in `foreachBatch`: one transaction a write, and repeats that change nothing."""
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from tests.spark.bench import GROUP, Bench
+from tests.spark.tasks import dying
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def write(bench: Bench, frame: DataFrame, **options: object) -> None:
+    """One write of rows with the column `n`."""
+    writer = frame.write.format("txlog").mode("append")
+    for name, value in {"root": bench.log.url, "topic": "out", **options}.items():
+        writer = writer.option(name, str(value))
+    writer.save()
+
+
+def test_a_write_is_one_transaction_of_all_its_tasks(bench: Bench) -> None:
+    write(bench, bench.spark.range(100).selectExpr("id AS n").repartition(4))
+    assert bench.log.column("out", "n") == list(range(100))
+    (sink,) = [t for t in bench.log.admin.list_transactions() if t.transactional_id != "input"]
+    assert str(sink.state) == "CompleteCommit"
+    assert str(sink.last_tx_id).endswith("-0-0")
+
+
+def test_I5_a_write_that_fails_shows_nothing(bench: Bench) -> None:
+    broken = bench.spark.range(100).selectExpr("id AS n", "raise_error('no more') AS m")
+    with pytest.raises(PySparkException, match="no more"):
+        write(bench, broken.selectExpr("IF(n = 99, m, n) AS n").repartition(2))
+    assert bench.log.rows("out") == []
+
+
+def test_a_write_whose_task_dies_once_comes_once(bench: Bench) -> None:
+    numbers = bench.spark.range(10).selectExpr("id AS n")
+    write(bench, dying(numbers, bench.folder / "died"))
+    assert bench.log.column("out", "n") == list(range(10))
+
+
+def test_an_overwrite_is_refused(bench: Bench) -> None:
+    writer = bench.spark.range(3).selectExpr("id AS n").write.format("txlog").mode("overwrite")
+    with pytest.raises(PySparkException, match="a log is only ever appended to"):
+        writer.option("topic", "out").save(bench.log.url)
+    assert bench.log.rows("out") == []
+
+
+def doubled(bench: Bench, crash: bool = False, **options: object) -> None:
+    """Run a `foreachBatch` that writes each number, and then 100 more, with labels."""
+
+    def write_both(rows: DataFrame, batch_id: int) -> None:
+        write(bench, rows, label="plain")
+        if crash:
+            raise RuntimeError("between the writes")
+        write(bench, rows.selectExpr("n + 100 AS n"), label="raised", **options)
+
+    bench.run_each(bench.numbers(), write_both)
+
+
+def test_R30_a_repeated_foreach_batch_changes_nothing_and_resumes_between_its_writes(
+    bench: Bench,
+) -> None:
+    bench.log.put("numbers", 3)
+    with pytest.raises(PySparkException, match="between the writes"):
+        doubled(bench, crash=True)
+    assert bench.log.column("out", "n") == [0, 1, 2]
+    doubled(bench)
+    assert bench.log.column("out", "n") == [0, 1, 2, 100, 101, 102]
+    bench.lose_commit()
+    bench.log.put("numbers", 1)
+    doubled(bench)
+    assert bench.log.column("out", "n") == [0, 1, 2, 3, 100, 101, 102, 103]
+    assert bench.log.lag(GROUP) == 0
+
+
+def test_R30_offsets_join_the_write_that_names_the_checkpoint(bench: Bench) -> None:
+    bench.log.put("numbers", 3)
+    doubled(bench, checkpointLocation=bench.checkpoint)
+    assert bench.log.connection.offsets.group(GROUP).last_commit is not None
+    assert bench.log.lag(GROUP) == 0
+    bench.lose_commit()
+    doubled(bench, checkpointLocation=bench.checkpoint)
+    assert bench.log.column("out", "n") == [0, 1, 2, 100, 101, 102]
+
+
+def test_a_label_may_leave_out_batches(bench: Bench) -> None:
+    def write_even(rows: DataFrame, batch_id: int) -> None:
+        if batch_id % 2 == 0:
+            write(bench, rows, label="even")
+
+    for count in (2, 3, 4):
+        bench.log.put("numbers", count)
+        bench.run_each(bench.numbers(), write_even)
+    assert bench.log.column("out", "n") == [0, 1, 5, 6, 7, 8]
+    assert bench.log.lag(GROUP) == 0

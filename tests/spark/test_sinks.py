@@ -1,0 +1,310 @@
+"""The sink in Spark: where rows go, which topics are made, and who owns the group meanwhile."""
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, functions
+
+from tests.spark.bench import GROUP, Bench
+from tests.spark.drill import until
+from tests.spark.tasks import gated
+from txlog.clients.partitioner import partition_for_keys
+from txlog.clients.transaction_session import TransactionSession
+from txlog.errors import UnknownTopic
+from txlog.groups.offsets_state import PendingOffset
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+KEYED = pa.schema([("k", pa.string()), ("n", pa.int64())])
+
+
+def with_key(bench: Bench) -> DataFrame:
+    """Numbers with a text key, of which every third is null."""
+    key = functions.when(functions.col("n") % 3 > 0, functions.concat(functions.lit("k"), "n"))
+    return bench.numbers().select(key.alias("k"), "n")
+
+
+# Partitions.
+
+
+def test_a_key_column_chooses_the_partition_as_kafka_does_and_may_be_null(bench: Bench) -> None:
+    bench.log.admin.create_topic("keyed", 5, KEYED)
+    bench.log.put("numbers", 30)
+    bench.run(with_key(bench), "keyed", {"key": "k"})
+    rows = bench.log.rows("keyed")
+    assert sorted(row["n"] for row in rows) == list(range(30))
+    assert sum(row["k"] is None for row in rows) == 10
+    for row in rows:
+        if row["k"] is not None:
+            expected = partition_for_keys(pa.array([row["k"]]), 5, 0)
+            assert row["_partition"] == expected[0]
+
+
+def test_rows_without_a_key_do_not_all_go_to_one_partition_for_ever(bench: Bench) -> None:
+    bench.log.admin.create_topic("spread", 4, pa.schema([("n", pa.int64())]))
+    for _ in range(20):
+        bench.log.put("numbers", 1)
+    bench.run(bench.numbers(options={"maxOffsetsPerTrigger": 1}), "spread")
+    assert len(bench.progress) == 20
+    assert len({row["_partition"] for row in bench.log.rows("spread")}) > 1
+
+
+def test_a_partition_column_chooses_the_partition(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    where = bench.numbers().select("n", (functions.col("n") % 2).cast("int").alias("p"))
+    bench.run(where, options={"partition": "p"})
+    assert sorted((row["n"], row["_partition"]) for row in bench.log.rows("out")) == [
+        (n, n % 2) for n in range(6)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("partition", "message"),
+    [
+        ("IF(n = 3, NULL, 0)", "InvalidRecord: topic 'out': the partition column 'p' has a null"),
+        ("IF(n = 3, 2, 0)", "UnknownPartition: topic 'out' has partitions 0 to 1; .* has 0 to 2"),
+        ("IF(n = 3, -1, 0)", "UnknownPartition: topic 'out' has partitions 0 to 1; .* has -1 to 0"),
+    ],
+    ids=["null", "too high", "negative"],
+)
+def test_a_partition_that_is_none_is_refused(bench: Bench, partition: str, message: str) -> None:
+    bench.log.put("numbers", 4)
+    where = bench.numbers().selectExpr("n", f"CAST({partition} AS INT) AS p")
+    with pytest.raises(PySparkException, match=message):
+        bench.run(where, options={"partition": "p"})
+    check_untouched(bench)
+
+
+def check_untouched(bench: Bench, topic: str = "out") -> None:
+    """Nothing was written, and no offset was committed or is pending."""
+    assert bench.log.rows(topic) == []
+    group = bench.log.connection.offsets.group(GROUP)
+    assert not group.committed
+    assert not group.pending
+
+
+# Topics.
+
+
+def test_a_missing_topic_is_created_with_the_columns_of_the_data_frame(bench: Bench) -> None:
+    bench.log.put("numbers", 6)
+    options = {"key": "k", "partitions": 3, "compression": "zstd"}
+    bench.run(with_key(bench), "made", options)
+    made = bench.log.admin.describe_topic("made")
+    assert made.schema.equals(KEYED)
+    assert (made.config.key_column, made.config.compression_type) == ("k", "zstd")
+    assert len(made.partitions) == 3
+    assert bench.log.column("made", "n") == list(range(6))
+
+
+def test_a_missing_topic_is_kafka_shaped_for_a_frame_as_kafkas_sink_takes_it(bench: Bench) -> None:
+    bench.log.put("numbers", 2)
+    value = functions.col("n").cast("string").alias("value")
+    bench.run(bench.numbers().select(value, functions.lit("k").alias("key")), "made")
+    rows = bench.log.rows("made")
+    assert sorted((row["key"], row["value"]) for row in rows) == [(b"k", b"0"), (b"k", b"1")]
+    assert len({row["_partition"] for row in rows}) == 1
+
+
+def test_a_missing_topic_is_refused_if_none_may_be_created(bench: Bench) -> None:
+    bench.log.put("numbers", 2)
+    with pytest.raises(PySparkException, match="UnknownTopic: there is no topic 'made'"):
+        bench.run(bench.numbers(), "made", {"createTopics": False})
+    with pytest.raises(UnknownTopic):
+        bench.log.admin.describe_topic("made")
+
+
+def test_a_column_sends_each_row_to_its_topic_in_one_transaction(bench: Bench) -> None:
+    bench.log.admin.create_topic("keyed", 2, KEYED)
+    bench.log.put("numbers", 6)
+    is_even = functions.col("n") % 2 == 0
+    frame = bench.numbers().select(
+        "n",
+        functions.when(is_even, "even").alias("k"),
+        functions.when(is_even, "keyed").otherwise("out").alias("topic"),
+    )
+    bench.run(frame, None)
+    assert bench.log.column("keyed", "n") == [0, 2, 4]
+    assert bench.log.column("out", "n") == [1, 3, 5]
+    (sink,) = [t for t in bench.log.admin.list_transactions() if t.transactional_id != "input"]
+    assert str(sink.last_tx_id).endswith("-0-0")
+
+
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        ("CAST(NULL AS STRING)", "InvalidRecord: a row has null in the column 'topic'"),
+        ("'../up'", "InvalidName: .*../up"),
+        ("'nowhere'", "UnknownTopic: there is no topic 'nowhere'"),
+    ],
+    ids=["null", "path", "unknown"],
+)
+def test_a_row_with_nowhere_to_go_is_refused(bench: Bench, topic: str, message: str) -> None:
+    bench.log.put("numbers", 4)
+    frame = bench.numbers().selectExpr("n", f"IF(n = 3, {topic}, 'out') AS topic")
+    with pytest.raises(PySparkException, match=message):
+        bench.run(frame, None)
+    check_untouched(bench)
+
+
+def test_R11_rows_for_a_topic_that_was_created_again_go_to_the_new_one(bench: Bench) -> None:
+    """The processes of the tasks have met the old one."""
+    frame = bench.numbers().selectExpr("n", "'out' AS topic")
+    bench.log.put("numbers", 4)
+    bench.run(frame, None)
+    bench.log.admin.delete_topics(["out"])
+    bench.log.admin.create_topic("out", 1, pa.schema([("n", pa.int64())]))
+    bench.log.put("numbers", 4)
+    bench.run(frame, None)
+    assert bench.log.column("out", "n") == [4, 5, 6, 7]
+
+
+# What does not fit.
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["n", "n AS m"], "IncompatibleSchema: topic 'out' has no column 'm'"),
+        (["CAST(n AS STRING) AS n"], "column 'n' is string in the batch and int64 in the topic"),
+        (["n", "INTERVAL '1' YEAR AS y"], "IncompatibleSchema: .*'y'"),
+    ],
+    ids=["unknown column", "other type", "no type of a topic"],
+)
+def test_a_frame_that_does_not_fit_is_refused(
+    bench: Bench, columns: list[str], message: str
+) -> None:
+    bench.log.put("numbers", 2)
+    with pytest.raises(PySparkException, match=message):
+        bench.run(bench.numbers().selectExpr(*columns))
+    check_untouched(bench)
+
+
+def test_a_row_over_max_message_bytes_is_refused(bench: Bench) -> None:
+    wide = pa.schema([("text", pa.string())])
+    bench.log.admin.create_topic("wide", 1, wide, {"max.message.bytes": 1000})
+    bench.log.put("numbers", 4)
+    frame = bench.numbers().selectExpr("repeat('x', IF(n = 3, 2000, 5)) AS text")
+    with pytest.raises(PySparkException, match="RecordTooLarge: .*max.message.bytes"):
+        bench.run(frame, "wide")
+    check_untouched(bench, "wide")
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topics": "out"}, "unknown writer option 'topics'; did you mean 'topic'?"),
+        ({"group.takeover": "perhaps"}, "'group.takeover' is 'perhaps'; it must be true or false"),
+        ({"key": "m"}, "option 'key' names the column 'm', which the DataFrame does not have"),
+        ({"topic": None}, "the sink does not know where to write"),
+        ({"topic": "../up"}, "InvalidName: .*../up"),
+    ],
+    ids=["unknown", "value", "column", "no topic", "path"],
+)
+def test_a_wrong_option_of_the_sink_is_refused(
+    bench: Bench, options: dict[str, object], message: str
+) -> None:
+    bench.log.put("numbers", 2)
+    with pytest.raises(PySparkException, match=message.replace("?", r"\?")):
+        bench.run(bench.numbers(), options=options)
+    check_untouched(bench)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'?"),
+        ({"subscribe": "numbres"}, "UnknownTopic: there is no topic 'numbres'"),
+        ({"group.id": "../up"}, "InvalidName: .*../up"),
+        ({"group.id": None}, "there is no group: set 'group.id', too"),
+        ({"columns": "valeu"}, "the topic has no column 'valeu'; did you mean 'value'?"),
+        ({"root": "/nowhere/at all"}, "NotATxlog: there is no log at /nowhere/at all"),
+    ],
+    ids=["unknown", "topic", "path", "no group", "column", "root"],
+)
+def test_a_wrong_option_of_the_source_is_refused(
+    bench: Bench, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message.replace("?", r"\?")):
+        bench.source(options=options).printSchema()
+
+
+def test_R22_a_checkpoint_that_only_the_session_names_is_refused(bench: Bench) -> None:
+    bench.log.put("numbers", 2)
+    name = "spark.sql.streaming.checkpointLocation"
+    bench.spark.conf.set(name, str(bench.folder / "sessions"))
+    try:
+        with pytest.raises(PySparkException, match="needs the query's own option checkpointLoc"):
+            bench.run(bench.numbers(), options={"checkpointLocation": None})
+    finally:
+        bench.spark.conf.unset(name)
+    check_untouched(bench)
+
+
+def test_R29_a_source_of_the_same_log_without_a_group_is_refused(bench: Bench) -> None:
+    bench.log.put("numbers", 2)
+    ungrouped = bench.numbers(options={"group.id": None, "startingOffsets": "earliest"})
+    with pytest.raises(PySparkException, match="without group.id, so its offsets cannot be in"):
+        bench.run(ungrouped)
+    check_untouched(bench)
+
+
+def test_complete_output_is_refused(bench: Bench) -> None:
+    bench.log.put("numbers", 2)
+    counted = bench.numbers().groupBy().agg(functions.count("*").alias("n"))
+    writer = counted.writeStream.format("txlog").outputMode("complete")
+    writer = writer.options(root=bench.log.url, topic="out", checkpointLocation=bench.checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    with pytest.raises(PySparkException, match="output mode 'complete' cannot be written"):
+        query.awaitTermination()
+    check_untouched(bench)
+
+
+# Who owns the group.
+
+
+def test_R12_a_query_that_lost_its_group_leaves_nothing_in_the_way_of_the_new_owner(
+    bench: Bench,
+) -> None:
+    bench.log.put("numbers", 4)
+    gate = bench.folder / "gate"
+    gate.touch()
+    first = (
+        gated(bench.numbers(), gate)
+        .writeStream.format("txlog")
+        .options(root=bench.log.url, topic="out", checkpointLocation=bench.checkpoint)
+        .start()
+    )
+    first.processAllAvailable()
+    # The first query stands in its tasks while the second one registers, with nothing to do.
+    gate.unlink()
+    (bench.folder / "gate.reached").unlink()
+    bench.log.put("numbers", 4)
+    until((bench.folder / "gate.reached").exists, "a task of the first query")
+    second = {"checkpointLocation": bench.folder / "second", "group.takeover": True}
+    bench.run(bench.numbers(options={"startingOffsets": "latest"}), options=second)
+    gate.touch()
+    with pytest.raises(PySparkException, match="GroupOwned: consumer group 'g' is owned by"):
+        first.awaitTermination()
+    assert not bench.log.connection.offsets.group(GROUP).pending
+    assert bench.log.column("out", "n") == list(range(4))
+    bench.run(bench.numbers(), options={**second, "checkpointLocation": bench.folder / "third"})
+    assert bench.log.column("out", "n") == list(range(8))
+
+
+def test_a_pend_of_a_run_that_is_gone_is_waited_for(bench: Bench) -> None:
+    """It died before its decision; after its timeout anyone may bar it (rule R3)."""
+    bench.log.put("numbers", 4)
+    connection = bench.log.connection
+    gone = TransactionSession(connection, "gone", GROUP, timeout_ms=3_000)
+    gone.register("a run")
+    gone.begin()
+    topic_id = bench.log.admin.describe_topic("numbers").topic_id
+    gone.pend_staged(GROUP, (PendingOffset("numbers", topic_id, 0, 0, 2),))
+    earliest = bench.numbers(options={"startingOffsets": "earliest"})
+    bench.run(earliest)
+    assert bench.log.column("out", "n") == list(range(4))
+    assert bench.log.lag(GROUP) == 0
