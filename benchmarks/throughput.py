@@ -55,9 +55,11 @@ def run(folder: Path) -> Sequence[Figure]:
 
 
 def _seconds(pipeline: Pipeline) -> float:
-    """Of the second batch; both have all their rows."""
+    """Of the second batch. Delta's files, and so its batches, differ by a few rows."""
     progress = pipeline.run(BATCHES)
-    assert [p["numInputRows"] for p in progress] == [ROWS] * BATCHES, progress
+    counts = [p["numInputRows"] for p in progress]
+    assert sum(counts) == ROWS * BATCHES, f"{pipeline.name}: {counts}"
+    assert abs(counts[-1] - ROWS) < ROWS / 1000, f"{pipeline.name}: {counts}"
     return float(progress[-1]["durationMs"]["triggerExecution"]) / 1000
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -16,7 +17,7 @@ from txlog.storage import Store, open_store
 _numbers = count()
 
 
-@dataclass(frozen=True)
+@dataclass
 class LogPlace:
     """A log that many tests share: each takes names of its own."""
 
@@ -25,21 +26,27 @@ class LogPlace:
 
     def name(self, stem: str) -> str:
         """A name that no other test has."""
-        return f"{stem}-{next(_numbers)}"
+        return f"{stem}-{next(_numbers):05d}"
 
+    @cached_property
     def store(self) -> Store:
-        """The store, opened anew."""
+        """The store; it holds nothing of a log, so that several processes may share it."""
         return open_store(self.url, Runtime(), self.options)
 
     def process(self, store: Store | None = None, *, create: bool = False) -> Connection:
         """The log as another process opens it. With a store of the test's, one step at a time."""
         if store is not None:
             return open_connection(store, Runtime(fan_out=SerialFanOut()), create=create)
-        return open_connection(self.store(), Runtime(), create=create)
+        return open_connection(self.store, Runtime(), create=create)
+
+    @cached_property
+    def here(self) -> Connection:
+        """A process that has the log open all the time."""
+        return self.process()
 
     def admin(self) -> Admin:
-        """In a process of its own."""
-        return Admin(self.process())
+        """In the process that is here."""
+        return Admin(self.here)
 
     def topic(self, stem: str = "topic", partitions: int = 1, **options: Any) -> str:
         """A new topic; answers its name."""
@@ -48,20 +55,21 @@ class LogPlace:
         return name
 
     def producer(self, transactional_id: str | None = None, **options: Any) -> Producer:
-        """In a process of its own, ready to begin."""
+        """In a process of its own if it is transactional, ready to begin."""
+        if transactional_id is None:
+            return Producer(self.here, **options)
         producer = Producer(self.process(), transactional_id=transactional_id, **options)
-        if transactional_id is not None:
-            producer.init_transactions()
+        producer.init_transactions()
         return producer
 
     def consumer(self, *topics: str, **options: Any) -> Consumer:
-        """In a process of its own; it reads what is committed, from the start."""
+        """In the process that is here; it reads what is committed, from the start."""
         defaults = {
             "isolation_level": "read_committed",
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
         }
-        return Consumer(*topics, root=self.process(), **{**defaults, **options})
+        return Consumer(*topics, root=self.here, **{**defaults, **options})
 
     def values(self, *topics: str, **options: Any) -> list[Any]:
         """The values of all records that a new consumer is given, in order of partition."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from statistics import median, quantiles
 
+import txlog
 from tests.source_tree import (
     BESIDE,
     PRODUCT,
@@ -130,11 +131,12 @@ def test_every_file_is_named_by_a_noun_of_the_domain() -> None:
 
 
 def test_no_module_is_dead() -> None:
-    """Each is imported by another product module, or is started by its name."""
+    """Each is imported by another product module, public, or started by its name."""
     imported = frozenset[str]().union(*product_graph().values())
     late = {item.target for m in modules(*PRODUCT) for item in m.imports if item.in_function}
     names = {module.name for module in modules(*PRODUCT)}
     alive = imported | {nearest(target, names) for target in late} | console_scripts()
+    alive |= set(txlog._HOMES.values())
     found = [
         module.place
         for module in modules(*PRODUCT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -30,6 +31,7 @@ from txlog.errors import TxlogError, UsageError
 PROVEN, NOT_PROVEN, INTERRUPTED = 0, 1, 130
 SEEDS = 10_000
 KILLS_MAX = 20
+WORK = "work"
 PROBLEMS_SHOWN_MAX = 20
 
 
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     narrator = Narrator(Console(soft_wrap=True))
     scratch = Path(tempfile.mkdtemp(prefix="txlog-demo-"))
-    work = (options.work or scratch / "work").absolute()
+    work = (options.work or scratch / WORK).absolute()
     status = NOT_PROVEN
     try:
         status = PROVEN if run(options, narrator, work, scratch) else NOT_PROVEN
@@ -63,10 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = INTERRUPTED
         narrator.say("interrupted; every process of the demo is ended")
     finally:
-        if status == PROVEN or not list(scratch.glob("work/*")):
-            shutil.rmtree(scratch, ignore_errors=True)
-        else:
-            narrator.say(f"checkpoints and Spark's output are kept in {work}")
+        clean(scratch, is_work_kept=status == NOT_PROVEN)
+    if status == NOT_PROVEN and work.exists():
+        narrator.say(f"checkpoints and Spark's output are in {work}")
     return status
 
 
@@ -129,6 +130,17 @@ def prepare_work(work: Path, *, fresh: bool) -> None:
             raise UsageError(f"{work} is not empty; choose another --work, or give --fresh.")
         shutil.rmtree(work / "checkpoints", ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
+
+
+def clean(scratch: Path, *, is_work_kept: bool) -> None:
+    """Remove what Spark has left, and the default work folder unless it is to be looked at."""
+    for path in scratch.iterdir():
+        if path.is_dir() and not (is_work_kept and path.name == WORK):
+            shutil.rmtree(path, ignore_errors=True)
+        elif not path.is_dir():
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        scratch.rmdir()
 
 
 def untested(proof: Proof, drill: DrillFacts, kills: int) -> list[str]:

@@ -161,11 +161,9 @@ def _ends(demo: SmallDemo) -> list[int]:
     return [bounds.next_offset for bounds in state.partitions]
 
 
-def test_the_verifier_sees_damage_that_no_reader_has_met(root: str, archive: Path) -> None:
+def test_the_verifier_sees_damage_that_no_reader_meets(root: str, archive: Path) -> None:
     demo = SmallDemo(root, archive)
     cancelled = demo.connection.cluster.topic("cancellations")
-    chunk = next(iter(Path(root).glob(f"{cancelled.layout.root}/hint.json")), None)
-    assert chunk is None, "so short a journal has no snapshot yet"
     entry = Path(root, cancelled.layout.entry(0))
     entry.write_bytes(entry.read_bytes().replace(b'"cancellations"', b'"cancellationz"'))
     found = [str(finding) for finding in demo.proof().findings]

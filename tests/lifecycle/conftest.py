@@ -17,7 +17,9 @@ def bare_place(
     """A place without a log."""
     match request.param:
         case "disk":
-            yield LogPlace(str(tmp_path_factory.mktemp("lifecycle") / "log"))
+            folder = tmp_path_factory.mktemp("lifecycle") / "log"
+            # Nobody cuts the power here, and syncing takes most of the time.
+            yield LogPlace(str(folder), {"durable": False})
         case "memory":
             yield LogPlace("memory://lifecycle")
         case _:

@@ -11,9 +11,9 @@ def test_a_log_is_created_once_and_every_process_opens_the_same(bare_place: LogP
     place = LogPlace(f"{bare_place.url}/fresh", bare_place.options)
     with pytest.raises(NotATxlog):
         place.process()
-    assert list(place.store().list_after("")) == []
+    assert list(place.store.list_after("")) == []
     created = place.process(create=True)
-    assert [found.path for found in place.store().list_after("")] == ["txlog.json"]
+    assert [found.path for found in place.store.list_after("")] == ["txlog.json"]
     again = place.process(create=True)
     opened = place.process()
     assert created.cluster.log_id == again.cluster.log_id == opened.cluster.log_id

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.log_place import LogPlace
+from txlog.clients.producer import Producer
 from txlog.model import TopicPartition, TransactionOutcome
 
 
@@ -10,7 +11,7 @@ def test_an_aborted_transaction_leaves_its_records_to_nobody(place: LogPlace) ->
     topic = place.topic("payments")
     producer = place.producer(place.name("payer"))
     with pytest.raises(RuntimeError, match="out of money"):
-        _fail(producer.transaction(), lambda: producer.send(topic, b"aborted").get())
+        _fail_on_the_way(producer, topic)
     with producer.transaction():
         producer.send(topic, b"committed")
     consumer = place.consumer(topic)
@@ -20,9 +21,9 @@ def test_an_aborted_transaction_leaves_its_records_to_nobody(place: LogPlace) ->
     assert place.values(topic, isolation_level="read_uncommitted") == [b"aborted", b"committed"]
 
 
-def _fail(block, action) -> None:  # type: ignore[no-untyped-def]
-    with block:
-        action()
+def _fail_on_the_way(producer: Producer, topic: str) -> None:
+    with producer.transaction():
+        producer.send(topic, b"aborted").get()
         raise RuntimeError("out of money")
 
 

@@ -14,15 +14,31 @@ markers, the offsets, COMPLETE."""
 PREPARE = 7
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("write", range(WRITES))
+STEPS = [(write, after) for write in range(WRITES) for after in (False, True)]
+IN_A_BUCKET = [(0, True), (5, True), (7, False), (7, True), (9, False), (11, True)]
+"""There a step takes long, so some of them stand for all."""
+
+
+@pytest.mark.parametrize("bare_place", ["disk", "memory"], indirect=True)
+@pytest.mark.parametrize(("write", "after"), STEPS)
 def test_the_next_instance_finds_the_transaction_whole_or_not_at_all(
     place: LogPlace, write: int, after: bool
 ) -> None:
+    _die_and_recover(place, write, after)
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("bare_place", ["s3"], indirect=True)
+@pytest.mark.parametrize(("write", "after"), IN_A_BUCKET)
+def test_in_a_bucket_too(place: LogPlace, write: int, after: bool) -> None:
+    _die_and_recover(place, write, after)
+
+
+def _die_and_recover(place: LogPlace, write: int, after: bool) -> None:
     topics, group, name = [place.topic(), place.topic()], place.name("group"), place.name("writer")
     where = TopicPartition(topics[0], 0)
     place.producer().send(topics[0], b"source").get()
-    store = DyingStore(place.store())
+    store = DyingStore(place.store)
     producer = Producer(place.process(store), transactional_id=name)
     producer.init_transactions()
     tx_id = producer.begin_transaction()

@@ -13,7 +13,7 @@ CHECK_EVERY = 5
 
 
 @pytest.mark.parametrize("weights", [WEIGHTS, STORM], ids=["calm", "storm"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(14))
 def test_I1_to_I11_hold_in_every_interleaving(seed: int, weights: dict[str, int]) -> None:
     history = Interleaving(seed)
     try:

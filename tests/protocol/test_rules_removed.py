@@ -193,9 +193,26 @@ def without_I8(patch: Patch) -> None:
     patch.setattr(rules, "_check_epoch", lambda *arguments: None)
 
 
-REMOVED: list[Callable[[Patch], None]] = [
-    value for name, value in list(globals().items()) if name.startswith("without_")
-]
+REMOVED: dict[Callable[[Patch], None], int] = {
+    without_the_look_at_the_tip: 8,
+    without_R15_for_writers: 0,
+    without_R15_for_readers: 65,
+    without_I7: 3,
+    without_R3_release_before_abort: 0,
+    without_R3_bar: 0,
+    without_R5_before_begin: 9,
+    without_R5_before_init: 0,
+    without_R6_in_topics: 1,
+    without_R6_in_groups: 3,
+    without_R8: 10,
+    without_R9: 7,
+    without_R10_record: 0,
+    without_R10_refusal: 18,
+    without_I6_compare: 29,
+    without_I6_pending: 2,
+    without_I8: 6,
+}
+"""With the first seed whose history breaks: it is tried first, as finding it takes a while."""
 
 
 def breaks(seed: int) -> bool:
@@ -212,4 +229,4 @@ def test_without_the_rule_a_history_is_found_that_breaks(
     remove: Callable[[Patch], None], monkeypatch: Patch
 ) -> None:
     remove(monkeypatch)
-    assert any(breaks(seed) for seed in range(SEEDS))
+    assert any(breaks(seed) for seed in (REMOVED[remove], *range(SEEDS)))

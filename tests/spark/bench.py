@@ -27,6 +27,8 @@ class Bench:
     sink_format: str = "txlog"
     progress: list[Any] = field(default_factory=list)
     """Of the last query: one for each micro-batch."""
+    is_damaged: bool = False
+    """The test has damaged the log: its invariants are not looked at."""
 
     @property
     def checkpoint(self) -> Path:

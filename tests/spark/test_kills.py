@@ -16,6 +16,7 @@ from tests.spark.drill import Drill, Driver, Job, until
 from tests.spark.pausing_source import AFTER, BEFORE, COMMIT_RETURNS, Place
 from tests.spark.small_log import small_log
 from txlog.settings import LogSettings
+from txlog.testing.invariants import check_log
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -231,3 +232,9 @@ def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Kille
     drill.log.put("numbers", COUNT)
     drill.settle(newer, [CONTENDED])
     check_whole(drill, CONTENDED)
+
+
+def test_the_log_keeps_every_invariant_after_all_of_it(killed: Killed) -> None:
+    """The last test of the module: what still runs is killed first."""
+    killed.drill.close()
+    assert check_log(killed.drill.log.connection) == []

@@ -298,13 +298,22 @@ def test_R12_a_query_that_lost_its_group_leaves_nothing_in_the_way_of_the_new_ow
 def test_a_pend_of_a_run_that_is_gone_is_waited_for(bench: Bench) -> None:
     """It died before its decision; after its timeout anyone may bar it (rule R3)."""
     bench.log.put("numbers", 4)
-    connection = bench.log.connection
-    gone = TransactionSession(connection, "gone", GROUP, timeout_ms=3_000)
+    gate = bench.folder / "gate"
+    query = (
+        gated(bench.numbers(), gate)
+        .writeStream.format("txlog")
+        .options(root=bench.log.url, topic="out", checkpointLocation=bench.checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    until((bench.folder / "gate.reached").exists, "a task")
+    gone = TransactionSession(bench.log.connection, "gone", GROUP, timeout_ms=3_000)
     gone.register("a run")
     gone.begin()
     topic_id = bench.log.admin.describe_topic("numbers").topic_id
     gone.pend_staged(GROUP, (PendingOffset("numbers", topic_id, 0, 0, 2),))
-    earliest = bench.numbers(options={"startingOffsets": "earliest"})
-    bench.run(earliest)
+    gate.touch()
+    query.awaitTermination()
     assert bench.log.column("out", "n") == list(range(4))
     assert bench.log.lag(GROUP) == 0
+    assert not bench.log.connection.offsets.group(GROUP).pending

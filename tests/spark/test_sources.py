@@ -319,15 +319,16 @@ def test_a_group_does_not_follow_a_query_that_failed(bench: Bench) -> None:
 # Damage.
 
 
-def segment_of(bench: Bench, topic: str) -> Path:
-    """The one segment of a topic."""
+def doomed_segment(bench: Bench, topic: str) -> Path:
+    """The one segment of a topic, which the test will damage."""
+    bench.is_damaged = True
     (found,) = (bench.log.root / "topics" / topic).rglob("segments/*.arrow")
     return found
 
 
 def test_I15_a_corrupt_segment_is_named(bench: Bench) -> None:
     bench.log.put("numbers", 4)
-    path = segment_of(bench, "numbers")
+    path = doomed_segment(bench, "numbers")
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 0xFF
     path.write_bytes(damaged)
@@ -339,7 +340,7 @@ def test_I15_a_corrupt_segment_is_named(bench: Bench) -> None:
 
 def test_I15_a_missing_segment_is_named(bench: Bench) -> None:
     bench.log.put("numbers", 4)
-    path = segment_of(bench, "numbers")
+    path = doomed_segment(bench, "numbers")
     path.unlink()
     with pytest.raises(PySparkException, match=f"MissingObject: .*{path.name}.*backup"):
         bench.run(bench.numbers())

@@ -1,0 +1,84 @@
+"""Single protocol steps of a process, by name: what the traces of the rules are made of."""
+
+from tests.protocol.world import Process, World, committed, visible
+from txlog.coordinator.coordinator import Coordinator, InitOptions
+from txlog.coordinator.events import Participant, Registration, ReplayMark
+from txlog.groups.offsets_state import PendingOffset
+from txlog.log.topic_events import AppendBatches
+from txlog.model import TxId
+from txlog.testing.invariants import check_log
+
+TIMEOUT_MS = 60_000
+NAME, GROUP = "x", "g"
+
+
+def coordinator(process: Process) -> Coordinator:
+    """The only one of this world."""
+    return process.connection.coordinator(0)
+
+
+def register(process: Process, instance: str, name: str = NAME, **options: object) -> Registration:
+    """Become the id's newest instance."""
+    return coordinator(process).init_producer(
+        name,
+        instance,
+        InitOptions(TIMEOUT_MS, **options),  # type: ignore[arg-type]
+    )
+
+
+def tx_of(registration: Registration, number: int = 0) -> TxId:
+    """A transaction of that instance."""
+    return TxId(registration.pid, registration.epoch, number)
+
+
+def participant(process: Process, topic: str, *values: int, logged: bool = False) -> Participant:
+    """With staged records, or declared for records that go into the log."""
+    segments = () if logged else (process.stage(topic, values),)
+    partitions = (0,) if logged else ()
+    return Participant(process.topic(topic).topic_id, topic, partitions, segments)
+
+
+def pend(process: Process, tx: TxId, start: int, end: int, name: str = NAME) -> None:
+    """Put offsets [start, end) of the source aside."""
+    offset = PendingOffset("src", process.topic("src").topic_id, 0, start, end)
+    process.connection.offsets.pend(GROUP, tx, name, 0, (offset,), TIMEOUT_MS)
+
+
+def prepare(
+    process: Process,
+    tx: TxId,
+    *participants: Participant,
+    name: str = NAME,
+    groups: tuple[str, ...] = (GROUP,),
+    mark: ReplayMark | None = None,
+) -> None:
+    """PREPARE_COMMIT: from here it is decided."""
+    coordinator(process).prepare_commit(name, tx, participants, groups, mark)
+
+
+def finish(process: Process, tx: TxId, name: str = NAME) -> None:
+    """Apply a decision everywhere, and complete it."""
+    coordinator(process).apply(name, tx)
+    coordinator(process).complete(name, tx)
+
+
+def append(process: Process, topic: str, tx: TxId, value: int, sequence: int = 0) -> None:
+    """One record, into the log, while the transaction is open."""
+    segment = process.stage(topic, [value])
+    command = AppendBatches((segment,), tx.pid, tx.epoch, tx, {0: sequence})
+    process.topic(topic).execute(command)
+
+
+def shown(world: World, topic: str) -> list[int]:
+    """What a fresh process reads at read_committed."""
+    return list(visible(world.process(), topic).values())
+
+
+def position(world: World) -> int | None:
+    """Where the group stands, to a fresh process; None while a transaction is in the way."""
+    return committed(world.process(), GROUP, "src")
+
+
+def is_sound(world: World) -> bool:
+    """Every stored byte keeps the invariants."""
+    return check_log(world.store) == []

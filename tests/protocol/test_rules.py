@@ -1,0 +1,497 @@
+"""The traces that design section 13 closes, replayed over journals, with processes of their own."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.faulty_stores import ProcessDied
+from tests.protocol.steps import (
+    GROUP,
+    NAME,
+    TIMEOUT_MS,
+    append,
+    coordinator,
+    finish,
+    is_sound,
+    participant,
+    pend,
+    position,
+    prepare,
+    register,
+    shown,
+    tx_of,
+)
+from tests.protocol.world import Process, World, visible
+from txlog.coordinator.events import (
+    OffsetRange,
+    PrepareCommit,
+    ReplayMark,
+)
+from txlog.coordinator.recovery import apply_decision
+from txlog.coordinator.states import PREPARED, TransactionState
+from txlog.errors import (
+    CommitFailed,
+    ConcurrentTransactions,
+    GroupOwned,
+    InvalidProducerEpoch,
+    OutcomeUnknown,
+    ProducerFenced,
+    SegmentExpired,
+    TransactionAborted,
+    UnknownTopic,
+    UnstableOffsetCommit,
+)
+from txlog.layout import offsets_journal, topic_journal, transactions_journal
+from txlog.log.topic_events import AdvanceHorizon, AppendBatches
+from txlog.model import IsolationLevel, TopicPartition, TransactionOutcome, TxId
+
+COMMITTED, ABORTED = TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create_topics("src", "a", "b")
+    process = world.process()
+    segment = process.stage("src", range(100))
+    process.topic("src").execute(AppendBatches((segment,)))
+    return world
+
+
+def test_R2_a_restored_checkpoint_cannot_commit_the_same_batch_with_other_offsets(
+    world: World,
+) -> None:
+    """Batch 0 was [0, 3). The checkpoint is restored, and a later run plans batch 0 as [0, 2)."""
+    first = world.process()
+    tx = tx_of(register(first, "run 1", is_run=True))
+
+    def mark(end: int) -> ReplayMark:
+        return ReplayMark("query", 0, (OffsetRange(GROUP, "src", 0, 0, end),))
+
+    prepare(first, tx, participant(first, "a", 0, 1, 2), groups=(), mark=mark(3))
+    finish(first, tx)
+    second = world.process()
+    again = tx_of(register(second, "run 2", is_run=True))
+    with pytest.raises(CommitFailed, match="batch 0 of query"):
+        prepare(second, again, participant(second, "a", 0, 1), groups=(), mark=mark(2))
+    assert coordinator(second).catch_up().marks["query/"] == mark(3)
+    assert shown(world, "a") == [0, 1, 2]
+    assert is_sound(world)
+
+
+def test_R3_a_pend_whose_run_died_is_released_after_the_bar_and_its_prepare_comes_too_late(
+    world: World,
+) -> None:
+    stalled, other = world.process(), world.process()
+    tx = tx_of(register(stalled, "run 1"))
+    staged = participant(stalled, "a", 0, 1)
+    pend(stalled, tx, 0, 2)
+    own = tx_of(register(other, "i", "y"))
+    with pytest.raises(UnstableOffsetCommit):
+        pend(other, own, 0, 3, "y")
+    world.clock.advance(TIMEOUT_MS + 1)
+    pend(other, own, 0, 3, "y")
+    assert coordinator(other).outcome(tx) is ABORTED, "the bar came before the release"
+    with pytest.raises(TransactionAborted):
+        prepare(stalled, tx, staged)
+    prepare(other, own, participant(other, "a", 0, 1, 2), name="y")
+    finish(other, own, "y")
+    assert (shown(world, "a"), position(world)) == ([0, 1, 2], 3)
+    assert is_sound(world)
+
+
+def test_R3_a_pend_is_not_released_if_its_prepare_was_first(world: World) -> None:
+    """The helper thinks the run is dead; its PREPARE wins the slot before the helper's bar."""
+    slow, helper = world.process(), world.process()
+    tx = tx_of(register(slow, "run 1"))
+    staged = participant(slow, "a", 0, 1)
+    pend(slow, tx, 0, 2)
+    own = tx_of(register(helper, "i", "y"))
+    world.clock.advance(TIMEOUT_MS + 1)
+    journal = transactions_journal(0)
+    slot = coordinator(helper)._replica.next_slot
+    helper.store.before("create", journal.entry(slot), lambda: prepare(slow, tx, staged))
+    with pytest.raises(CommitFailed, match="committed 2"):
+        pend(helper, own, 0, 3, "y")
+    assert coordinator(helper).outcome(tx) is COMMITTED
+    assert (shown(world, "a"), position(world)) == ([0, 1], 2)
+    assert is_sound(world)
+
+
+def test_R3_a_later_epoch_frees_a_pend_that_was_never_prepared(world: World) -> None:
+    old, new = world.process(), world.process()
+    tx = tx_of(register(old, "run 1"))
+    pend(old, tx, 0, 2)
+    assert position(world) is None
+    register(new, "run 2")
+    where = TopicPartition("src", 0)
+    assert new.connection.offsets.fetch(GROUP, [where]) == {where: None}
+    with pytest.raises(ProducerFenced):
+        prepare(old, tx, participant(old, "a", 0, 1))
+    assert new.connection.offsets.group(GROUP).pending == {}
+    assert is_sound(world)
+
+
+def test_R3_a_late_pend_of_an_old_instance_does_not_abort_the_newer_ones_transaction(
+    world: World,
+) -> None:
+    """It bears the same transactional id; only what is earlier may be aborted as a left-over."""
+    old, new = world.process(), world.process()
+    zombie = tx_of(register(old, "run 1"))
+    live = tx_of(register(new, "run 2"))
+    staged = participant(new, "a", 0, 1)
+    pend(new, live, 0, 2)
+    with pytest.raises(UnstableOffsetCommit):
+        pend(old, zombie, 0, 2)
+    prepare(new, live, staged)
+    finish(new, live)
+    assert (shown(world, "a"), position(world)) == ([0, 1], 2)
+
+
+def test_R3_a_pend_that_its_committed_transaction_forgot_to_name_blocks_nobody(
+    world: World,
+) -> None:
+    """The answer to the pend was lost, and the client committed without naming the group."""
+    process, other = world.process(), world.process()
+    tx = tx_of(register(process, "i"))
+    pend(process, tx, 0, 2)
+    prepare(process, tx, participant(process, "a", 0, 1), groups=())
+    finish(process, tx)
+    own = tx_of(register(other, "i", "y"))
+    pend(other, own, 2, 3, "y")
+    assert other.connection.offsets.group(GROUP).last_commit == tx
+
+
+def test_R4_what_was_decided_is_not_decided_again_by_a_process_that_comes_late(
+    world: World,
+) -> None:
+    slow, quick = world.process(), world.process()
+    tx = tx_of(register(slow, "i"))
+    coordinator(quick).abort(NAME, tx)
+    with pytest.raises(TransactionAborted):
+        coordinator(slow).begin(NAME, tx, TIMEOUT_MS)
+    with pytest.raises(TransactionAborted):
+        prepare(slow, tx, participant(slow, "a", 1))
+    assert coordinator(world.process()).outcome(tx) is ABORTED
+
+
+def test_R5_a_new_instance_finishes_what_is_prepared_before_its_own_first_transaction(
+    world: World,
+) -> None:
+    """Were it not so, the old one's records would come after the new one's marker, and be
+    dropped as old."""
+    dead, new = world.process(), world.process()
+    tx = tx_of(register(dead, "i"))
+    prepare(dead, tx, participant(dead, "a", 1), participant(dead, "b", 1), groups=())
+    registration = register(new, "j")
+    assert shown(world, "a") == shown(world, "b") == [1]
+    assert coordinator(new).outcome(tx) is COMMITTED
+    own = tx_of(registration)
+    prepare(new, own, participant(new, "a", 2), groups=())
+    finish(new, own)
+    assert shown(world, "a") == [1, 2]
+    assert is_sound(world)
+
+
+def test_R5_what_is_ongoing_is_aborted_by_the_entry_that_bumps_the_epoch(world: World) -> None:
+    old, new = world.process(), world.process()
+    tx = tx_of(register(old, "i"))
+    coordinator(old).begin(NAME, tx, TIMEOUT_MS, (participant(old, "a", logged=True),))
+    append(old, "a", tx, 1)
+    coordinator(new).catch_up()
+    new.connection.cluster.producer_id()
+    new.store.die_at(0, after=True)
+    with pytest.raises(ProcessDied):
+        register(new, "j")
+    last = world.process()
+    (found,) = coordinator(last).catch_up().open_transactions()
+    assert (found[1].tx_id, found[1].state) == (tx, TransactionState.PREPARE_ABORT)
+    with pytest.raises(ProducerFenced):
+        coordinator(old).add_participants(NAME, tx, (participant(old, "b", logged=True),))
+    register(last, "k")
+    assert visible(world.process(), "a", IsolationLevel.READ_UNCOMMITTED) == {0: 1}
+    assert shown(world, "a") == []
+    assert is_sound(world)
+
+
+def test_R5_a_prepare_waits_for_the_transaction_before_it(world: World) -> None:
+    """`COMMITTED` was not waited for, and its process died: the next batch finishes it first."""
+    process = world.process()
+    registration = register(process, "i")
+    first, second = tx_of(registration, 0), tx_of(registration, 1)
+    prepare(process, first, participant(process, "a", 1), groups=())
+    with pytest.raises(ConcurrentTransactions):
+        # What `prepare_commit` sends; that method finishes what is in the way, and asks again.
+        coordinator(process)._execute(PrepareCommit(NAME, second, 0))
+    prepare(process, second, participant(process, "a", 2), groups=())
+    assert shown(world, "a") == [1]
+    finish(process, second)
+    assert shown(world, "a") == [1, 2]
+
+
+def decided(process: Process, tx: TxId, name: str = NAME) -> Callable[[], None]:
+    """What a helper knows of a decided transaction, to be applied whenever it comes to it."""
+    known = coordinator(process).catch_up().ids[name]
+    transaction, floor = known.open[tx], known.floor(tx)
+    assert transaction.state in PREPARED
+    connection = process.connection
+    return lambda: apply_decision(connection.cluster, connection.offsets, 0, transaction, floor)
+
+
+def test_R6_a_helper_that_comes_late_changes_nothing(world: World) -> None:
+    """It met the first transaction, stalled, and applies it after the second one is complete."""
+    process, helper = world.process(), world.process()
+    registration = register(process, "i")
+    first, second = tx_of(registration, 0), tx_of(registration, 1)
+    pend(process, first, 0, 2)
+    prepare(process, first, participant(process, "a", 0, 1), participant(process, "b", 0, 1))
+    late = decided(helper, first)
+    finish(process, first)
+    pend(process, second, 2, 3)
+    late()
+    prepare(process, second, participant(process, "a", 2))
+    late()
+    assert position(world) == 3, "and the reader has finished the second one"
+    finish(process, second)
+    late()
+    assert (shown(world, "a"), shown(world, "b"), position(world)) == ([0, 1, 2], [0, 1], 3)
+    assert is_sound(world)
+
+
+def test_R7_half_messages_are_finished_in_any_order(world: World) -> None:
+    process, helper = world.process(), world.process()
+    registration = register(process, "i", concurrent=True)
+    transactions = [tx_of(registration, number) for number in range(4)]
+    for tx in transactions:
+        coordinator(process).begin(NAME, tx, TIMEOUT_MS)
+    late = []
+    for number in (2, 0, 3, 1):
+        staged = participant(process, "a", number)
+        prepare(process, transactions[number], staged, groups=())
+        late.append(decided(helper, transactions[number]))
+        finish(process, transactions[number])
+        for apply in late:
+            apply()
+    assert shown(world, "a") == [2, 0, 3, 1]
+    producer = world.process().topic("a").catch_up().producers[registration.pid]
+    assert (producer.finished_floor, producer.finished_above) == (3, ())
+    assert is_sound(world)
+
+
+def test_R8_who_dies_between_the_topics_and_the_offsets_leaves_the_pend_as_evidence(
+    world: World,
+) -> None:
+    dead = world.process()
+    tx = tx_of(register(dead, "i"))
+    pend(dead, tx, 0, 2)
+    prepare(dead, tx, participant(dead, "a", 0, 1), participant(dead, "b", 0, 1))
+    dead.store.die_at(2, after=False)
+    with pytest.raises(ProcessDied):
+        coordinator(dead).apply(NAME, tx)
+    assert shown(world, "a") == shown(world, "b") == [0, 1]
+    offsets = world.process().connection.offsets
+    assert (set(offsets.group(GROUP).pending), offsets.group(GROUP).committed) == ({tx}, {})
+    assert is_sound(world)
+    assert position(world) == 2, "whoever asks for the offsets finishes it"
+    assert is_sound(world)
+
+
+def test_R8_offsets_show_only_after_the_records_of_every_topic(world: World) -> None:
+    process = world.process()
+    tx = tx_of(register(process, "i"))
+    pend(process, tx, 0, 2)
+    prepare(process, tx, participant(process, "a", 0, 1), participant(process, "b", 0, 1))
+    seen: list[list[int]] = []
+    entry = offsets_journal(0).entry(process.connection.offsets._journal(0).next_slot)
+    process.store.before("create", entry, lambda: seen.extend([shown(world, t) for t in "ab"]))
+    coordinator(process).apply(NAME, tx)
+    assert seen == [[0, 1], [0, 1]]
+
+
+def test_R8_a_maintenance_pass_finds_what_is_prepared_without_any_pend(world: World) -> None:
+    dead, helper = world.process(), world.process()
+    tx = tx_of(register(dead, "i"))
+    prepare(dead, tx, participant(dead, "a", 7), groups=())
+    assert coordinator(helper).maintain() == [tx]
+    assert (shown(world, "a"), coordinator(helper).outcome(tx)) == ([7], COMMITTED)
+    assert coordinator(helper).maintain() == []
+
+
+def test_R9_an_append_is_known_to_be_absent_only_when_its_slot_is_held_by_another(
+    world: World,
+) -> None:
+    """The answer is lost, the write is late: only the next entry in its slot decides about it."""
+    process = world.process()
+    tx = tx_of(register(process, "i"))
+    coordinator(process).begin(NAME, tx, TIMEOUT_MS, (participant(process, "a", logged=True),))
+    process.topic("a").catch_up()
+    process.store.next_entry_is_late = True
+    with pytest.raises(OutcomeUnknown):
+        append(process, "a", tx, 1)
+    (late,) = process.store.late
+    append(process, "a", tx, 1)
+    late.land()
+    prepare(process, tx, groups=())
+    finish(process, tx)
+    assert shown(world, "a") == [1]
+    assert is_sound(world)
+
+
+def test_R10_records_that_come_after_the_abort_marker_are_refused(world: World) -> None:
+    """The zombie has declared the topic and written nothing there when its marker arrives."""
+    zombie, new = world.process(), world.process()
+    tx = tx_of(register(zombie, "i"))
+    declared = participant(zombie, "a", logged=True)
+    coordinator(zombie).begin(NAME, tx, TIMEOUT_MS, (declared,))
+    coordinator(new).abort(NAME, tx)
+    with pytest.raises(TransactionAborted):
+        append(zombie, "a", tx, 1)
+    register(new, "j")
+    fenced = tx_of(register(new, "j"), 0)
+    coordinator(new).begin(NAME, fenced, TIMEOUT_MS, (declared,))
+    append(new, "a", fenced, 2)
+    with pytest.raises(InvalidProducerEpoch):
+        append(zombie, "a", TxId(tx.pid, tx.epoch, 1), 3)
+    prepare(new, fenced, groups=())
+    finish(new, fenced)
+    assert shown(world, "a") == [2]
+    assert is_sound(world)
+
+
+def test_R11_nothing_of_a_transaction_lands_in_a_topic_that_was_created_again(
+    world: World,
+) -> None:
+    process, slow, other = world.process(), world.process(), world.process()
+    tx = tx_of(register(process, "i"))
+    staged = participant(process, "a", 1), participant(process, "b", 1)
+    old, segment = slow.topic("a"), slow.stage("a", [2])
+    other.connection.cluster.delete_topic("a")
+    world.create_topics("a")
+    prepare(process, tx, *staged, groups=())
+    finish(process, tx)
+    with pytest.raises(UnknownTopic, match="deleted while it was in use"):
+        old.execute(AppendBatches((segment,)))
+    assert world.process().topic("a").topic_id != old.topic_id
+    assert (shown(world, "a"), shown(world, "b")) == ([], [1])
+    assert is_sound(world)
+
+
+def test_R12_a_stale_run_that_registers_late_fences_the_live_one_and_commits_nothing_twice(
+    world: World,
+) -> None:
+    """It costs availability, not safety: the group's offsets decide who may go on."""
+    stale, live = world.process(), world.process()
+    live_tx = tx_of(register(live, "run 2", is_run=True, groups=(GROUP,)))
+    pend(live, live_tx, 0, 2)
+    prepare(live, live_tx, participant(live, "a", 0, 1))
+    finish(live, live_tx)
+    stale_tx = tx_of(register(stale, "run 1", is_run=True, groups=(GROUP,)))
+    with pytest.raises(ProducerFenced):
+        prepare(live, TxId(live_tx.pid, live_tx.epoch, 1), participant(live, "a", 2))
+    with pytest.raises(CommitFailed, match="committed 2"):
+        pend(stale, stale_tx, 0, 1)
+    with pytest.raises(GroupOwned):
+        register(stale, "i", "another query", groups=(GROUP,))
+    assert (shown(world, "a"), position(world)) == ([0, 1], 2)
+
+
+def prune_all(process: Process, keep: int = 0) -> None:
+    """Every journal of a transaction, and snapshots first."""
+    coordinator(process)._replica.prune(keep)
+    process.connection.offsets._journal(0).prune(keep)
+    for topic in ("a", "b"):
+        process.topic(topic).prune(keep)
+
+
+def test_R14_a_pruned_log_goes_on_as_if_nothing_were_gone(world: World) -> None:
+    process = world.process()
+    registration = register(process, "i")
+    for number in range(12):
+        tx = tx_of(registration, number)
+        pend(process, tx, number, number + 1)
+        prepare(process, tx, participant(process, "a", number))
+        finish(process, tx)
+        if number % 4 == 3:
+            prune_all(world.process(), keep=number % 3)
+            assert is_sound(world)
+    assert (shown(world, "a"), position(world)) == (list(range(12)), 12)
+    assert coordinator(world.process()).outcome(tx_of(registration, 0)) is COMMITTED
+
+
+def test_R15_a_helper_does_not_take_a_pruned_pend_for_no_pend(world: World) -> None:
+    """It stalled before the pend was made. Its next slot is missing because it was pruned; were
+    that believed, the transaction would be complete and its offsets lost."""
+    helper, process = world.process(), world.process()
+    registration = register(process, "i")
+    for number in range(8):
+        tx = tx_of(registration, number)
+        pend(process, tx, number, number + 1)
+        if number == 3:
+            assert helper.connection.offsets.group(GROUP).last_commit == tx_of(registration, 2)
+        prepare(process, tx, participant(process, "a", number))
+        if number < 7:
+            finish(process, tx)
+    process.connection.offsets._journal(0).prune(0)
+    coordinator(helper).finish(NAME, tx_of(registration, 7))
+    assert is_sound(world)
+    assert position(world) == 8
+
+
+def test_R15_what_is_in_the_way_is_not_released_on_a_pruned_coordinator(world: World) -> None:
+    """The helper's coordinator state is from before the epoch of the pend: to it, the pend's
+    transaction is one that can never be prepared."""
+    helper, process = world.process(), world.process()
+    own = tx_of(register(helper, "i", "y"))
+    coordinator(helper).catch_up()
+    for number in range(5):
+        register(process, f"i {number}")
+    tx = tx_of(register(process, "i 5"))
+    pend(process, tx, 0, 2)
+    prepare(process, tx, participant(process, "a", 0, 1))
+    coordinator(process)._replica.prune(0)
+    with pytest.raises(CommitFailed, match="committed 2"):
+        pend(helper, own, 0, 3, "y")
+    assert (shown(world, "a"), position(world)) == ([0, 1], 2)
+    assert is_sound(world)
+
+
+def test_R16_without_any_hint_every_journal_opens_to_the_same_state(world: World) -> None:
+    process = world.process()
+    tx = tx_of(register(process, "i"))
+    pend(process, tx, 0, 2)
+    prepare(process, tx, participant(process, "a", 0, 1))
+    finish(process, tx)
+    prune_all(process, keep=1)
+    topic = topic_journal("a", process.topic("a").topic_id)
+    for layout in (transactions_journal(0), offsets_journal(0), topic):
+        world.store.delete(layout.hint)
+    fresh = world.process()
+    assert coordinator(fresh).catch_up() == coordinator(process).catch_up()
+    assert (shown(world, "a"), position(world)) == ([0, 1], 2)
+
+
+def test_R17_a_slow_append_is_refused_below_the_horizon_and_written_again(world: World) -> None:
+    """No PREPARE_COMMIT protects its segment from the collector yet."""
+    slow, collector = world.process(), world.process()
+    tx = tx_of(register(slow, "i"))
+    coordinator(slow).begin(NAME, tx, TIMEOUT_MS, (participant(slow, "a", logged=True),))
+    segment = slow.stage("a", [1])
+    world.clock.advance(1000)
+    horizon = collector.stage("a", [0]).path.rsplit("/", 1)[-1].removesuffix(".arrow")
+    collector.topic("a").execute(AdvanceHorizon(horizon))
+    with pytest.raises(SegmentExpired):
+        slow.topic("a").execute(AppendBatches((segment,), tx.pid, tx.epoch, tx, {0: 0}))
+    world.clock.advance(1)
+    append(slow, "a", tx, 1)
+    prepare(slow, tx, groups=())
+    finish(slow, tx)
+    assert shown(world, "a") == [1]
+
+
+def test_R27_a_superseded_run_does_not_come_back(world: World) -> None:
+    processes = [world.process() for _ in range(2)]
+    register(processes[0], "run 1", is_run=True)
+    register(processes[1], "run 2", is_run=True)
+    with pytest.raises(ProducerFenced, match="run 2") as caught:
+        register(processes[0], "run 1", is_run=True)
+    assert caught.value.facts == {"instance": "run 1", "current_instance": "run 2"}
