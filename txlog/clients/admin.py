@@ -185,7 +185,7 @@ class Admin:
 
     def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopic."""
-        topic = self.connection.cluster.present_topic(name)
+        topic = self.connection.cluster.present_topic(name, certain=True)
         state = topic.state
         partitions = tuple(
             PartitionDescription(
@@ -274,8 +274,8 @@ class Admin:
             created = topics.get(where.topic)
             if created is None or created.opened.topic_id != committed.topic_id:
                 continue
-            topic = self.connection.cluster.topic(where.topic)
-            state = topic.catch_up()
+            topic = self.connection.cluster.present_topic(where.topic, certain=True)
+            state = topic.state
             end = state.last_stable_offset(where.partition)
             partitions.append(
                 GroupPartition(

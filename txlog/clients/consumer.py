@@ -131,7 +131,7 @@ class Consumer:
         self._require_open()
         wanted = [TopicPartition(*where) for where in partitions]
         for where in wanted:
-            topic = self._connection.cluster.present_topic(where.topic)
+            topic = self._connection.cluster.present_topic(where.topic, certain=True)
             topic.check_partition(where.partition)
         self._subscription = ()
         self._take(wanted)
@@ -145,7 +145,9 @@ class Consumer:
         return set(self._subscription)
 
     def _partitions(self, topic: str) -> range:
-        return range(len(self._connection.cluster.present_topic(topic).state.partitions))
+        return range(
+            len(self._connection.cluster.present_topic(topic, certain=True).state.partitions)
+        )
 
     def _take(self, wanted: list[TopicPartition]) -> None:
         asked = set(wanted)
@@ -398,7 +400,7 @@ class Consumer:
         return {where: self._looked_up(where, True) for where in map(_where, partitions)}
 
     def _looked_up(self, where: TopicPartition, at_end: bool) -> int:
-        topic = self._connection.cluster.present_topic(where.topic)
+        topic = self._connection.cluster.present_topic(where.topic, certain=True)
         topic.check_partition(where.partition)
         return self._bound(where, at_end)
 
@@ -408,7 +410,7 @@ class Consumer:
         """The earliest record at or after each time (ms); None if there is none."""
         found = {}
         for where, timestamp_ms in timestamps.items():
-            topic = self._connection.cluster.present_topic(where[0])
+            topic = self._connection.cluster.present_topic(where[0], certain=True)
             topic.check_partition(where[1])
             found[_where(where)] = offset_for_time(topic, where[1], timestamp_ms, self._isolation)
         return found

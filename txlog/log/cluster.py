@@ -103,12 +103,12 @@ class Cluster:
                 )
             return self._topic_log(created.opened)
 
-    def present_topic(self, name: str) -> TopicLog:
-        """The topic of that name as of now, caught up; raises as `topic` does."""
+    def present_topic(self, name: str, *, certain: bool = False) -> TopicLog:
+        """The topic of that name, caught up as `TopicLog.catch_up` says; raises as `topic` does."""
         topic = self.topic(name)
-        if topic.catch_up().closed:
+        if topic.catch_up(certain=certain).closed:
             topic = self.topic(name)
-            topic.catch_up()
+            topic.catch_up(certain=certain)
         return topic
 
     def topic_of_id(self, name: str, topic_id: str) -> TopicLog:

@@ -73,9 +73,12 @@ class TopicLog:
         """The newest state that this process has seen."""
         return self._replica.state
 
-    def catch_up(self) -> TopicState:
-        """The state as of now; opens the journal if nobody has yet."""
-        state = self._replica.catch_up()
+    def catch_up(self, *, certain: bool = False) -> TopicState:
+        """The state as of now; opens the journal if nobody has yet.
+
+        Without `certain` it may lag for a few calls if old entries were pruned meanwhile (R15).
+        """
+        state = self._replica.catch_up(certain=certain)
         if not state.topic_id:
             self._replica.execute(OpenTopic(self.opened))
             state = self._replica.state

@@ -112,7 +112,7 @@ def test_every_name_that_is_allowed_works(log: MemoryLog, name: str) -> None:
         (NewTopic("x", 1, pa.schema([])), IncompatibleSchema, "column"),
         (NewTopic("x", 1, pa.schema([("_offset", pa.int64())])), IncompatibleSchema, "reserved"),
         (NewTopic("x", 1, pa.schema([("a", pa.null())])), IncompatibleSchema, "'a'"),
-        (NewTopic("x", 1, "a int"), IncompatibleSchema, "must be a pyarrow.Schema"),  # type: ignore[arg-type]
+        (NewTopic("x", 1, "a int"), IncompatibleSchema, "must be a pyarrow.Schema"),
         (NewTopic("x", config={"key.column": "id"}), InvalidConfig, "no such column; it has key"),
         (NewTopic("x", config={"max.message.byte": 5}), InvalidConfig, "max.message.bytes"),
         (NewTopic("x", config={"max.message.bytes": "big"}), InvalidConfig, "a whole number"),

@@ -163,7 +163,7 @@ def test_a_value_that_a_consumer_cannot_take_is_refused(
 
 
 def test_texts_of_values_are_read_as_values(log: MemoryLog) -> None:
-    producer = Producer(log.connection, enable_idempotence="false", buffer_memory="100")  # type: ignore[arg-type]
+    producer = Producer(log.connection, enable_idempotence="false", buffer_memory="100")
     assert producer.config == ProducerConfig(enable_idempotence=False, buffer_memory=100)
 
 

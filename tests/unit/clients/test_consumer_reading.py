@@ -35,7 +35,7 @@ def reader(log: MemoryLog, *topics: str, **options: object) -> Consumer:
     return Consumer(
         *topics,
         root=log.connection,
-        **{"auto_offset_reset": "earliest", "enable_auto_commit": False, **options},  # type: ignore[arg-type]
+        **{"auto_offset_reset": "earliest", "enable_auto_commit": False, **options},
     )
 
 

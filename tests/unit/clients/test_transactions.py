@@ -150,7 +150,7 @@ def _send(producer: Producer) -> None:
 NEXT_OPERATIONS: list[Callable[[Producer], object]] = [
     _send,
     Producer.commit_transaction,
-    lambda producer: producer.send_offsets_to_transaction({("t", 0): 0}, "g"),  # type: ignore[dict-item]
+    lambda producer: producer.send_offsets_to_transaction({("t", 0): 0}, "g"),
 ]
 
 

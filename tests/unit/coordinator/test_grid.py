@@ -190,7 +190,7 @@ WORDS: dict[type, str] = {kind: word for word, kind in (EVENTS | REFUSALS).items
 
 def cells() -> list[tuple[str, str, str, str]]:
     """(command, situation, transaction, outcome) of every cell of the table."""
-    found = []
+    found: list[tuple[str, str, str, str]] = []
     for block in GRID.strip().split("\n\n"):
         head, *rows = block.splitlines()
         command, columns = head[:18].strip(), head[18:].split()

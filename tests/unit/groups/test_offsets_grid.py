@@ -111,7 +111,7 @@ WORDS: dict[type, str] = {kind: word for word, kind in (EVENTS | REFUSALS).items
 
 def cells() -> list[tuple[str, str, str]]:
     """(situation, command, outcome) of every cell of the table."""
-    found = []
+    found: list[tuple[str, str, str]] = []
     for block in GRID.strip("\n").split("\n\n"):
         head, *rows = block.splitlines()
         commands = in_order(head)
@@ -123,7 +123,7 @@ def cells() -> list[tuple[str, str, str]]:
 
 def in_order(head: str) -> list[str]:
     """The commands of a head line; some have names of several words."""
-    found = []
+    found: list[str] = []
     rest = head.strip()
     while rest:
         command = max((name for name in COMMANDS if rest.startswith(name)), key=len)

@@ -1,6 +1,7 @@
 """An entry is read back exactly, or it is CorruptData that names the object (I15)."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +22,9 @@ EVENTS = st.lists(
 
 @given(st.integers(0, 1 << 60), st.text(max_size=40), EVENTS, st.integers(0, (1 << 32) - 1))
 @settings(max_examples=100, derandomize=True)
-def test_an_entry_comes_back_as_it_was(slot: int, writer: str, events: list, prior: int) -> None:
+def test_an_entry_comes_back_as_it_was(
+    slot: int, writer: str, events: list[Any], prior: int
+) -> None:
     entry = Entry(slot, "token", writer, 5, prior, tuple(events))
     data, crc32 = encode_entry(entry)
     assert decode_entry(data, PATH, slot) == (entry, crc32)

@@ -81,7 +81,7 @@ def test_I16_an_entry_holds_the_commands_of_so_many_only() -> None:
 def test_each_gets_its_own_answer_and_its_own_refusal() -> None:
     store = HookedStore(new_store())
     replica = process(store)
-    others = [Take("first"), Take("first"), Put("x"), Put("x"), Look("x"), Look("y")]
+    others: list[Command] = [Take("first"), Take("first"), Put("x"), Put("x"), Look("x"), Look("y")]
     futures = while_first_publishes(store, replica, Put("first"), others)
     assert [outcome(future) for future in futures] == [
         True,

@@ -1,5 +1,7 @@
 """A replica follows its journal, publishes against the state below the slot it wins, or says no."""
 
+from functools import partial
+
 import pytest
 
 from tests.faulty_stores import HookedStore
@@ -208,9 +210,7 @@ def test_I16_a_writer_that_always_loses_gives_up() -> None:
     store = HookedStore(new_store())
     replica, rival = process(store, limits(publish_attempts_max=3)), process(store)
     for slot in range(3):
-        store.before(
-            "create", LAYOUT.entry(slot), lambda slot=slot: rival.execute(Put(f"rival {slot}"))
-        )
+        store.before("create", LAYOUT.entry(slot), partial(rival.execute, Put(f"rival {slot}")))
     with pytest.raises(PublishContention, match="3 slots"):
         replica.execute(Put("mine"))
     assert replica.execute(Put("mine"))

@@ -1,0 +1,149 @@
+"""Started by `test_processes.py` as a process of its own: it reads, processes and writes.
+
+`python -m tests.integration.exactly_once_worker work ROOT STEP` turns records of `source` into
+records of `left` and `right`, two at a time, and dies by SIGKILL at the step that is named, in its
+second transaction. `... race ROOT NAME` writes transactions of its own under an id that another
+process uses too.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from tests.scripted_store import Call, ScriptedStore
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime, SerialFanOut
+from txlog.errors import ConcurrentTransactions, FencedError, TransactionAborted
+from txlog.model import TxId
+from txlog.storage import open_store
+
+SOURCE, RESULTS, GROUP, NAME = "source", ("left", "right"), "group", "worker"
+BATCH = 2
+
+BEFORE, AFTER = "before", "after"
+STEPS: dict[str, tuple[str, str, int]] = {
+    "before BEGIN": (BEFORE, "transaction_begun", 1),
+    "after BEGIN": (AFTER, "transaction_begun", 1),
+    "after the first append": (AFTER, "batches_appended", 1),
+    "after the last append": (AFTER, "batches_appended", 2),
+    "after the pend": (AFTER, "offsets_pended", 1),
+    "before PREPARE": (BEFORE, "commit_prepared", 1),
+    "after PREPARE": (AFTER, "commit_prepared", 1),
+    "between the markers": (AFTER, "marker_written", 1),
+    "after the markers": (AFTER, "marker_written", 2),
+    "before COMPLETE": (BEFORE, "transaction_completed", 1),
+    "after COMPLETE": (AFTER, "transaction_completed", 1),
+}
+"""Name -> which side of the entry that holds the event for the nth time."""
+
+
+def work(connection: Connection, on_second: Callable[[], object] = lambda: None) -> None:
+    """Until nothing is left to read. Prints each transaction's id before its first write."""
+    producer = Producer(connection, transactional_id=NAME, transaction_timeout_ms=1)
+    producer.init_transactions()
+    consumer = Consumer(
+        SOURCE, root=connection, group_id=GROUP, isolation_level="read_committed",
+        auto_offset_reset="earliest", enable_auto_commit=False,
+    )  # fmt: skip
+    number = 0
+    while polled := consumer.poll(max_records=BATCH):
+        number += 1
+        tx_id = producer.begin_transaction()
+        print(tx_id, flush=True)
+        if number == 2:
+            on_second()
+        for topic in RESULTS:
+            for record in (record for records in polled.values() for record in records):
+                producer.send(topic, b"result " + record.value)
+            producer.flush()
+        positions = {where: consumer.position(where) for where in polled}
+        producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+        producer.commit_transaction()
+
+
+def race(connection: Connection, own_name: str) -> None:
+    """Transactions under the id that another process takes away again and again.
+
+    Prints a line for each: its id, its value, and how it ended as this process knows it.
+    """
+    print("ready", flush=True)
+    sys.stdin.readline()
+    producer = _registered(connection)
+    committed = fenced = 0
+    for attempt in range(400):
+        value = f"{own_name}-{attempt}"
+        tx_id, ending = _attempt(producer, value.encode())
+        print(json.dumps({"tx_id": str(tx_id), "value": value, "ending": ending}), flush=True)
+        committed += ending == "committed"
+        if ending != "committed":
+            fenced += 1
+            time.sleep(random.uniform(0, 0.03))
+            producer = _registered(connection)
+        if committed >= 10 and fenced >= 3:
+            return
+
+
+def _registered(connection: Connection) -> Producer:
+    while True:
+        producer = Producer(connection, transactional_id=NAME)
+        try:
+            producer.init_transactions()
+        except ConcurrentTransactions:
+            continue
+        return producer
+
+
+def _attempt(producer: Producer, value: bytes) -> tuple[TxId, str]:
+    tx_id = producer.begin_transaction()
+    try:
+        for topic in RESULTS:
+            producer.send(topic, value)
+            producer.flush()
+        producer.commit_transaction()
+    except (FencedError, TransactionAborted) as error:
+        return tx_id, type(error).__name__
+    return tx_id, "committed"
+
+
+def kill_at(step: str) -> Callable[[Call], object]:
+    """An effect: this process is gone on that side of the call."""
+    side, _, times = STEPS[step]
+    calls = 0
+
+    def die(call: Call) -> object:
+        nonlocal calls
+        calls += 1
+        if calls < times:
+            return call()
+        if side == AFTER:
+            call()
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("SIGKILL cannot be caught")
+
+    return die
+
+
+def main(verb: str, root: str, argument: str) -> None:
+    """One step after the other, so that a step is the same moment in every run."""
+    runtime = Runtime(fan_out=SerialFanOut())
+    store = ScriptedStore(open_store(root, runtime))
+    connection = open_connection(store, runtime)
+    if verb == "race":
+        race(connection, argument)
+        return
+
+    def arm() -> None:
+        event = f'"type":"{STEPS[argument][1]}"'
+        store.on("create", "entries/", kill_at(argument), holding=event, times=10)
+
+    work(connection, arm if argument in STEPS else lambda: None)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,142 @@
+"""Real processes that are really killed, at every step of the protocol, and that race."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration import exactly_once_worker as worker
+from tests.integration.exactly_once_worker import GROUP, NAME, RESULTS, SOURCE, STEPS
+from tests.source_tree import ROOT
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime
+from txlog.model import TopicPartition, TransactionOutcome, TxId
+from txlog.storage import open_store
+from txlog.testing.invariants import check_log
+
+COUNT = 6
+WAIT_S = 100
+S0 = TopicPartition(SOURCE, 0)
+
+DECIDED = list(STEPS).index("after PREPARE")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A log with six records to work on."""
+    root = str(tmp_path / "log")
+    admin = Admin(_process(root, create=True))
+    for name in (SOURCE, *RESULTS):
+        admin.create_topic(name)
+    with Producer(admin.connection) as producer:
+        for number in range(COUNT):
+            producer.send(SOURCE, b"%d" % number)
+    return root
+
+
+def _process(root: str, *, create: bool = False) -> Connection:
+    runtime = Runtime()
+    return open_connection(open_store(root, runtime), runtime, create=create)
+
+
+def _start(verb: str, root: str, argument: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", worker.__name__, verb, root, argument],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _values(root: str, topic: str) -> list[bytes]:
+    consumer = Consumer(
+        topic,
+        root=_process(root),
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    )
+    values: list[bytes] = []
+    while polled := consumer.poll(timeout_ms=100, max_records=10_000):
+        values += [record.value for records in polled.values() for record in records]
+    return values
+
+
+def results(numbers: range) -> list[bytes]:
+    return [b"result %d" % number for number in numbers]
+
+
+def killed(root: str, step: str) -> TxId:
+    """A worker dies at that step of its second transaction, whose id is the answer."""
+    child = _start("work", root, step)
+    output, errors = child.communicate(timeout=WAIT_S)
+    assert child.returncode == -signal.SIGKILL, errors
+    first, doomed = (TxId.parse(line) for line in output.split())
+    assert first.number + 1 == doomed.number
+    return doomed
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_worker_killed_at_any_step_is_succeeded_without_loss_or_repeat(
+    root: str, step: str
+) -> None:
+    doomed = killed(root, step)
+    is_decided = list(STEPS).index(step) >= DECIDED
+    successor = _process(root)
+    worker.work(successor)
+    expected = TransactionOutcome.COMMITTED if is_decided else TransactionOutcome.ABORTED
+    if step != "before BEGIN":
+        assert successor.outcome(doomed) is expected
+    for topic in RESULTS:
+        assert _values(root, topic) == results(range(COUNT))
+    assert Admin(successor).describe_group(GROUP).lag == 0
+    assert check_log(_process(root)) == []
+
+
+@pytest.mark.parametrize("step", ["after the last append", "after the pend", "after PREPARE"])
+def test_without_a_successor_whoever_reads_ends_what_the_dead_worker_left(
+    root: str, step: str
+) -> None:
+    """Its transactions time out after a millisecond, and what is decided is finished by anyone."""
+    doomed = killed(root, step)
+    is_decided = list(STEPS).index(step) >= DECIDED
+    seen = 4 if is_decided else 2
+    for topic in RESULTS:
+        assert _values(root, topic) == results(range(seen))
+    reader = Consumer(SOURCE, root=_process(root), group_id=GROUP, enable_auto_commit=False)
+    assert reader.committed(S0) == seen
+    expected = TransactionOutcome.COMMITTED if is_decided else TransactionOutcome.ABORTED
+    assert _process(root).outcome(doomed) is expected
+    assert check_log(_process(root)) == []
+
+
+def test_two_processes_that_race_under_one_id_tear_and_double_nothing(root: str) -> None:
+    children = [_start("race", root, name) for name in ("a", "b")]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+    outputs = [child.communicate("go\n", timeout=WAIT_S) for child in children]
+    assert [child.returncode for child in children] == [0, 0], outputs
+    attempts = [json.loads(line) for output, _ in outputs for line in output.splitlines()]
+    committed = {each["value"].encode() for each in attempts if each["ending"] == "committed"}
+    assert len(committed) >= 10
+    assert len(attempts) > len(committed), "they have met"
+    connection = _process(root)
+    connection.coordinator_of(NAME).maintain()
+    for topic in RESULTS:
+        values = _values(root, topic)
+        assert len(values) == len(set(values)), "nothing twice"
+        assert set(values) == committed, "nothing lost, and nothing of a fenced transaction"
+    for each in attempts:
+        outcome = connection.outcome(TxId.parse(each["tx_id"]))
+        assert (outcome is TransactionOutcome.COMMITTED) == (each["ending"] == "committed")
+    assert check_log(connection) == []

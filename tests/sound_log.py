@@ -1,0 +1,149 @@
+"""A small sound log, and ways to damage what it has stored."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tests.protocol.steps import (
+    GROUP,
+    TIMEOUT_MS,
+    append,
+    coordinator,
+    finish,
+    participant,
+    pend,
+    prepare,
+    register,
+    tx_of,
+)
+from tests.protocol.world import World
+from txlog.coordinator.events import (
+    OffsetRange,
+    ReplayMark,
+)
+from txlog.coordinator.machine import CoordinatorMachine
+from txlog.groups.offsets_state import (
+    OffsetsMachine,
+)
+from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
+from txlog.journal.machine import Machine
+from txlog.layout import JournalLayout, offsets_journal, topic_journal, transactions_journal
+from txlog.log.topic_events import AppendBatches
+from txlog.log.topic_machine import TopicMachine
+from txlog.model import Decision
+from txlog.testing.invariants import check_log
+
+Events = list[list[Any]]
+"""Of each entry of a journal; what an edit changes in place."""
+
+COORDINATOR, OFFSETS = transactions_journal(0), offsets_journal(0)
+
+
+class SoundLog:
+    """A sound log: two commits of a query over two topics, a producer's commit and its abort."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.world.create_topics("src", "a", "b")
+        process = self.process = self.world.process()
+        process.topic("src").execute(AppendBatches((process.stage("src", range(9)),)))
+        self.query = register(process, "run", is_run=True, groups=(GROUP,))
+        self.commit(0, 2, "a", "b")
+        self.commit(2, 3, "a")
+        self.producer = register(process, "i", "p")
+        self.logged(0, (0, 1), Decision.COMMIT)
+        self.logged(1, (2,), Decision.ABORT)
+
+    @property
+    def store(self) -> Any:
+        """Where it lies."""
+        return self.world.store
+
+    def commit(self, start: int, end: int, *topics: str) -> None:
+        """A micro-batch, complete."""
+        tx = tx_of(self.query, start)
+        pend(self.process, tx, start, end)
+        staged = [participant(self.process, topic, *range(start, end)) for topic in topics]
+        ranges = (OffsetRange(GROUP, "src", 0, start, end),)
+        prepare(self.process, tx, *staged, mark=ReplayMark("q", start, ranges))
+        finish(self.process, tx)
+
+    def logged(self, number: int, sequences: tuple[int, ...], decision: Decision) -> None:
+        """A transaction in the log of topic b."""
+        tx, process = tx_of(self.producer, number), self.process
+        declared = participant(process, "b", logged=True)
+        coordinator(process).begin("p", tx, TIMEOUT_MS, (declared,))
+        for sequence in sequences:
+            append(process, "b", tx, sequence, sequence)
+        if decision is Decision.COMMIT:
+            prepare(process, tx, name="p", groups=())
+            finish(process, tx, "p")
+        else:
+            coordinator(process).abort("p", tx)
+
+    def topic(self, name: str) -> JournalLayout:
+        """The journal of a topic."""
+        return topic_journal(name, self.process.topic(name).topic_id)
+
+    def paths(self, folder: str) -> list[str]:
+        """Objects of a folder, in order."""
+        return [stored.path for stored in self.store.list_after(folder)]
+
+    def edit(self, layout: JournalLayout, change: Callable[[Events], object]) -> None:
+        """Write a journal anew, as if these had been its events from the start."""
+        machine = self._machine(layout)
+        events: Events = []
+        for slot, path in enumerate(self.paths(layout.entries)):
+            values = decode_entry(self.store.get(path), path, slot)[0].events
+            events.append([machine.decode_event(value) for value in values])
+        change(events)
+        for path in self.paths(f"{layout.root}/"):
+            if not path.startswith(layout.segments):
+                self.store.delete(path)
+        prior = GENESIS_CRC32
+        for slot, found in enumerate(entry for entry in events if entry):
+            values = tuple(machine.encode_event(event) for event in found)
+            data, crc32 = encode_entry(Entry(slot, f"token {slot}", "w", 0, prior, values))
+            self.store.create(layout.entry(slot), data)
+            prior = crc32
+
+    def _machine(self, layout: JournalLayout) -> Machine[Any]:
+        if layout == COORDINATOR:
+            return CoordinatorMachine()
+        return OffsetsMachine() if layout == OFFSETS else TopicMachine(4)
+
+
+def invariants(log: SoundLog) -> set[str]:
+    """Numbers of those that `check_log` finds broken."""
+    return {finding.invariant for finding in check_log(log.store)}
+
+
+def first(events: Events, kind: type, nth: int = 0) -> tuple[list[Any], int]:
+    """The entry and the place in it of the nth event of that kind."""
+    found = [(e, i) for e in events for i, event in enumerate(e) if isinstance(event, kind)]
+    return found[nth]
+
+
+def changing(kind: type, nth: int = 0, **changes: Any) -> Callable[[Events], None]:
+    """An edit that changes fields of one event."""
+
+    def change(events: Events) -> None:
+        entry, index = first(events, kind, nth)
+        entry[index] = replace(entry[index], **changes)
+
+    return change
+
+
+def dropping(kind: type, nth: int = 0) -> Callable[[Events], None]:
+    """An edit that takes one event away."""
+
+    def change(events: Events) -> None:
+        entry, index = first(events, kind, nth)
+        del entry[index]
+
+    return change
+
+
+def adding(event: Any) -> Callable[[Events], None]:
+    """An edit that adds an entry at the end."""
+    return lambda events: events.append([event])

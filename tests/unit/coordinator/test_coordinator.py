@@ -1,0 +1,127 @@
+"""The coordinator as a library: finishing what others left, and asking how it ended."""
+
+import pytest
+
+from tests.protocol.steps import (
+    NAME,
+    TIMEOUT_MS,
+    append,
+    coordinator,
+    finish,
+    participant,
+    prepare,
+    register,
+    shown,
+    tx_of,
+)
+from tests.protocol.world import World
+from txlog.coordinator.coordinator import journal_of
+from txlog.errors import IllegalTransition, UnknownTransaction
+from txlog.layout import transactions_journal
+from txlog.model import TransactionOutcome, TxId
+
+OPEN, COMMITTED, ABORTED, UNKNOWN = (
+    TransactionOutcome.OPEN,
+    TransactionOutcome.COMMITTED,
+    TransactionOutcome.ABORTED,
+    TransactionOutcome.UNKNOWN_ID,
+)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create_topics("a", "b")
+    return world
+
+
+def test_ids_are_spread_over_the_journals_in_a_way_that_never_changes() -> None:
+    """A transactional id that moved to another journal would be decided twice."""
+    assert [journal_of(key, 8) for key in ("", "a", "spark.query", "grün")] == [0, 3, 3, 5]
+    assert {journal_of(f"id {number}", 8) for number in range(200)} == set(range(8))
+
+
+def test_an_outcome_is_open_then_final_from_the_decision_on(world: World) -> None:
+    process, reader = world.process(), world.process()
+    registration = register(process, "i")
+    for number, decided in enumerate([COMMITTED, ABORTED]):
+        tx = tx_of(registration, number)
+        assert coordinator(reader).outcome(tx) is UNKNOWN
+        coordinator(process).begin(NAME, tx, TIMEOUT_MS, tag=f"tag {number}")
+        assert coordinator(reader).outcome(tx) is OPEN
+        if decided is COMMITTED:
+            prepare(process, tx, groups=())
+        else:
+            coordinator(process).prepare_abort(NAME, tx)
+        assert coordinator(reader).outcome(tx) is decided
+        assert coordinator(reader).outcome_of_tag(f"tag {number}") is decided
+        finish(process, tx)
+        assert coordinator(reader).outcome(tx) is decided
+        assert coordinator(reader).outcome_of_tag(f"tag {number}") is decided
+    assert coordinator(reader).outcome_of_tag("tag 2") is UNKNOWN
+
+
+def test_a_late_transaction_is_aborted_and_its_owner_fenced(world: World) -> None:
+    owner, helper = world.process(), world.process()
+    tx = tx_of(register(owner, "i"))
+    declared = participant(owner, "a", logged=True)
+    coordinator(owner).begin(NAME, tx, TIMEOUT_MS, (declared,))
+    append(owner, "a", tx, 1)
+    world.clock.advance(TIMEOUT_MS)
+    assert coordinator(helper).maintain() == []
+    world.clock.advance(1)
+    assert coordinator(helper).maintain() == [tx]
+    assert coordinator(helper).outcome(tx) is ABORTED
+    assert coordinator(helper).state.ids[NAME].epoch == 1
+    assert world.process().topic("a").catch_up().last_stable_offset(0) == 1
+    assert shown(world, "a") == []
+
+
+def test_I4_a_decided_transaction_is_past_every_timeout(world: World) -> None:
+    owner, helper = world.process(), world.process()
+    tx = tx_of(register(owner, "i"))
+    prepare(owner, tx, participant(owner, "a", 1), groups=())
+    world.clock.advance(TIMEOUT_MS * 1000)
+    assert coordinator(helper).maintain() == [tx]
+    assert shown(world, "a") == [1]
+
+
+def test_I4_a_commit_that_wins_against_a_timeout_is_finished(world: World) -> None:
+    """The pass goes on: one transaction's race is no reason to leave the others."""
+    owner, helper = world.process(), world.process()
+    tx, other = tx_of(register(owner, "i")), tx_of(register(owner, "i", "y"))
+    coordinator(owner).begin(NAME, tx, TIMEOUT_MS)
+    coordinator(owner).begin("y", other, TIMEOUT_MS)
+    staged = participant(owner, "a", 1)
+    world.clock.advance(TIMEOUT_MS + 1)
+    coordinator(helper).catch_up()
+    entry = transactions_journal(0).entry(coordinator(helper)._replica.next_slot)
+    helper.store.before("create", entry, lambda: prepare(owner, tx, staged, groups=()))
+    assert coordinator(helper).maintain() == [tx, other]
+    assert (shown(world, "a"), coordinator(helper).outcome(other)) == ([1], ABORTED)
+
+
+def test_what_is_committed_cannot_be_aborted_by_anybody(world: World) -> None:
+    process = world.process()
+    tx = tx_of(register(process, "i"))
+    prepare(process, tx, participant(process, "a", 1), groups=())
+    for _ in range(2):
+        with pytest.raises(IllegalTransition, match="COMMIT"):
+            coordinator(world.process()).abort(NAME, tx, fence=True)
+        finish(process, tx)
+    assert shown(world, "a") == [1]
+
+
+def test_an_open_transaction_is_described_by_its_transactional_id(world: World) -> None:
+    process = world.process()
+    with pytest.raises(UnknownTransaction, match="txlog txn list"):
+        coordinator(process).describe(NAME)
+    tx = tx_of(register(process, "i"))
+    assert coordinator(process).describe(NAME) is None
+    coordinator(process).begin(NAME, tx, TIMEOUT_MS)
+    found = coordinator(process).describe(NAME)
+    assert found is not None
+    assert found.tx_id == tx
+    assert process.connection.coordinator_with(tx)[1] == NAME
+    with pytest.raises(UnknownTransaction):
+        process.connection.coordinator_with(TxId(999, 0, 0))

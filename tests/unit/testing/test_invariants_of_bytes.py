@@ -1,0 +1,264 @@
+"""`check_log` finds damage to journals, segments and the index, and nothing in a sound log."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.faulty_stores import ProcessDied
+from tests.protocol.steps import (
+    NAME,
+    coordinator,
+    participant,
+    pend,
+    prepare,
+    tx_of,
+)
+from tests.sound_log import (
+    COORDINATOR,
+    OFFSETS,
+    Events,
+    SoundLog,
+    changing,
+    dropping,
+    first,
+    invariants,
+)
+from txlog.coordinator.events import (
+    ProducerInitialised,
+)
+from txlog.errors import NotATxlog
+from txlog.journal.boundary import Boundary
+from txlog.journal.boundary import create as create_boundary
+from txlog.journal.entry import decode_entry, encode_entry
+from txlog.journal.snapshot import decode_snapshot, encode_snapshot
+from txlog.log.topic_events import AppendBatches, BatchesAppended, MarkerWritten
+from txlog.model import Decision, TxId
+from txlog.storage import MemoryStore
+from txlog.testing.clock import manual_runtime
+from txlog.testing.invariants import Finding, check_log
+
+
+@pytest.fixture
+def log() -> SoundLog:
+    log = SoundLog()
+    assert check_log(log.store) == []
+    return log
+
+
+def test_a_sound_log_has_no_findings_whoever_is_asked(log: SoundLog) -> None:
+    assert check_log(log.process.connection) == []
+
+
+def test_a_sound_log_that_was_pruned_has_no_findings(log: SoundLog) -> None:
+    coordinator(log.process)._replica.prune(2)
+    log.process.connection.offsets._journal(0).prune(0)
+    for name in ("a", "b", "src"):
+        log.process.topic(name).prune(1)
+    assert check_log(log.store) == []
+    log.commit(3, 4, "a", "b")
+    assert check_log(log.store) == []
+
+
+def test_a_log_whose_journals_were_only_written_anew_has_no_findings(log: SoundLog) -> None:
+    for layout in (COORDINATOR, OFFSETS, log.topic("a"), log.topic("b")):
+        log.edit(layout, lambda events: None)
+    assert check_log(log.store) == []
+
+
+def test_a_transaction_under_way_is_no_finding(log: SoundLog) -> None:
+    process = log.process
+    tx = tx_of(log.query, 3)
+    pend(process, tx, 3, 5)
+    assert check_log(log.store) == []
+    prepare(process, tx, participant(process, "a", 3, 4), participant(process, "b", 3, 4))
+    assert check_log(log.store) == []
+    process.store.die_at(1, after=False)
+    with pytest.raises(ProcessDied):
+        coordinator(process).apply(NAME, tx)
+    assert check_log(log.store) == []
+
+
+def test_there_must_be_a_log() -> None:
+    with pytest.raises(NotATxlog):
+        check_log(MemoryStore(manual_runtime()))
+
+
+# The journal: I1, I15.
+
+
+def test_I1_a_missing_entry_is_found(log: SoundLog) -> None:
+    path = log.topic("b").entry(3)
+    log.store.delete(path)
+    (finding, *_) = [f for f in check_log(log.store) if f.invariant == "I1"]
+    assert finding.path == log.topic("b").entry(4)
+    assert "slot 3 is missing" in str(finding)
+
+
+def test_I1_a_replaced_entry_is_found(log: SoundLog) -> None:
+    path = log.topic("b").entry(2)
+    entry, _ = decode_entry(log.store.get(path), path, 2)
+    log.store.replace(path, encode_entry(replace(entry, writer="somebody else"))[0])
+    assert "I1" in invariants(log)
+
+
+def test_I1_an_entry_that_was_published_twice_is_found(log: SoundLog) -> None:
+    layout = log.topic("src")
+    path = layout.entry(1)
+    entry, crc32 = decode_entry(log.store.get(path), path, 1)
+    again = replace(entry, slot=2, prior_crc32=crc32, events=())
+    log.store.create(layout.entry(2), encode_entry(again)[0])
+    assert invariants(log) == {"I1"}
+
+
+def test_I1_a_boundary_that_goes_back_is_found(log: SoundLog) -> None:
+    log.process.topic("b").prune(2)
+    create_boundary(log.store, log.topic("b"), Boundary(1, 1, 2, "token"))
+    assert "I1" in invariants(log)
+
+
+def test_I1_a_snapshot_beyond_the_end_is_found(log: SoundLog) -> None:
+    layout = log.topic("b")
+    data = log.store.get(log.paths(layout.snapshots)[0])
+    log.store.create(layout.snapshot(99), data)
+    assert "I1" in invariants(log)
+
+
+def test_I15_a_damaged_entry_is_found(log: SoundLog) -> None:
+    path = OFFSETS.entry(1)
+    log.store.replace(path, log.store.get(path)[:-3])
+    assert Finding(path, "I15", "") < max(f for f in check_log(log.store) if f.path == path)
+
+
+def test_I15_a_damaged_boundary_is_found(log: SoundLog) -> None:
+    log.process.topic("b").prune(2)
+    log.store.replace(log.topic("b").boundary(0), b"{}")
+    assert "I15" in invariants(log)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_I15_the_snapshot_that_a_boundary_names_must_be_sound(log: SoundLog, damage: str) -> None:
+    layout = log.topic("b")
+    slot = log.process.topic("b").snapshot()
+    log.process.topic("b").prune(2)
+    path = layout.snapshot(slot)
+    log.store.delete(path) if damage == "missing" else log.store.replace(path, b"x")
+    assert (path, "I15") in {(f.path, f.invariant) for f in check_log(log.store)}
+
+
+def test_I15_a_snapshot_that_says_something_else_is_found(log: SoundLog) -> None:
+    path = log.paths(OFFSETS.snapshots)[0]
+    head, sections = decode_snapshot(log.store.get(path), path)
+    text = json.dumps(sections).replace('"src"', '"other"')
+    log.store.replace(path, encode_snapshot(head, json.loads(text)))
+    assert [(f.path, f.invariant) for f in check_log(log.store)] == [(path, "I15")]
+
+
+def test_I15_an_event_that_speaks_of_what_is_not_there_is_found(log: SoundLog) -> None:
+    log.edit(COORDINATOR, dropping(ProducerInitialised))
+    assert "I15" in invariants(log)
+
+
+# Records: I2, I7, I8, I9, I15.
+
+
+@pytest.mark.parametrize("shift", [-1, 1, 5])
+@pytest.mark.parametrize("kind", [BatchesAppended, MarkerWritten])
+def test_I2_an_offset_that_does_not_follow_is_found(log: SoundLog, kind: type, shift: int) -> None:
+    topic = "b" if kind is BatchesAppended else "a"
+    at = 2 if kind is BatchesAppended else 0
+    log.edit(log.topic(topic), changing(kind, base_offsets={0: at + shift}))
+    assert "I2" in invariants(log)
+
+
+def segment_of(log: SoundLog, topic: str) -> str:
+    return log.paths(log.topic(topic).segments)[0]
+
+
+def test_I15_a_missing_segment_is_found(log: SoundLog) -> None:
+    path = segment_of(log, "a")
+    log.store.delete(path)
+    assert [(f.path, f.invariant) for f in check_log(log.store)] == [(path, "I15")]
+
+
+@pytest.mark.parametrize("position", [0, 8, 300, -40, -1])
+def test_I15_a_flipped_bit_in_a_segment_is_found(log: SoundLog, position: int) -> None:
+    path = segment_of(log, "a")
+    data = bytearray(log.store.get(path))
+    data[position] ^= 1
+    log.store.replace(path, bytes(data))
+    assert {(f.path, f.invariant) for f in check_log(log.store)} == {(path, "I15")}
+
+
+def test_I15_a_segment_with_other_records_is_found(log: SoundLog) -> None:
+    left, right = log.paths(log.topic("a").segments)[:2]
+    log.store.replace(left, log.store.get(right))
+    assert {(f.path, f.invariant) for f in check_log(log.store)} == {(left, "I15")}
+
+
+def test_I15_a_missing_or_damaged_index_chunk_is_found(log: SoundLog) -> None:
+    for number in range(3, 9):
+        log.commit(number, number + 1, "a")
+    chunk = log.paths(f"{log.topic('a').root}/chunks/")[0]
+    data = log.store.get(chunk)
+    log.store.replace(chunk, data[:-1] + b"x")
+    assert (chunk, "I15") in {(f.path, f.invariant) for f in check_log(log.store)}
+    log.store.replace(chunk, data)
+    assert check_log(log.store) == []
+
+
+@pytest.mark.parametrize("sequence", [0, 2])
+def test_I7_a_sequence_that_repeats_or_skips_is_found(log: SoundLog, sequence: int) -> None:
+    log.edit(log.topic("b"), changing(BatchesAppended, 1, base_sequences={0: sequence}))
+    assert invariants(log) == {"I7"}
+
+
+def test_I7_a_batch_that_is_in_the_log_twice_is_found(log: SoundLog) -> None:
+    def change(events: Events) -> None:
+        entry, index = first(events, BatchesAppended, 0)
+        other, place = first(events, BatchesAppended, 1)
+        other[place] = replace(other[place], segments=entry[index].segments)
+
+    log.edit(log.topic("b"), change)
+    assert "I7" in invariants(log)
+
+
+def test_I8_a_fenced_epoch_that_writes_is_found(log: SoundLog) -> None:
+    def change(events: Events) -> None:
+        entry, index = first(events, BatchesAppended)
+        old = entry[index]
+        entry.insert(index, MarkerWritten(TxId(old.pid, 0, 99), Decision.ABORT, -1, 0, 7))
+
+    log.edit(log.topic("b"), change)
+    assert "I8" in invariants(log)
+
+
+def test_I9_a_transaction_with_both_markers_is_found(log: SoundLog) -> None:
+    def change(events: Events) -> None:
+        entry, index = first(events, MarkerWritten, 1)
+        events.append([replace(entry[index], decision=Decision.ABORT, segments=())])
+
+    log.edit(log.topic("b"), change)
+    assert "I9" in invariants(log)
+
+
+def test_I9_records_after_their_marker_are_found(log: SoundLog) -> None:
+    def change(events: Events) -> None:
+        entry, index = first(events, MarkerWritten, 1)
+        marker = entry.pop(index)
+        appended, place = first(events, BatchesAppended, 1)
+        appended.insert(place, marker)
+
+    log.edit(log.topic("b"), change)
+    assert "I9" in invariants(log)
+
+
+def test_I9_a_second_open_transaction_of_a_producer_is_found(log: SoundLog) -> None:
+    log.edit(log.topic("b"), dropping(MarkerWritten, 1))
+    assert "I9" in invariants(log)
+
+
+def test_I9_a_segment_of_another_topic_is_found(log: SoundLog) -> None:
+    foreign = log.process.stage("src", [1])
+    log.process.topic("a").execute(AppendBatches((foreign,)))
+    assert invariants(log) == {"I9"}
