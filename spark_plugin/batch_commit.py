@@ -35,6 +35,7 @@ from txlog.errors import (
     CheckpointConflict,
     CommitFailed,
     InvalidOption,
+    TransactionAborted,
     TxlogError,
     UnstableOffsetCommit,
 )
@@ -115,8 +116,9 @@ class BatchCommitter:
             try:
                 self._run(identity, batch, messages)
                 return
-            except CommitFailed as error:
-                # Somebody was faster: the replay tests tell whether it was this very batch.
+            except (CommitFailed, TransactionAborted) as error:
+                # Somebody was faster: the replay tests tell whether it was this very batch. Or its
+                # pend was barred, as of a run that died: then it is decided anew.
                 if attempt == DECIDE_ATTEMPTS_MAX - 1:
                     raise
                 log.info("batch %d: %s", identity.batch_id, error)

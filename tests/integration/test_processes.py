@@ -124,7 +124,11 @@ def test_two_processes_that_race_under_one_id_tear_and_double_nothing(root: str)
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
-    outputs = [child.communicate("go\n", timeout=WAIT_S) for child in children]
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    outputs = [child.communicate(timeout=WAIT_S) for child in children]
     assert [child.returncode for child in children] == [0, 0], outputs
     attempts = [json.loads(line) for output, _ in outputs for line in output.splitlines()]
     committed = {each["value"].encode() for each in attempts if each["ending"] == "committed"}

@@ -1,0 +1,383 @@
+"""The commit of a micro-batch without Spark: every death, two runs at once, every replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_plugin import offsets
+from spark_plugin.batch_commit import (
+    STAGED_TIMEOUT_MS,
+    BatchCommitter,
+    BatchIdentity,
+    batch_identity,
+)
+from spark_plugin.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
+from spark_plugin.options import WriterOptions
+from spark_plugin.staging import Staging, TaskMessage
+from tests.faulty_stores import DyingStore, HookedStore, ProcessDied
+from tests.memory_log import MemoryLog
+from txlog.clients.connection import Connection
+from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, ProducerFenced
+from txlog.layout import offsets_journal, transactions_journal
+from txlog.model import TopicPartition, TransactionOutcome, TxId
+from txlog.settings import LogSettings
+
+GROUP = "g"
+SOURCE = TopicPartition("numbers", 0)
+COUNT = 10
+ONE_JOURNAL = LogSettings(transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
+OPTIONS = WriterOptions(root="memory://log")
+
+
+def new_log() -> MemoryLog:
+    """A log with numbers, and topics for the even and the odd ones."""
+    log = MemoryLog(ONE_JOURNAL)
+    log.admin.create_topic("numbers", 1)
+    for name in ("even", "odd"):
+        log.admin.create_topic(name, 1, pa.schema([("n", pa.int64())]))
+    producer = log.producer()
+    for number in range(COUNT):
+        producer.send("numbers", b"%d" % number)
+    producer.flush()
+    return log
+
+
+@dataclass
+class Query:
+    """A query that copies numbers to two topics, its checkpoint, and what Spark would do."""
+
+    log: MemoryLog
+    folder: Path
+    query_id: str = "query"
+    options: WriterOptions = OPTIONS
+    group: str | None = GROUP
+
+    def __post_init__(self) -> None:
+        (self.folder / "offsets").mkdir(parents=True)
+        (self.folder / "metadata").write_text(json.dumps({"id": self.query_id}))
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """As the sink sees it."""
+        return open_checkpoint(str(self.folder), self.log.connection.runtime)
+
+    def plan(self, batch: int, start: int, end: int) -> None:
+        """Spark writes down that a batch reads the numbers [start, end)."""
+        cluster = self.log.connection.cluster
+        ranges = {0: PartitionRange(start, end)}
+        topics = {"numbers": TopicOffsets(cluster.topic("numbers").topic_id, ranges)}
+        line = offsets.encode(SourceOffset(cluster.log_id, self.group, topics))
+        file = self.folder / "offsets" / str(batch)
+        file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
+
+    def tasks(
+        self, process: Connection, run: str, batch: int, start: int, end: int
+    ) -> list[TaskMessage]:
+        """Two tasks, and what they tell the driver."""
+        plan = self.checkpoint.plan()
+        middle = (start + end) // 2
+        messages = []
+        for first, last in ((start, middle), (middle, end)):
+            numbers = list(range(first, last))
+            topics = ["odd" if number % 2 else "even" for number in numbers]
+            rows = pa.RecordBatch.from_pydict({"n": numbers, "topic": topics})
+            staged = Staging(process, self.options).add_all([rows])
+            messages.append(TaskMessage(self.query_id, batch, run, plan, staged))
+        return messages
+
+    def commit(
+        self, process: Connection, run: str, batch: int, messages: list[TaskMessage]
+    ) -> None:
+        """The driver's commit."""
+        identity = batch_identity(messages, batch)
+        assert identity == BatchIdentity(self.query_id, run, batch)
+        BatchCommitter(process, self.options, self.checkpoint).commit(identity, messages)
+
+    def replay(self, process: Connection, run: str, batch: int, start: int, end: int) -> None:
+        """Run a batch that is planned."""
+        self.commit(process, run, batch, self.tasks(process, run, batch, start, end))
+
+    def run(self, process: Connection, run: str, batch: int, start: int, end: int) -> None:
+        """Plan a batch and run it."""
+        self.plan(batch, start, end)
+        self.replay(process, run, batch, start, end)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A fresh log."""
+    return new_log()
+
+
+@pytest.fixture
+def query(log: MemoryLog, tmp_path: Path) -> Query:
+    """The query, with a checkpoint of its own."""
+    return Query(log, tmp_path / "checkpoint")
+
+
+def copied(log: MemoryLog) -> list[int]:
+    """Every number that was copied."""
+    return sorted(row["n"] for row in log.values("even", "odd"))
+
+
+def position(log: MemoryLog) -> int:
+    """Where the group stands; a transaction that is decided is finished first."""
+    committed = log.process().offsets.fetch(GROUP, [SOURCE])[SOURCE]
+    return 0 if committed is None else committed.offset
+
+
+def check(log: MemoryLog, end: int) -> None:
+    """The numbers below `end` were copied once, the group is there, and the log is sound."""
+    assert copied(log) == list(range(end))
+    assert position(log) == end
+    log.check()
+
+
+def next_entry(log: MemoryLog, journal: str) -> str:
+    """Path of the entry that a journal gets next."""
+    layout = {"offsets": offsets_journal(0), "transactions": transactions_journal(0)}[journal]
+    return layout.entry(sum(path.startswith(layout.entries) for path in log.objects()))
+
+
+# Deaths.
+
+
+def restart(log: MemoryLog, query: Query, batch: int, start: int, end: int) -> None:
+    """From the checkpoint: the batch is replayed by a new run."""
+    process = log.process()
+    query.replay(process, "second", batch, start, end)
+    query.run(process, "second", batch + 1, end, COUNT)
+
+
+def restart_without_checkpoint(
+    log: MemoryLog, query: Query, batch: int, start: int, end: int
+) -> None:
+    """Without it: a new query takes the group, and goes on where that stands."""
+    log.clock.advance(STAGED_TIMEOUT_MS + 1)
+    options = replace(query.options, group_takeover=True)
+    fresh = Query(log, query.folder / "new", "another query", options)
+    fresh.run(log.process(), "second", 0, position(log), COUNT)
+
+
+@pytest.mark.parametrize("go_on", [restart, restart_without_checkpoint])
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("batch", [0, 1], ids=["first batch", "later batch"])
+def test_I5_I10_a_driver_that_dies_at_any_write_loses_and_doubles_nothing(
+    tmp_path: Path, batch: int, is_after: bool, go_on: Callable[..., None]
+) -> None:
+    """Registration if it is the first batch, pend, prepare, two topics, offsets, complete."""
+    write = 0
+    while dies_at(tmp_path / f"{write}", write, is_after, batch, go_on):
+        write += 1
+    assert write >= 6 + 2 * (batch == 0)
+
+
+def dies_at(
+    folder: Path, write: int, is_after: bool, batch: int, go_on: Callable[..., None]
+) -> bool:
+    """Let a driver die at that write, go on without it; whether there was such a write."""
+    log = new_log()
+    query = Query(log, folder)
+    store = DyingStore(log.memory)
+    process = log.process(store)
+    if batch:
+        query.run(process, "first", 0, 0, 2)
+    start, end = 2 * batch, 2 * batch + 5
+    query.plan(batch, start, end)
+    messages = query.tasks(process, "first", batch, start, end)
+    store.die_at(write, after=is_after)
+    try:
+        query.commit(process, "first", batch, messages)
+    except ProcessDied:
+        assert copied(log) == list(range(start)) or is_decided(log)
+    go_on(log, query, batch, start, end)
+    check(log, COUNT)
+    return store.is_dead
+
+
+def is_decided(log: MemoryLog) -> bool:
+    """Whether the newest transaction of the query is committed, applied everywhere or not."""
+    coordinator = log.process().coordinator(0)
+    known = coordinator.catch_up().ids["spark.query"]
+    newest = max([*known.open, known.last_tx_id or TxId(0, 0, -1)])
+    return coordinator.outcome(newest) is TransactionOutcome.COMMITTED
+
+
+# Replays.
+
+
+def test_I10_a_batch_that_is_in_changes_nothing_and_fences_nobody(
+    log: MemoryLog, query: Query
+) -> None:
+    first, second = log.process(), log.process()
+    query.run(first, "first", 0, 0, 4)
+    messages = query.tasks(second, "second", 0, 0, 4)
+    before = log.objects()
+    query.commit(second, "second", 0, messages)
+    assert log.changed_since(before) == []
+    query.run(first, "first", 1, 4, 6)
+    check(log, 6)
+
+
+def test_R1_a_plan_that_was_written_anew_is_refused(log: MemoryLog, query: Query) -> None:
+    process = log.process()
+    query.plan(0, 0, 2)
+    old = query.tasks(process, "run", 0, 0, 2)
+    query.plan(0, 0, 4)
+    with pytest.raises(CheckpointConflict, match="was written anew while the batch ran"):
+        query.commit(process, "run", 0, old)
+    mixed = [old[0], query.tasks(process, "run", 0, 0, 4)[1]]
+    with pytest.raises(CheckpointConflict, match="ran for different plans"):
+        query.commit(process, "run", 0, mixed)
+    check(log, 0)
+
+
+def test_R1_tasks_that_saw_the_plan_of_another_batch_are_refused(
+    log: MemoryLog, query: Query
+) -> None:
+    """As in foreachBatch, where Spark tells the writer no batch."""
+    process = log.process()
+    query.run(process, "newer", 0, 0, 2)
+    query.plan(1, 2, 4)
+    messages = query.tasks(process, "older", 0, 0, 1)
+    with pytest.raises(CheckpointConflict, match="newest plan in the checkpoint was 1"):
+        query.commit(process, "older", 0, messages)
+    check(log, 2)
+
+
+def test_R24_the_checkpoint_of_another_query_is_refused(log: MemoryLog, query: Query) -> None:
+    (query.folder / "metadata").write_text('{"id": "another"}')
+    with pytest.raises(CheckpointConflict, match="is of query another"):
+        query.run(log.process(), "run", 0, 0, 2)
+    check(log, 0)
+
+
+def test_R29_a_source_without_a_group_is_refused(log: MemoryLog, tmp_path: Path) -> None:
+    query = Query(log, tmp_path / "checkpoint", group=None)
+    with pytest.raises(InvalidOption, match="group.id"):
+        query.run(log.process(), "run", 0, 0, 2)
+    check(log, 0)
+
+
+# Two runs at once.
+
+
+def test_R27_a_run_that_was_superseded_may_not_come_back(log: MemoryLog, query: Query) -> None:
+    older, newer = log.process(), log.process()
+    query.run(older, "older", 0, 0, 2)
+    query.run(newer, "newer", 1, 2, 4)
+    with pytest.raises(ProducerFenced):
+        query.run(older, "older", 2, 4, 6)
+    with pytest.raises(ProducerFenced, match="run older .* was superseded by run newer"):
+        query.run(older, "older", 2, 4, 6)
+    query.run(newer, "newer", 2, 4, 6)
+    check(log, 6)
+
+
+@pytest.mark.parametrize(
+    ("journal", "place"),
+    [("offsets", "before"), ("offsets", "after"), ("transactions", "before")],
+    ids=["before its pend", "after its pend", "before its prepare"],
+)
+def test_R12_a_run_that_stalls_while_a_newer_one_commits_its_batch_commits_nothing_more(
+    log: MemoryLog, query: Query, journal: str, place: str
+) -> None:
+    store = HookedStore(log.memory)
+    older, newer = log.process(store), log.process()
+    query.run(older, "older", 0, 0, 2)
+    query.plan(1, 2, 4)
+    messages = query.tasks(older, "older", 1, 2, 4)
+
+    def overtake() -> None:
+        query.replay(newer, "newer", 1, 2, 4)
+        query.run(newer, "newer", 2, 4, 6)
+
+    hook = store.before if place == "before" else store.after
+    hook("create", next_entry(log, journal), overtake)
+    with pytest.raises((ProducerFenced, CheckpointConflict)):
+        query.commit(older, "older", 1, messages)
+    check(log, 6)
+
+
+def test_I10_a_run_that_stalls_while_a_newer_one_commits_its_batch_finds_it_in(
+    log: MemoryLog, query: Query
+) -> None:
+    store = HookedStore(log.memory)
+    older, newer = log.process(store), log.process()
+    query.plan(0, 0, 4)
+    messages = query.tasks(older, "older", 0, 0, 4)
+    pend = next_entry(log, "offsets")
+    store.before("create", pend, lambda: query.replay(newer, "newer", 0, 0, 4))
+    query.commit(older, "older", 0, messages)
+    check(log, 4)
+
+
+# Pends in the way.
+
+
+def test_R12_a_query_that_lost_its_group_takes_its_pend_away(
+    log: MemoryLog, query: Query, tmp_path: Path
+) -> None:
+    store = HookedStore(log.memory)
+    old = log.process(store)
+    query.run(old, "old", 0, 0, 2)
+    options = replace(OPTIONS, group_takeover=True)
+    successor = Query(log, tmp_path / "new", "successor", options)
+
+    def take_over() -> None:
+        # Its first batch is empty: it owns the group from then on, which stays where it is.
+        successor.run(log.process(), "new", 0, 2, 2)
+
+    query.plan(1, 2, 4)
+    messages = query.tasks(old, "old", 1, 2, 4)
+    store.before("create", next_entry(log, "offsets"), take_over)
+    with pytest.raises(GroupOwned, match="owned by 'spark.successor'"):
+        query.commit(old, "old", 1, messages)
+    assert not log.process().offsets.group(GROUP).pending
+    slept = len(log.clock.slept_ms)
+    successor.run(log.process(), "new", 1, 2, 4)
+    assert len(log.clock.slept_ms) == slept
+    check(log, 4)
+
+
+def test_R3_the_pend_of_a_query_that_died_is_waited_for_until_it_times_out(
+    log: MemoryLog, query: Query, tmp_path: Path
+) -> None:
+    store = DyingStore(log.memory)
+    dead = log.process(store)
+    query.run(dead, "dead", 0, 0, 2)
+    query.plan(1, 2, 4)
+    messages = query.tasks(dead, "dead", 1, 2, 4)
+    store.die_at(0, after=True)
+    with pytest.raises(ProcessDied):
+        query.commit(dead, "dead", 1, messages)
+    options = replace(OPTIONS, group_takeover=True)
+    Query(log, tmp_path / "new", "successor", options).run(log.process(), "new", 0, 2, 4)
+    assert sum(log.clock.slept_ms) >= STAGED_TIMEOUT_MS
+    check(log, 4)
+
+
+def test_R3_a_transaction_that_was_barred_before_its_decision_is_run_again(
+    log: MemoryLog, query: Query
+) -> None:
+    """By an operator, or by a reader to whom the run seemed dead."""
+    store = HookedStore(log.memory)
+    process = log.process(store)
+    query.run(process, "run", 0, 0, 2)
+    query.plan(1, 2, 4)
+    messages = query.tasks(process, "run", 1, 2, 4)
+
+    def bar() -> None:
+        log.clock.advance(STAGED_TIMEOUT_MS + 1)
+        assert position(log) == 2
+
+    store.before("create", next_entry(log, "transactions"), bar)
+    query.commit(process, "run", 1, messages)
+    check(log, 4)
