@@ -133,7 +133,9 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             nobody_there = f"http://127.0.0.1:{held.getsockname()[1]}"
-            store = _open(ministack, endpoint_url=nobody_there, **SHORT_LIMITS)
+            # Longer than a new client takes to make its first request on a busy machine.
+            limits = {"deadline_ms": 4_000, "attempt_timeout_ms": 3_000}
+            store = _open(ministack, endpoint_url=nobody_there, **limits)
             with pytest.raises(StoreUnavailable, match="was not created"):
                 store.create("a", b"mine")
 

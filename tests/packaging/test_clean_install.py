@@ -73,17 +73,21 @@ class CleanInstall:
 
     def run(self, program: str, *arguments: str, **variables: str) -> dict[str, Any]:
         """Run `program` outside of this folder; it prints its answer as the last line, in JSON."""
-        inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         done = subprocess.run(
             [self.python, "-c", program, *arguments],
             cwd=self.folder,
-            env=inherited | {"PYSPARK_PYTHON": str(self.python)} | variables,
+            env=clean_variables() | {"PYSPARK_PYTHON": str(self.python)} | variables,
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout.splitlines()[-1])
+
+
+def clean_variables() -> dict[str, str]:
+    """The environment without the way to this folder, by which pip would call txlog installed."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def copy_of_the_sources(folder: Path) -> Path:
@@ -119,7 +123,8 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanInsta
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     clean = CleanInstall(folder, wheel)
     pip = [sys.executable, "-m", "pip", "--python", str(clean.python), "install", "--quiet"]
-    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
+    command = [*pip, "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(command, env=clean_variables(), check=True)
     (clean.packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return clean
 
