@@ -23,7 +23,7 @@ from txlog.clock import Runtime
 from txlog.model import TopicPartition
 from txlog.storage.counting import CountingStore, object_kind
 from txlog.storage.local import LocalStore
-from txlog.storage.store import Bytes, CreateResult
+from txlog.storage.store import Body, CreateResult, whole
 
 PARTITIONS = 4
 ROWS_PER_PARTITION = 1_000
@@ -46,8 +46,8 @@ class RecordingStore(CountingStore):
         self.written.append((path, data))
         return super().create(path, data)
 
-    def put_new(self, path: str, data: Bytes) -> None:
-        self.written.append((path, bytes(data)))
+    def put_new(self, path: str, data: Body) -> None:
+        self.written.append((path, whole(data)))
         super().put_new(path, data)
 
 

@@ -141,7 +141,7 @@ class _Batches:
         source = row_source(topic, topic.state)
         rows = [row for piece in task.pieces for row in piece.rows]
         batches = [fetched.batch.select(["value"]) for fetched in read_rows(source, rows)]
-        staged = Staging(self._connection, self._options).add_all(batches)
+        staged = Staging(self._connection, self._options, _SCHEMA).add_all(batches)
         plan = self._checkpoint.plan()
         return TaskMessage(QUERY, self._spark.batch_id, "run", plan, staged)
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from txlog.errors import OutcomeUnknown
 from txlog.storage import Store
-from txlog.storage.store import ByteRange, Bytes, CreateResult, StoredObject
+from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, StoredObject
 
 Action = Callable[[], object]
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class HookedStore:
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
         return self.inner.get_ranges(path, ranges)
 
-    def put_new(self, path: str, data: Bytes) -> None:
+    def put_new(self, path: str, data: Body) -> None:
         self._run(self._before, "put_new", path)
         self.inner.put_new(path, data)
 
@@ -135,7 +135,7 @@ class DyingStore(HookedStore):
         self._require_alive()
         return super().get(path)
 
-    def put_new(self, path: str, data: Bytes) -> None:
+    def put_new(self, path: str, data: Body) -> None:
         self._written(lambda: super(DyingStore, self).put_new(path, data))
 
     def replace(self, path: str, data: bytes) -> None:

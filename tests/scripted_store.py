@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 
 from txlog.errors import OutcomeUnknown, StoreFull, StoreUnavailable, TxlogError
 from txlog.storage import Store
-from txlog.storage.store import ByteRange, Bytes, CreateResult, StoredObject
+from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, StoredObject
 
 T = TypeVar("T")
 Call: TypeAlias = Callable[[], object]
@@ -71,7 +71,7 @@ class ScriptedStore:
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
         return self._run("get_ranges", path, lambda: self.inner.get_ranges(path, ranges))
 
-    def put_new(self, path: str, data: Bytes) -> None:
+    def put_new(self, path: str, data: Body) -> None:
         self._run("put_new", path, lambda: self.inner.put_new(path, data))
 
     def replace(self, path: str, data: bytes) -> None:

@@ -2,7 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
+
+from txlog.log import segment as segments
 from txlog.log.batch import Segment, SegmentBatch
+from txlog.storage.store import whole
+
+
+def encode_segment(
+    batches: Mapping[int, Sequence[pa.RecordBatch]], **options: object
+) -> tuple[memoryview, tuple[SegmentBatch, ...]]:
+    """A segment in one piece, as it lies in a store."""
+    parts, located = segments.encode_segment(batches, **options)
+    return memoryview(whole(parts)), located
 
 
 def segment(rows: Mapping[int, int | Sequence[int]], name: str = "s") -> Segment:

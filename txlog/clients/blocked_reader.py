@@ -25,18 +25,23 @@ class BlockedReader:
         self._connection = connection
         self._looked_ms = float("-inf")
 
-    def unblock(self, in_the_way: Iterable[TxId]) -> None:
-        """Finish or end what may be finished or ended. Never raises: the reader can wait."""
+    def unblock(self, in_the_way: Iterable[TxId]) -> bool:
+        """Finish or end what may be finished or ended; answers whether it is worth a look.
+
+        Never raises: the reader can wait.
+        """
         wanted = set(in_the_way)
         now_ms = self._connection.runtime.clock.monotonic_ms()
         if not wanted or now_ms - self._looked_ms < LOOK_EVERY_MS:
-            return
+            return False
         self._looked_ms = now_ms
+        touched = 0
         for tx_id in sorted(wanted):
             try:
                 coordinator, _ = self._connection.coordinator_with(tx_id)
-                coordinator.maintain()
+                touched += len(coordinator.maintain())
             except UnknownTransaction:
                 log.warning("no coordinator knows transaction %s, which is open in a topic", tx_id)
             except TxlogError as error:
                 log.info("transaction %s is still in the way: %s", tx_id, error)
+        return touched > 0

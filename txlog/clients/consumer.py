@@ -265,8 +265,9 @@ class Consumer:
                 return taken
             self._look()
             taken = self._take_ready(limit, one_topic)
-            if not taken:
-                self._blocked.unblock(self._in_the_way())
+            if not taken and self._blocked.unblock(self._in_the_way()):
+                self._look()
+                taken = self._take_ready(limit, one_topic)
             remaining = deadline - self._now_ms()
             if taken or remaining <= 0:
                 return taken

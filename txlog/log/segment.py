@@ -34,9 +34,6 @@ _CODECS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 _FILE_HEAD = 8
 """Arrow's magic and its padding; then the schema message, then the batches."""
 _LABEL_BYTES_MAX = 256
-_FOOTER_BYTES_PER_BATCH = 64
-_FRAME_BYTES = 1024
-"""More than a file has around its schema, its batches and their places in its footer."""
 DECODING_ERRORS = (
     pa.ArrowException,
     OSError,
@@ -73,16 +70,40 @@ class StoredBatch(Protocol):
 # Writing.
 
 
+class _Parts:
+    """A file that keeps what Arrow writes as it is, without a copy."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.parts: list[memoryview] = []
+        self.length = 0
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        part = memoryview(data).cast("B")
+        self.parts.append(part)
+        self.length += len(part)
+        return len(part)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
 def encode_segment(
     batches: Mapping[int, Sequence[pa.RecordBatch]],
     *,
     compression: str = "none",
     batch_bytes_max: int = BATCH_BYTES_MAX,
-) -> tuple[memoryview, tuple[SegmentBatch, ...]]:
+) -> tuple[tuple[memoryview, ...], tuple[SegmentBatch, ...]]:
     """One segment of these batches, given by partition, and where each of its batches lies.
 
-    All batches are in the same physical schema. They are merged and split so that a stored batch
-    is at most `batch_bytes_max` bytes before compression, or a single record; order is kept.
+    Its bytes come in parts that follow each other; uncompressed ones are views of the batches. All
+    batches are in the same physical schema. They are merged and split so that a stored batch is at
+    most `batch_bytes_max` bytes before compression, or a single record; order is kept.
+
     Raises InvalidRecord if there is no record, or a batch is not in the physical schema;
     RecordTooLarge for a record that no reader would accept; InvalidConfig.
     """
@@ -93,35 +114,28 @@ def encode_segment(
         for piece in _pieces(batches[partition], batch_bytes_max)
     ]
     schema = _common_schema([piece for _, piece in pieces])
-    buffer = _room(schema, [piece for _, piece in pieces], compression)
-    sink = pa.BufferOutputStream() if buffer is None else pa.FixedSizeBufferWriter(buffer)
-    ends = []
-    with pa.ipc.new_file(sink, schema, options=options) as writer:
+    sink = _Parts()
+    with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), schema, options=options) as writer:
+        located = []
         for partition, piece in pieces:
+            first, start = len(sink.parts), sink.length
             writer.write_batch(piece, custom_metadata={PARTITION_LABEL: str(partition)})
-            ends.append(sink.tell())
-    whole = sink.getvalue() if buffer is None else buffer.slice(0, sink.tell())
-    data = memoryview(whole).cast("B").toreadonly()
-    starts = [_batches_start(data), *ends[:-1]]
-    located = (
-        _located(partition, piece, start, data[start:end])
-        for (partition, piece), start, end in zip(pieces, starts, ends, strict=True)
-    )
-    return data, tuple(located)
+            message = sink.parts[first:]
+            if not start:  # Arrow has written the file's opening just now.
+                start, message = _without_opening(message)
+            located.append(_located(partition, piece, start, message))
+    return tuple(sink.parts), tuple(located)
 
 
-def _room(
-    schema: pa.Schema, pieces: Sequence[pa.RecordBatch], compression: str
-) -> pa.Buffer | None:
-    """Memory for a whole segment; None if its size cannot be told before it is compressed.
-
-    A stream that grows would move what it has written again and again.
-    """
-    if compression != "none":
-        return None
-    messages = sum(pa.ipc.get_record_batch_size(piece) + _LABEL_BYTES_MAX for piece in pieces)
-    frame = 2 * schema.serialize().size + len(pieces) * _FOOTER_BYTES_PER_BATCH + _FRAME_BYTES
-    return pa.allocate_buffer(messages + frame)
+def _without_opening(parts: Sequence[memoryview]) -> tuple[int, list[memoryview]]:
+    """The length of the magic and the schema's message, and the parts that follow them."""
+    opening = memoryview(b"".join(parts))[_FILE_HEAD:]
+    start = left = _FILE_HEAD + read_head(opening, "the new segment").length
+    place = 0
+    while left >= len(parts[place]):
+        left -= len(parts[place])
+        place += 1
+    return start, [parts[place][left:], *parts[place + 1 :]]
 
 
 def _codec(compression: str) -> str | None:
@@ -153,22 +167,21 @@ def _common_schema(pieces: Sequence[pa.RecordBatch]) -> pa.Schema:
 
 
 def _located(
-    partition: int, piece: pa.RecordBatch, position: int, message: memoryview
+    partition: int, piece: pa.RecordBatch, position: int, message: Sequence[memoryview]
 ) -> SegmentBatch:
+    crc32 = 0
+    for part in message:
+        crc32 = zlib.crc32(part, crc32)
     stamps = np.asarray(piece.column(piece.num_columns - 1).view(pa.int64()))
     return SegmentBatch(
         partition=partition,
         row_count=piece.num_rows,
         position=position,
-        length=len(message),
-        crc32=zlib.crc32(message),
+        length=sum(map(len, message)),
+        crc32=crc32,
         timestamp_min_ms=int(stamps.min()),
         timestamp_max_ms=int(stamps.max()),
     )
-
-
-def _batches_start(data: memoryview) -> int:
-    return _FILE_HEAD + read_head(data[_FILE_HEAD:], "the new segment").length
 
 
 def _pieces(batches: Sequence[pa.RecordBatch], bytes_max: int) -> Iterator[pa.RecordBatch]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from txlog import layout
-from txlog.storage.store import ByteRange, Bytes, CreateResult, Store, StoredObject
+from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 
 _FOLDER_KINDS = {
     "entries": "entry",
@@ -106,9 +106,10 @@ class CountingStore:
         self._count("get_ranges", path)
         return self._store.get_ranges(path, ranges)
 
-    def put_new(self, path: str, data: Bytes) -> None:
+    def put_new(self, path: str, data: Body) -> None:
         """See Store.put_new."""
-        self._count("put_new", path, memoryview(data).nbytes)
+        parts = data if isinstance(data, tuple) else (data,)
+        self._count("put_new", path, sum(memoryview(part).nbytes for part in parts))
         self._store.put_new(path, data)
 
     def replace(self, path: str, data: bytes) -> None:

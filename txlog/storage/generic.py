@@ -25,7 +25,7 @@ from txlog.storage.object_path import check_path, check_prefix
 from txlog.storage.os_error import store_error
 from txlog.storage.readback import PutAnswer, check_entry_body, create_with_readback
 from txlog.storage.retry import Attempts, RetrySettings, call_until_answered
-from txlog.storage.store import ByteRange, Bytes, CreateResult, Exists, StoredObject
+from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
 
 T = TypeVar("T")
 
@@ -113,10 +113,10 @@ class FsspecStore:
         parts = self._answer(path, partial(self._read_spans, path, spans))
         return None if parts is None else cut(ranges, spans, parts)
 
-    def put_new(self, path: str, data: Bytes) -> None:
+    def put_new(self, path: str, data: Body) -> None:
         """See Store.put_new. Raises InternalError if other bytes have the name."""
         check_path(path)
-        if isinstance(self._create(path, bytes(data)), Exists):
+        if isinstance(self._create(path, whole(data)), Exists):
             raise InternalError(
                 f"{self._place(path)} exists already with other content, but its name should be "
                 "unique. Nothing was overwritten; please report this.",

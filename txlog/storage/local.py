@@ -12,8 +12,10 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from txlog.clock import Runtime
@@ -23,12 +25,24 @@ from txlog.storage.object_path import TEMPORARY_PREFIX, check_path, check_prefix
 from txlog.storage.os_error import store_error
 from txlog.storage.publish import Publish, publish_exclusively
 from txlog.storage.readback import check_entry_body
-from txlog.storage.store import ByteRange, Bytes, Created, CreateResult, Exists, StoredObject
+from txlog.storage.store import (
+    Body,
+    ByteRange,
+    Bytes,
+    Created,
+    CreateResult,
+    Exists,
+    StoredObject,
+    whole,
+)
 
 T = TypeVar("T")
 
 MAP_BYTES_MIN = 1 << 18
 """From this many bytes in one call, `get_ranges` maps the file and copies nothing."""
+
+PARTS_AT_ONCE_MAX = 1024
+"""Buffers that one writev(2) takes (IOV_MAX)."""
 
 CREATE_ATTEMPTS_MAX = 4
 """How often a name may be taken and then found empty, which only happens while it is deleted."""
@@ -95,14 +109,13 @@ class LocalStore:
         """See Store.get_ranges. Large reads are views of the mapped file and copy nothing."""
         return self._read_file(path, partial(_read_ranges, ranges))
 
-    def put_new(self, path: str, data: Bytes) -> None:
+    def put_new(self, path: str, data: Body) -> None:
         """See Store.put_new. Raises InternalError if other bytes have the name."""
         check_path(path)
         target = self._base + path
-        body = memoryview(data).cast("B")
-        if self._write(target, body):
+        if self._write(target, data):
             return
-        if (found := self.get(path)) is None or memoryview(found) != body:
+        if (found := self.get(path)) is None or found != whole(data):
             raise InternalError(
                 f"{target} exists already with other content, but its name should be unique. "
                 "Nothing was overwritten; please report this.",
@@ -153,7 +166,7 @@ class LocalStore:
         except OSError as error:
             raise store_error(error, "read", self._base + path) from error
 
-    def _write(self, target: str, data: Bytes) -> bool:
+    def _write(self, target: str, data: Body) -> bool:
         """Write, sync, name. False, with nothing changed, if the name is taken."""
         try:
             temporary = self._write_temporary(target, data, self._durable)
@@ -167,13 +180,13 @@ class LocalStore:
             self._sync_name(target)
         return published
 
-    def _write_temporary(self, target: str, data: Bytes, durable: bool) -> str:
+    def _write_temporary(self, target: str, data: Body, durable: bool) -> str:
         """Path of a new file beside `target` with all of `data`; it is removed on any failure."""
         folder = os.path.dirname(target)
         temporary = f"{folder}/{TEMPORARY_PREFIX}{self._entropy.token()}"
         descriptor = self._open_new(folder, temporary)
         try:
-            _write_whole(descriptor, data)
+            _write_parts(descriptor, data if isinstance(data, tuple) else (data,))
             if durable:
                 os.fsync(descriptor)
         except BaseException:
@@ -249,10 +262,15 @@ def _remove(path: str) -> None:
         return  # Renamed away, or it stays as litter that the sweep finds.
 
 
-def _write_whole(descriptor: int, data: Bytes) -> None:
-    written = os.write(descriptor, data)
-    while written < len(data):  # The kernel takes at most 2 GiB at once.
-        written += os.write(descriptor, memoryview(data)[written:])
+def _write_parts(descriptor: int, parts: Sequence[Bytes]) -> None:
+    """One after the other; the kernel takes so many, and 2 GiB, at once."""
+    left = deque(memoryview(part).cast("B") for part in parts)
+    while left:
+        written = os.writev(descriptor, list(islice(left, PARTS_AT_ONCE_MAX)))
+        while left and written >= len(left[0]):
+            written -= len(left.popleft())
+        if written:
+            left[0] = left[0][written:]
 
 
 def _read_all(descriptor: int) -> bytes:

@@ -13,7 +13,16 @@ from txlog.clock import Runtime
 from txlog.errors import InternalError
 from txlog.storage.object_path import check_path, check_prefix
 from txlog.storage.readback import check_entry_body
-from txlog.storage.store import ByteRange, Bytes, Created, CreateResult, Exists, StoredObject
+from txlog.storage.store import (
+    Body,
+    ByteRange,
+    Bytes,
+    Created,
+    CreateResult,
+    Exists,
+    StoredObject,
+    whole,
+)
 
 _CREATED = Created()
 
@@ -58,10 +67,10 @@ class MemoryStore:
         view = memoryview(data)
         return [view[wanted.start : wanted.start + wanted.length] for wanted in ranges]
 
-    def put_new(self, path: str, data: Bytes) -> None:
+    def put_new(self, path: str, data: Body) -> None:
         """See Store.put_new. Raises InternalError if other bytes have the name."""
         check_path(path)
-        body = bytes(data)
+        body = whole(data)
         with self._lock:
             found = self._objects.get(path)
             if found is None:

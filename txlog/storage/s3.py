@@ -22,7 +22,7 @@ from txlog.storage.readback import PutAnswer, check_entry_body, create_with_read
 from txlog.storage.retry import Attempts, RetrySettings, call_until_answered
 from txlog.storage.s3_client import S3Client, client_options, endpoint_name, shared_client
 from txlog.storage.s3_failure import Failure, Meaning, as_error
-from txlog.storage.store import ByteRange, Bytes, CreateResult, Exists, StoredObject
+from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
 
 MULTIPART_BYTES_MIN = 64 << 20
 """From this size `put_new` uploads in parts; below, one request is cheaper. `create` never does."""
@@ -110,14 +110,14 @@ class S3Store:
         found = [part for part in parts.values() if part is not None]
         return cut(ranges, list(parts), found) if len(found) == len(parts) else None
 
-    def put_new(self, path: str, data: Bytes) -> None:
+    def put_new(self, path: str, data: Body) -> None:
         """See Store.put_new. Large bodies go up in parts. Raises InternalError on a used name.
 
         An upload in parts that is interrupted stays in the bucket, unseen and charged for; let a
         lifecycle rule abort such uploads (AbortIncompleteMultipartUpload).
         """
         check_path(path)
-        body = bytes(data)
+        body = whole(data)
         put = self._put_parts if len(body) >= MULTIPART_BYTES_MIN else self._put_whole
         if isinstance(self._create(path, body, put), Exists):
             raise InternalError(

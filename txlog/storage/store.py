@@ -17,6 +17,15 @@ ENTRY_BYTES_MAX = 1_000_000
 Bytes: TypeAlias = bytes | memoryview
 """What a read returns: any read-only buffer; pyarrow reads it without a copy."""
 
+Body: TypeAlias = bytes | memoryview | tuple[Bytes, ...]
+"""What `put_new` takes: a buffer, or several that follow each other, so that large objects need
+not be copied together first."""
+
+
+def whole(body: Body) -> bytes:
+    """A body as one piece."""
+    return b"".join(body) if isinstance(body, tuple) else bytes(body)
+
 
 @dataclass(frozen=True, slots=True)
 class Created:
@@ -79,7 +88,7 @@ class Store(Protocol):
         A range beyond the end is returned short: the caller checks lengths (I15).
         """
 
-    def put_new(self, path: str, data: Bytes) -> None:
+    def put_new(self, path: str, data: Body) -> None:
         """Store an object under a name that nobody else uses; durable on return. Any size."""
 
     def replace(self, path: str, data: bytes) -> None:

@@ -40,7 +40,7 @@ def test_a_decided_transaction_is_finished_by_the_reader_that_it_blocks(log: Mem
     with pytest.raises(StoreUnavailable):
         producer.commit_transaction()
     consumer = log.consumer("u", isolation_level="read_committed")
-    assert [record.value for record in consumer.poll(timeout_ms=100)[U0]] == [b"2"]
+    assert [record.value for record in consumer.poll()[U0]] == [b"2"], "without waiting"
     assert log.values("t") == [b"1"]
     log.check()
 
@@ -77,7 +77,5 @@ def test_looking_after_others_is_limited_and_its_errors_are_not_the_readers(
     assert rule.met == 2
     log.store.heal()
     log.clock.advance(1_000)
-    consumer.poll()
-    assert consumer.position(U0) == 0
     consumer.poll()
     assert consumer.position(U0) == 1, "the hanging transaction is gone"

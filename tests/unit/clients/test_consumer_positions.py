@@ -404,6 +404,20 @@ def test_a_new_partition_is_read_from_where_the_group_stands(log: MemoryLog) -> 
     log.check()
 
 
+def test_a_process_that_was_idle_while_old_entries_were_pruned_sees_what_came_since(
+    log: MemoryLog,
+) -> None:
+    """Its journal's next entry is gone, which is no proof that there is none (R15)."""
+    idle = log.process()
+    Consumer("u", root=idle)
+    for _ in range(10):
+        fill(log, 4)
+    assert log.process().cluster.topic("u").prune(keep_entries=5) > 10
+    options = {"root": idle, "auto_offset_reset": "earliest"}
+    assert Consumer(**options).end_offsets([U0]) == {U0: 40}
+    assert offsets(Consumer("u", **options)) == list(range(40))
+
+
 @pytest.mark.parametrize("group", ["", "a/b", "..", "x" * 250, "ä", "a b"])
 def test_a_group_id_is_a_plain_name(log: MemoryLog, group: str) -> None:
     before = log.objects()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.segments import encode_segment
 from tests.unit.log.arrow_strategies import batches, physical_batches, schemas
 from txlog.errors import (
     CorruptData,
@@ -24,7 +25,7 @@ from txlog.log.batch import SegmentBatch
 from txlog.log.conversion import adapt, with_timestamp
 from txlog.log.rows import record_batch_from_rows
 from txlog.log.schema import KAFKA_SCHEMA, physical_schema
-from txlog.log.segment import decode_batch, encode_segment
+from txlog.log.segment import decode_batch
 
 STORED = physical_schema(KAFKA_SCHEMA)
 COMPRESSIONS = st.sampled_from(["none", "lz4", "zstd"])

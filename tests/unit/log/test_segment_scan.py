@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.segments import encode_segment
 from tests.unit.log.arrow_strategies import physical_batches
 from txlog.errors import CorruptData
 from txlog.log.conversion import with_timestamp
-from txlog.log.segment import decode_batch, encode_segment
+from txlog.log.segment import decode_batch
 from txlog.log.segment_scan import scan_segment
 
 COMPRESSIONS = st.sampled_from(["none", "lz4", "zstd"])

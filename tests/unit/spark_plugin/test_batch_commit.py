@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_plugin import offsets
 from spark_plugin.batch_commit import (
@@ -34,6 +36,7 @@ SOURCE = TopicPartition("numbers", 0)
 COUNT = 10
 ONE_JOURNAL = LogSettings(transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
 OPTIONS = WriterOptions(root="memory://log")
+FRAME = StructType().add("n", LongType()).add("topic", StringType())
 
 
 def new_log() -> MemoryLog:
@@ -88,7 +91,7 @@ class Query:
             numbers = list(range(first, last))
             topics = ["odd" if number % 2 else "even" for number in numbers]
             rows = pa.RecordBatch.from_pydict({"n": numbers, "topic": topics})
-            staged = Staging(process, self.options).add_all([rows])
+            staged = Staging(process, self.options, FRAME).add_all([rows])
             messages.append(TaskMessage(self.query_id, batch, run, plan, staged))
         return messages
 
@@ -226,6 +229,25 @@ def test_I10_a_batch_that_is_in_changes_nothing_and_fences_nobody(
     check(log, 6)
 
 
+@pytest.mark.parametrize("write", range(5))
+def test_R23_a_watermark_only_batch_that_died_is_finished_by_its_replay(
+    log: MemoryLog, query: Query, write: int
+) -> None:
+    """It advances nothing, so only the second test can tell; a replay shows it whole."""
+    store = DyingStore(log.memory)
+    process = log.process(store)
+    query.run(process, "first", 0, 0, 2)
+    (query.folder / "offsets" / "1").write_text((query.folder / "offsets" / "0").read_text())
+    messages = query.tasks(process, "first", 1, 2, 6)
+    store.die_at(write, after=True)
+    with suppress(ProcessDied):
+        query.commit(process, "first", 1, messages)
+    query.replay(log.process(), "second", 1, 2, 6)
+    assert copied(log) == list(range(6))
+    assert position(log) == 2
+    log.check()
+
+
 def test_R1_a_plan_that_was_written_anew_is_refused(log: MemoryLog, query: Query) -> None:
     process = log.process()
     query.plan(0, 0, 2)
@@ -266,7 +288,20 @@ def test_R29_a_source_without_a_group_is_refused(log: MemoryLog, tmp_path: Path)
     check(log, 0)
 
 
-# Two runs at once.
+# One run in several processes, and two runs at once.
+
+
+def test_the_commits_of_one_run_may_come_from_any_process_of_its_driver(
+    log: MemoryLog, query: Query
+) -> None:
+    """Spark hands a commit to any idle Python process, and queries share those."""
+    one, other = log.process(), log.process()
+    query.run(one, "run", 0, 0, 2)
+    query.run(other, "run", 1, 2, 4)
+    query.run(one, "run", 2, 4, 6)
+    query.run(one, "run", 3, 6, 8)
+    query.run(other, "run", 4, 8, 10)
+    check(log, 10)
 
 
 def test_R27_a_run_that_was_superseded_may_not_come_back(log: MemoryLog, query: Query) -> None:

@@ -196,7 +196,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> _FailingSystemCalls:
     ("call", "number", "error"),
     [
         ("fsync", errno.ENOSPC, StoreFull),
-        ("write", errno.EDQUOT, StoreFull),
+        ("writev", errno.EDQUOT, StoreFull),
         ("link", errno.ENOSPC, StoreFull),
         ("fsync", errno.EIO, StoreUnavailable),
         ("link", errno.EROFS, StoreDenied),
