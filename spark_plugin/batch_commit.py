@@ -31,6 +31,7 @@ from txlog.clients.connection import Connection
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
+from txlog.coordinator.state import TransactionalId
 from txlog.errors import (
     CheckpointConflict,
     CommitFailed,
@@ -50,7 +51,11 @@ STAGED_TIMEOUT_MS = 10_000
 DECIDE_ATTEMPTS_MAX = 3
 
 _sessions: dict[tuple[int, str, str], TransactionSession] = {}
-"""Registered runs of this process. Losing it costs a registration, nothing else."""
+"""Registered runs of this process. Losing it costs a registration, nothing else.
+
+Spark hands each commit to whichever of its Python processes is idle, so that queries of one driver
+change places: a run is registered anew when its last commit came from another process.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +100,18 @@ class BatchCommitter:
     """Commits the batches of one query to one log."""
 
     def __init__(
-        self, connection: Connection, options: WriterOptions, checkpoint: Checkpoint | None
+        self,
+        connection: Connection,
+        options: WriterOptions,
+        checkpoint: Checkpoint | None,
+        *,
+        is_one_of_many: bool = False,
     ) -> None:
+        """`is_one_of_many`: a write within a `foreachBatch`, which may have others beside it."""
         self._connection = connection
         self._options = options
         self._checkpoint = checkpoint
+        self._is_one_of_many = is_one_of_many
 
     def commit(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> None:
         """Commit a batch once, however often it is replayed.
@@ -111,10 +123,11 @@ class BatchCommitter:
         for attempt in range(DECIDE_ATTEMPTS_MAX):
             decision = self._decide(identity, batch, coordinator)
             if isinstance(decision, AlreadyIn):
+                self._require_replay(identity, coordinator)
                 log.info("batch %d is in the log already", identity.batch_id)
                 return
             try:
-                self._run(identity, batch, messages)
+                self._run(identity, batch, messages, coordinator)
                 return
             except (CommitFailed, TransactionAborted) as error:
                 # Somebody was faster: the replay tests tell whether it was this very batch. Or its
@@ -177,6 +190,22 @@ class BatchCommitter:
             may_skip=bool(self._options.label) or self._checkpoint is None,
         )
 
+    def _require_replay(self, identity: BatchIdentity, coordinator: Coordinator) -> None:
+        """A replay comes from a later run; in one run it is another write of a `foreachBatch`.
+
+        That one's rows are other rows, and must not pass for those that are in (R30).
+        """
+        if not self._is_one_of_many:
+            return
+        known = coordinator.state.ids.get(self._transactional_id(identity))
+        if known is not None and known.instance == identity.run_id:
+            raise InvalidOption(
+                f"batch {identity.batch_id} was written in this very run already, with the label "
+                f"{self._options.label!r}: a foreachBatch that writes more than once must give "
+                "each write its own .option('label', ...). Nothing of this write was committed.",
+                option="label",
+            )
+
     def _positions(self, group: str, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
         """Committed offsets, once every decided transaction on them is finished."""
         offsets = self._connection.offsets
@@ -206,9 +235,13 @@ class BatchCommitter:
         identity: BatchIdentity,
         batch: BatchRange,
         messages: Sequence[TaskMessage],
+        coordinator: Coordinator,
     ) -> None:
-        key = (id(self._connection), self._transactional_id(identity), identity.run_id)
-        session = _sessions.get(key) or self._registered(identity, batch)
+        name = self._transactional_id(identity)
+        key = (id(self._connection), name, identity.run_id)
+        session = _sessions.get(key)
+        if session is None or _is_elsewhere(session, coordinator.state.ids.get(name), identity):
+            session = self._registered(identity, batch)
         try:
             session.begin()
             for group, advanced in batch.by_group().items():
@@ -250,6 +283,17 @@ class BatchCommitter:
             take_over=self._options.group_takeover,
         )
         return session
+
+
+def _is_elsewhere(
+    session: TransactionSession, newest: TransactionalId | None, identity: BatchIdentity
+) -> bool:
+    """Whether another process of the same run has registered since. Another run's is a fence."""
+    if newest is None:
+        return False
+    mine = session.registration
+    is_newest = (newest.pid, newest.epoch) == (mine.pid, mine.epoch)
+    return newest.instance == identity.run_id and not is_newest
 
 
 def _require_own_plan(plan: BatchPlan, identity: BatchIdentity) -> None:

@@ -53,7 +53,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         if context is None:
             raise InternalError("a sink's task without Spark's task context. Please report this.")
-        staging = Staging(open_log(self._options), self._options)
+        staging = Staging(open_log(self._options), self._options, self._schema)
         return TaskMessage(
             query_id=context.getLocalProperty(QUERY_ID) or "",
             batch_id=int(context.getLocalProperty(BATCH_ID) or NO_BATCH),
@@ -73,7 +73,8 @@ class TxlogBatchWriter(DataSourceArrowWriter):
                 query_checkpoint(self._options) if self._options.checkpoint_location else None
             )
             identity = batch_identity(found, found[0].batch_id)
-            BatchCommitter(connection, self._options, checkpoint).commit(identity, found)
+            committer = BatchCommitter(connection, self._options, checkpoint, is_one_of_many=True)
+            committer.commit(identity, found)
             return
         token = connection.runtime.entropy.token()
         named = self._options.transactional_id or f"spark.job.{token}"

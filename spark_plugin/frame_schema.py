@@ -41,6 +41,10 @@ _NO_TOPIC_TYPE: tuple[tuple[type[DataType], str], ...] = (
     (UserDefinedType, "write its parts as plain columns"),
 )
 
+TOPIC_COLUMN = "topic"
+PARTITION_COLUMN = "partition"
+"""Columns that say where a row goes. They are the record's own if an option says so instead."""
+
 _KAFKA_COLUMNS = frozenset({"key", "value", "headers", "topic", "partition", "timestamp"})
 _KAFKA_VALUES = (StringType, BinaryType)
 

@@ -10,10 +10,14 @@ from contextlib import suppress
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, ShortType, StringType, StructType
 
-from spark_plugin.frame_schema import frame_schema, is_kafka_frame
+from spark_plugin.frame_schema import (
+    PARTITION_COLUMN,
+    TOPIC_COLUMN,
+    frame_schema,
+    is_kafka_frame,
+)
 from spark_plugin.log_access import topic_now
 from spark_plugin.options import WriterOptions
-from spark_plugin.staging import PARTITION_COLUMN, TOPIC_COLUMN
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
 from txlog.errors import IncompatibleSchema, InvalidOption, TopicExists, UnknownTopic
@@ -24,10 +28,12 @@ from txlog.log.topic_log import TopicLog
 def prepare_topics(connection: Connection, options: WriterOptions, schema: StructType) -> None:
     """Check columns and topic; create the topic that the option names if it is missing.
 
-    Raises InvalidOption, UnknownTopic, IncompatibleSchema.
+    Topics that rows name are found or created by the tasks that meet them. Raises InvalidOption,
+    UnknownTopic, IncompatibleSchema.
     """
     check_columns(options, schema)
     if options.topic is None:
+        frame_schema(schema, [TOPIC_COLUMN])
         return
     topic = topic_or_new(connection, options, schema, options.topic)
     check_fit(topic, options, schema)

@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoint import BatchPlan
-from spark_plugin.frame_schema import in_utc
-from spark_plugin.log_access import topic_now
+from spark_plugin.frame_schema import PARTITION_COLUMN, TOPIC_COLUMN, in_utc
 from spark_plugin.options import WriterOptions
+from spark_plugin.sink_topics import topic_or_new
 from txlog.clients.accumulator import Partitions, keyed_partitions
 from txlog.clients.batch_columns import require_small_records
 from txlog.clients.connection import Connection
@@ -36,9 +37,6 @@ SEGMENT_BYTES = 32 << 20
 
 SEGMENTS_AT_ONCE_MAX = 4
 """Segments that a task writes in the background: with the one that it collects, its memory."""
-
-TOPIC_COLUMN = "topic"
-PARTITION_COLUMN = "partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +64,11 @@ class TaskMessage(WriterCommitMessage):
 class Staging:
     """Collects the rows of one task, and stages them topic by topic."""
 
-    def __init__(self, connection: Connection, options: WriterOptions) -> None:
+    def __init__(self, connection: Connection, options: WriterOptions, schema: StructType) -> None:
+        """`schema` is the DataFrame's: the columns of a topic that a row names and nobody made."""
         self._connection = connection
         self._options = options
+        self._schema = schema
         # Rows without a key go to another partition each time, as the producer's do.
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
         self._topics: dict[str, TopicLog] = {}
@@ -80,7 +80,7 @@ class Staging:
         self._under_way: deque[Callable[[], Segment]] = deque()
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> tuple[StagedTopic, ...]:
-        """Stage every row. Raises UnknownTopic, InvalidRecord, UnknownPartition."""
+        """Stage every row. Raises UnknownTopic, InvalidName, InvalidRecord, UnknownPartition."""
         for batch in batches:
             if batch.num_rows:
                 for name, rows in self._by_topic(in_utc(batch)):
@@ -132,7 +132,9 @@ class Staging:
         """The topic as it was when this task first met it: one incarnation, one partition count."""
         known = self._topics.get(name)
         if known is None:
-            known = self._topics[name] = topic_now(self._connection, name)
+            known = self._topics[name] = topic_or_new(
+                self._connection, self._options, self._schema, name
+            )
         return known
 
     def _stage(self, name: str) -> None:

@@ -66,7 +66,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
                 batch_id=batch_id,
                 planned=planned,
             )
-        staging = Staging(open_log(self._options), self._options)
+        staging = Staging(open_log(self._options), self._options, self._schema)
         return TaskMessage(
             query_id=context.getLocalProperty(QUERY_ID) or "",
             batch_id=batch_id,

@@ -139,8 +139,9 @@ def clean(scratch: Path, *, is_work_kept: bool) -> None:
             shutil.rmtree(path, ignore_errors=True)
         elif not path.is_dir():
             path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        scratch.rmdir()
+    for empty in (scratch / WORK, scratch):
+        with contextlib.suppress(OSError):
+            empty.rmdir()
 
 
 def untested(proof: Proof, drill: DrillFacts, kills: int) -> list[str]:

@@ -85,7 +85,7 @@ def race(connection: Connection, own_name: str) -> None:
             fenced += 1
             time.sleep(random.uniform(0, 0.03))
             producer = _registered(connection)
-        if committed >= 10 and fenced >= 3:
+        if committed >= 6 and fenced >= 2:
             return
 
 

@@ -7,28 +7,37 @@ import pytest
 from tests.log_place import LogPlace
 from txlog.testing.s3_server import S3Server
 
-
-@pytest.fixture(
-    scope="session", params=["disk", "memory", pytest.param("s3", marks=pytest.mark.s3)]
-)
-def bare_place(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LogPlace]:
-    """A place without a log."""
-    match request.param:
-        case "disk":
-            folder = tmp_path_factory.mktemp("lifecycle") / "log"
-            # Nobody cuts the power here, and syncing takes most of the time.
-            yield LogPlace(str(folder), {"durable": False})
-        case "memory":
-            yield LogPlace("memory://lifecycle")
-        case _:
-            with S3Server.start() as server:
-                yield LogPlace(server.url("log"), server.storage_options)
+# One log of each kind for all stages. They are fixtures of their own, because a fixture with
+# parameters is made anew whenever its parameter changes.
 
 
 @pytest.fixture(scope="session")
-def place(bare_place: LogPlace) -> LogPlace:
-    """A place with a log, which all stages share."""
-    bare_place.process(create=True)
-    return bare_place
+def disk(tmp_path_factory: pytest.TempPathFactory) -> LogPlace:
+    """A folder. Nobody cuts the power here, and syncing would take most of the time."""
+    folder = tmp_path_factory.mktemp("lifecycle") / "log"
+    return _with_log(LogPlace(str(folder), {"durable": False}))
+
+
+@pytest.fixture(scope="session")
+def memory() -> LogPlace:
+    """A name in memory."""
+    return _with_log(LogPlace("memory://lifecycle"))
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[LogPlace]:
+    """A bucket of a real S3 server."""
+    with S3Server.start() as server:
+        yield _with_log(LogPlace(server.url("log"), server.storage_options))
+
+
+def _with_log(place: LogPlace) -> LogPlace:
+    place.process(create=True)
+    return place
+
+
+@pytest.fixture(params=["disk", "memory", pytest.param("bucket", marks=pytest.mark.s3)])
+def place(request: pytest.FixtureRequest) -> LogPlace:
+    """Each of them."""
+    found: LogPlace = request.getfixturevalue(request.param)
+    return found

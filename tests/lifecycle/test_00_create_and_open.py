@@ -7,8 +7,8 @@ from txlog.clients.admin import Admin
 from txlog.errors import NotATxlog
 
 
-def test_a_log_is_created_once_and_every_process_opens_the_same(bare_place: LogPlace) -> None:
-    place = LogPlace(f"{bare_place.url}/fresh", bare_place.options)
+def test_a_log_is_created_once_and_every_process_opens_the_same(place: LogPlace) -> None:
+    place = LogPlace(f"{place.url}-{place.name('fresh')}", place.options)
     with pytest.raises(NotATxlog):
         place.process()
     assert list(place.store.list_after("")) == []

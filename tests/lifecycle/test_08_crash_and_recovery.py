@@ -19,7 +19,7 @@ IN_A_BUCKET = [(0, True), (5, True), (7, False), (7, True), (9, False), (11, Tru
 """There a step takes long, so some of them stand for all."""
 
 
-@pytest.mark.parametrize("bare_place", ["disk", "memory"], indirect=True)
+@pytest.mark.parametrize("place", ["disk", "memory"], indirect=True)
 @pytest.mark.parametrize(("write", "after"), STEPS)
 def test_the_next_instance_finds_the_transaction_whole_or_not_at_all(
     place: LogPlace, write: int, after: bool
@@ -28,7 +28,7 @@ def test_the_next_instance_finds_the_transaction_whole_or_not_at_all(
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("bare_place", ["s3"], indirect=True)
+@pytest.mark.parametrize("place", ["bucket"], indirect=True)
 @pytest.mark.parametrize(("write", "after"), IN_A_BUCKET)
 def test_in_a_bucket_too(place: LogPlace, write: int, after: bool) -> None:
     _die_and_recover(place, write, after)

@@ -7,7 +7,7 @@ from txlog.testing.invariants import check_log
 
 
 # In a bucket each of thousands of objects would be a request.
-@pytest.mark.parametrize("bare_place", ["disk", "memory"], indirect=True)
+@pytest.mark.parametrize("place", ["disk", "memory"], indirect=True)
 def test_the_log_of_the_whole_story_keeps_its_invariants(place: LogPlace) -> None:
     topic = place.topic("last")
     producer = place.producer(place.name("last"))

@@ -9,7 +9,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from tests.faulty_stores import LateWrite, ProcessDied
-from tests.protocol.sessions import TIMEOUT_MS, Ledger, MicroBatches, Producer, StaleHelper
+from tests.protocol.sessions import (
+    TIMEOUT_MS,
+    HalfMessages,
+    Ledger,
+    MicroBatches,
+    Producer,
+    StaleHelper,
+)
 from tests.protocol.world import Process, World, visible
 from txlog.errors import (
     AbortableError,
@@ -38,6 +45,8 @@ WEIGHTS = {
     "producer_aborts": 3,
     "query_goes_on": 25,
     "consumer_goes_on": 25,
+    "half_message_begins": 30,
+    "half_message_ends": 24,
     "helper_looks_after_everything": 3,
     "helper_stalls": 6,
     "helper_comes_late": 6,
@@ -86,6 +95,11 @@ class Interleaving:
             self._consumer(process, index) for index, process in enumerate(self.processes)
         ]
         self.helpers = [StaleHelper(process) for process in self.processes]
+        # The first two share an id, as two instances of one service do.
+        self.halves = [
+            HalfMessages(process, f"half {index // 2}", self.ledger)
+            for index, process in enumerate(self.processes)
+        ]
 
     def run(self, steps: int, check_every: int, weights_by_name: Mapping[str, int]) -> None:
         """So many steps, and the end of the history."""
@@ -151,6 +165,19 @@ class Interleaving:
         if refused:
             self._try(index, batches.give_up)
         return refused
+
+    def half_message_begins(self, index: int) -> None:
+        self._half(index, partial(self.halves[index].begin, self.random.choice(TOPICS)))
+
+    def half_message_ends(self, index: int) -> None:
+        choice, waits = self.random.randrange(9), self.random.random() < 0.7
+        decision = self.random.choice([Decision.COMMIT, Decision.COMMIT, Decision.ABORT])
+        self._half(index, partial(self.halves[index].end, choice, decision, waits=waits))
+
+    def _half(self, index: int, step: Callable[[], object]) -> None:
+        refused = self._try(index, step)
+        if isinstance(refused, FencedError | AbortableError):
+            self.halves[index].give_up()
 
     def helper_looks_after_everything(self, index: int) -> None:
         self._try(index, self._maintain(self.processes[index]))
@@ -218,6 +245,7 @@ class Interleaving:
         self.queries[index] = self._new_run(process)
         self.consumers[index] = self._consumer(process, index)
         self.helpers[index] = StaleHelper(process)
+        self.halves[index] = HalfMessages(process, self.halves[index].name, self.ledger)
 
     # What must hold.
 

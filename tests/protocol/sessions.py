@@ -249,6 +249,60 @@ class MicroBatches:
                 assert self._coordinator.outcome(self.tx_id) is TransactionOutcome.COMMITTED
 
 
+class HalfMessages:
+    """Several transactions of one instance open at once, each a staged record (R7)."""
+
+    def __init__(self, process: Process, name: str, ledger: Ledger) -> None:
+        self.process, self.name, self._ledger = process, name, ledger
+        self._registered = False
+        self._open: dict[TxId, Participant] = {}
+
+    @property
+    def _coordinator(self) -> Coordinator:
+        return self.process.connection.coordinator_of(self.name)
+
+    def init(self) -> None:
+        """Become the newest instance of the id."""
+        options = InitOptions(TIMEOUT_MS, concurrent=True)
+        instance = self.process.connection.runtime.entropy.token()
+        registration = self._coordinator.init_producer(self.name, instance, options)
+        self._pid, self._epoch = registration.pid, registration.epoch
+        self._number = registration.begun_number
+        self._registered, self._open = True, {}
+
+    def begin(self, topic: str) -> None:
+        """One more half message."""
+        if not self._registered:
+            self.init()
+            return
+        self._number += 1
+        tx_id = TxId(self._pid, self._epoch, self._number)
+        value = self._ledger.value()
+        segment = self.process.stage(topic, [value])
+        self._coordinator.begin(self.name, tx_id, TIMEOUT_MS)
+        self._ledger.records[tx_id] = {topic: [value]}
+        topic_id = self.process.topic(topic).topic_id
+        self._open[tx_id] = Participant(topic_id, topic, segments=(segment,))
+
+    def end(self, choice: int, decision: Decision, *, waits: bool) -> None:
+        """Commit one, or roll it back; without `waits` only decide."""
+        if not self._open:
+            return
+        tx_id = sorted(self._open)[choice % len(self._open)]
+        if decision is Decision.COMMIT:
+            self._coordinator.prepare_commit(self.name, tx_id, (self._open[tx_id],))
+        else:
+            self._coordinator.prepare_abort(self.name, tx_id)
+        self._ledger.answered[tx_id] = decision
+        if waits:
+            self._coordinator.finish(self.name, tx_id)
+        del self._open[tx_id]
+
+    def give_up(self) -> None:
+        """After a refusal: begin anew, with a new epoch."""
+        self._registered = False
+
+
 class StaleHelper:
     """Whoever met a decided transaction, stalled, and applies it long after it was finished."""
 

@@ -84,6 +84,20 @@ def test_R30_offsets_join_the_write_that_names_the_checkpoint(bench: Bench) -> N
     assert bench.log.column("out", "n") == [0, 1, 2, 100, 101, 102]
 
 
+def test_R30_a_second_write_of_a_batch_without_a_label_of_its_own_is_refused(bench: Bench) -> None:
+    """Its rows are other rows: they must not count as in."""
+
+    def write_twice(rows: DataFrame, batch_id: int) -> None:
+        write(bench, rows)
+        write(bench, rows.selectExpr("n + 100 AS n"))
+
+    bench.log.put("numbers", 3)
+    with pytest.raises(PySparkException, match="must give each write its own .option.'label'"):
+        bench.run_each(bench.numbers(), write_twice)
+    assert bench.log.column("out", "n") == [0, 1, 2]
+    assert bench.log.positions(GROUP) == {}
+
+
 def test_a_label_may_leave_out_batches(bench: Bench) -> None:
     def write_even(rows: DataFrame, batch_id: int) -> None:
         if batch_id % 2 == 0:

@@ -130,6 +130,30 @@ def test_a_column_sends_each_row_to_its_topic_in_one_transaction(bench: Bench) -
     assert str(sink.last_tx_id).endswith("-0-0")
 
 
+def test_missing_topics_that_rows_name_are_created_with_the_columns_beside_the_name(
+    bench: Bench,
+) -> None:
+    bench.log.put("numbers", 6)
+    which = "IF(n % 3 = 0, 'out', IF(n % 3 = 1, 'one', 'two')) AS topic"
+    options = {"key": "n", "partition": "p", "partitions": 2}
+    frame = bench.numbers().selectExpr("n", "CAST(n % 2 AS INT) AS p", which)
+    bench.run(frame.filter("n % 3 > 0"), None, options)
+    for topic, numbers in (("one", [1, 4]), ("two", [2, 5])):
+        made = bench.log.admin.describe_topic(topic)
+        assert made.schema.names == ["n"], topic
+        assert (made.config.key_column, len(made.partitions)) == ("n", 2)
+        assert bench.log.column(topic, "n") == numbers
+    assert bench.log.column("out", "n") == []
+
+
+def test_a_column_that_no_topic_can_hold_is_refused_before_any_task_runs(bench: Bench) -> None:
+    bench.log.put("numbers", 2)
+    frame = bench.numbers().selectExpr("n", "INTERVAL '1' MONTH AS age", "'out' AS topic")
+    with pytest.raises(PySparkException, match="IncompatibleSchema: column 'age' is interval"):
+        bench.run(frame, None)
+    check_untouched(bench)
+
+
 @pytest.mark.parametrize(
     ("topic", "message"),
     [
@@ -143,7 +167,7 @@ def test_a_row_with_nowhere_to_go_is_refused(bench: Bench, topic: str, message: 
     bench.log.put("numbers", 4)
     frame = bench.numbers().selectExpr("n", f"IF(n = 3, {topic}, 'out') AS topic")
     with pytest.raises(PySparkException, match=message):
-        bench.run(frame, None)
+        bench.run(frame, None, {"createTopics": False})
     check_untouched(bench)
 
 

@@ -1,0 +1,55 @@
+"""Many threads of one process on one connection: they share replicas, entries and workers."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.faulty_stores import DyingStore
+from tests.protocol.steps import TIMEOUT_MS, append, coordinator, finish, participant, prepare
+from tests.protocol.world import PROCESS, Process, World, visible
+from txlog.clients.connection import open_connection
+from txlog.clock import Runtime, ThreadFanOut
+from txlog.coordinator.coordinator import InitOptions
+from txlog.model import TxId
+from txlog.testing.invariants import check_log
+
+THREADS = 8
+TRANSACTIONS = 12
+
+
+def threaded_process(world: World) -> Process:
+    """Fewer workers than threads, so that calls wait for each other."""
+    store = DyingStore(world.store)
+    runtime = Runtime(fan_out=ThreadFanOut(3))
+    return Process(open_connection(store, runtime, process=PROCESS), store)
+
+
+def produce(process: Process, thread: int) -> list[int]:
+    """Commits over both topics, one in three aborted; the records that were committed."""
+    name = f"thread {thread}"
+    registration = coordinator(process).init_producer(name, "i", InitOptions(TIMEOUT_MS))
+    kept = []
+    for number in range(TRANSACTIONS):
+        tx = TxId(registration.pid, registration.epoch, number)
+        declared = tuple(participant(process, topic, logged=True) for topic in ("a", "b"))
+        coordinator(process).begin(name, tx, TIMEOUT_MS, declared)
+        value = thread * TRANSACTIONS + number
+        for topic in ("a", "b"):
+            append(process, topic, tx, value, number)
+        if number % 3:
+            prepare(process, tx, name=name, groups=())
+            kept.append(value)
+        else:
+            coordinator(process).prepare_abort(name, tx)
+        finish(process, tx, name)
+    return kept
+
+
+def test_threads_that_share_a_process_lose_nothing_and_wait_for_nobody_for_ever() -> None:
+    world = World()
+    world.create_topics("a", "b")
+    processes = [threaded_process(world) for _ in range(2)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        done = list(pool.map(lambda n: produce(processes[n % 2], n), range(THREADS)))
+    expected = sorted(value for kept in done for value in kept)
+    for topic in ("a", "b"):
+        assert sorted(visible(world.process(), topic).values()) == expected
+    assert check_log(world.store) == []
