@@ -7,6 +7,7 @@ manager in turn.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ Progress: TypeAlias = dict[str, Any]
 def spark_session() -> SparkSession:
     """`local[2]` with Delta; its Python workers import the project from its own folder."""
     os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "conf"))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     builder = (

@@ -1,7 +1,8 @@
 """Two million rows of 100 bytes through source, identity and sink, in one micro-batch.
 
-txlog to txlog beside a pair that stores nothing, and beside Delta to Delta; in turn, in one
-session. Each run is a new query of two such batches, of which the second counts.
+txlog to txlog beside a pair that stores nothing, a pair of bare Arrow files (what storing costs,
+whoever stores), and Delta to Delta; in turn, in one session. Each run is a new query of two such
+batches, of which the second counts.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from statistics import median
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from benchmarks.bare_pair import BareSource, make_files
 from benchmarks.empty_pair import SCHEMA, rows
 from benchmarks.figures import Figure, at_least, rate, ratio
 from benchmarks.spark_session import Pipeline, spark_session, use_manager
@@ -36,6 +38,7 @@ def run(folder: Path) -> Sequence[Figure]:
         sides = {
             "txlog": _txlog(session, folder),
             "empty": _empty(session, folder),
+            "bare": _bare(session, folder),
             "delta": _delta(session, folder),
         }
         taken: dict[str, list[float]] = {name: [] for name in sides}
@@ -50,6 +53,8 @@ def run(folder: Path) -> Sequence[Figure]:
         *(rate(name, seconds, ROWS) for name, seconds in taken.items()),
         *(Figure(f"  {name}: one batch", median(seconds), "s") for name, seconds in taken.items()),
         ratio("txlog / empty pair", taken["empty"], taken["txlog"], at_least(0.85)),
+        ratio("  bare files / empty pair", taken["empty"], taken["bare"]),
+        ratio("  txlog / bare files", taken["bare"], taken["txlog"]),
         ratio("txlog / Delta", taken["delta"], taken["txlog"], at_least(1.0)),
     ]
 
@@ -114,6 +119,30 @@ def _empty(session: SparkSession, folder: Path) -> Callable[[int], float]:
             )
 
         return _seconds(Pipeline("empty", writer))
+
+    return side
+
+
+def _bare(session: SparkSession, folder: Path) -> Callable[[int], float]:
+    session.dataSource.register(BareSource)
+    source = folder / "bare-in"
+    make_files(source, BATCHES, PARTITIONS, ROWS // PARTITIONS)
+
+    def side(number: int) -> float:
+        target = folder / f"bare-out-{number}"
+
+        def writer():  # noqa: ANN202 - a DataStreamWriter
+            reading = {"folder": str(source), "tasks": PARTITIONS}
+            frame = session.readStream.format("bare").options(**reading).load()
+            return frame.writeStream.format("bare").options(
+                target=str(target),
+                expected=ROWS,
+                checkpointLocation=str(folder / f"bare-{number}"),
+            )
+
+        seconds = _seconds(Pipeline("bare", writer))
+        shutil.rmtree(target)
+        return seconds
 
     return side
 

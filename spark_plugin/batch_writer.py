@@ -21,6 +21,7 @@ from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import prepare_topics
 from spark_plugin.staging import Staging, TaskMessage
 from spark_plugin.stream_writer import BATCH_ID, QUERY_ID, RUN_ID, query_checkpoint
+from spark_plugin.worker_process import freeze_modules
 from txlog.clients.transaction_session import TransactionSession
 from txlog.errors import InternalError, InvalidOption
 
@@ -50,6 +51,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Stage the rows of one task; in an executor."""
+        freeze_modules()
         context = TaskContext.get()
         if context is None:
             raise InternalError("a sink's task without Spark's task context. Please report this.")

@@ -16,6 +16,7 @@ from spark_plugin.arrow_schema import Origin, ReadLayout
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
 from spark_plugin.planning import BatchSpan, PartitionWork, Task, plan_tasks
+from spark_plugin.worker_process import freeze_modules
 from txlog.clients.connection import connect
 from txlog.clock import Runtime
 from txlog.errors import OffsetOutOfRange
@@ -117,6 +118,7 @@ def read_task(
     task: ReadTask, layout: ReadLayout, options: ReaderOptions
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task as Spark takes them. Runs in an executor."""
+    freeze_modules()
     store = open_store(options.root, Runtime(), dict(options.storage))
     for piece in task.pieces:
         schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[piece.topic])}

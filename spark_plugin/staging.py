@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -30,13 +29,14 @@ from txlog.errors import InvalidRecord, UnknownPartition
 from txlog.log.batch import Segment
 from txlog.log.conversion import TIMESTAMP_COLUMN, adapt, with_timestamp
 from txlog.log.schema import is_kafka_schema, physical_schema
+from txlog.log.segment_draft import SegmentDraft
 from txlog.log.topic_log import TopicLog
 
 SEGMENT_BYTES = 32 << 20
-"""Records that a task collects before it stages a segment of them."""
+"""Records of a topic that a task writes into one segment."""
 
 SEGMENTS_AT_ONCE_MAX = 4
-"""Segments that a task writes in the background: with the one that it collects, its memory."""
+"""Segments that a task finishes in the background: its memory, where a store takes them whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,24 @@ class Staging:
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
         self._topics: dict[str, TopicLog] = {}
         self._now_ms = connection.runtime.clock.wall_ms()
-        self._batches: dict[str, dict[int, list[pa.RecordBatch]]] = {}
-        self._bytes: dict[str, int] = {}
+        self._drafts: dict[str, SegmentDraft] = {}
         self._rows: dict[str, int] = {}
         self._segments: dict[str, list[Callable[[], Segment]]] = {}
         self._under_way: deque[Callable[[], Segment]] = deque()
 
     def add_all(self, batches: Iterable[pa.RecordBatch]) -> tuple[StagedTopic, ...]:
         """Stage every row. Raises UnknownTopic, InvalidName, InvalidRecord, UnknownPartition."""
-        for batch in batches:
-            if batch.num_rows:
-                for name, rows in self._by_topic(in_utc(batch)):
-                    self._add(name, rows)
-        for name in list(self._batches):
-            self._stage(name)
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    for name, rows in self._by_topic(in_utc(batch)):
+                        self._add(name, rows)
+        except BaseException:
+            for draft in self._drafts.values():
+                draft.discard()
+            raise
+        for name in list(self._drafts):
+            self._finish(name)
         return tuple(
             StagedTopic(
                 name,
@@ -120,13 +124,14 @@ class Staging:
         partitions, rows = self._partitions(topic, rows)
         stored = _stored(topic, rows, self._now_ms)
         require_small_records(topic, stored)
-        collected = self._batches.setdefault(name, {})
+        draft = self._drafts.get(name)
+        if draft is None:
+            draft = self._drafts[name] = topic.new_segment(topic.state.newest_schema_id)
         for partition, part in split_by_partition(stored, partitions).items():
-            collected.setdefault(partition, []).append(part)
+            draft.add(partition, part)
         self._rows[name] = self._rows.get(name, 0) + stored.num_rows
-        self._bytes[name] = self._bytes.get(name, 0) + stored.nbytes
-        if self._bytes[name] >= SEGMENT_BYTES:
-            self._stage(name)
+        if draft.size_bytes >= SEGMENT_BYTES:
+            self._finish(name)
 
     def _topic(self, name: str) -> TopicLog:
         """The topic as it was when this task first met it: one incarnation, one partition count."""
@@ -137,13 +142,9 @@ class Staging:
             )
         return known
 
-    def _stage(self, name: str) -> None:
-        """Write what is collected, while more rows come in."""
-        batches = self._batches.pop(name)
-        self._bytes[name] = 0
-        topic = self._topics[name]
-        stage = partial(topic.stage, batches, topic.state.newest_schema_id)
-        segment = self._connection.runtime.fan_out.start(stage)
+    def _finish(self, name: str) -> None:
+        """Make the topic's segment durable, while more rows come in."""
+        segment = self._connection.runtime.fan_out.start(self._drafts.pop(name).finish)
         self._segments.setdefault(name, []).append(segment)
         self._under_way.append(segment)
         while len(self._under_way) > SEGMENTS_AT_ONCE_MAX:

@@ -21,6 +21,7 @@ from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import prepare_topics
 from spark_plugin.staging import Staging, TaskMessage
+from spark_plugin.worker_process import freeze_modules
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, InternalError
 
@@ -53,6 +54,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Stage the rows of one task; in an executor."""
+        freeze_modules()
         context = TaskContext.get()
         if context is None:
             raise InternalError("a sink's task without Spark's task context. Please report this.")

@@ -140,7 +140,7 @@ def test_missing_topics_that_rows_name_are_created_with_the_columns_beside_the_n
     bench.run(frame.filter("n % 3 > 0"), None, options)
     for topic, numbers in (("one", [1, 4]), ("two", [2, 5])):
         made = bench.log.admin.describe_topic(topic)
-        assert made.schema.names == ["n"], topic
+        assert made.schema.names == ["n", "p"], topic
         assert (made.config.key_column, len(made.partitions)) == ("n", 2)
         assert bench.log.column(topic, "n") == numbers
     assert bench.log.column("out", "n") == []

@@ -33,7 +33,7 @@ class SegmentBatch:
 class Segment:
     """A stored segment whose records have no offsets yet; `path` is its name below the log's root.
 
-    `batches` are in the order of the file: by partition, and in a partition as they were sent.
+    `batches` are in the order of the file; those of one partition are as they were sent.
     """
 
     path: str

@@ -9,7 +9,7 @@ as a label, so that a segment can be read alone. Pure functions over bytes: no s
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -70,20 +70,99 @@ class StoredBatch(Protocol):
 # Writing.
 
 
-class _Parts:
-    """A file that keeps what Arrow writes as it is, without a copy."""
+class SegmentWriter:
+    """Writes one segment, message by message, to wherever `write` puts its pieces.
+
+    Batches are merged and split so that a stored batch is at most `batch_bytes_max` bytes before
+    compression, or a single record; the order within a partition is kept. All batches are in the
+    same physical schema. Uncompressed pieces are views of the batches: nothing is copied.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[tuple[memoryview, ...]], None],
+        *,
+        compression: str = "none",
+        batch_bytes_max: int = BATCH_BYTES_MAX,
+        is_ordered: bool = False,
+    ) -> None:
+        """`is_ordered`: each partition's batches lie together, for which all are kept to the end.
+
+        Raises InvalidConfig.
+        """
+        self._write = write
+        self._options = pa.ipc.IpcWriteOptions(compression=_codec(compression))
+        self._batch_bytes_max = batch_bytes_max
+        self._is_ordered = is_ordered
+        self._pieces = _Pieces()
+        self._file: pa.ipc.RecordBatchFileWriter | None = None
+        self._schema: pa.Schema | None = None
+        self._waiting: dict[int, list[pa.RecordBatch]] = {}
+        self._waiting_bytes: dict[int, int] = {}
+        self._located: list[SegmentBatch] = []
+
+    def add(self, partition: int, batch: pa.RecordBatch) -> None:
+        """Records for that partition. Raises InvalidRecord, RecordTooLarge, what `write` raises."""
+        if not batch.num_rows:
+            return
+        self._schema = _require_physical(batch, self._schema)
+        size = self._waiting_bytes.get(partition, 0) + batch.nbytes
+        if not self._is_ordered and size > self._batch_bytes_max:
+            self._flush(partition)
+            size = batch.nbytes
+        self._waiting.setdefault(partition, []).append(batch)
+        self._waiting_bytes[partition] = size
+
+    def finish(self) -> tuple[SegmentBatch, ...]:
+        """Write what is left; returns where each batch lies. Raises InvalidRecord if empty."""
+        for partition in sorted(self._waiting):
+            self._flush(partition)
+        if self._file is None:
+            raise InvalidRecord("a segment needs at least one record; there is nothing to write.")
+        self._file.close()
+        self._write(self._pieces.take())
+        return tuple(self._located)
+
+    def _flush(self, partition: int) -> None:
+        batches = self._waiting.pop(partition, ())
+        self._waiting_bytes.pop(partition, None)
+        for piece in _pieces(batches, self._batch_bytes_max):
+            self._write_message(partition, piece)
+
+    def _write_message(self, partition: int, piece: pa.RecordBatch) -> None:
+        if self._file is None:
+            sink = pa.PythonFile(self._pieces, mode="w")
+            self._file = pa.ipc.new_file(sink, piece.schema, options=self._options)
+        start = self._pieces.length
+        self._file.write_batch(piece, custom_metadata={PARTITION_LABEL: str(partition)})
+        taken = self._pieces.take()
+        message: Sequence[memoryview] = taken
+        if not start:  # Arrow has written the file's opening just now.
+            start, message = _without_opening(taken)
+        self._located.append(_located(partition, piece, start, message))
+        self._write(taken)
+
+
+class _Pieces:
+    """A file for Arrow that keeps what is written, as it is, until it is taken."""
 
     closed = False
 
     def __init__(self) -> None:
-        self.parts: list[memoryview] = []
+        self._kept: list[memoryview] = []
         self.length = 0
+        """Bytes written so far."""
 
     def write(self, data: bytes | pa.Buffer) -> int:
-        part = memoryview(data).cast("B")
-        self.parts.append(part)
-        self.length += len(part)
-        return len(part)
+        piece = memoryview(data).cast("B")
+        self._kept.append(piece)
+        self.length += len(piece)
+        return len(piece)
+
+    def take(self) -> tuple[memoryview, ...]:
+        """What was written since the last call."""
+        kept, self._kept = tuple(self._kept), []
+        return kept
 
     def flush(self) -> None:
         """Nothing is held back."""
@@ -100,42 +179,28 @@ def encode_segment(
 ) -> tuple[tuple[memoryview, ...], tuple[SegmentBatch, ...]]:
     """One segment of these batches, given by partition, and where each of its batches lies.
 
-    Its bytes come in parts that follow each other; uncompressed ones are views of the batches. All
-    batches are in the same physical schema. They are merged and split so that a stored batch is at
-    most `batch_bytes_max` bytes before compression, or a single record; order is kept.
-
-    Raises InvalidRecord if there is no record, or a batch is not in the physical schema;
-    RecordTooLarge for a record that no reader would accept; InvalidConfig.
+    Its bytes come in pieces that follow each other; see SegmentWriter, also for what is raised.
     """
-    options = pa.ipc.IpcWriteOptions(compression=_codec(compression))
-    pieces = [
-        (partition, piece)
-        for partition in sorted(batches)
-        for piece in _pieces(batches[partition], batch_bytes_max)
-    ]
-    schema = _common_schema([piece for _, piece in pieces])
-    sink = _Parts()
-    with pa.ipc.new_file(pa.PythonFile(sink, mode="w"), schema, options=options) as writer:
-        located = []
-        for partition, piece in pieces:
-            first, start = len(sink.parts), sink.length
-            writer.write_batch(piece, custom_metadata={PARTITION_LABEL: str(partition)})
-            message = sink.parts[first:]
-            if not start:  # Arrow has written the file's opening just now.
-                start, message = _without_opening(message)
-            located.append(_located(partition, piece, start, message))
-    return tuple(sink.parts), tuple(located)
+    pieces: list[memoryview] = []
+    writer = SegmentWriter(
+        pieces.extend, compression=compression, batch_bytes_max=batch_bytes_max, is_ordered=True
+    )
+    for partition, added in batches.items():
+        for batch in added:
+            writer.add(partition, batch)
+    located = writer.finish()
+    return tuple(pieces), located
 
 
-def _without_opening(parts: Sequence[memoryview]) -> tuple[int, list[memoryview]]:
-    """The length of the magic and the schema's message, and the parts that follow them."""
-    opening = memoryview(b"".join(parts))[_FILE_HEAD:]
+def _without_opening(pieces: Sequence[memoryview]) -> tuple[int, list[memoryview]]:
+    """The length of the magic and the schema's message, and the pieces that follow them."""
+    opening = memoryview(b"".join(pieces))[_FILE_HEAD:]
     start = left = _FILE_HEAD + read_head(opening, "the new segment").length
     place = 0
-    while left >= len(parts[place]):
-        left -= len(parts[place])
+    while left >= len(pieces[place]):
+        left -= len(pieces[place])
         place += 1
-    return start, [parts[place][left:], *parts[place + 1 :]]
+    return start, [pieces[place][left:], *pieces[place + 1 :]]
 
 
 def _codec(compression: str) -> str | None:
@@ -146,23 +211,21 @@ def _codec(compression: str) -> str | None:
     return _CODECS[compression]
 
 
-def _common_schema(pieces: Sequence[pa.RecordBatch]) -> pa.Schema:
-    if not pieces:
-        raise InvalidRecord("a segment needs at least one record; there is nothing to write.")
-    schema = pieces[0].schema
+def _require_physical(batch: pa.RecordBatch, expected: pa.Schema | None) -> pa.Schema:
+    """The schema of all batches of a segment. Raises InvalidRecord."""
+    schema = batch.schema
     if schema.names.count(TIMESTAMP_COLUMN) != 1 or schema.field(-1) != TIMESTAMP_FIELD:
         raise InvalidRecord(
             f"a stored batch ends with the column {TIMESTAMP_FIELD}; this one ends with "
             f"{schema.field(-1)}. Bring it into the topic's physical schema first."
         )
-    for piece in pieces:
-        if not piece.schema.equals(schema):
-            raise InvalidRecord(
-                "the batches of a segment differ in schema; bring all into the topic's physical "
-                f"schema first. One has {piece.schema.names}, another {schema.names}."
-            )
-        if piece.column(piece.num_columns - 1).null_count:
-            raise InvalidRecord("a record has no timestamp; give it one.", column=TIMESTAMP_COLUMN)
+    if expected is not None and not schema.equals(expected):
+        raise InvalidRecord(
+            "the batches of a segment differ in schema; bring all into the topic's physical "
+            f"schema first. One has {schema.names}, another {expected.names}."
+        )
+    if batch.column(batch.num_columns - 1).null_count:
+        raise InvalidRecord("a record has no timestamp; give it one.", column=TIMESTAMP_COLUMN)
     return schema
 
 
@@ -189,8 +252,6 @@ def _pieces(batches: Sequence[pa.RecordBatch], bytes_max: int) -> Iterator[pa.Re
     group: list[pa.RecordBatch] = []
     group_bytes = 0
     for batch in batches:
-        if not batch.num_rows:
-            continue
         size = batch.nbytes
         if group and group_bytes + size > bytes_max:
             yield from _split(_merged(group), bytes_max)
@@ -202,10 +263,7 @@ def _pieces(batches: Sequence[pa.RecordBatch], bytes_max: int) -> Iterator[pa.Re
 
 
 def _merged(group: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(group) == 1:
-        return group[0]
-    _common_schema(group)
-    return pa.concat_batches(group)
+    return group[0] if len(group) == 1 else pa.concat_batches(group)
 
 
 def _split(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:

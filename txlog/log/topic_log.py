@@ -21,6 +21,7 @@ from txlog.log.batch import Segment
 from txlog.log.index import ChunkRef, IndexedBatch, PartitionSpan, decode_refs, decode_rows
 from txlog.log.schema import decode_schema
 from txlog.log.segment import encode_segment
+from txlog.log.segment_draft import SegmentDraft
 from txlog.log.topic_events import OpenTopic, TopicCommand, TopicOpened
 from txlog.log.topic_machine import TopicMachine
 from txlog.log.topic_state import TopicState
@@ -121,6 +122,16 @@ class TopicLog:
         path = self.layout.segment(segment_id(self._runtime))
         self.store.put_new(path, data)
         return Segment(path, schema_id, parts)
+
+    def new_segment(self, schema_id: int) -> SegmentDraft:
+        """The same, batch by batch: nothing is there before the draft is finished."""
+        return SegmentDraft(
+            self.store,
+            self.layout.segment(segment_id(self._runtime)),
+            schema_id,
+            compression=self.state.config.compression_type,
+            batch_bytes_max=self._options.process.batch_bytes,
+        )
 
     # Finding batches.
 

@@ -13,7 +13,7 @@ import errno
 import mmap
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -40,6 +40,10 @@ T = TypeVar("T")
 
 MAP_BYTES_MIN = 1 << 18
 """From this many bytes in one call, `get_ranges` maps the file and copies nothing."""
+
+WRITE_BYTES_MAX = 128 << 10
+"""Bytes of one write(2). For larger ones Linux takes huge pages into its cache, which cost several
+times as much where memory has to be asked for first, as in most virtual machines."""
 
 PARTS_AT_ONCE_MAX = 1024
 """Buffers that one writev(2) takes (IOV_MAX)."""
@@ -116,12 +120,30 @@ class LocalStore:
         if self._write(target, data):
             return
         if (found := self.get(path)) is None or found != whole(data):
-            raise InternalError(
-                f"{target} exists already with other content, but its name should be unique. "
-                "Nothing was overwritten; please report this.",
-                path=target,
-            )
+            raise _taken(target)
         self._sync_name(target)
+
+    def open_new(self, path: str) -> NewFile:
+        """See TakesPieces.open_new."""
+        check_path(path)
+        target = self._base + path
+        try:
+            descriptor, temporary = self._open_temporary(target)
+        except OSError as error:
+            raise store_error(error, "create", target) from error
+        return NewFile(target, descriptor, temporary, self._finish)
+
+    def _finish(self, file: NewFile) -> None:
+        """Sync, name, sync the name. Raises InternalError if the name is taken."""
+        try:
+            if self._durable:
+                os.fsync(file.descriptor)
+            published = self._publish(file.temporary, file.target)
+        except OSError as error:
+            raise store_error(error, "create", file.target) from error
+        if not published:
+            raise _taken(file.target)
+        self._sync_name(file.target)
 
     def replace(self, path: str, data: bytes) -> None:
         """See Store.replace. Not synced: a hint may be lost."""
@@ -182,9 +204,7 @@ class LocalStore:
 
     def _write_temporary(self, target: str, data: Body, durable: bool) -> str:
         """Path of a new file beside `target` with all of `data`; it is removed on any failure."""
-        folder = os.path.dirname(target)
-        temporary = f"{folder}/{TEMPORARY_PREFIX}{self._entropy.token()}"
-        descriptor = self._open_new(folder, temporary)
+        descriptor, temporary = self._open_temporary(target)
         try:
             _write_parts(descriptor, data if isinstance(data, tuple) else (data,))
             if durable:
@@ -196,15 +216,18 @@ class LocalStore:
             os.close(descriptor)
         return temporary
 
-    def _open_new(self, folder: str, temporary: str) -> int:
+    def _open_temporary(self, target: str) -> tuple[int, str]:
+        """A new file beside `target`: its descriptor and its path."""
+        folder = os.path.dirname(target)
+        temporary = f"{folder}/{TEMPORARY_PREFIX}{self._entropy.token()}"
         if folder not in self._settled:
             self._settle(folder)
         try:
-            return os.open(temporary, _WRITE_NEW, 0o644)
+            return os.open(temporary, _WRITE_NEW, 0o644), temporary
         except FileNotFoundError:  # The folder was removed behind our back.
             self._settled.clear()
             self._settle(folder)
-            return os.open(temporary, _WRITE_NEW, 0o644)
+            return os.open(temporary, _WRITE_NEW, 0o644), temporary
 
     def _settle(self, folder: str) -> None:
         """Make `folder`, and sync the names that lead to it, whoever made them.
@@ -238,6 +261,50 @@ class LocalStore:
             ) from error
 
 
+class NewFile:
+    """A file without its name: see NewObject. Pieces go to the kernel as they come."""
+
+    is_kept_in_memory = False
+
+    def __init__(
+        self, target: str, descriptor: int, temporary: str, finish: Callable[[NewFile], None]
+    ) -> None:
+        self.target = target
+        self.descriptor = descriptor
+        self.temporary = temporary
+        self._finish = finish
+        self._is_open = True
+
+    def write(self, pieces: Body) -> None:
+        """See NewObject.write."""
+        try:
+            _write_parts(self.descriptor, pieces if isinstance(pieces, tuple) else (pieces,))
+        except OSError as error:
+            raise store_error(error, "create", self.target) from error
+
+    def finish(self) -> None:
+        """See NewObject.finish."""
+        try:
+            self._finish(self)
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """See NewObject.discard."""
+        if self._is_open:
+            self._is_open = False
+            _remove(self.temporary)
+            os.close(self.descriptor)
+
+
+def _taken(target: str) -> InternalError:
+    return InternalError(
+        f"{target} exists already with other content, but its name should be unique. "
+        "Nothing was overwritten; please report this.",
+        path=target,
+    )
+
+
 def _newest_existing(folder: str) -> str:
     while not os.path.isdir(folder) and folder != "/":
         folder = os.path.dirname(folder)
@@ -263,14 +330,26 @@ def _remove(path: str) -> None:
 
 
 def _write_parts(descriptor: int, parts: Sequence[Bytes]) -> None:
-    """One after the other; the kernel takes so many, and 2 GiB, at once."""
+    """One after the other, a little at a time."""
     left = deque(memoryview(part).cast("B") for part in parts)
     while left:
-        written = os.writev(descriptor, list(islice(left, PARTS_AT_ONCE_MAX)))
+        written = os.writev(descriptor, _first_bytes(left))
         while left and written >= len(left[0]):
             written -= len(left.popleft())
         if written:
             left[0] = left[0][written:]
+
+
+def _first_bytes(parts: Iterable[memoryview]) -> list[memoryview]:
+    """As many as one call takes."""
+    found: list[memoryview] = []
+    room = WRITE_BYTES_MAX
+    for part in islice(parts, PARTS_AT_ONCE_MAX):
+        found.append(part[:room])
+        room -= len(found[-1])
+        if not room:
+            break
+    return found
 
 
 def _read_all(descriptor: int) -> bytes:

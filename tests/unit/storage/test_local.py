@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from txlog.clock import Runtime
-from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailable
+from txlog.errors import InternalError, StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailable
 from txlog.storage import ByteRange, Created, Exists, LocalStore, sweep_temporaries
 from txlog.storage.local import MAP_BYTES_MIN
 from txlog.storage.publish import rename_exclusively
@@ -262,3 +262,54 @@ def test_an_exclusive_rename_never_overwrites(tmp_path: Path) -> None:
     target.write_bytes(b"old")
     assert not rename_exclusively(str(temporary), str(target))
     assert target.read_bytes() == b"old"
+
+
+# Objects that are written piece by piece.
+
+
+def test_a_new_object_is_seen_when_it_is_finished_and_not_before(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    new = store.open_new("a/b")
+    new.write(b"one")
+    new.write((memoryview(b"two"), b"", b"three" * 100_000))
+    assert store.get("a/b") is None
+    assert list(store.list_after("")) == []
+    new.finish()
+    assert store.get("a/b") == b"onetwo" + b"three" * 100_000
+    assert os.listdir(tmp_path / "log/a") == ["b"]
+
+
+def test_nothing_stays_of_a_new_object_that_is_discarded(store: LocalStore, tmp_path: Path) -> None:
+    new = store.open_new("a/b")
+    new.write(b"x")
+    new.discard()
+    new.discard()
+    assert os.listdir(tmp_path / "log/a") == []
+
+
+@pytest.mark.parametrize("call", ["writev", "fsync", "link"])
+def test_a_new_object_on_a_full_disk_leaves_nothing(
+    store: LocalStore, tmp_path: Path, system: _FailingSystemCalls, call: str
+) -> None:
+    new = store.open_new("a/b")
+    system.fail(call, errno.ENOSPC)
+
+    def write() -> None:
+        new.write(b"x")
+        new.finish()
+
+    with pytest.raises(StoreFull):
+        write()
+    new.discard()
+    assert os.listdir(tmp_path / "log/a") == []
+
+
+def test_a_new_object_never_takes_the_name_of_another(store: LocalStore, tmp_path: Path) -> None:
+    store.put_new("a/b", b"first")
+    new = store.open_new("a/b")
+    new.write(b"second")
+    with pytest.raises(InternalError, match="exists already with other content"):
+        new.finish()
+    assert store.get("a/b") == b"first"
+    assert os.listdir(tmp_path / "log/a") == ["b"]

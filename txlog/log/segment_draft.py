@@ -1,0 +1,53 @@
+"""A segment that is written while its records arrive.
+
+It guards I5 for what is never finished: a draft has no name that anybody reads. On a disk its
+batches are written as they fill up, so that a draft takes the memory of one batch a partition;
+other stores are given the whole segment at the end, and each partition's batches together.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from txlog.log.batch import Segment
+from txlog.log.segment import SegmentWriter
+from txlog.storage.new_object import open_new
+from txlog.storage.store import Store
+
+
+class SegmentDraft:
+    """One segment on its way, for one thread at a time. It must be finished or discarded."""
+
+    def __init__(
+        self, store: Store, path: str, schema_id: int, *, compression: str, batch_bytes_max: int
+    ) -> None:
+        self._path = path
+        self._schema_id = schema_id
+        self._object = open_new(store, path)
+        self._writer = SegmentWriter(
+            self._object.write,
+            compression=compression,
+            batch_bytes_max=batch_bytes_max,
+            is_ordered=self._object.is_kept_in_memory,
+        )
+        self.size_bytes = 0
+        """Of the records so far, before compression."""
+
+    def add(self, partition: int, batch: pa.RecordBatch) -> None:
+        """Records in the topic's physical schema. Raises InvalidRecord, StoreFull, ..."""
+        self._writer.add(partition, batch)
+        self.size_bytes += batch.nbytes
+
+    def finish(self) -> Segment:
+        """Durable on return; nobody sees it until an append or a marker names it."""
+        try:
+            parts = self._writer.finish()
+            self._object.finish()
+        except BaseException:
+            self.discard()
+            raise
+        return Segment(self._path, self._schema_id, parts)
+
+    def discard(self) -> None:
+        """Nothing of it stays."""
+        self._object.discard()
