@@ -196,7 +196,7 @@ def delete(
         bool, typer.Option("--execute", help="Do it, instead of showing it.")
     ] = False,
 ) -> None:
-    """Delete a topic and all its records. Without --execute it only shows what would go."""
+    """Delete a topic: nobody reads its records again. Without --execute it only shows what goes."""
     admin = session.admin()
     topic = admin.describe_topic(name)
     _, partitions, offsets, opened = _list_row(topic)
