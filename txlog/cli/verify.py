@@ -15,6 +15,7 @@ import typer
 from txlog.cli.exit_codes import FAILED
 from txlog.cli.output import Grid, Section
 from txlog.cli.session import Session, topic_names, with_session
+from txlog.clients.segment_references import unreferenced_segments
 from txlog.errors import CorruptData
 from txlog.journal.boundary import NO_BOUNDARY, read_newest
 from txlog.journal.entry import GENESIS_CRC32, decode_entry
@@ -30,7 +31,7 @@ from txlog.log.cluster import Cluster
 from txlog.log.index import IndexedBatch
 from txlog.log.reader import RowSource, read_rows, row_source
 from txlog.log.topic_log import TopicLog
-from txlog.storage.store import Store
+from txlog.storage.store import Store, StoredObject
 
 EXAMPLES = "Example: txlog --root ./data verify && echo whole"
 
@@ -61,16 +62,24 @@ def verify(
 ) -> None:
     """Read the log and name every damaged or missing object; exit code 1 if there is one.
 
-    It reads all records, so it takes as long as reading them. It repairs nothing.
+    It reads all records, so it takes as long as reading them. It repairs nothing. Segments that
+    nothing refers to are counted: they are left by failed tasks, aborted writes and deleted topics,
+    or are being written just now.
     """
-    cluster = session.admin().connection.cluster
+    connection = session.admin().connection
+    cluster = connection.cluster
     names = list(topics or sorted(cluster.state().topics))
     logs = [cluster.topic(name) for name in names]
     found = [] if topics else [_walked(cluster.store, layout) for layout in _journals(cluster)]
     found += [_topic(log) for log in logs]
-    session.show(_document(found), _sections(found))
-    if any(findings.damage for findings in found):
+    litter = [] if topics or _is_damaged(found) else list(unreferenced_segments(connection))
+    session.show(_document(found, litter), _sections(found, litter))
+    if _is_damaged(found):
         raise typer.Exit(FAILED)
+
+
+def _is_damaged(found: list[Findings]) -> bool:
+    return any(findings.damage for findings in found)
 
 
 def _journals(cluster: Cluster) -> list[JournalLayout]:
@@ -161,17 +170,24 @@ def _rows(found: list[Findings]) -> list[tuple[str, int, int, int, int, int]]:
     return [(f.name, f.entries, f.batches, f.records, f.bytes, len(f.damage)) for f in found]
 
 
-def _document(found: list[Findings]) -> dict[str, object]:
+def _document(found: list[Findings], litter: list[StoredObject]) -> dict[str, object]:
     names = ("journal", "entries", "batches", "records", "bytes", "damaged")
     return {
         "journals": [dict(zip(names, row, strict=True)) for row in _rows(found)],
         "damage": [line for findings in found for line in findings.damage],
+        "unreferenced": {
+            "segments": len(litter),
+            "bytes": sum(stored.size_bytes for stored in litter),
+        },
     }
 
 
-def _sections(found: list[Findings]) -> Iterator[Section]:
+def _sections(found: list[Findings], litter: list[StoredObject]) -> Iterator[Section]:
     headers = ("JOURNAL", "ENTRIES", "BATCHES", "RECORDS", "BYTES", "DAMAGED")
     yield Grid(headers, _rows(found))
     damage = [(line,) for findings in found for line in findings.damage]
     if damage:
         yield Grid(("DAMAGE",), damage)
+    if litter:
+        size = sum(stored.size_bytes for stored in litter)
+        yield Grid(("UNREFERENCED SEGMENTS", "BYTES"), [(len(litter), size)])

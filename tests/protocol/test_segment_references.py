@@ -1,0 +1,79 @@
+"""Which segments the log refers to, asked while transactions move on."""
+
+from itertools import count
+
+from tests.faulty_stores import DyingStore
+from tests.protocol.steps import (
+    NAME,
+    TIMEOUT_MS,
+    append,
+    coordinator,
+    finish,
+    participant,
+    prepare,
+    register,
+    shown,
+    tx_of,
+)
+from tests.protocol.world import PROCESS, Process, World
+from txlog.clients.connection import open_connection
+from txlog.clients.segment_references import segment_references, unreferenced_segments
+from txlog.model import TxId
+
+
+class MeanwhileStore(DyingStore):
+    """Just before the read of that number something else happens."""
+
+    def meanwhile(self, read: int, finishing: tuple[Process, TxId]) -> None:
+        """Another process finishes that transaction."""
+        self.reads_left, self.finishing = read, finishing
+
+    reads_left = -1
+
+    def get(self, path: str) -> bytes | None:
+        if self.reads_left == 0:
+            finish(*self.finishing)
+        self.reads_left -= 1
+        return super().get(path)
+
+
+def world_with_a_decision() -> tuple[World, Process, TxId, str]:
+    """A transaction of one staged segment is decided, and applied nowhere."""
+    world = World()
+    world.create_topics("a", "b")
+    process = world.process()
+    tx = tx_of(register(process, "i"))
+    part = participant(process, "a", 1)
+    prepare(process, tx, part, groups=())
+    return world, process, tx, part.segments[0].path
+
+
+def test_R18_a_segment_that_moves_from_its_coordinator_to_its_topic_is_never_missed() -> None:
+    for read in count():
+        world, process, tx, segment = world_with_a_decision()
+        store = MeanwhileStore(world.store)
+        looker = open_connection(store, world.runtime(), process=PROCESS)
+        store.meanwhile(read, (process, tx))
+        assert segment in segment_references(looker), f"finished before read {read}"
+        if store.reads_left >= 0:
+            break
+    assert read > 4, "some of it lies between the two looks"
+
+
+def test_what_nobody_names_is_unreferenced_and_nothing_else_is() -> None:
+    world = World()
+    world.create_topics("a", "b")
+    process = world.process()
+    looker = world.process().connection
+    kept = tx_of(register(process, "i"))
+    coordinator(process).begin(NAME, kept, TIMEOUT_MS, (participant(process, "a", logged=True),))
+    append(process, "a", kept, 1)
+    prepare(process, kept, groups=())
+    finish(process, kept)
+    assert list(unreferenced_segments(looker)) == []
+    left = process.stage("a", [2])
+    (found,) = unreferenced_segments(looker)
+    assert found.path == left.path
+    process.connection.cluster.delete_topic("a")
+    assert len(list(unreferenced_segments(looker))) == 2
+    assert shown(world, "b") == []
