@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from spark_plugin.checkpoint import BatchPlan, Checkpoint
+from spark_plugin.large_batch import append_first, is_large
 from spark_plugin.offset_log import BatchRange, GroupPartition
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import WriterOptions
@@ -239,14 +240,23 @@ class BatchCommitter:
     ) -> None:
         name = self._transactional_id(identity)
         key = (id(self._connection), name, identity.run_id)
+        staged = participants(messages)
+        is_too_large = is_large(staged)
         session = _sessions.get(key)
-        if session is None or _is_elsewhere(session, coordinator.state.ids.get(name), identity):
+        if (
+            session is None
+            or is_too_large
+            or _is_elsewhere(session, coordinator.state.ids.get(name), identity)
+        ):
             session = self._registered(identity, batch)
         try:
             session.begin()
+            if is_too_large:
+                append_first(self._connection, session, staged)
+                staged = ()
             for group, advanced in batch.by_group().items():
                 self._pend(session, group, _pending(advanced, batch.topic_ids))
-            session.commit(participants(messages), self._mark(identity, batch))
+            session.commit(staged, self._mark(identity, batch))
         except TxlogError:
             # The next attempt begins with a new epoch, so that no transaction id is used twice.
             _sessions.pop(key, None)

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.batch_commit import BatchCommitter, batch_identity, participants
 from spark_plugin.checkpoint import BatchPlan
+from spark_plugin.large_batch import append_first, is_large
 from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import prepare_topics
@@ -83,7 +84,11 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         session = TransactionSession(connection, named)
         session.register(token)
         session.begin()
-        session.commit(participants(found))
+        staged = participants(found)
+        if is_large(staged):
+            append_first(connection, session, staged)
+            staged = ()
+        session.commit(staged)
         session.join()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -7,6 +7,7 @@ has not happened the transaction may not commit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -98,6 +99,22 @@ class Appender:
             f"topic {topic.name!r}: new segments fall below the staging horizon again and again; "
             "check this machine's clock."
         )
+
+    def append_staged(
+        self, topic: TopicLog, segments: tuple[Segment, ...], tx_id: TxId
+    ) -> Mapping[int, int]:
+        """The same for segments that are written already.
+
+        Raises SegmentExpired: these can only be made again by whoever has the records.
+        """
+        row_counts: Counter[int] = Counter()
+        for segment in segments:
+            for batch in segment.batches:
+                row_counts[batch.partition] += batch.row_count
+        base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
+        result = self._append(topic, segments, base_sequences, tx_id)
+        self.session.advance(topic.topic_id, row_counts)
+        return result.base_offsets
 
     def _stage(
         self,

@@ -93,20 +93,26 @@ class TransactionSession:
         """Whether records may go to these partitions now."""
         return self._begun and partitions <= self._declared.get(topic.topic_id, set())
 
-    def declare(self, topic: TopicLog, partitions: set[int]) -> None:
-        """Make partitions part of the transaction before the first record goes there."""
+    def declare(self, topic: TopicLog, partitions: set[int], timeout_ms: int | None = None) -> None:
+        """Make partitions part of the transaction before the first record goes there.
+
+        `timeout_ms` is of a transaction that begins with this; default: the session's.
+        """
         if self.has_declared(topic, partitions):
             return
         participant = Participant(topic.topic_id, topic.name, tuple(sorted(partitions)))
         if self._begun:
             self._coordinator.add_participants(self.transactional_id, self.tx_id, (participant,))
         else:
-            self._begin((participant,))
+            self._begin((participant,), timeout_ms)
         self._declared.setdefault(topic.topic_id, set()).update(partitions)
 
-    def _begin(self, participants: tuple[Participant, ...] = ()) -> None:
+    def _begin(
+        self, participants: tuple[Participant, ...] = (), timeout_ms: int | None = None
+    ) -> None:
         self.join()
-        self._coordinator.begin(self.transactional_id, self.tx_id, self._timeout_ms, participants)
+        timeout_ms = timeout_ms or self._timeout_ms
+        self._coordinator.begin(self.transactional_id, self.tx_id, timeout_ms, participants)
         self._begun = True
 
     def pend(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:

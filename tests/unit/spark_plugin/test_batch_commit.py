@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
-from spark_plugin import offsets
+from spark_plugin import large_batch, offsets
 from spark_plugin.batch_commit import (
     STAGED_TIMEOUT_MS,
     BatchCommitter,
@@ -22,12 +22,17 @@ from spark_plugin.batch_commit import (
 from spark_plugin.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.options import WriterOptions
-from spark_plugin.staging import Staging, TaskMessage
+from spark_plugin.staging import StagedTopic, Staging, TaskMessage
 from tests.faulty_stores import DyingStore, HookedStore, ProcessDied
 from tests.memory_log import MemoryLog
 from txlog.clients.connection import Connection
+from txlog.clock import Runtime, segment_id
 from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, ProducerFenced
 from txlog.layout import offsets_journal, transactions_journal
+from txlog.log.batch import Segment
+from txlog.log.conversion import with_timestamp
+from txlog.log.segment_draft import SegmentDraft
+from txlog.log.topic_log import TopicLog
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 from txlog.settings import LogSettings
 
@@ -180,6 +185,62 @@ def test_I5_I10_a_driver_that_dies_at_any_write_loses_and_doubles_nothing(
     while dies_at(tmp_path / f"{write}", write, is_after, batch, go_on):
         write += 1
     assert write >= 6 + 2 * (batch == 0)
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("batch", [0, 1], ids=["first batch", "later batch"])
+def test_I5_I10_so_does_one_whose_batch_is_too_large_for_an_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, is_after: bool
+) -> None:
+    """Registration, two declarations, four appends, pend, prepare, markers, offsets, complete."""
+    monkeypatch.setattr(large_batch, "ENTRY_BATCHES_MAX", 1)
+    write = 0
+    while dies_at(tmp_path / f"{write}", write, is_after, batch, restart):
+        write += 1
+    assert write >= 13
+
+
+def test_batches_above_and_below_the_limit_of_an_entry_follow_each_other(
+    log: MemoryLog, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each large one has sequences of its own: none passes for a repeat of another."""
+    process = log.process()
+    for batch, batches_max in enumerate([1, 1, 4_000, 1, 4_000]):
+        monkeypatch.setattr(large_batch, "ENTRY_BATCHES_MAX", batches_max)
+        query.run(process, "run", batch, 2 * batch, 2 * batch + 2)
+    check(log, 10)
+
+
+def test_a_batch_of_more_stored_batches_than_an_entry_takes_is_committed(
+    log: MemoryLog, query: Query
+) -> None:
+    """By its names alone it is larger than the megabyte that a store takes at once."""
+    process = log.process()
+    query.plan(0, 0, 2)
+    whole = query.tasks(process, "run", 0, 0, 2)
+    empty = [replace(message, staged=()) for message in whole[1:]]
+    topic = process.cluster.topic("even")
+    row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
+    segments = [segment_of(topic, row, 5_000) for _ in range(4)]
+    staged = StagedTopic("even", topic.topic_id, tuple(segments), 20_000)
+    query.commit(process, "run", 0, [replace(whole[0], staged=(staged,)), *empty])
+    assert len(log.values("even")) == 20_000
+    assert position(log) == 2
+    log.check()
+
+
+def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:
+    """A segment of so many batches of one record each."""
+    draft = SegmentDraft(
+        topic.store,
+        topic.layout.segment(segment_id(Runtime())),
+        topic.catch_up().newest_schema_id,
+        compression="none",
+        batch_bytes_max=1,
+    )
+    for _ in range(count):
+        draft.add(0, row)
+    return draft.finish()
 
 
 def dies_at(

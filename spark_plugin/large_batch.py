@@ -1,0 +1,67 @@
+"""Micro-batches whose segments are too many to be named in one journal entry.
+
+A journal entry is one conditional PUT of at most a megabyte (storage rules), and the decision and
+each topic's marker would name every stored batch. So the records of a large micro-batch are put
+into the topics' logs first, a part an entry, as those of any producer's open transaction: nobody
+sees them before the decision (I3, I5), and the decision names partitions only. It costs a BEGIN,
+and one entry for every few thousand stored batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from txlog.clients.appender import Appender, ProducerSession
+from txlog.clients.connection import Connection
+from txlog.clients.transaction_session import TransactionSession
+from txlog.coordinator.events import Participant
+from txlog.log.batch import Segment
+
+ENTRY_BATCHES_MAX = 4_000
+"""Stored batches that one entry names: 300 KB, so that group commit still has room beside it."""
+
+
+def is_large(staged: Sequence[Participant]) -> bool:
+    """Whether one entry should not carry all of it."""
+    return sum(map(_batch_count, staged)) > ENTRY_BATCHES_MAX
+
+
+def append_first(
+    connection: Connection, session: TransactionSession, staged: Sequence[Participant]
+) -> None:
+    """Begin a transaction with these records in the topics' logs.
+
+    `session` has just registered: sequences begin at 0 with each epoch. A crash in between leaves
+    a transaction that the next run, or its timeout, aborts. Raises SegmentExpired, ProducerFenced,
+    TransactionAborted, and the store's errors.
+    """
+    cluster = connection.cluster
+    process = cluster.process
+    registration = session.registration
+    producer = ProducerSession(registration.pid, registration.epoch)
+    appender = Appender(connection.runtime, process, producer)
+    topics = [(cluster.topic_of_id(part.topic, part.topic_id), part) for part in staged]
+    for topic, part in topics:
+        partitions = {b.partition for segment in part.segments for b in segment.batches}
+        session.declare(topic, partitions, process.transaction_timeout_ms)
+    for topic, part in topics:
+        for segments in _in_entries(part.segments):
+            appender.append_staged(topic, segments, session.tx_id)
+
+
+def _batch_count(part: Participant) -> int:
+    return sum(len(segment.batches) for segment in part.segments)
+
+
+def _in_entries(segments: Sequence[Segment]) -> Iterator[tuple[Segment, ...]]:
+    """In their order, so many at once that an entry can name them."""
+    group: list[Segment] = []
+    count = 0
+    for segment in segments:
+        if group and count + len(segment.batches) > ENTRY_BATCHES_MAX:
+            yield tuple(group)
+            group, count = [], 0
+        group.append(segment)
+        count += len(segment.batches)
+    if group:
+        yield tuple(group)
