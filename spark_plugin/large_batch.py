@@ -9,21 +9,18 @@ and one entry for every few thousand stored batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from txlog.clients import appender
 from txlog.clients.appender import Appender, ProducerSession
 from txlog.clients.connection import Connection
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.events import Participant
-from txlog.log.batch import Segment
-
-ENTRY_BATCHES_MAX = 4_000
-"""Stored batches that one entry names: 300 KB, so that group commit still has room beside it."""
 
 
 def is_large(staged: Sequence[Participant]) -> bool:
     """Whether one entry should not carry all of it."""
-    return sum(map(_batch_count, staged)) > ENTRY_BATCHES_MAX
+    return sum(map(_batch_count, staged)) > appender.ENTRY_BATCHES_MAX
 
 
 def append_first(
@@ -39,29 +36,14 @@ def append_first(
     process = cluster.process
     registration = session.registration
     producer = ProducerSession(registration.pid, registration.epoch)
-    appender = Appender(connection.runtime, process, producer)
+    batches = Appender(connection.runtime, process, producer)
     topics = [(cluster.topic_of_id(part.topic, part.topic_id), part) for part in staged]
     for topic, part in topics:
         partitions = {b.partition for segment in part.segments for b in segment.batches}
         session.declare(topic, partitions, process.transaction_timeout_ms)
     for topic, part in topics:
-        for segments in _in_entries(part.segments):
-            appender.append_staged(topic, segments, session.tx_id)
+        batches.append_staged(topic, part.segments, session.tx_id)
 
 
 def _batch_count(part: Participant) -> int:
     return sum(len(segment.batches) for segment in part.segments)
-
-
-def _in_entries(segments: Sequence[Segment]) -> Iterator[tuple[Segment, ...]]:
-    """In their order, so many at once that an entry can name them."""
-    group: list[Segment] = []
-    count = 0
-    for segment in segments:
-        if group and count + len(segment.batches) > ENTRY_BATCHES_MAX:
-            yield tuple(group)
-            group, count = [], 0
-        group.append(segment)
-        count += len(segment.batches)
-    if group:
-        yield tuple(group)

@@ -8,7 +8,7 @@ has not happened the transaction may not commit.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -29,6 +29,9 @@ from txlog.settings import ProcessSettings
 
 SEGMENT_BYTES = 32 << 20
 """Aimed size of a segment: more records at once go into several, which are written in parallel."""
+
+ENTRY_BATCHES_MAX = 4_000
+"""Stored batches that one journal entry names: 300 KB, so that other commands fit in beside it."""
 
 
 @dataclass(slots=True)
@@ -90,11 +93,11 @@ class Appender:
             segments = self._stage(topic, batch, partitions, schema_id, declare)
             declare = None
             try:
-                result = self._append(topic, segments, base_sequences, tx_id)
+                base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
             except SegmentExpired:
                 continue
             self.session.advance(topic.topic_id, row_counts)
-            return result.base_offsets
+            return base_offsets
         raise StoreUnavailable(
             f"topic {topic.name!r}: new segments fall below the staging horizon again and again; "
             "check this machine's clock."
@@ -107,14 +110,11 @@ class Appender:
 
         Raises SegmentExpired: these can only be made again by whoever has the records.
         """
-        row_counts: Counter[int] = Counter()
-        for segment in segments:
-            for batch in segment.batches:
-                row_counts[batch.partition] += batch.row_count
+        row_counts = _row_counts(segments)
         base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
-        result = self._append(topic, segments, base_sequences, tx_id)
+        base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
         self.session.advance(topic.topic_id, row_counts)
-        return result.base_offsets
+        return base_offsets
 
     def _stage(
         self,
@@ -141,6 +141,30 @@ class Appender:
         self._runtime.fan_out.run_all(calls)
         return tuple(segments[start] for start in sorted(segments))
 
+    def _append_all(
+        self,
+        topic: TopicLog,
+        segments: tuple[Segment, ...],
+        base_sequences: Mapping[int, int],
+        tx_id: TxId | None,
+    ) -> Mapping[int, int]:
+        """The base offset of each partition. What one entry cannot name goes into several.
+
+        If one of them fails, the same call is made again, and what is stored is known by its
+        sequences (I7).
+        """
+        base_offsets: dict[int, int] = {}
+        sequences = dict(base_sequences)
+        for group in _in_entries(segments):
+            row_counts = _row_counts(group)
+            these = {p: sequences[p] for p in row_counts if p in sequences}
+            result = self._append(topic, group, these, tx_id)
+            for partition, offset in result.base_offsets.items():
+                base_offsets.setdefault(partition, offset)
+            for partition in these:
+                sequences[partition] += row_counts[partition]
+        return base_offsets
+
     def _append(
         self,
         topic: TopicLog,
@@ -163,3 +187,25 @@ class Appender:
             self._runtime.clock.sleep_ms(backoff_ms * self._runtime.entropy.uniform(0.5, 1.0))
             backoff_ms = min(backoff_ms * 2, 1000)
         raise AssertionError("attempts is at least 1")
+
+
+def _row_counts(segments: Sequence[Segment]) -> Mapping[int, int]:
+    counts: Counter[int] = Counter()
+    for segment in segments:
+        for batch in segment.batches:
+            counts[batch.partition] += batch.row_count
+    return counts
+
+
+def _in_entries(segments: Sequence[Segment]) -> Iterator[tuple[Segment, ...]]:
+    """In their order, so many at once that an entry can name them."""
+    group: list[Segment] = []
+    count = 0
+    for segment in segments:
+        if group and count + len(segment.batches) > ENTRY_BATCHES_MAX:
+            yield tuple(group)
+            group, count = [], 0
+        group.append(segment)
+        count += len(segment.batches)
+    if group:
+        yield tuple(group)

@@ -1,6 +1,7 @@
 """Arrow tables: which column is the key, the partition and the time, and what is refused whole."""
 
 import datetime as dt
+import re
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from tests.scripted_store import answer_lost, never_lands, unavailable
+from txlog.clients import appender
 from txlog.clients.partitioner import partition_for_key
 from txlog.errors import (
     InvalidRecord,
@@ -260,4 +262,32 @@ def test_R9_a_table_whose_outcome_is_unknown_is_stored_once(log: MemoryLog, effe
     log.store.heal()
     producer.commit_transaction()
     assert log.values("t") == [b"once"]
+    log.check()
+
+
+@pytest.mark.parametrize("entry", range(4))
+@pytest.mark.parametrize("effect", [answer_lost, never_lands])
+def test_R9_a_table_that_one_entry_cannot_name_is_stored_once_wherever_it_was_cut_off(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch, effect: Any, entry: int
+) -> None:
+    monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", 2)
+    monkeypatch.setattr(appender, "SEGMENT_BYTES", 2_000)
+    log.admin.create_topic("two", 2)
+    values = [b"%05d" % number for number in range(600)]
+    table = pa.table({"value": values, "p": [number % 2 for number in range(600)]})
+    producer = log.producer("a")
+    producer.begin_transaction()
+    # The topic's entries of before: its creation.
+    log.store.on("create", "topics/two/.*/entries", never_lands, times=20)
+    log.store.on("create", "topics/two/.*/entries", effect)
+    log.store.on("create", "topics/two/.*/entries", lambda call: call(), times=entry)
+    with pytest.raises(OutcomeUnknown):
+        producer.send_batch("two", table, partition="p")
+    with pytest.raises(OutcomeUnknown):
+        producer.commit_transaction()
+    log.store.heal()
+    producer.commit_transaction()
+    assert sorted(log.values("two")) == values
+    entries = [path for path in log.objects() if re.search("topics/two/.*/entries/", path)]
+    assert len(entries) > 8
     log.check()

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
-from spark_plugin import large_batch, offsets
+from spark_plugin import offsets
 from spark_plugin.batch_commit import (
     STAGED_TIMEOUT_MS,
     BatchCommitter,
@@ -25,6 +25,7 @@ from spark_plugin.options import WriterOptions
 from spark_plugin.staging import StagedTopic, Staging, TaskMessage
 from tests.faulty_stores import DyingStore, HookedStore, ProcessDied
 from tests.memory_log import MemoryLog
+from txlog.clients import appender
 from txlog.clients.connection import Connection
 from txlog.clock import Runtime, segment_id
 from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, ProducerFenced
@@ -193,7 +194,7 @@ def test_I5_I10_so_does_one_whose_batch_is_too_large_for_an_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, is_after: bool
 ) -> None:
     """Registration, two declarations, four appends, pend, prepare, markers, offsets, complete."""
-    monkeypatch.setattr(large_batch, "ENTRY_BATCHES_MAX", 1)
+    monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", 1)
     write = 0
     while dies_at(tmp_path / f"{write}", write, is_after, batch, restart):
         write += 1
@@ -206,7 +207,7 @@ def test_batches_above_and_below_the_limit_of_an_entry_follow_each_other(
     """Each large one has sequences of its own: none passes for a repeat of another."""
     process = log.process()
     for batch, batches_max in enumerate([1, 1, 4_000, 1, 4_000]):
-        monkeypatch.setattr(large_batch, "ENTRY_BATCHES_MAX", batches_max)
+        monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", batches_max)
         query.run(process, "run", batch, 2 * batch, 2 * batch + 2)
     check(log, 10)
 
