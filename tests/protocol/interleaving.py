@@ -68,8 +68,9 @@ ALL_TOPICS = (*TOPICS, *QUERY_SINKS, *CONSUMER_SINKS)
 class Interleaving:
     """Three processes: each has a producer, a run of the one query, a consumer and a helper."""
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
+    def __init__(self, choices: random.Random) -> None:
+        """`choices` makes every choice: of a seed, or hypothesis."""
+        self.random = choices
         self.trace: list[str] = []
         self.counts: Counter[str] = Counter()
         self.world = World()

@@ -4,20 +4,46 @@ The log is read by a fresh process again and again. What is compared is what use
 offset, the group's position, how transactions ended) and, by `check_log`, every stored byte.
 """
 
+import random
+
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from tests.protocol.interleaving import STORM, WEIGHTS, Interleaving
 
 STEPS = 150
 CHECK_EVERY = 5
+SHORT = 30
+"""Steps of a history whose every choice is hypothesis's, and which it makes shorter if it fails."""
 
 
 @pytest.mark.parametrize("weights", [WEIGHTS, STORM], ids=["calm", "storm"])
 @pytest.mark.parametrize("seed", range(14))
 def test_I1_to_I11_hold_in_every_interleaving(seed: int, weights: dict[str, int]) -> None:
-    history = Interleaving(seed)
+    history = Interleaving(random.Random(seed))
     try:
         history.run(STEPS, CHECK_EVERY, weights)
     except BaseException:
         print(f"seed {seed}:", *history.trace, sep="\n")
         raise
+
+
+@hypothesis.settings(
+    max_examples=40,
+    suppress_health_check=[
+        hypothesis.HealthCheck.too_slow,
+        hypothesis.HealthCheck.data_too_large,
+        hypothesis.HealthCheck.large_base_example,
+    ],
+)
+@hypothesis.given(st.randoms(use_true_random=False), st.sampled_from([WEIGHTS, STORM]))
+def test_I1_to_I11_hold_in_whatever_interleaving_hypothesis_looks_for(
+    choices: random.Random, weights: dict[str, int]
+) -> None:
+    history = Interleaving(choices)
+    try:
+        history.run(SHORT, CHECK_EVERY, weights)
+    finally:
+        hypothesis.note("\n".join(history.trace))
+    hypothesis.target(float(sum(history.counts.values())))
