@@ -85,12 +85,12 @@ class Staging:
                 if batch.num_rows:
                     for name, rows in self._by_topic(in_utc(batch)):
                         self._add(name, rows)
+            for name in list(self._drafts):
+                self._finish(name)
         except BaseException:
             for draft in self._drafts.values():
                 draft.discard()
             raise
-        for name in list(self._drafts):
-            self._finish(name)
         return tuple(
             StagedTopic(
                 name,

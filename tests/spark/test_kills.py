@@ -145,11 +145,14 @@ def run_into_the_stops(drill: Drill, driver: Driver) -> None:
         driver.pauses.set(job.name, place)
     drill.log.put("numbers", COUNT)
 
-    def are_all_there() -> bool:
+    def missing() -> list[str]:
         driver.check_alive()
-        return all(driver.pauses.is_reached(job.name) for job in places)
+        return [job.name for job in places if not driver.pauses.is_reached(job.name)]
 
-    until(are_all_there, "every stop")
+    try:
+        until(lambda: not missing(), "every stop")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {missing()} did not stop") from error
     # Its commit does not wait for the last step, which comes by itself.
     last = STOPS["before Spark's commit file"].job
     until(lambda: sight(drill, last).open is None, "the completion")
