@@ -8,9 +8,10 @@ a test can look at the log as the step left it, and kill every process of the dr
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -55,9 +56,6 @@ class Pauses:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock = threading.Lock()
-        self._created: dict[str, int] = {}
-        self._begun: dict[str, int] = {}
 
     # The test's side.
 
@@ -76,11 +74,6 @@ class Pauses:
         """Let it go on; nobody stops there again."""
         (self.folder / f"{name}.go").touch()
 
-    def clear(self) -> None:
-        """Forget all places."""
-        for file in self.folder.glob("*"):
-            file.unlink()
-
     # The side of the process that stops.
 
     def create(self, path: str, data: bytes, call: Callable[[], CreateResult]) -> CreateResult:
@@ -93,8 +86,7 @@ class Pauses:
                 self._stop(name)
         result = call()
         for name, place in found:
-            with self._lock:
-                self._created[name] = self._created.get(name, 0) + 1
+            (self.folder / f"{name}.created {turns[name]}").touch()
             if place.moment == AFTER and turns[name] == place.number:
                 self._stop(name)
         return result
@@ -110,12 +102,15 @@ class Pauses:
         return [(name, place) for name, place in found if place.moment in moments]
 
     def _turn(self, name: str) -> int:
-        with self._lock:
-            self._begun[name] = self._begun.get(name, 0) + 1
-            return self._begun[name]
+        """Counted in files, as Spark hands each commit of a query to any idle Python process."""
+        for number in itertools.count(1):
+            with contextlib.suppress(FileExistsError):
+                (self.folder / f"{name}.begun {number}").touch(exist_ok=False)
+                return number
+        raise AssertionError("counting does not end")
 
     def _wait_for_others(self, name: str, count: int) -> None:
-        while self._created.get(name, 0) < count:
+        while len(list(self.folder.glob(f"{name}.created *"))) < count:
             time.sleep(0.001)
 
     def _stop(self, name: str) -> None:
