@@ -91,6 +91,10 @@ def _require_storable(kind: DataType, path: str) -> None:
 
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with every timestamp of a zone labelled UTC; the instants stay as they are."""
+    if not any(
+        pa.types.is_timestamp(kind) or pa.types.is_nested(kind) for kind in batch.schema.types
+    ):
+        return batch
     fields = [field.with_type(_utc_type(field.type)) for field in batch.schema]
     if all(field.type.equals(old) for field, old in zip(fields, batch.schema.types, strict=True)):
         return batch

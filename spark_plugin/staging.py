@@ -127,7 +127,7 @@ class Staging:
         draft = self._drafts.get(name)
         if draft is None:
             draft = self._drafts[name] = topic.new_segment(topic.state.newest_schema_id)
-        for partition, part in split_by_partition(stored, partitions).items():
+        for partition, part in _split(stored, partitions).items():
             draft.add(partition, part)
         self._rows[name] = self._rows.get(name, 0) + stored.num_rows
         if draft.size_bytes >= SEGMENT_BYTES:
@@ -152,8 +152,8 @@ class Staging:
 
     def _partitions(
         self, topic: TopicLog, rows: pa.RecordBatch
-    ) -> tuple[Partitions, pa.RecordBatch]:
-        """The partition of each row, and the rows without a column that only says so."""
+    ) -> tuple[Partitions | int, pa.RecordBatch]:
+        """The partition of each row, or of all; and the rows without a column that says only it."""
         count = len(topic.state.partitions)
         self._sticky += 1
         column = self._options.partition
@@ -175,14 +175,20 @@ class Staging:
         filled = pc.fill_null(asked.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
         return np.where(filled < 0, chosen, filled).astype(np.int32), rows
 
-    def _chosen_by_key(self, topic: TopicLog, rows: pa.RecordBatch, count: int) -> Partitions:
+    def _chosen_by_key(self, topic: TopicLog, rows: pa.RecordBatch, count: int) -> Partitions | int:
         column = self._options.key or topic.state.config.key_column
         if not column and is_kafka_schema(topic.schema()) and "key" in rows.schema.names:
             column = "key"
         index = rows.schema.get_field_index(column) if column else -1
         if index < 0:
-            return np.full(rows.num_rows, self._sticky % count, dtype=np.int32)
+            return self._sticky % count
         return keyed_partitions(rows.column(index), count, self._sticky)
+
+
+def _split(rows: pa.RecordBatch, partitions: Partitions | int) -> dict[int, pa.RecordBatch]:
+    if isinstance(partitions, int):
+        return {partitions: rows}
+    return split_by_partition(rows, partitions)
 
 
 def _stored(topic: TopicLog, rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:

@@ -136,7 +136,7 @@ class ProcessSettings(SettingsGroup):
     """A replica whose probe finds nothing reads the boundary every so many probes (rule R15)."""
     catch_up_window_max: int = 32
     """Entries fetched at once by a replica that lags behind."""
-    batch_bytes: int = 1_000_000
+    batch_bytes: int = 1_250_000
     """Aimed size of one record batch in a segment."""
     append_attempts_max: int = 5
     """How often an append whose outcome is unknown is sent again with the same sequences."""
