@@ -7,6 +7,7 @@ batches, of which the second counts.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ ROWS = 2_000_000
 BATCHES = 2
 PARTITIONS = 4
 CHUNK = 100_000
-ROUNDS = 7
+ROUNDS = 15
 
 
 def run(folder: Path) -> Sequence[Figure]:
@@ -44,6 +45,8 @@ def run(folder: Path) -> Sequence[Figure]:
         taken: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(ROUNDS + 1):
             for name, side in sides.items():
+                # Or the sync of one side waits for what another has written and deleted.
+                os.sync()
                 seconds = side(number)
                 if number:
                     taken[name].append(seconds)
