@@ -33,6 +33,7 @@ CODES = {
     "TransactionAborted": "transaction-aborted",
     "OutOfOrderSequence": "out-of-order-sequence",
     "CommitFailed": "commit-failed",
+    "DuplicateTransaction": "duplicate-transaction",
     "SegmentExpired": "segment-expired",
     "FencedError": "fenced",
     "ProducerFenced": "producer-fenced",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,14 @@ class FanOut(Protocol):
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         """Begin one call in the background; the answer waits for it and gives its result."""
+
+
+class Background(Protocol):
+    """Runs what a process does beside its work, for as long as it lives."""
+
+    def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
+        """Make that call every so often, the first time at once; the answer ends it and waits
+        for the call that is under way. `call` must not raise."""
 
 
 class SystemClock:
@@ -122,6 +131,28 @@ class SerialFanOut:
         return lambda: result
 
 
+class ThreadBackground:
+    """A thread for each call, which does not keep the process alive."""
+
+    def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
+        ended = threading.Event()
+
+        def run() -> None:
+            while True:
+                call()
+                if ended.wait(interval_ms / 1000):
+                    return
+
+        thread = threading.Thread(target=run, name="txlog-background", daemon=True)
+        thread.start()
+
+        def end() -> None:
+            ended.set()
+            thread.join()
+
+        return end
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The components that every layer is given: the only sources of nondeterminism."""
@@ -129,6 +160,7 @@ class Runtime:
     clock: Clock = field(default_factory=SystemClock)
     entropy: Entropy = field(default_factory=SystemEntropy)
     fan_out: FanOut = field(default_factory=ThreadFanOut)
+    background: Background = field(default_factory=ThreadBackground)
 
 
 def segment_id(runtime: Runtime) -> str:

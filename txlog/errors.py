@@ -11,6 +11,7 @@
     ├── AbortableError              abort the transaction, then begin again
     │   ├── TransactionAborted      somebody aborted it: its owner, a timeout or an operator
     │   ├── OutOfOrderSequence      a record before this one is missing (also a RuntimeError)
+    │   ├── DuplicateTransaction    one with this tag is committed already: nothing is left to do
     │   ├── CommitFailed            the group's offsets are not where this batch starts
     │   └── SegmentExpired          a staged segment fell below the staging horizon
     ├── FencedError                 close this instance; another one has taken over
@@ -140,6 +141,12 @@ class OutOfOrderSequence(AbortableError, RuntimeError):
     """A gap before this batch (Kafka error 45). Also a RuntimeError: an illegal state."""
 
     code = "out-of-order-sequence"
+
+
+class DuplicateTransaction(AbortableError):
+    """A transaction with the same tag is committed: what this one was to do is done."""
+
+    code = "duplicate-transaction"
 
 
 class CommitFailed(AbortableError):

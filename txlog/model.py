@@ -44,6 +44,8 @@ class TransactionOutcome(StrEnum):
     COMMITTED = "COMMITTED"
     ABORTED = "ABORTED"
     OPEN = "OPEN"
+    DEAD_LETTERED = "DEAD_LETTERED"
+    """A half transaction that nobody could decide: its messages are in the dead-letter topic."""
     UNKNOWN_ID = "UNKNOWN_ID"
 
 
@@ -116,13 +118,20 @@ def validate_group_id(name: object) -> str:
 
 def validate_transactional_id(name: object) -> str:
     """Refuse an empty, over-long or unprintable transactional id. Raises InvalidName."""
+    return _printable_name("transactional.id", name)
+
+
+def validate_tag(name: object) -> str:
+    """Refuse an empty, over-long or unprintable tag of a transaction. Raises InvalidName."""
+    return _printable_name("a transaction's tag", name)
+
+
+def _printable_name(kind: str, name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise InvalidName(
-            "transactional.id must be a text of 1 to 512 characters; it is empty or no text."
-        )
+        raise InvalidName(f"{kind} must be a text of 1 to 512 characters; it is empty or no text.")
     if len(name) > TRANSACTIONAL_ID_LENGTH_MAX or not name.isprintable():
         raise InvalidName(
-            f"transactional.id {name[:40]!r} (length {len(name)}) must be at most "
+            f"{kind} {name[:40]!r} (length {len(name)}) must be at most "
             f"{TRANSACTIONAL_ID_LENGTH_MAX} printable characters; choose a shorter, plain one."
         )
     return name

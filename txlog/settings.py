@@ -24,6 +24,8 @@ class SettingsGroup:
     """Shared reading and writing of dotted names."""
 
     kind: ClassVar[str] = "setting"
+    foreign: ClassVar[Mapping[str, str]] = {}
+    """Names that Kafka has and that mean nothing here, or another thing: what to do instead."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -37,6 +39,8 @@ class SettingsGroup:
         known = {name: name.replace(".", "_") for name in cls.names()}
         arguments: dict[str, object] = {}
         for name, value in values.items():
+            if name in cls.foreign:
+                raise InvalidConfig(f"{cls.kind} {name!r}: {cls.foreign[name]}.", name=name)
             if name not in known:
                 raise InvalidConfig(unknown_name_message(cls.kind, name, known), name=name)
             arguments[known[name]] = _convert(cls.kind, name, value, hints[known[name]])

@@ -241,7 +241,7 @@ def test_a_wrong_option_of_the_sink_is_refused(
     ("options", "message"),
     [
         ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'?"),
-        ({"subscribe": "numbres"}, "UnknownTopic: there is no topic 'numbres'"),
+        ({"subscribe": "numbres"}, "there is no topic 'numbres' in .*; did you mean 'numbers'"),
         ({"group.id": "../up"}, "InvalidName: .*../up"),
         ({"group.id": None}, "there is no group: set 'group.id', too"),
         ({"columns": "valeu"}, "the topic has no column 'valeu'; did you mean 'value'?"),

@@ -23,11 +23,11 @@ from txlog.errors import (
     InvalidRecord,
     TopicExists,
     UnknownGroup,
-    UnknownTopic,
     UnknownTransaction,
 )
 from txlog.groups.offsets_state import Pending
 from txlog.log.cluster import check_partition_count
+from txlog.log.cluster_state import unknown_topic
 from txlog.log.schema import KAFKA_SCHEMA, encode_schema, evolve, validate_schema
 from txlog.log.topic_events import AddPartitions, AlterConfig, EvolveSchema
 from txlog.log.topic_log import TopicLog
@@ -212,13 +212,11 @@ class Admin:
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics. Raises UnknownTopic before any is deleted."""
-        known = self.connection.cluster.state().topics
+        state = self.connection.cluster.state()
         doomed = [validate_topic_name(name) for name in names]
         for name in doomed:
-            if name not in known:
-                raise UnknownTopic(
-                    f"there is no topic {name!r}; 'txlog topic list' shows them.", topic=name
-                )
+            if name not in state.topics:
+                raise unknown_topic(name, state)
         for name in dict.fromkeys(doomed):
             self.connection.cluster.delete_topic(name)
 

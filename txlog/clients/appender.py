@@ -30,6 +30,9 @@ from txlog.settings import ProcessSettings
 SEGMENT_BYTES = 32 << 20
 """Aimed size of a segment: more records at once go into several, which are written in parallel."""
 
+RETRIES_MAX = 2_147_483_647
+DELIVERY_TIMEOUT_MS = 120_000
+
 ENTRY_BATCHES_MAX = 4_000
 """Stored batches that one journal entry names: 300 KB, so that other commands fit in beside it."""
 
@@ -65,6 +68,23 @@ class Appender:
         self._runtime = runtime
         self._process = process
         self.session = session
+        self.retries_max = RETRIES_MAX
+        """How often an append whose outcome is unknown is sent again (`retries`)."""
+        self.delivery_timeout_ms = DELIVERY_TIMEOUT_MS
+        """After so long it is not (`delivery.timeout.ms`)."""
+
+    @property
+    def _repeats_max(self) -> int:
+        """How often records without sequences are appended again whose outcome is unknown."""
+        if self.session.pid != NO_PRODUCER:
+            return 0
+        return min(self._process.append_attempts_max - 1, self.retries_max)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether what may be stored may be sent again: with sequences it is never stored twice,
+        and without them it is what at least once means; `retries` = 0 is at most once."""
+        return self.session.pid != NO_PRODUCER or self.retries_max > 0
 
     def append(
         self,
@@ -89,12 +109,19 @@ class Appender:
         counts = np.bincount(partitions)
         row_counts = {int(p): int(counts[p]) for p in np.flatnonzero(counts)}
         base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
+        repeats = self._repeats_max
         for _ in range(self._process.finish_attempts_max):
             segments = self._stage(topic, batch, partitions, schema_id, declare)
             declare = None
             try:
                 base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
             except SegmentExpired:
+                continue
+            except OutcomeUnknown:
+                # At least once: other segments, as those may be in the log already.
+                repeats -= 1
+                if repeats < 0:
+                    raise
                 continue
             self.session.advance(topic.topic_id, row_counts)
             return base_offsets
@@ -172,19 +199,22 @@ class Appender:
         base_sequences: Mapping[int, int],
         tx_id: TxId | None,
     ) -> AppendResult:
-        """Without a producer id an unknown outcome cannot be asked again: it would repeat."""
-        session = self.session
+        """Without a producer id a repeat is another append: see `append`."""
+        session, clock = self.session, self._runtime.clock
         command = AppendBatches(segments, session.pid, session.epoch, tx_id, base_sequences)
-        attempts = 1 if session.pid == NO_PRODUCER else self._process.append_attempts_max
+        attempts = 1
+        if session.pid != NO_PRODUCER:
+            attempts = min(self._process.append_attempts_max, 1 + self.retries_max)
         backoff_ms = float(self._process.finish_backoff_ms)
+        deadline_ms = clock.monotonic_ms() + self.delivery_timeout_ms
         for attempt in range(attempts):
             try:
                 result: AppendResult = topic.execute(command)
                 return result
             except (OutcomeUnknown, StoreUnavailable):
-                if attempt == attempts - 1:
+                if attempt == attempts - 1 or clock.monotonic_ms() >= deadline_ms:
                     raise
-            self._runtime.clock.sleep_ms(backoff_ms * self._runtime.entropy.uniform(0.5, 1.0))
+            clock.sleep_ms(backoff_ms * self._runtime.entropy.uniform(0.5, 1.0))
             backoff_ms = min(backoff_ms * 2, 1000)
         raise AssertionError("attempts is at least 1")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from txlog.clients import kafka_names
 from txlog.errors import InvalidConfig
 from txlog.model import IsolationLevel, validate_group_id
 from txlog.settings import SettingsGroup
@@ -17,6 +19,7 @@ class ConsumerConfig(SettingsGroup):
     """Values of one consumer; `from_dotted` reads Kafka's dotted names."""
 
     kind: ClassVar[str] = "consumer configuration"
+    foreign: ClassVar[Mapping[str, str]] = kafka_names.CONSUMER
 
     group_id: str = ""
     """The consumer group whose positions are used; empty: none."""

@@ -10,14 +10,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from txlog.clients.accumulator import Headers, Partitions, Pile, new_pile
+from txlog.clients.accumulator import Headers, Pile
 from txlog.clients.appender import Appender, ProducerSession
 from txlog.clients.batch_columns import BatchColumns, prepared_batch
 from txlog.clients.connection import Connection, connect
@@ -25,6 +22,7 @@ from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.clients.delivery import Delivery, RecordFuture
 from txlog.clients.producer_config import ProducerConfig
 from txlog.clients.producer_states import ProducerState, refusal, transition
+from txlog.clients.sender import Sender, may_be_asked_again
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.events import Registration
 from txlog.errors import (
@@ -33,27 +31,14 @@ from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
     InvalidRecord,
-    OutcomeUnknown,
     TxlogError,
 )
 from txlog.groups.offsets_state import PendingOffset
-from txlog.log.topic_log import TopicLog
-from txlog.model import OffsetAndMetadata, TopicPartition, TxId
+from txlog.model import OffsetAndMetadata, TopicPartition, TxId, validate_tag
 
 Serializer = Callable[[Any], bytes | None]
 
 _TIMESTAMP_LIMIT = 1 << 63
-
-
-@dataclass(frozen=True, slots=True)
-class _Flush:
-    """Records on their way to one topic. Sent again as they are, with the same partitions and so
-    the same sequences, until the log has answered."""
-
-    log: TopicLog
-    batch: pa.RecordBatch
-    partitions: Partitions
-    delivery: Delivery
 
 
 class Producer:
@@ -68,10 +53,14 @@ class Producer:
         root: str | Connection,
         *,
         transactional_id: str | None = None,
-        enable_idempotence: bool = True,
+        enable_idempotence: bool | None = None,
         transaction_timeout_ms: int = 60_000,
         transaction_group: str = "",
         buffer_memory: int = 32 << 20,
+        acks: str | int = "all",
+        retries: int = 2_147_483_647,
+        max_in_flight_requests_per_connection: int = 5,
+        delivery_timeout_ms: int = 120_000,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
         create: bool = False,
@@ -79,15 +68,19 @@ class Producer:
     ) -> None:
         if transactional_id is not None and not transactional_id:
             raise InvalidConfig("transactional.id is empty; leave it out, or give it a name.")
-        self.config = ProducerConfig.from_dotted(
-            {
-                "transactional.id": transactional_id or "",
-                "enable.idempotence": enable_idempotence,
-                "transaction.timeout.ms": transaction_timeout_ms,
-                "transaction.group": transaction_group,
-                "buffer.memory": buffer_memory,
-            }
-        )
+        asked: dict[str, object] = {
+            "transactional.id": transactional_id or "",
+            "transaction.timeout.ms": transaction_timeout_ms,
+            "transaction.group": transaction_group,
+            "buffer.memory": buffer_memory,
+            "acks": acks,
+            "retries": retries,
+            "max.in.flight.requests.per.connection": max_in_flight_requests_per_connection,
+            "delivery.timeout.ms": delivery_timeout_ms,
+        }
+        if enable_idempotence is not None:
+            asked["enable.idempotence"] = enable_idempotence
+        self.config = ProducerConfig.of_user(asked)
         self._connection = (
             root
             if isinstance(root, Connection)
@@ -98,14 +91,10 @@ class Producer:
         self._serializes = key_serializer is not None or value_serializer is not None
         self._wall_ms = self._connection.runtime.clock.wall_ms
         self._lock = threading.RLock()
-        self._piles: dict[str, Pile] = {}
-        self._unwritten: deque[_Flush] = deque()
         self._unpended: deque[tuple[ConsumerGroupMetadata | str, tuple[PendingOffset, ...]]]
         self._unpended = deque()
         self._groups: list[tuple[ConsumerGroupMetadata, tuple[PendingOffset, ...]]] = []
         self._is_uncertain = False
-        self._buffered_bytes = 0
-        self._sticky = int(self._connection.runtime.entropy.uniform(0, 1 << 30))
         self._error: TxlogError | None = None
         self._transaction: TransactionSession | None = None
         session = ProducerSession()
@@ -121,9 +110,10 @@ class Producer:
             self._state = ProducerState.READY
             if self.config.enable_idempotence:
                 session = ProducerSession(self._connection.cluster.producer_id(), 0)
-        self._appender = Appender(
-            self._connection.runtime, self._connection.cluster.process, session
-        )
+        appender = Appender(self._connection.runtime, self._connection.cluster.process, session)
+        appender.retries_max = self.config.retries
+        appender.delivery_timeout_ms = self.config.delivery_timeout_ms
+        self._sender = Sender(self._connection, appender, self._transaction, self._note)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Producer:
@@ -135,17 +125,11 @@ class Producer:
         root = values.pop("root", None)
         if not isinstance(root, str):
             raise InvalidConfig("the configuration needs 'root': the log's folder or URL.")
-        parsed = ProducerConfig.from_dotted(values)
-        if "transactional.id" in values and not parsed.transactional_id:
+        parsed = ProducerConfig.of_user(values).to_dotted()
+        if "transactional.id" in values and not parsed["transactional.id"]:
             raise InvalidConfig("transactional.id is empty; leave it out, or give it a name.")
-        return cls(
-            root,
-            transactional_id=parsed.transactional_id or None,
-            enable_idempotence=parsed.enable_idempotence,
-            transaction_timeout_ms=parsed.transaction_timeout_ms,
-            transaction_group=parsed.transaction_group,
-            buffer_memory=parsed.buffer_memory,
-        )
+        arguments: dict[str, Any] = {name.replace(".", "_"): parsed[name] for name in values}
+        return cls(root, **arguments)
 
     # Sending.
 
@@ -166,9 +150,10 @@ class Producer:
         record was not taken.
         """
         with self._lock:
-            if self._buffered_bytes >= self.config.buffer_memory:
+            sender = self._sender
+            if sender.buffered_bytes >= self.config.buffer_memory:
                 self.flush()
-            pile = self._piles.get(topic)
+            pile = sender.piles.get(topic)
             if pile is None:
                 pile = self._new_pile(topic)
             if self._serializes:
@@ -182,7 +167,7 @@ class Producer:
                 )
             before = pile.size_bytes
             future = pile.add(value, key, headers, partition, timestamp_ms)
-            self._buffered_bytes += pile.size_bytes - before
+            sender.buffered_bytes += pile.size_bytes - before
             return future
 
     def send_batch(
@@ -206,28 +191,24 @@ class Producer:
             self._require_sendable("send_batch")
             log = self._connection.cluster.present_topic(topic)
             columns = BatchColumns(key, partition, timestamp)
-            now_ms = self._wall_ms()
-            self._sticky += 1
-            batch, partitions = prepared_batch(log, table, columns, now_ms, self._sticky)
+            batch, partitions = prepared_batch(
+                log, table, columns, self._wall_ms(), self._sender.next_sticky()
+            )
             if batch.num_rows:
-                self._collect_piles()
-                delivery = Delivery(topic, self.flush)
-                self._unwritten.append(_Flush(log, batch, partitions, delivery))
-                self._flush_piles()
+                self._sender.add_batch(log, batch, partitions, Delivery(topic, self.flush))
+                self._sender.flush()
             return int(batch.num_rows)
 
     def flush(self) -> None:
         """Write everything that was sent. Raises what kept it from being stored."""
         with self._lock:
-            if self._piles or self._unwritten:
+            if not self._sender.is_empty:
                 self._require_sendable("flush")
-                self._flush_piles()
+                self._sender.flush()
 
     def _new_pile(self, topic: str) -> Pile:
         self._require_sendable("send")
-        pile = new_pile(self._connection.cluster.present_topic(topic), self.flush)
-        self._piles[topic] = pile
-        return pile
+        return self._sender.new_pile(topic, self.flush)
 
     def _require_sendable(self, method: str) -> None:
         self._require_no_error(method)
@@ -241,44 +222,6 @@ class Producer:
         if error is not None:
             text = f"{method}() is not possible: this producer is in an error state."
             raise type(error)(f"{text} {error.message}", **error.facts) from error
-
-    def _collect_piles(self) -> None:
-        """Records leave for the very topic that they were checked against (rule R11)."""
-        for name, pile in list(self._piles.items()):
-            self._sticky += 1
-            batch, partitions = pile.batch(self._sticky)
-            self._unwritten.append(_Flush(pile.topic, batch, partitions, pile.delivery))
-            del self._piles[name]
-
-    def _flush_piles(self) -> None:
-        """Write what was sent, in order of topic. What is not known to be stored stays (R9)."""
-        self._collect_piles()
-        while self._unwritten:
-            self._write(self._unwritten[0])
-            self._unwritten.popleft()
-        self._buffered_bytes = 0
-
-    def _write(self, flush: _Flush) -> None:
-        try:
-            base_offsets = self._append(flush)
-        except TxlogError as error:
-            is_lost = not _may_be_asked_again(error)
-            self._note(error, is_lost)
-            if is_lost:
-                self._unwritten.popleft()
-                flush.delivery.fail(error)
-            raise
-        flush.delivery.succeed(flush.partitions, base_offsets)
-
-    def _append(self, flush: _Flush) -> Mapping[int, int]:
-        log, session = flush.log, self._transaction
-        if session is None:
-            return self._appender.append(log, flush.batch, flush.partitions, None)
-        wanted = set(np.flatnonzero(np.bincount(flush.partitions)).tolist())
-        declare = None
-        if not session.has_declared(log, wanted):
-            declare = partial(session.declare, log, wanted)
-        return self._appender.append(log, flush.batch, flush.partitions, session.tx_id, declare)
 
     def _note(self, error: TxlogError, is_lost: bool = False) -> None:
         """What an error of the log means for this producer (KIP-1050).
@@ -321,15 +264,27 @@ class Producer:
 
     def _use(self, registration: Registration) -> None:
         """In a new epoch sequences begin anew, and nothing of the old one can land any more."""
-        self._appender.session = ProducerSession(registration.pid, registration.epoch)
+        self._sender.appender.session = ProducerSession(registration.pid, registration.epoch)
 
-    def begin_transaction(self) -> TxId:
-        """Open a transaction; answers its id, which `outcome()` takes."""
+    def begin_transaction(self, tag: str = "") -> TxId:
+        """Open a transaction; answers its id, which `outcome()` takes.
+
+        `tag` is an idempotency key of your own, an order's number say: of all transactions of this
+        transactional id (or transaction.group) with the same tag, one commits. `outcome(tag)` tells
+        later, also after a crash, how it ended. Raises ProducerFenced, and DuplicateTransaction if
+        one with this tag is committed: then there is nothing to do, and none is open.
+        """
         with self._lock:
             session = self._session("begin_transaction")
             self._require_no_error("begin_transaction")
-            self._state = transition(self._state, ProducerState.IN_TRANSACTION, "begin_transaction")
-            return session.begin()
+            following = transition(self._state, ProducerState.IN_TRANSACTION, "begin_transaction")
+            try:
+                tx_id = session.begin(validate_tag(tag) if tag else "")
+            except FencedError as error:
+                self._note(error)
+                raise
+            self._state = following
+            return tx_id
 
     def send_offsets_to_transaction(
         self,
@@ -357,7 +312,7 @@ class Producer:
             try:
                 session.pend(group if isinstance(group, str) else group.group_id, pending)
             except TxlogError as error:
-                is_lost = not _may_be_asked_again(error)
+                is_lost = not may_be_asked_again(error)
                 self._note(error, is_lost)
                 if is_lost:
                     self._unpended.popleft()
@@ -376,7 +331,7 @@ class Producer:
             session = self._session("commit_transaction")
             self._require_no_error("commit_transaction")
             if self._state is ProducerState.IN_TRANSACTION:
-                self._flush_piles()
+                self._sender.flush()
                 self._pend_offsets(session)
             self._state = transition(self._state, ProducerState.COMMITTING, "commit_transaction")
             try:
@@ -395,7 +350,7 @@ class Producer:
             session = self._session("abort_transaction")
             self._state = transition(self._state, ProducerState.ABORTING, "abort_transaction")
             # What an append left unknown may yet land: only a new epoch bars it (R9, KIP-360).
-            unknown = self._error is not None or bool(self._unwritten) or bool(self._unpended)
+            unknown = self._error is not None or self._sender.has_unwritten or bool(self._unpended)
             self._is_uncertain |= unknown
             self._drop_buffers()
             try:
@@ -410,24 +365,18 @@ class Producer:
             self._state = transition(self._state, ProducerState.READY, "abort_transaction")
 
     def _drop_buffers(self) -> None:
-        for delivery in [p.delivery for p in self._piles.values()] + [
-            flush.delivery for flush in self._unwritten
-        ]:
-            delivery.cancel()
-        self._piles = {}
-        self._unwritten.clear()
+        self._sender.drop()
         self._unpended.clear()
         self._groups = []
-        self._buffered_bytes = 0
 
     @contextmanager
-    def transaction(self) -> Iterator[TxId]:
+    def transaction(self, tag: str = "") -> Iterator[TxId]:
         """`with producer.transaction():` commits at the end, aborts on an exception.
 
         If the commit itself raises because its outcome is not known yet, it is neither aborted nor
         committed: call `commit_transaction()` again.
         """
-        tx_id = self.begin_transaction()
+        tx_id = self.begin_transaction(tag)
         try:
             yield tx_id
             self.commit_transaction()
@@ -462,11 +411,6 @@ class Producer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _may_be_asked_again(error: TxlogError) -> bool:
-    """Whether the same call may succeed later, or has succeeded without our knowing."""
-    return error.retriable or isinstance(error, OutcomeUnknown)
 
 
 def _is_timestamp(value: object) -> bool:

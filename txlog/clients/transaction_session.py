@@ -8,6 +8,7 @@ whoever meets the transaction finishes it. It must not know how records are buff
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from txlog.clients.connection import Connection
 from txlog.coordinator.coordinator import InitOptions
@@ -36,6 +37,7 @@ class TransactionSession:
         self._instance = ""
         self._registration: Registration | None = None
         self._number = -1
+        self._tag = ""
         self._begun = False
         self._declared: dict[str, set[int]] = {}
         self._groups: list[str] = []
@@ -77,13 +79,19 @@ class TransactionSession:
         self._number = self._registration.begun_number
         return self._registration
 
-    def begin(self) -> TxId:
-        """Name the next transaction; nothing is written yet.
+    def begin(self, tag: str = "") -> TxId:
+        """Name the next transaction; nothing is written yet. `tag` is its idempotency key.
+
+        One request tells whether another instance has taken over, so that a fenced one does no
+        work in vain. Raises ProducerFenced, DuplicateTransaction.
 
         The one before may still be completing (R8): its completion is waited for where the
         coordinator is needed next.
         """
+        following = replace(self.tx_id, number=self._number + 1)
+        self._coordinator.require_current(self.transactional_id, following, tag)
         self._number += 1
+        self._tag = tag
         self._begun = False
         self._declared = {}
         self._groups = []
@@ -112,7 +120,9 @@ class TransactionSession:
     ) -> None:
         self.join()
         timeout_ms = timeout_ms or self._timeout_ms
-        self._coordinator.begin(self.transactional_id, self.tx_id, timeout_ms, participants)
+        self._coordinator.begin(
+            self.transactional_id, self.tx_id, timeout_ms, participants, self._tag
+        )
         self._begun = True
 
     def pend(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
@@ -141,27 +151,31 @@ class TransactionSession:
         self,
         participants: tuple[Participant, ...] = (),
         mark: ReplayMark | None = None,
-        tag: str = "",
     ) -> None:
         """Decide, apply everywhere, and complete in the background (rule R8).
 
         May be called again after an error that says so: each step is idempotent.
         """
-        if self._begun or participants or self._groups or mark is not None:
+        if not (self._begun or participants or self._groups or self._tag or mark is not None):
+            self._coordinator.require_current(self.transactional_id, self.tx_id)
+        else:
             self.join()
-            self._prepare(participants, mark, tag)
+            self._prepare(participants, mark)
             tx_id = self.tx_id
             self._coordinator.apply(self.transactional_id, tx_id)
             self._completion = self._connection.runtime.fan_out.start(
                 lambda: self._coordinator.complete(self.transactional_id, tx_id)
             )
 
-    def _prepare(
-        self, participants: tuple[Participant, ...], mark: ReplayMark | None, tag: str
-    ) -> None:
+    def _prepare(self, participants: tuple[Participant, ...], mark: ReplayMark | None) -> None:
         try:
             self._coordinator.prepare_commit(
-                self.transactional_id, self.tx_id, participants, tuple(self._groups), mark, tag
+                self.transactional_id,
+                self.tx_id,
+                participants,
+                tuple(self._groups),
+                mark,
+                self._tag,
             )
         except TransactionAborted as error:
             newest = self._coordinator.state.ids[self.transactional_id].instance

@@ -18,6 +18,8 @@ from txlog.coordinator.events import (
     AddParticipants,
     AdvanceStagingHorizon,
     BeginTransaction,
+    CheckBack,
+    ClaimCheck,
     CompleteTransaction,
     CoordinatorCommand,
     InitProducer,
@@ -29,7 +31,7 @@ from txlog.coordinator.events import (
 )
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.recovery import OffsetsParticipant, apply_decision
-from txlog.coordinator.rules import is_past
+from txlog.coordinator.rules import is_past, require_current
 from txlog.coordinator.state import CoordinatorState, Transaction
 from txlog.coordinator.states import PREPARED, decision_of
 from txlog.errors import ConcurrentTransactions, IllegalTransition, UnknownTransaction
@@ -90,6 +92,14 @@ class Coordinator:
     def _now_ms(self) -> int:
         return self._runtime.clock.wall_ms()
 
+    def require_current(self, transactional_id: str, tx_id: TxId, tag: str = "") -> None:
+        """Refuse what can no longer commit before any work is done: a fenced instance, a tag that
+        is used up. The coordinator decides it again at PREPARE_COMMIT.
+
+        Raises ProducerFenced, DuplicateTransaction.
+        """
+        require_current(self._replica.follow(), transactional_id, tx_id, tag)
+
     # The steps of a transaction.
 
     def init_producer(
@@ -142,10 +152,14 @@ class Coordinator:
         timeout_ms: int,
         participants: tuple[Participant, ...] = (),
         tag: str = "",
+        check_back: CheckBack | None = None,
     ) -> None:
-        """BEGIN. Raises ProducerFenced, IllegalTransition, TransactionAborted."""
+        """BEGIN. Raises ProducerFenced, IllegalTransition, TransactionAborted, SegmentExpired."""
+        now_ms = self._now_ms()
         self._until_finished(
-            BeginTransaction(transactional_id, tx_id, self._now_ms(), timeout_ms, participants, tag)
+            BeginTransaction(
+                transactional_id, tx_id, now_ms, timeout_ms, participants, tag, check_back
+            )
         )
 
     def add_participants(
@@ -166,15 +180,28 @@ class Coordinator:
         groups: tuple[str, ...] = (),
         mark: ReplayMark | None = None,
         tag: str = "",
+        *,
+        dead_letter: bool = False,
     ) -> None:
         """PREPARE_COMMIT: the point of no return.
+
+        With `dead_letter` a half transaction is given up instead, and these participants, in place
+        of its own, say so.
 
         Raises ProducerFenced, GroupOwned, TransactionAborted, SegmentExpired, CommitFailed (this
         micro-batch was committed by somebody else), OutcomeUnknown.
         """
+        now_ms = self._now_ms()
         self._until_finished(
-            PrepareCommit(transactional_id, tx_id, self._now_ms(), participants, groups, mark, tag)
+            PrepareCommit(
+                transactional_id, tx_id, now_ms, participants, groups, mark, tag, dead_letter
+            )
         )
+
+    def claim_check(self, transactional_id: str, tx_id: TxId) -> bool:
+        """Whether it is this caller's turn to ask about a half transaction."""
+        answer: bool = self._execute(ClaimCheck(transactional_id, tx_id, self._now_ms()))
+        return answer
 
     def prepare_abort(self, transactional_id: str, tx_id: TxId, *, fence: bool = False) -> None:
         """PREPARE_ABORT, or a bar for a transaction that was never heard of (rule R3).
@@ -229,7 +256,7 @@ class Coordinator:
             if transaction.state in PREPARED:
                 self.finish(name, transaction.tx_id)
                 touched.append(transaction.tx_id)
-            elif self._now_ms() - transaction.started_ms > transaction.timeout_ms:
+            elif transaction.is_late(self._now_ms()):
                 self._end_late(name, transaction.tx_id)
                 touched.append(transaction.tx_id)
         return touched
@@ -247,9 +274,11 @@ class Coordinator:
         state = self.catch_up()
         for _, transaction in state.open_transactions():
             if transaction.tx_id == tx_id:
-                return _outcome_of(decision_of(transaction.state))
+                return _outcome_of(decision_of(transaction.state), transaction.dead_letter)
         known = state.outcome(tx_id)
-        return TransactionOutcome.UNKNOWN_ID if known is None else _outcome_of(known.decision)
+        if known is None:
+            return TransactionOutcome.UNKNOWN_ID
+        return _outcome_of(known.decision, known.dead_letter)
 
     def is_superseded(self, transactional_id: str, tx_id: TxId) -> bool:
         """Never heard of, and it can no longer be prepared: a later epoch has begun (rule R3)."""
@@ -279,9 +308,11 @@ class Coordinator:
         return None if newest is None else known.open[newest]
 
 
-def _outcome_of(decision: Decision | None) -> TransactionOutcome:
+def _outcome_of(decision: Decision | None, is_dead_letter: bool) -> TransactionOutcome:
     """A decision is final although it may not be applied everywhere yet (I4)."""
     if decision is None:
         return TransactionOutcome.OPEN
+    if is_dead_letter:
+        return TransactionOutcome.DEAD_LETTERED
     is_commit = decision is Decision.COMMIT
     return TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED

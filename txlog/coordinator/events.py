@@ -54,6 +54,20 @@ class ReplayMark:
         return f"{self.query_id}/{self.label}"
 
 
+@dataclass(frozen=True, slots=True)
+class CheckBack:
+    """Who is asked, and when, about a half transaction that nobody has decided (RocketMQ)."""
+
+    group: str
+    """Producer group: any live producer of it may be asked."""
+    first_check_ms: int
+    """Age of the transaction before the first check (`transactionTimeOut`)."""
+    interval_ms: int
+    """Between two checks (`transactionCheckInterval`)."""
+    checks_max: int
+    """After so many it goes to the dead-letter topic (`transactionCheckMax`)."""
+
+
 # Events.
 
 
@@ -85,6 +99,8 @@ class TransactionBegun:
     timeout_ms: int
     participants: tuple[Participant, ...] = ()
     tag: str = ""
+    check_back: CheckBack | None = None
+    """Of a half transaction: no timeout ends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +124,19 @@ class CommitPrepared:
     groups: tuple[str, ...] = ()
     mark: ReplayMark | None = None
     tag: str = ""
+    dead_letter: bool = False
+    """These participants take the place of those before: what becomes visible is that a half
+    transaction was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckClaimed:
+    """Somebody asks about a half transaction now, for the `check`th time."""
+
+    transactional_id: str
+    tx_id: TxId
+    check: int
+    at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +179,7 @@ CoordinatorEvent: TypeAlias = (
     | TransactionBegun
     | ParticipantsAdded
     | CommitPrepared
+    | CheckClaimed
     | AbortPrepared
     | TransactionBarred
     | TransactionCompleted
@@ -201,6 +231,7 @@ class BeginTransaction:
     timeout_ms: int
     participants: tuple[Participant, ...] = ()
     tag: str = ""
+    check_back: CheckBack | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +255,16 @@ class PrepareCommit:
     groups: tuple[str, ...] = ()
     mark: ReplayMark | None = None
     tag: str = ""
+    dead_letter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCheck:
+    """Ask about a half transaction, if it is due and nobody else does. Answer: whether to ask."""
+
+    transactional_id: str
+    tx_id: TxId
+    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +298,7 @@ CoordinatorCommand: TypeAlias = (
     | BeginTransaction
     | AddParticipants
     | PrepareCommit
+    | ClaimCheck
     | PrepareAbort
     | CompleteTransaction
     | AdvanceStagingHorizon

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from txlog.coordinator.events import (
     AbortPrepared,
+    CheckClaimed,
     CommitPrepared,
     CoordinatorCommand,
     CoordinatorEvent,
@@ -29,6 +30,7 @@ _EVENTS = EventCodec(
     TransactionBegun,
     ParticipantsAdded,
     CommitPrepared,
+    CheckClaimed,
     AbortPrepared,
     TransactionBarred,
     TransactionCompleted,

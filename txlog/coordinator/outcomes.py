@@ -9,7 +9,7 @@ I15: what a text says must be exactly an `_Columns`. It must not know how a tran
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -25,6 +25,8 @@ class Outcome:
     decision: Decision
     at_ms: int
     tag: str = ""
+    dead_letter: bool = False
+    """What was committed is that a half transaction was given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +42,19 @@ class _Columns:
     """Places of those that were aborted; the others were committed."""
     tags: Mapping[int, str] = field(default_factory=dict)
     """Place -> tag, where there is one."""
+    dead_letters: tuple[int, ...] = ()
+    """Places of half transactions that were given up."""
 
 
 class OutcomeGeneration(Mapping[TxId, Outcome]):
     """Outcomes in the order in which they came; equal to any mapping with the same content."""
 
-    __slots__ = ("_outcomes", "_text")
+    __slots__ = ("_outcomes", "_tags", "_text")
 
     def __init__(self, outcomes: Mapping[TxId, Outcome] | None, text: str | None = None) -> None:
         self._outcomes = outcomes
         self._text = text
+        self._tags: dict[str, list[TxId]] | None = None
 
     @classmethod
     def of(cls, outcomes: Mapping[TxId, Outcome]) -> OutcomeGeneration:
@@ -73,6 +78,15 @@ class OutcomeGeneration(Mapping[TxId, Outcome]):
             self._outcomes = _decoded(self._text or "")
         return self._outcomes
 
+    def tagged(self, tag: str) -> Sequence[TxId]:
+        """Transactions with that tag, oldest first."""
+        if self._tags is None:
+            self._tags = {}
+            for tx_id, outcome in self._read().items():
+                if outcome.tag:
+                    self._tags.setdefault(outcome.tag, []).append(tx_id)
+        return self._tags.get(tag, ())
+
     def __getitem__(self, tx_id: TxId) -> Outcome:
         return self._read()[tx_id]
 
@@ -81,6 +95,13 @@ class OutcomeGeneration(Mapping[TxId, Outcome]):
 
     def __len__(self) -> int:
         return len(self._read())
+
+
+def tagged(outcomes: Mapping[TxId, Outcome], tag: str) -> Sequence[TxId]:
+    """Transactions with that tag, oldest first; of a full generation they are looked up once."""
+    if isinstance(outcomes, OutcomeGeneration):
+        return outcomes.tagged(tag)
+    return [tx_id for tx_id, outcome in outcomes.items() if outcome.tag == tag]
 
 
 def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
@@ -96,6 +117,9 @@ def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
             if outcome.decision is Decision.ABORT
         ),
         tags={place: found.tag for place, found in enumerate(outcomes.values()) if found.tag},
+        dead_letters=tuple(
+            place for place, found in enumerate(outcomes.values()) if found.dead_letter
+        ),
     )
     return json.dumps(encode(columns), separators=(",", ":"))
 
@@ -111,13 +135,14 @@ def _decoded(text: str) -> Mapping[TxId, Outcome]:
             f"a snapshot holds outcomes that cannot be read ({error!s:.100}). Restore it from a "
             "backup, or delete it: it is rebuilt from the journal.",
         ) from error
-    aborted = frozenset(columns.aborted)
+    aborted, dead = frozenset(columns.aborted), frozenset(columns.dead_letters)
     times = accumulate(columns.steps_ms)
     return {
         TxId(pid, epoch, number): Outcome(
             Decision.ABORT if place in aborted else Decision.COMMIT,
             at_ms,
             columns.tags.get(place, ""),
+            place in dead,
         )
         for place, ((pid, epoch, number, _), at_ms) in enumerate(zip(rows, times, strict=True))
     }

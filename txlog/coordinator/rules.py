@@ -12,6 +12,8 @@ from txlog.coordinator.events import (
     AddParticipants,
     AdvanceStagingHorizon,
     BeginTransaction,
+    CheckClaimed,
+    ClaimCheck,
     CommitPrepared,
     CompleteTransaction,
     CoordinatorCommand,
@@ -33,6 +35,7 @@ from txlog.coordinator.states import PREPARED, TransactionState, decision_of
 from txlog.errors import (
     CommitFailed,
     ConcurrentTransactions,
+    DuplicateTransaction,
     GroupOwned,
     IllegalTransition,
     InternalError,
@@ -57,6 +60,8 @@ def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
             return _decide_add(state, command)
         case PrepareCommit():
             return _decide_commit(state, command)
+        case ClaimCheck():
+            return _decide_check(state, command)
         case PrepareAbort():
             return _decide_abort(state, command)
         case CompleteTransaction():
@@ -174,6 +179,25 @@ def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
     )
 
 
+def require_current(state: CoordinatorState, name: str, tx_id: TxId, tag: str = "") -> None:
+    """Raises ProducerFenced, DuplicateTransaction: what PREPARE_COMMIT would answer by now."""
+    _check_epoch(name, _known(state, name), tx_id)
+    _check_tag(state, tx_id, tag)
+
+
+def _check_tag(state: CoordinatorState, tx_id: TxId, tag: str) -> None:
+    """A tag is an idempotency key: one transaction of this coordinator commits with it."""
+    winner = state.committed_with_tag(tag) if tag else None
+    if winner is not None and winner != tx_id:
+        raise DuplicateTransaction(
+            f"a transaction with the tag {tag!r} is committed already ({winner}), so {tx_id} may "
+            "not be: what it was to do is done. Abort it, and go on with the next one.",
+            tag=tag,
+            tx_id=str(tx_id),
+            committed=str(winner),
+        )
+
+
 def _require_next(name: str, known: TransactionalId, tx_id: TxId) -> None:
     """A number is used once, and after the transaction before it is complete (R4, R5).
 
@@ -204,6 +228,7 @@ def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided
     if transaction is not None or _outcome(state, known, command.tx_id) is not None:
         raise _is_decided(state, command.tx_id, transaction)
     _require_next(command.transactional_id, known, command.tx_id)
+    _check_horizon(state, command.participants)
     event = TransactionBegun(
         transactional_id=command.transactional_id,
         tx_id=command.tx_id,
@@ -211,8 +236,19 @@ def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided
         timeout_ms=command.timeout_ms,
         participants=command.participants,
         tag=command.tag,
+        check_back=command.check_back,
     )
     return Decided((event,))
+
+
+def _decide_check(state: CoordinatorState, command: ClaimCheck) -> Decided:
+    """Of several live producers of a group, one asks; whoever dies after this counts as asked."""
+    transaction = _known(state, command.transactional_id).open.get(command.tx_id)
+    if transaction is None or not transaction.is_check_due(command.now_ms):
+        return Decided((), False)
+    check = transaction.checks + 1
+    event = CheckClaimed(command.transactional_id, command.tx_id, check, command.now_ms)
+    return Decided((event,), True)
 
 
 def _decide_add(state: CoordinatorState, command: AddParticipants) -> Decided:
@@ -254,6 +290,12 @@ def _is_decided(
     outcome = state.outcome(tx_id)
     said = current or (f"over ({outcome.decision})" if outcome else "not open")
     decided = decision_of(current) if current else (outcome and outcome.decision)
+    if _is_dead_letter(state, tx_id, transaction):
+        return TransactionAborted(
+            f"transaction {tx_id} is over: nobody could say how it ended, and its messages are in "
+            "the dead-letter topic. Replay them from there if they should be sent.",
+            tx_id=str(tx_id),
+        )
     if decided is Decision.COMMIT:
         raise IllegalTransition(
             f"transaction {tx_id} is {said}: it is committed, and takes nothing more. Begin "
@@ -273,18 +315,23 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
     transaction = known.open.get(command.tx_id)
     current = None if transaction is None else transaction.state
     decided = _decision(state, known, command.tx_id, current)
-    if decided is Decision.COMMIT:
+    if decided is Decision.COMMIT and command.dead_letter == _is_dead_letter(
+        state, command.tx_id, transaction
+    ):
         return Decided()
-    if decided is Decision.ABORT:
+    if decided is not None:
         raise _is_decided(state, command.tx_id, transaction)
     _check_epoch(command.transactional_id, known, command.tx_id)
     if transaction is None:
         _require_next(command.transactional_id, known, command.tx_id)
-    declared = () if transaction is None else transaction.participants
     groups = command.groups if transaction is None else (*transaction.groups, *command.groups)
     _check_owners(state, command.transactional_id, groups, take_over=False)
-    _check_horizon(state, (*declared, *command.participants))
+    # What BEGIN declared was checked then, and is referred to since: nobody collects it.
+    _check_horizon(state, command.participants)
     _check_mark(state, command)
+    _check_tag(
+        state, command.tx_id, command.tag or ("" if transaction is None else transaction.tag)
+    )
     event = CommitPrepared(
         transactional_id=command.transactional_id,
         tx_id=command.tx_id,
@@ -293,8 +340,17 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
         groups=command.groups,
         mark=command.mark,
         tag=command.tag,
+        dead_letter=command.dead_letter,
     )
     return Decided((event,))
+
+
+def _is_dead_letter(state: CoordinatorState, tx_id: TxId, transaction: Transaction | None) -> bool:
+    """Whether what was decided is that a half transaction is given up."""
+    if transaction is not None:
+        return transaction.dead_letter
+    outcome = state.outcome(tx_id)
+    return outcome is not None and outcome.dead_letter
 
 
 def _decision(

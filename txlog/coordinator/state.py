@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from txlog.coordinator.events import (
     AbortPrepared,
+    CheckBack,
+    CheckClaimed,
     CommitPrepared,
     CoordinatorEvent,
     Participant,
@@ -22,7 +24,7 @@ from txlog.coordinator.events import (
     TransactionBegun,
     TransactionCompleted,
 )
-from txlog.coordinator.outcomes import Outcome, OutcomeGeneration
+from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged
 from txlog.coordinator.states import TransactionState, transition
 from txlog.model import Decision, TxId
 
@@ -44,6 +46,26 @@ class Transaction:
     tag: str = ""
     fence_epoch: int = -1
     """What its ABORT markers raise the epoch of the pid to."""
+    check_back: CheckBack | None = None
+    """Of a half transaction."""
+    checks: int = 0
+    """How often somebody was asked about it."""
+    checked_ms: int = 0
+    dead_letter: bool = False
+    """Decided to go to the dead-letter topic."""
+
+    def is_check_due(self, now_ms: int) -> bool:
+        """Whether it is time to ask about it, or to give it up."""
+        back = self.check_back
+        if back is None or self.state is not TransactionState.ONGOING:
+            return False
+        if not self.checks:
+            return now_ms - self.started_ms >= back.first_check_ms
+        return now_ms - self.checked_ms >= back.interval_ms
+
+    def is_late(self, now_ms: int) -> bool:
+        """Whether anyone may abort it: half transactions are asked about instead."""
+        return self.check_back is None and now_ms - self.started_ms > self.timeout_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +122,19 @@ class CoordinatorState:
     def outcome_of_tag(self, tag: str) -> tuple[TxId, Outcome] | None:
         """The newest transaction with that tag."""
         for found in reversed(self.outcomes):
-            for tx_id, outcome in reversed(list(found.items())):
-                if outcome.tag == tag:
-                    return tx_id, outcome
+            for tx_id in reversed(tagged(found, tag)):
+                return tx_id, found[tx_id]
+        return None
+
+    def committed_with_tag(self, tag: str) -> TxId | None:
+        """The transaction that is decided COMMIT with that tag, as far as outcomes reach back."""
+        for _, transaction in self.open_transactions():
+            if transaction.tag == tag and _is_committed(transaction):
+                return transaction.tx_id
+        for found in reversed(self.outcomes):
+            for tx_id in tagged(found, tag):
+                if found[tx_id].decision is Decision.COMMIT and not found[tx_id].dead_letter:
+                    return tx_id
         return None
 
     def open_transactions(self) -> Iterator[tuple[str, Transaction]]:
@@ -119,6 +151,10 @@ class CoordinatorState:
         return None
 
 
+def _is_committed(transaction: Transaction) -> bool:
+    return transaction.state is TransactionState.PREPARE_COMMIT and not transaction.dead_letter
+
+
 def apply(state: CoordinatorState, event: CoordinatorEvent, slot: int) -> CoordinatorState:
     """The state after `event`."""
     match event:
@@ -130,6 +166,10 @@ def apply(state: CoordinatorState, event: CoordinatorEvent, slot: int) -> Coordi
             return _added(state, event)
         case CommitPrepared():
             return _commit_prepared(state, event)
+        case CheckClaimed():
+            asked = state.ids[event.transactional_id].open[event.tx_id]
+            asked = replace(asked, checks=event.check, checked_ms=event.at_ms)
+            return _with_open(state, event.transactional_id, asked, event.at_ms)
         case AbortPrepared():
             return _abort_prepared(state, event)
         case TransactionBarred():
@@ -212,6 +252,7 @@ def _begun(state: CoordinatorState, event: TransactionBegun) -> CoordinatorState
         timeout_ms=event.timeout_ms,
         participants=event.participants,
         tag=event.tag,
+        check_back=event.check_back,
     )
     return _with_open(state, event.transactional_id, transaction, event.at_ms)
 
@@ -252,12 +293,14 @@ def _commit_prepared(state: CoordinatorState, event: CommitPrepared) -> Coordina
         started_ms=event.at_ms,
         timeout_ms=known.timeout_ms,
     )
+    declared = () if event.dead_letter else ongoing.participants
     prepared = replace(
         ongoing,
         state=transition(ongoing.state, TransactionState.PREPARE_COMMIT),
-        participants=merged_participants(ongoing.participants, event.participants),
+        participants=merged_participants(declared, event.participants),
         groups=tuple(dict.fromkeys((*ongoing.groups, *event.groups))),
         tag=event.tag or ongoing.tag,
+        dead_letter=event.dead_letter,
     )
     if event.mark is not None:
         state = replace(state, marks={**state.marks, event.mark.key: event.mark})
@@ -301,7 +344,8 @@ def _completed(state: CoordinatorState, event: TransactionCompleted) -> Coordina
         updated_ms=event.at_ms,
     )
     decision = Decision.COMMIT if is_commit else Decision.ABORT
-    state = _with_outcome(state, event.tx_id, Outcome(decision, event.at_ms, transaction.tag))
+    outcome = Outcome(decision, event.at_ms, transaction.tag, transaction.dead_letter)
+    state = _with_outcome(state, event.tx_id, outcome)
     return _with_id(state, event.transactional_id, known)
 
 

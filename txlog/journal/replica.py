@@ -111,6 +111,13 @@ class Replica(Generic[StateT]):
             self._catch_up(certain=certain)
             return self._state
 
+    def follow(self) -> StateT:
+        """The state as of a moment ago, for one request, without waiting for a writer of this
+        process if nothing has happened. It may lag as `catch_up` may without `certain`."""
+        if self._opened and self._store.get(self.layout.entry(self._next_slot)) is None:
+            return self._state
+        return self.catch_up()
+
     def execute(self, command: Any) -> Any:
         """Decide `command` and make its events durable; returns what the machine answers.
 

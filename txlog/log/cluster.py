@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from txlog.clock import Runtime
-from txlog.errors import CorruptData, InvalidConfig, NotATxlog, UnknownTopic
+from txlog.errors import CorruptData, InvalidConfig, NotATxlog
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
 from txlog.journal.replica import Replica, ReplicaOptions
@@ -24,6 +24,7 @@ from txlog.log.cluster_state import (
     ClusterState,
     CreateTopic,
     DeleteTopic,
+    unknown_topic,
 )
 from txlog.log.topic_events import CloseTopic, TopicOpened
 from txlog.log.topic_log import TopicLog
@@ -96,11 +97,7 @@ class Cluster:
             validate_topic_name(name, internal=True)
             created = self._replica.catch_up().topics.get(name)
             if created is None:
-                raise UnknownTopic(
-                    f"there is no topic {name!r} in {self.store.url}; create it with 'txlog topic "
-                    f"create {name}' or Admin.create_topics().",
-                    topic=name,
-                )
+                raise unknown_topic(name, self._replica.state, self.store.url)
             return self._topic_log(created.opened)
 
     def present_topic(self, name: str, *, certain: bool = False) -> TopicLog:

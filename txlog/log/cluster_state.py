@@ -7,6 +7,7 @@ another topic.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -78,6 +79,18 @@ class ClusterState:
     next_pid: int = 0
 
 
+def unknown_topic(name: str, state: ClusterState, url: str = "") -> UnknownTopic:
+    """The error for a name that no topic has, with the nearest one that there is."""
+    near = difflib.get_close_matches(name, state.topics, n=1)
+    where = f" in {url}" if url else ""
+    remedy = (
+        f"did you mean {near[0]!r}? 'txlog topic list' shows all"
+        if near
+        else f"'txlog topic list' shows all, 'txlog topic create {name}' makes one"
+    )
+    return UnknownTopic(f"there is no topic {name!r}{where}; {remedy}.", topic=name)
+
+
 _EVENTS = EventCodec(TopicCreated, TopicDeleted, ProducerIdsAllocated)
 
 
@@ -103,10 +116,7 @@ class ClusterMachine(SimpleMachine):
             case DeleteTopic():
                 found = state.topics.get(command.name)
                 if found is None or command.topic_id not in ("", found.opened.topic_id):
-                    raise UnknownTopic(
-                        f"there is no topic {command.name!r}; 'txlog topic list' shows them.",
-                        topic=command.name,
-                    )
+                    raise unknown_topic(command.name, state)
                 deleted = TopicDeleted(command.name, found.opened.topic_id)
                 return Decided((deleted,), found.opened)
             case AllocateProducerIds():

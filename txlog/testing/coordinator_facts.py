@@ -167,6 +167,8 @@ class _Ledger:
         elif holder is None or (holder.pid, holder.epoch) != (tx_id.pid, tx_id.epoch):
             self._report("I8", step, f"{tx_id} commits, but a newer epoch exists: {holder}")
         self._decide(step, tx_id, Decision.COMMIT)
+        if event.dead_letter:  # The letters take the place of the messages.
+            self._facts.transactions[tx_id].participants = ()
         self._join(tx_id, event.participants, event.groups)
         mark = event.mark
         if mark is not None:

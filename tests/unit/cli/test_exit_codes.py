@@ -51,6 +51,7 @@ CODES = {
         "TransactionAborted",
         "OutOfOrderSequence",
         "CommitFailed",
+        "DuplicateTransaction",
         "SegmentExpired",
         "FencedError",
         "ProducerFenced",

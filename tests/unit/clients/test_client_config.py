@@ -60,6 +60,10 @@ def test_defaults_are_kafkas() -> None:
         "transaction.timeout.ms": 60_000,
         "transaction.group": "",
         "buffer.memory": 33_554_432,
+        "acks": "all",
+        "retries": 2_147_483_647,
+        "max.in.flight.requests.per.connection": 5,
+        "delivery.timeout.ms": 120_000,
     }
     assert ConsumerConfig().to_dotted() == {
         "group.id": "",
@@ -105,7 +109,7 @@ def test_an_unknown_name_of_a_consumer_is_answered_with_the_nearest(
 
 
 def test_a_name_that_is_like_no_other_is_answered_with_all_of_them(root: str) -> None:
-    with pytest.raises(InvalidConfig, match="known names: buffer.memory, enable.idempotence"):
+    with pytest.raises(InvalidConfig, match="known names: acks, buffer.memory"):
         Producer.from_config({"root": root, "zzz": 1})
 
 
@@ -125,6 +129,11 @@ def test_a_name_that_is_like_no_other_is_answered_with_all_of_them(root: str) ->
         {"buffer_memory": 0},
         {"buffer_memory": (1 << 30) + 1},
         {"buffer_memory": 1.5},
+        {"acks": 2},
+        {"acks": "most"},
+        {"retries": -1},
+        {"max_in_flight_requests_per_connection": 0},
+        {"delivery_timeout_ms": 0},
     ],
 )
 def test_a_value_that_a_producer_cannot_take_is_refused_before_anything_is_written(
@@ -137,6 +146,72 @@ def test_a_value_that_a_producer_cannot_take_is_refused_before_anything_is_writt
     with pytest.raises((InvalidConfig, InvalidName)):
         Producer.from_config({"root": log.memory.url, **dotted})
     assert log.changed_since(before) == []
+
+
+CONFLICTS = pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"acks": 1}, "acks=all"),
+        ({"acks": "0"}, "acks=all"),
+        ({"retries": 0}, "retries above 0"),
+        ({"max_in_flight_requests_per_connection": 6}, "at most 5, not 6"),
+    ],
+)
+
+
+@CONFLICTS
+def test_idempotence_that_is_asked_for_refuses_what_contradicts_it(
+    log: MemoryLog, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"enable.idempotence=true needs .*{named}"):
+        Producer(log.connection, enable_idempotence=True, **options)
+
+
+@CONFLICTS
+def test_idempotence_that_is_not_asked_for_gives_way(
+    log: MemoryLog, options: dict[str, Any], named: str
+) -> None:
+    assert not Producer(log.connection, **options).config.enable_idempotence
+
+
+@CONFLICTS
+def test_a_transactional_id_does_not_give_way(
+    log: MemoryLog, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"transactional.id needs .*{named}"):
+        Producer(log.connection, transactional_id="a", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("bootstrap.servers", "give 'root'"),
+        ("linger.ms", "full buffer.memory"),
+        ("compression.type", "txlog topic config"),
+        ("key.serializer", "keyword"),
+        ("sasl.mechanism", "store's credentials"),
+    ],
+)
+def test_a_name_of_kafkas_producer_that_means_nothing_here_says_what_to_do(
+    root: str, name: str, remedy: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name}.*{remedy}"):
+        Producer.from_config({"root": root, name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("bootstrap.servers", "give 'root'"),
+        ("session.timeout.ms", "assign"),
+        ("fetch.min.bytes", ""),
+    ],
+)
+def test_a_name_of_kafkas_consumer_that_means_nothing_here_says_what_to_do(
+    root: str, name: str, remedy: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name}.*{remedy}"):
+        Consumer.from_config({"root": root, name: "x"})
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_a_topic_that_does_not_exist_is_not_made(log: MemoryLog) -> None:
     producer = log.producer()
     before = log.objects()
     for send in (producer.send, producer.send_batch):
-        with pytest.raises(UnknownTopic, match="there is no topic 'nope'.*create it with"):
+        with pytest.raises(UnknownTopic, match="there is no topic 'nope'.*txlog topic create"):
             send("nope", b"x")
     assert log.changed_since(before) == []
 

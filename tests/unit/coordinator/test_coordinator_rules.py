@@ -419,12 +419,18 @@ def test_a_segment_below_the_staging_horizon_is_not_committed() -> None:
     coordinator.run(commit(tx(0), participants=(staged("05"),)))
 
 
-def test_a_segment_that_was_declared_before_the_horizon_rose_is_checked_again() -> None:
+def test_a_segment_that_was_declared_before_the_horizon_rose_is_referred_to_and_stays() -> None:
     coordinator = registered()
     coordinator.run(begin(tx(0), participants=(staged("04"),)))
     coordinator.run(AdvanceStagingHorizon("05"))
+    coordinator.run(commit(tx(0)))
+
+
+def test_a_segment_below_the_horizon_is_not_declared() -> None:
+    coordinator = registered()
+    coordinator.run(AdvanceStagingHorizon("05"))
     with pytest.raises(SegmentExpired):
-        coordinator.run(commit(tx(0)))
+        coordinator.run(begin(tx(0), participants=(staged("04"),)))
 
 
 def test_a_repeat_of_a_decided_prepare_is_answered_whatever_the_horizon() -> None:

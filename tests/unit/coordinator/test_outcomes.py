@@ -23,14 +23,14 @@ def tx(number: int) -> TxId:
 
 def test_how_a_transaction_ended_is_remembered() -> None:
     coordinator = registered()
-    for number, decide in enumerate((commit, abort, commit)):
+    for number, decide in enumerate((abort, abort, commit)):
         coordinator.run(begin(tx(number), tag=f"tag {number % 2}"))
         coordinator.run(decide(tx(number)))
         assert coordinator.state.outcome(tx(number)) is None
         coordinator.run(complete(tx(number)))
     outcomes = [coordinator.state.outcome(tx(number)) for number in range(3)]
     assert [o.decision if o else None for o in outcomes] == [
-        Decision.COMMIT,
+        Decision.ABORT,
         Decision.ABORT,
         Decision.COMMIT,
     ]

@@ -1,0 +1,62 @@
+"""Two producers with one transactional id: the first is fenced at its next call, whichever."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.clients.producer import Producer
+from txlog.errors import FencedError, ProducerFenced
+from txlog.model import TopicPartition
+
+Step = Callable[[Producer], object]
+
+U0 = TopicPartition("u", 0)
+
+
+def commit_a_record(producer: Producer) -> None:
+    producer.send("t", b"old")
+    producer.commit_transaction()
+
+
+IN_TRANSACTION: dict[str, Step] = {
+    "flush": lambda p: (p.send("t", b"old"), p.flush()),
+    "send_offsets_to_transaction": lambda p: p.send_offsets_to_transaction({U0: 0}, "g"),
+    "commit_transaction": commit_a_record,
+    "commit_transaction of nothing": lambda p: p.commit_transaction(),
+}
+
+
+def test_begin_transaction_is_refused(log: MemoryLog) -> None:
+    first = log.producer("a")
+    log.elsewhere("a")
+    with pytest.raises(ProducerFenced):
+        first.begin_transaction()
+    with pytest.raises(ProducerFenced):
+        first.begin_transaction()
+
+
+@pytest.mark.parametrize("step", IN_TRANSACTION.values(), ids=IN_TRANSACTION)
+def test_a_call_within_a_transaction_is_refused(log: MemoryLog, step: Step) -> None:
+    first = log.producer("a")
+    first.begin_transaction()
+    log.elsewhere("a")
+    with pytest.raises(FencedError):
+        step(first)
+    assert log.values("t") == []
+    log.check()
+
+
+@pytest.mark.parametrize("step", IN_TRANSACTION.values(), ids=IN_TRANSACTION)
+def test_a_call_after_records_are_in_the_log_is_refused(log: MemoryLog, step: Step) -> None:
+    first = log.producer("a")
+    first.begin_transaction()
+    first.send("t", b"old")
+    first.flush()
+    second = log.elsewhere("a")
+    with pytest.raises(FencedError):
+        step(first)
+    with second.transaction():
+        second.send("t", b"new")
+    assert log.values("t") == [b"new"]
+    log.check()

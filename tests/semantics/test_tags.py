@@ -1,0 +1,86 @@
+"""A tag is a user's idempotency key: one transaction commits with it, whoever asks again."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.errors import DuplicateTransaction, InvalidName
+from txlog.model import TransactionOutcome
+
+ORDER = "order 17"
+
+
+def test_a_tag_that_is_committed_begins_no_second_transaction(log: MemoryLog) -> None:
+    producer = log.producer("shop")
+    with producer.transaction(tag=ORDER) as tx_id:
+        producer.send("t", b"x")
+    with pytest.raises(DuplicateTransaction) as refused:
+        producer.begin_transaction(tag=ORDER)
+    assert refused.value.facts["committed"] == str(tx_id)
+    with producer.transaction(tag="order 18"):
+        producer.send("t", b"y")
+    assert sorted(log.values("t")) == [b"x", b"y"]
+
+
+def test_a_tag_holds_across_a_crash_of_its_producer(log: MemoryLog) -> None:
+    first = log.producer("shop")
+    with first.transaction(tag=ORDER):
+        first.send("t", b"x")
+    second = log.elsewhere("shop")
+    with pytest.raises(DuplicateTransaction):
+        second.begin_transaction(tag=ORDER)
+    assert log.admin.outcome(ORDER) is TransactionOutcome.COMMITTED
+
+
+def test_a_tag_whose_transaction_was_aborted_may_be_used_again(log: MemoryLog) -> None:
+    producer = log.producer("shop")
+    producer.begin_transaction(tag=ORDER)
+    producer.send("t", b"lost")
+    producer.flush()
+    assert log.admin.outcome(ORDER) is TransactionOutcome.OPEN
+    producer.abort_transaction()
+    assert log.admin.outcome(ORDER) is TransactionOutcome.ABORTED
+    with producer.transaction(tag=ORDER):
+        producer.send("t", b"x")
+    assert log.admin.outcome(ORDER) is TransactionOutcome.COMMITTED
+    assert log.values("t") == [b"x"]
+
+
+def test_of_two_producers_of_a_group_that_work_on_one_tag_one_commits(log: MemoryLog) -> None:
+    one = log.producer("a", transaction_group="shop")
+    other = log.elsewhere("b", transaction_group="shop")
+    for producer, value in ((one, b"one"), (other, b"other")):
+        producer.begin_transaction(tag=ORDER)
+        producer.send("t", value)
+        producer.flush()
+    one.commit_transaction()
+    with pytest.raises(DuplicateTransaction):
+        other.commit_transaction()
+    other.abort_transaction()
+    assert log.values("t") == [b"one"]
+    log.check()
+
+
+def test_a_transaction_of_nothing_but_a_tag_leaves_its_receipt(log: MemoryLog) -> None:
+    producer = log.producer("shop")
+    with producer.transaction(tag=ORDER):
+        pass
+    assert log.admin.outcome(ORDER) is TransactionOutcome.COMMITTED
+
+
+def test_a_tag_is_known_for_as_long_as_outcomes_are(log: MemoryLog) -> None:
+    producer = log.producer("shop")
+    for number in range(300):
+        with producer.transaction(tag=f"order {number}"):
+            pass
+    late = log.elsewhere("shop")
+    for number in (0, 150, 299):
+        with pytest.raises(DuplicateTransaction):
+            late.begin_transaction(tag=f"order {number}")
+
+
+@pytest.mark.parametrize("tag", ["x" * 513, "line\nbreak"])
+def test_a_tag_is_a_plain_text(log: MemoryLog, tag: str) -> None:
+    producer = log.producer("shop")
+    with pytest.raises(InvalidName, match="tag"):
+        producer.begin_transaction(tag=tag)
+    producer.begin_transaction()

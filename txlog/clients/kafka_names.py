@@ -1,0 +1,65 @@
+"""Configuration names that Kafka's clients have and txlog's have not, and what to do instead. Data.
+
+A name that was silently ignored would promise what it does not keep; one that is called unknown
+would send its reader to look for a slip of the pen. The values are what an error says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_NO_BROKER = "there is no broker, and it has no meaning here; leave it out"
+_STORE = (
+    "whoever can open the store can open the log; give the store's credentials, and leave it out"
+)
+_SHARED: Mapping[str, str] = {
+    "bootstrap.servers": "there is no broker; give 'root', the log's folder or URL",
+    "security.protocol": _STORE,
+    "sasl.mechanism": _STORE,
+    "sasl.jaas.config": _STORE,
+    "ssl.truststore.location": _STORE,
+    "ssl.keystore.location": _STORE,
+    "client.id": _NO_BROKER,
+    "client.rack": _NO_BROKER,
+    "metadata.max.age.ms": _NO_BROKER,
+    "request.timeout.ms": "each store has a deadline of its own; leave it out",
+    "default.api.timeout.ms": "each store has a deadline of its own; leave it out",
+    "reconnect.backoff.ms": _NO_BROKER,
+    "interceptor.classes": "there are no interceptors; call your own code around the client",
+}
+_LISTENER = "give it as a keyword to the constructor"
+
+PRODUCER: Mapping[str, str] = {
+    **_SHARED,
+    "linger.ms": "records wait until flush(), a commit or a full buffer.memory; leave it out",
+    "batch.size": "records wait until flush(), a commit or a full buffer.memory; leave it out",
+    "max.block.ms": "nothing waits for a broker's metadata; leave it out",
+    "compression.type": "it belongs to the topic: 'txlog topic config TOPIC compression.type=zstd'",
+    "key.serializer": _LISTENER,
+    "value.serializer": _LISTENER,
+    "partitioner.class": "give each record its partition, or a key, whose murmur2 hash chooses it",
+    "max.request.size": "it belongs to the topic: 'txlog topic config TOPIC max.message.bytes=...'",
+    "transaction.two.phase.commit.enable": "every transaction has two phases; leave it out",
+}
+"""Of producers."""
+
+_NO_MEMBERS = "consumers of a group do not divide partitions; assign() them, and leave it out"
+
+CONSUMER: Mapping[str, str] = {
+    **_SHARED,
+    "key.deserializer": "records hold bytes; decode them where they are used",
+    "value.deserializer": "records hold bytes; decode them where they are used",
+    "max.poll.interval.ms": _NO_MEMBERS,
+    "session.timeout.ms": _NO_MEMBERS,
+    "heartbeat.interval.ms": _NO_MEMBERS,
+    "group.instance.id": _NO_MEMBERS,
+    "group.protocol": _NO_MEMBERS,
+    "partition.assignment.strategy": _NO_MEMBERS,
+    "fetch.min.bytes": "poll() answers as soon as there is a record; leave it out",
+    "fetch.max.wait.ms": "poll() waits as long as its timeout says; leave it out",
+    "max.partition.fetch.bytes": "use fetch.max.bytes, which counts all partitions",
+    "check.crcs": "checksums are always checked; leave it out",
+    "allow.auto.create.topics": "a consumer creates no topics; leave it out",
+    "exclude.internal.topics": "internal journals are no topics; leave it out",
+}
+"""Of consumers."""
