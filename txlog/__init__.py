@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from txlog.clients.consumer_group import ConsumerGroupMetadata
     from txlog.clients.consumer_record import ConsumerRecord
     from txlog.clients.delivery import RecordMetadata
+    from txlog.clients.half_message import (
+        HalfTransaction,
+        LocalTransactionState,
+        Message,
+        TransactionListener,
+        TransactionSendResult,
+    )
     from txlog.clients.producer import Producer
+    from txlog.clients.transaction_mq_producer import TransactionMQProducer
     from txlog.errors import TxlogError
     from txlog.model import (
         IsolationLevel,
@@ -31,14 +39,20 @@ _HOMES = {
     "Consumer": "txlog.clients.consumer",
     "ConsumerGroupMetadata": "txlog.clients.consumer_group",
     "ConsumerRecord": "txlog.clients.consumer_record",
+    "HalfTransaction": "txlog.clients.half_message",
     "IsolationLevel": "txlog.model",
+    "LocalTransactionState": "txlog.clients.half_message",
+    "Message": "txlog.clients.half_message",
     "NewTopic": "txlog.clients.admin",
     "OffsetAndMetadata": "txlog.model",
     "OffsetAndTimestamp": "txlog.model",
     "Producer": "txlog.clients.producer",
     "RecordMetadata": "txlog.clients.delivery",
     "TopicPartition": "txlog.model",
+    "TransactionListener": "txlog.clients.half_message",
+    "TransactionMQProducer": "txlog.clients.transaction_mq_producer",
     "TransactionOutcome": "txlog.model",
+    "TransactionSendResult": "txlog.clients.half_message",
     "TxId": "txlog.model",
     "TxlogError": "txlog.errors",
 }
@@ -50,14 +64,20 @@ __all__ = [
     "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
+    "HalfTransaction",
     "IsolationLevel",
+    "LocalTransactionState",
+    "Message",
     "NewTopic",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Producer",
     "RecordMetadata",
     "TopicPartition",
+    "TransactionListener",
+    "TransactionMQProducer",
     "TransactionOutcome",
+    "TransactionSendResult",
     "TxId",
     "TxlogError",
 ]

@@ -105,9 +105,8 @@ def test_programs_with_spark_run_and_print_what_the_page_says(
     execute(blocks, tmp_path)
 
 
-def test_every_example_stands_in_the_readme() -> None:
-    readme = Page(ROOT / "README.md")
-    shown = {block.text.strip() for block in readme.blocks}
+def test_every_example_stands_on_a_page() -> None:
+    shown = {block.text.strip() for page in pages() for block in page.blocks}
     assert [module for program, module in EXAMPLES.items() if program not in shown] == []
 
 

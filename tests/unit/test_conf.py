@@ -11,6 +11,7 @@ import pytest
 
 from txlog import settings
 from txlog.clients.consumer_config import ConsumerConfig
+from txlog.clients.half_config import HalfConfig
 from txlog.clients.producer_config import ProducerConfig
 
 CONF = Path(__file__).parents[2] / "conf" / "txlog.toml"
@@ -21,6 +22,7 @@ GROUPS = {
     "process": settings.ProcessSettings,
     "producer": ProducerConfig,
     "consumer": ConsumerConfig,
+    "half_message": HalfConfig,
 }
 """Tables of the file. The tests know no single setting; a new group needs a line here."""
 

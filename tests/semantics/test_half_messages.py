@@ -1,0 +1,432 @@
+"""RocketMQ's transactional messages (docs/semantics.md, 0.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import answer_lost, never_lands, unavailable
+from txlog.clients.dead_letter import pending_letters, replay_letters
+from txlog.clients.half_message import (
+    HalfTransaction,
+    LocalTransactionState,
+    Message,
+    SendStatus,
+    TransactionSendResult,
+)
+from txlog.clients.transaction_mq_producer import TransactionMQProducer
+from txlog.errors import (
+    DuplicateTransaction,
+    IllegalTransition,
+    InvalidConfig,
+    StoreUnavailable,
+    TransactionAborted,
+    UnknownTopic,
+)
+from txlog.model import TransactionOutcome
+
+State = LocalTransactionState
+COMMIT, ROLLBACK, UNKNOW = State.COMMIT_MESSAGE, State.ROLLBACK_MESSAGE, State.UNKNOW
+TRANSACTIONS = "transactions/.*/entries"
+TIMEOUT_MS, INTERVAL_MS = 6_000, 30_000
+
+
+class Listener:
+    """Answers what the test says, and remembers what it was asked."""
+
+    def __init__(self, executed: Any = COMMIT, checked: Any = UNKNOW) -> None:
+        self.executed = executed
+        self.checked = checked
+        self.executions: list[tuple[HalfTransaction, Any]] = []
+        self.checks: list[HalfTransaction] = []
+
+    def execute_local_transaction(self, half: HalfTransaction, arg: Any) -> State | None:
+        self.executions.append((half, arg))
+        return _answer(self.executed)
+
+    def check_local_transaction(self, half: HalfTransaction) -> State | None:
+        self.checks.append(half)
+        return _answer(self.checked)
+
+
+def _answer(answer: Any) -> State | None:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer  # type: ignore[no-any-return]
+
+
+def started(log: MemoryLog, listener: Listener, **options: Any) -> TransactionMQProducer:
+    """A live producer of the group `shop`, of the first process; the test makes its checks."""
+    producer = TransactionMQProducer("shop", log.connection, listener=listener, **options)
+    producer.start(check_in_background=False)
+    return producer
+
+
+def started_elsewhere(log: MemoryLog, listener: Listener) -> TransactionMQProducer:
+    """One of another process."""
+    producer = TransactionMQProducer("shop", log.process(), listener=listener)
+    producer.start(check_in_background=False)
+    return producer
+
+
+def send(producer: TransactionMQProducer, value: bytes = b"x") -> TransactionSendResult:
+    return producer.send_message_in_transaction(Message("u", value, b"k"), "the argument")
+
+
+def test_a_producer_needs_its_listener_and_start(log: MemoryLog) -> None:
+    producer = TransactionMQProducer("shop", log.connection)
+    with pytest.raises(IllegalTransition, match=r"call start\(\) first"):
+        send(producer)
+    with pytest.raises(InvalidConfig, match="needs a transaction listener"):
+        producer.start()
+    producer.set_transaction_listener(Listener())
+    producer.start(check_in_background=False)
+    with pytest.raises(IllegalTransition, match="started before"):
+        producer.start()
+    send(producer)
+    assert log.values("u") == [b"x"]
+
+
+def test_the_local_transaction_is_called_once_the_half_message_is_stored_with_its_arg(
+    log: MemoryLog,
+) -> None:
+    listener = Listener()
+    seen: list[TransactionOutcome] = []
+
+    class Looking(Listener):
+        def execute_local_transaction(self, half: HalfTransaction, arg: Any) -> State | None:
+            seen.append(log.admin.outcome(half.transaction_id))
+            assert log.values("u") == []
+            return listener.execute_local_transaction(half, arg)
+
+    producer = started(log, Looking())
+    result = send(producer)
+    assert seen == [TransactionOutcome.OPEN]
+    ((half, arg),) = listener.executions
+    assert (half.message.value, half.message.key, arg) == (b"x", b"k", "the argument")
+    assert half.transaction_id == result.transaction_id
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "shown"),
+    [
+        (COMMIT, COMMIT, [b"x"]),
+        (ROLLBACK, ROLLBACK, []),
+        (UNKNOW, UNKNOW, []),
+        (None, UNKNOW, []),
+        (ValueError("no such account"), UNKNOW, []),
+    ],
+    ids=["commit", "rollback", "unknow", "null is unknow", "an exception is unknow"],
+)
+def test_the_answer_of_the_local_transaction_decides(
+    log: MemoryLog, answer: Any, state: State, shown: list[bytes]
+) -> None:
+    result = send(started(log, Listener(answer)))
+    assert (result.send_status, result.local_transaction_state) == (SendStatus.SEND_OK, state)
+    assert log.values("u") == shown
+    log.check()
+
+
+def test_what_the_local_transaction_raises_is_a_remark_and_not_raised_again(
+    log: MemoryLog,
+) -> None:
+    result = send(started(log, Listener(ValueError("no such account"))))
+    assert result.remark == "ValueError: no such account"
+
+
+@pytest.mark.parametrize("topic", ["missing", "../escape"])
+def test_a_send_that_raises_runs_no_local_transaction(log: MemoryLog, topic: str) -> None:
+    listener = Listener()
+    producer = started(log, listener)
+    before = log.objects()
+    with pytest.raises((UnknownTopic, ValueError)):
+        producer.send_message_in_transaction(Message(topic, b"x"))
+    assert listener.executions == []
+    assert log.changed_since(before) == []
+
+
+def test_a_store_that_cannot_be_reached_runs_no_local_transaction(log: MemoryLog) -> None:
+    listener = Listener()
+    producer = started(log, listener)
+    log.store.on("create", TRANSACTIONS, unavailable, times=100)
+    with pytest.raises(StoreUnavailable):
+        send(producer)
+    assert listener.executions == []
+
+
+@pytest.mark.parametrize("effect", [answer_lost, never_lands])
+def test_a_status_other_than_ok_rolls_back_without_the_local_transaction(
+    log: MemoryLog, effect: Callable[..., Any]
+) -> None:
+    listener = Listener()
+    producer = started(log, listener)
+    log.store.on("create", TRANSACTIONS, effect)
+    result = send(producer)
+    assert result.send_status is SendStatus.FLUSH_DISK_TIMEOUT
+    assert result.local_transaction_state is ROLLBACK
+    assert listener.executions == []
+    assert log.admin.outcome(result.tx_id) is TransactionOutcome.ABORTED
+    send(producer, b"next")
+    assert log.values("u") == [b"next"]
+    log.check()
+
+
+def test_every_message_bears_its_transaction_id(log: MemoryLog) -> None:
+    producer = started(log, Listener())
+    result = send(producer)
+    consumer = log.consumer("u")
+    ((record,),) = consumer.poll().values()
+    assert record.headers == [("__transactionId__", result.transaction_id.encode())]
+
+
+def test_the_end_is_one_way_and_a_check_makes_good_what_is_lost_of_it(log: MemoryLog) -> None:
+    listener = Listener(COMMIT, checked=COMMIT)
+    producer = started(log, listener)
+
+    class Losing(Listener):
+        def execute_local_transaction(self, half: HalfTransaction, arg: Any) -> State | None:
+            log.store.on("create", TRANSACTIONS, unavailable, times=100)
+            return COMMIT
+
+    lossy = started(log, Losing(checked=COMMIT))
+    result = send(lossy)
+    assert (result.send_status, result.local_transaction_state) == (SendStatus.SEND_OK, COMMIT)
+    log.store.heal()
+    assert log.values("u") == []
+    log.clock.sleep_ms(TIMEOUT_MS)
+    assert producer.check() == 1
+    assert log.values("u") == [b"x"]
+    log.check()
+
+
+def test_a_half_message_is_invisible_at_every_isolation_level_until_it_is_committed(
+    log: MemoryLog,
+) -> None:
+    producer = started(log, Listener(UNKNOW))
+    half = producer.send_half(Message("u", b"x"))
+    assert log.values("u", isolation="read_uncommitted") == []
+    other = log.producer()
+    other.send("u", b"in between")
+    other.flush()
+    assert log.values("u") == [b"in between"]
+    producer.commit(half)
+    assert log.values("u") == [b"in between", b"x"]
+
+
+def test_a_check_asks_some_live_producer_of_the_same_group(log: MemoryLog) -> None:
+    send(started(log, Listener(UNKNOW)))
+    stranger = TransactionMQProducer("other", log.process(), listener=Listener(checked=COMMIT))
+    stranger.start(check_in_background=False)
+    survivor = Listener(checked=COMMIT)
+    producer = started_elsewhere(log, survivor)
+    log.clock.sleep_ms(TIMEOUT_MS)
+    assert stranger.check() == 0
+    assert producer.check() == 1
+    (half,) = survivor.checks
+    assert (half.message.topic, half.message.value, half.message.key) == ("u", b"x", b"k")
+    assert half.producer_group == "shop"
+    assert log.values("u") == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (COMMIT, TransactionOutcome.COMMITTED),
+        (ROLLBACK, TransactionOutcome.ABORTED),
+        (UNKNOW, TransactionOutcome.OPEN),
+        (None, TransactionOutcome.OPEN),
+        (OSError("database is down"), TransactionOutcome.OPEN),
+    ],
+    ids=["commit", "rollback", "unknow", "null", "an exception"],
+)
+def test_the_answer_to_a_check_commits_rolls_back_or_is_asked_for_again(
+    log: MemoryLog, answer: Any, outcome: TransactionOutcome
+) -> None:
+    listener = Listener(UNKNOW, checked=answer)
+    producer = started(log, listener)
+    result = send(producer)
+    log.clock.sleep_ms(TIMEOUT_MS)
+    producer.check()
+    assert log.admin.outcome(result.transaction_id) is outcome
+    log.clock.sleep_ms(INTERVAL_MS)
+    producer.check()
+    assert len(listener.checks) == (2 if outcome is TransactionOutcome.OPEN else 1)
+    log.check()
+
+
+def test_the_first_check_waits_for_the_timeout_and_the_next_for_the_interval(
+    log: MemoryLog,
+) -> None:
+    listener = Listener(UNKNOW)
+    producer = started(log, listener)
+    send(producer)
+    asked = []
+    for _ in range(14):
+        log.clock.sleep_ms(5_000)
+        if producer.check():
+            asked.append(log.clock.wall_ms())
+    first = asked[0]
+    assert [at - first for at in asked] == [0, 30_000, 60_000]
+
+
+def test_check_immunity_is_an_age_of_its_own(log: MemoryLog) -> None:
+    producer = started(log, Listener(UNKNOW))
+    producer.send_message_in_transaction(Message("u", b"x"), check_immunity_ms=60_000)
+    log.clock.sleep_ms(59_000)
+    assert producer.check() == 0
+    log.clock.sleep_ms(1_000)
+    assert producer.check() == 1
+
+
+def test_of_two_producers_of_the_group_one_asks(log: MemoryLog) -> None:
+    one, other = Listener(UNKNOW), Listener()
+    producers = [started(log, one), started_elsewhere(log, other)]
+    send(producers[0])
+    log.clock.sleep_ms(TIMEOUT_MS)
+    assert sum(producer.check() for producer in producers) == 1
+    assert len(one.checks) + len(other.checks) == 1
+
+
+def test_no_timeout_ends_a_half_transaction(log: MemoryLog) -> None:
+    producer = started(log, Listener(UNKNOW))
+    half = producer.send_half(Message("u", b"x"))
+    log.clock.sleep_ms(100 * 24 * 3_600_000)
+    for coordinator in log.process().coordinators():
+        coordinator.maintain()
+    producer.commit(half)
+    assert log.values("u") == [b"x"]
+
+
+def test_a_half_transaction_survives_the_end_of_its_producer_and_of_the_staging_horizon(
+    log: MemoryLog,
+) -> None:
+    producer = started(log, Listener(UNKNOW))
+    send(producer)
+    producer.shutdown()
+    for coordinator in log.process().coordinators():
+        coordinator.advance_horizon("f" * 32)
+    log.clock.sleep_ms(TIMEOUT_MS)
+    assert started_elsewhere(log, Listener(checked=COMMIT)).check() == 1
+    assert log.values("u") == [b"x"]
+
+
+def given_up(log: MemoryLog, messages: Message | Sequence[Message], **names: Any) -> Any:
+    """What is asked about twice, to no avail."""
+    producer = started(log, Listener(UNKNOW), transaction_check_max=2)
+    result = producer.send_message_in_transaction(messages, **names)
+    for _ in range(3):
+        log.clock.sleep_ms(INTERVAL_MS)
+        producer.check()
+    return producer, result
+
+
+def test_after_the_last_check_it_is_a_dead_letter_and_neither_committed_nor_lost(
+    log: MemoryLog,
+) -> None:
+    producer, result = given_up(log, Message("u", b"x", b"k", [("h", b"1")], timestamp_ms=7))
+    assert log.values("u") == []
+    assert log.admin.outcome(result.transaction_id) is TransactionOutcome.DEAD_LETTERED
+    (letter,) = pending_letters(log.process())
+    message = letter.message
+    assert (message.topic, message.value, message.key) == ("u", b"x", b"k")
+    assert (list(message.headers), message.timestamp_ms) == ([("h", b"1")], 7)
+    assert (letter.producer_group, letter.checks) == ("shop", 2)
+    assert letter.transaction_id == result.transaction_id
+    assert producer.statistics().dead_lettered == 1
+    log.check()
+
+
+def test_a_dead_letter_can_no_longer_be_committed_by_whoever_comes_late(log: MemoryLog) -> None:
+    producer = started(log, Listener(UNKNOW), transaction_check_max=1)
+    half = producer.send_half(Message("u", b"x"))
+    for _ in range(2):
+        log.clock.sleep_ms(INTERVAL_MS)
+        producer.check()
+    with pytest.raises(TransactionAborted, match="dead-letter topic"):
+        producer.commit(half)
+    with pytest.raises(IllegalTransition):
+        producer.rollback(half)
+    assert log.values("u") == []
+
+
+def test_dead_letters_are_replayed_once(log: MemoryLog) -> None:
+    given_up(log, [Message("u", b"1"), Message("u", b"2")])
+    assert len(replay_letters(log.process())) == 2
+    assert replay_letters(log.process()) == []
+    assert pending_letters(log.process()) == []
+    assert log.values("u") == [b"1", b"2"]
+    log.check()
+
+
+def test_a_typed_row_comes_back_from_the_dead_letters_as_it_was(log: MemoryLog) -> None:
+    schema = pa.schema([("id", pa.int32()), ("amount", pa.decimal128(10, 2))])
+    log.admin.create_topic("typed", 1, schema)
+    row = {"id": 7, "amount": None}
+    given_up(log, Message("typed", row))
+    replay_letters(log.process())
+    assert log.values("typed") == [row]
+
+
+def test_a_commit_shows_and_a_rollback_only_marks(log: MemoryLog) -> None:
+    producer = started(log, Listener())
+    kept, dropped = (producer.send_half(Message("u", value)) for value in (b"kept", b"dropped"))
+    producer.rollback(dropped)
+    producer.commit(kept)
+    producer.commit(kept)
+    assert log.values("u", isolation="read_uncommitted") == [b"kept"]
+    assert log.admin.outcome(kept.tx_id) is TransactionOutcome.COMMITTED
+    assert log.admin.outcome(dropped.tx_id) is TransactionOutcome.ABORTED
+
+
+def test_the_first_end_counts(log: MemoryLog) -> None:
+    producer = started(log, Listener())
+    half = producer.send_half(Message("u", b"x"))
+    producer.rollback(half)
+    with pytest.raises(TransactionAborted):
+        producer.commit(half)
+    assert log.values("u") == []
+
+
+def test_one_half_transaction_holds_messages_for_many_topics(log: MemoryLog) -> None:
+    messages = [
+        Message("t", b"1", partition=0),
+        Message("u", b"2"),
+        Message("t", b"3", partition=1),
+    ]
+    producer = started(log, Listener(UNKNOW))
+    half = producer.send_half(messages)
+    assert log.values("t", "u") == []
+    producer.commit(half)
+    assert log.values("t", "u") == [b"1", b"3", b"2"]
+    log.check()
+
+
+def test_a_name_of_ones_own_is_committed_once(log: MemoryLog) -> None:
+    listener = Listener()
+    producer = started(log, listener)
+    producer.send_message_in_transaction(Message("u", b"x"), transaction_id="order 17")
+    with pytest.raises(DuplicateTransaction):
+        started_elsewhere(log, listener).send_message_in_transaction(
+            Message("u", b"again"), transaction_id="order 17"
+        )
+    assert len(listener.executions) == 1
+    assert log.values("u") == [b"x"]
+
+
+def test_statistics_count_what_became_of_what_was_sent(log: MemoryLog) -> None:
+    listener = Listener(COMMIT)
+    producer = started(log, listener)
+    send(producer)
+    listener.executed = ROLLBACK
+    send(producer)
+    listener.executed, listener.checked = UNKNOW, COMMIT
+    send(producer)
+    log.clock.sleep_ms(TIMEOUT_MS)
+    producer.check()
+    found = producer.statistics()
+    assert (found.sent, found.committed, found.rolled_back) == (3, 2, 1)
+    assert (found.unknown, found.checks, found.dead_lettered) == (1, 1, 0)

@@ -1,0 +1,194 @@
+"""The dead-letter topic: messages of half transactions that nobody could decide, and their replay.
+
+A dead letter is the message as it was, with headers that say where it was to go and why it is here.
+It guards that a message is in the dead-letter topic or where it was sent, never in both and never
+in neither: giving a half transaction up is its one decision (I4), and a replay commits the
+messages with the offsets of the letters (I5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.clients.accumulator import new_pile
+from txlog.clients.connection import Connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.consumer_record import ConsumerRecord
+from txlog.clients.half_message import HalfTransaction, Message
+from txlog.clients.half_store import staged_participant
+from txlog.clients.producer import Producer
+from txlog.coordinator.events import Participant
+from txlog.errors import CorruptData, InvalidConfig, TopicExists, UnknownTopic
+from txlog.log.schema import KAFKA_SCHEMA, encode_schema, is_kafka_schema
+from txlog.log.topic_log import TopicLog
+from txlog.model import TopicPartition, validate_topic_name
+from txlog.settings import TopicConfig
+
+DEAD_LETTER_TOPIC = "half-messages.dead-letter"
+REPLAY_GROUP_SUFFIX = ".replay"
+
+_TOPIC, _PARTITION, _ROW = "txlog.topic", "txlog.partition", "txlog.row"
+_ID, _GROUP, _CHECKS = "txlog.transaction", "txlog.producer.group", "txlog.checks"
+_OWN = frozenset({_TOPIC, _PARTITION, _ROW, _ID, _GROUP, _CHECKS})
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was given up."""
+
+    message: Message
+    transaction_id: str
+    producer_group: str
+    checks: int
+    where: TopicPartition
+    """Where the letter itself is."""
+    offset: int
+
+
+def dead_letter_log(connection: Connection, name: str) -> TopicLog:
+    """The topic of dead letters; the first to need it makes it. Raises InvalidConfig."""
+    validate_topic_name(name)
+    try:
+        topic = connection.cluster.present_topic(name)
+    except UnknownTopic:
+        try:
+            topic = connection.cluster.create_topic(
+                name, 1, encode_schema(KAFKA_SCHEMA), TopicConfig(max_message_bytes=1 << 30)
+            )
+        except TopicExists:
+            topic = connection.cluster.present_topic(name)
+    if not is_kafka_schema(topic.schema()):
+        raise InvalidConfig(
+            f"topic {name!r} cannot hold dead letters: it is a typed topic. Name another one.",
+            topic=name,
+        )
+    return topic
+
+
+def letters(connection: Connection, name: str, half: HalfTransaction) -> Participant:
+    """The messages of a half transaction as dead letters, staged."""
+    topic = dead_letter_log(connection, name)
+    pile = new_pile(topic, lambda: None)
+    for message in half.messages:
+        value, is_row = _value(message)
+        facts = {
+            _TOPIC: message.topic,
+            _PARTITION: str(message.partition),
+            _ID: half.transaction_id,
+            _GROUP: half.producer_group,
+            _CHECKS: str(half.checks),
+            **({_ROW: "arrow"} if is_row else {}),
+        }
+        headers = [*message.headers, *((key, text.encode()) for key, text in facts.items())]
+        pile.add(value, message.key, headers, None, message.timestamp_ms or 0)
+    batch, partitions = pile.batch(0)
+    return staged_participant(topic, batch, partitions)
+
+
+def _value(message: Message) -> tuple[bytes | None, bool]:
+    """A row of a typed topic becomes a small Arrow stream, so that no type is lost."""
+    if not isinstance(message.value, dict):
+        return message.value, False
+    table = pa.Table.from_pylist([message.value])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes(), True
+
+
+def read_letter(record: ConsumerRecord) -> DeadLetter:
+    """A record of the dead-letter topic. Raises CorruptData for one that is no dead letter."""
+    facts: Mapping[str, bytes | None] = dict(record.headers)
+    try:
+        topic, partition = _text(facts, _TOPIC), _text(facts, _PARTITION)
+        message = Message(
+            topic,
+            _row(record.value) if _ROW in facts else record.value,
+            record.key,
+            tuple(pair for pair in record.headers if pair[0] not in _OWN),
+            int(partition),
+            record.timestamp,
+        )
+        group, checks = _text(facts, _GROUP), int(_text(facts, _CHECKS))
+        where = TopicPartition(record.topic, record.partition)
+        return DeadLetter(message, _text(facts, _ID), group, checks, where, record.offset)
+    except (KeyError, ValueError, pa.ArrowException) as error:
+        raise CorruptData(
+            f"the record at offset {record.offset} of {record.topic}-{record.partition} is no dead "
+            f"letter ({error}). Somebody else wrote it: skip it by committing the next offset.",
+            offset=record.offset,
+        ) from error
+
+
+def _text(facts: Mapping[str, bytes | None], name: str) -> str:
+    return (facts[name] or b"").decode()
+
+
+def _row(value: bytes | None) -> dict[str, Any]:
+    with pa.ipc.open_stream(pa.py_buffer(value or b"")) as reader:
+        (row,) = reader.read_all().to_pylist()
+    return dict(row)
+
+
+def pending_letters(
+    connection: Connection, name: str = DEAD_LETTER_TOPIC, limit: int = 1_000
+) -> list[DeadLetter]:
+    """Letters that were not replayed yet, oldest first. Raises UnknownTopic, CorruptData."""
+    with _consumer(connection, name) as consumer:
+        return [read_letter(record) for record in _records(consumer, limit)]
+
+
+def replay_letters(
+    connection: Connection, name: str = DEAD_LETTER_TOPIC, limit: int = 1_000
+) -> list[DeadLetter]:
+    """Send letters to where they were meant to go, once; answers which.
+
+    All in one transaction, with the position of the group that reads letters: whoever dies in
+    between has replayed all of them or none. Raises UnknownTopic (also if a message's topic is
+    gone), CorruptData, CommitFailed if somebody else replays at the same time.
+    """
+    with (
+        _consumer(connection, name) as consumer,
+        Producer(connection, transactional_id=f"{name}{REPLAY_GROUP_SUFFIX}") as producer,
+    ):
+        producer.init_transactions()
+        found = [read_letter(record) for record in _records(consumer, limit)]
+        if not found:
+            return []
+        with producer.transaction():
+            for letter in found:
+                message = letter.message
+                producer.send(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    message.headers or None,
+                    message.partition,
+                    message.timestamp_ms,
+                )
+            positions = {where: consumer.position(where) for where in consumer.assignment()}
+            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+        return found
+
+
+def _consumer(connection: Connection, name: str) -> Consumer:
+    return Consumer(
+        name,
+        root=connection,
+        group_id=f"{name}{REPLAY_GROUP_SUFFIX}",
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+
+
+def _records(consumer: Consumer, limit: int) -> Iterator[ConsumerRecord]:
+    left = limit
+    while left > 0 and (polled := consumer.poll(max_records=left)):
+        for found in polled.values():
+            left -= len(found)
+            yield from found

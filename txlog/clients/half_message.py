@@ -1,0 +1,107 @@
+"""Half messages in RocketMQ's words: messages, the local transaction's states, who is asked.
+
+A half transaction holds messages that nobody sees before their producer's own transaction, in a
+database say, has ended. Values only; what happens to them is in `half_store.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from txlog.model import TxId
+
+TRANSACTION_ID_HEADER = "__transactionId__"
+"""Header of every message of a half transaction, where its topic has headers."""
+
+
+class LocalTransactionState(StrEnum):
+    """How a local transaction ended, as far as whoever is asked can tell."""
+
+    COMMIT_MESSAGE = "COMMIT_MESSAGE"
+    ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
+    UNKNOW = "UNKNOW"
+    """RocketMQ's spelling. It may be running still: ask again later."""
+
+
+class SendStatus(StrEnum):
+    """Whether the half transaction is stored."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """The store did not say: the local transaction was not run, and nothing will be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message. Of a typed topic `value` is a dict of its columns, and there is no more."""
+
+    topic: str
+    value: Any = None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HalfTransaction:
+    """Messages that wait for the end of a local transaction."""
+
+    transaction_id: str
+    """The sender's name for it, or one that was drawn; it is also its tag for `outcome()`."""
+    tx_id: TxId
+    producer_group: str
+    messages: tuple[Message, ...]
+    checks: int = 0
+    """How often somebody has been asked, this time included."""
+
+    @property
+    def message(self) -> Message:
+        """The first, which is all there is for most."""
+        return self.messages[0]
+
+
+class TransactionListener(Protocol):
+    """The local transaction, and how to find out about it later.
+
+    Both answer a state; None, or an exception, is UNKNOW.
+    """
+
+    def execute_local_transaction(
+        self, half: HalfTransaction, arg: Any
+    ) -> LocalTransactionState | None:
+        """Do the local transaction; called once, after the half transaction is stored."""
+
+    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState | None:
+        """How did it end? Asked in any live producer of the group, perhaps more than once.
+
+        What is not found may still be running: answer UNKNOW, not ROLLBACK_MESSAGE.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSendResult:
+    """What `send_message_in_transaction` answers."""
+
+    send_status: SendStatus
+    transaction_id: str
+    tx_id: TxId
+    local_transaction_state: LocalTransactionState
+    remark: str = ""
+    """What the local transaction raised, if it did."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalfStatistics:
+    """What one producer has done since it was started."""
+
+    sent: int = 0
+    committed: int = 0
+    rolled_back: int = 0
+    unknown: int = 0
+    """Answers that left a transaction open, of local transactions and of checks."""
+    checks: int = 0
+    dead_lettered: int = 0
