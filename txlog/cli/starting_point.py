@@ -43,21 +43,22 @@ def parse_starting_point(text: str) -> StartingPoint:
     if text.isascii() and text.isdigit():
         return AtOffset(int(text))
     if text.startswith("@"):
-        return AtTime(_milliseconds(text[1:]))
+        return AtTime(milliseconds(text[1:]))
     raise UsageError(
         f"--from is {text!r}; give earliest, latest, an offset, or @ and a time: "
         "@2013-01-31T12:00:00Z, or @1359633600000 in milliseconds since 1970."
     )
 
 
-def _milliseconds(text: str) -> int:
+def milliseconds(text: str) -> int:
+    """A time as milliseconds since 1970: ISO 8601, or that number. Raises UsageError."""
     if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit():
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"--from: {text!r} is no time; write it as 2013-01-31T12:00:00Z (ISO 8601; UTC if no "
+            f"{text!r} is no time; write it as 2013-01-31T12:00:00Z (ISO 8601; UTC if no "
             "zone is named), or in milliseconds since 1970."
         ) from error
     if moment.tzinfo is None:

@@ -27,6 +27,7 @@ from txlog.coordinator.events import (
     PrepareAbort,
     PrepareCommit,
     Registration,
+    ReleaseGroup,
     ReplayMark,
 )
 from txlog.coordinator.machine import CoordinatorMachine
@@ -217,6 +218,10 @@ class Coordinator:
     def advance_horizon(self, segment_id: str) -> None:
         """Refuse staged segments below that id from here on (design section 10)."""
         self._execute(AdvanceStagingHorizon(segment_id))
+
+    def release_group(self, group: str) -> None:
+        """Let a consumer group have no owner any more."""
+        self._execute(ReleaseGroup(group))
 
     # Finishing.
 

@@ -174,6 +174,13 @@ class StagingHorizonAdvanced:
     segment_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class GroupReleased:
+    """A consumer group has no owner any more."""
+
+    group: str
+
+
 CoordinatorEvent: TypeAlias = (
     ProducerInitialised
     | TransactionBegun
@@ -184,6 +191,7 @@ CoordinatorEvent: TypeAlias = (
     | TransactionBarred
     | TransactionCompleted
     | StagingHorizonAdvanced
+    | GroupReleased
 )
 
 # Commands.
@@ -293,6 +301,13 @@ class AdvanceStagingHorizon:
     segment_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseGroup:
+    """Let a consumer group go: for operators who delete it."""
+
+    group: str
+
+
 CoordinatorCommand: TypeAlias = (
     InitProducer
     | BeginTransaction
@@ -302,4 +317,5 @@ CoordinatorCommand: TypeAlias = (
     | PrepareAbort
     | CompleteTransaction
     | AdvanceStagingHorizon
+    | ReleaseGroup
 )

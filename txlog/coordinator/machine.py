@@ -11,6 +11,7 @@ from txlog.coordinator.events import (
     CommitPrepared,
     CoordinatorCommand,
     CoordinatorEvent,
+    GroupReleased,
     ParticipantsAdded,
     ProducerInitialised,
     ReplayMark,
@@ -35,6 +36,7 @@ _EVENTS = EventCodec(
     TransactionBarred,
     TransactionCompleted,
     StagingHorizonAdvanced,
+    GroupReleased,
 )
 
 

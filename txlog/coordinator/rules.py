@@ -17,6 +17,7 @@ from txlog.coordinator.events import (
     CommitPrepared,
     CompleteTransaction,
     CoordinatorCommand,
+    GroupReleased,
     InitProducer,
     Participant,
     ParticipantsAdded,
@@ -24,6 +25,7 @@ from txlog.coordinator.events import (
     PrepareCommit,
     ProducerInitialised,
     Registration,
+    ReleaseGroup,
     StagingHorizonAdvanced,
     TransactionBarred,
     TransactionBegun,
@@ -70,6 +72,9 @@ def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
             if command.segment_id <= state.horizon:
                 return Decided()
             return Decided((StagingHorizonAdvanced(command.segment_id),))
+        case ReleaseGroup():
+            is_owned = command.group in state.owners
+            return Decided((GroupReleased(command.group),) if is_owned else ())
 
 
 def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:

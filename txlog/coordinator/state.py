@@ -15,6 +15,7 @@ from txlog.coordinator.events import (
     CheckClaimed,
     CommitPrepared,
     CoordinatorEvent,
+    GroupReleased,
     Participant,
     ParticipantsAdded,
     ProducerInitialised,
@@ -178,6 +179,9 @@ def apply(state: CoordinatorState, event: CoordinatorEvent, slot: int) -> Coordi
             return _completed(state, event)
         case StagingHorizonAdvanced():
             return replace(state, horizon=event.segment_id)
+        case GroupReleased():
+            kept = {group: name for group, name in state.owners.items() if group != event.group}
+            return replace(state, owners=kept)
 
 
 def _with_id(state: CoordinatorState, name: str, known: TransactionalId) -> CoordinatorState:

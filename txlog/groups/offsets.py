@@ -18,6 +18,7 @@ from txlog.groups.offsets_state import (
     CommitOffsets,
     CommittedOffset,
     DeleteGroup,
+    DeleteOffsets,
     GroupState,
     OffsetsMachine,
     OffsetsState,
@@ -103,6 +104,11 @@ class GroupOffsets:
     def commit(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
         """Commit without a transaction. Raises CommitFailed, UnstableOffsetCommit."""
         command = CommitOffsets(group, offsets, self._cluster.runtime.clock.wall_ms())
+        self._with_resolution(group, lambda: self._replica(group).execute(command))
+
+    def delete_offsets(self, group: str, partitions: tuple[TopicPartition, ...]) -> None:
+        """Forget positions. Raises UnstableOffsetCommit."""
+        command = DeleteOffsets(group, partitions)
         self._with_resolution(group, lambda: self._replica(group).execute(command))
 
     def delete(self, group: str) -> None:

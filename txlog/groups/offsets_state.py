@@ -123,6 +123,15 @@ class OffsetsCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetsDeleted:
+    """The group has no position in these partitions from here on."""
+
+    group: str
+    partitions: tuple[tuple[str, int], ...]
+    """Topic and partition of each."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDeleted:
     """The group has committed nothing from here on."""
 
@@ -130,7 +139,12 @@ class GroupDeleted:
 
 
 OffsetsEvent: TypeAlias = (
-    OffsetsPended | PendingApplied | PendingReleased | OffsetsCommitted | GroupDeleted
+    OffsetsPended
+    | PendingApplied
+    | PendingReleased
+    | OffsetsCommitted
+    | OffsetsDeleted
+    | GroupDeleted
 )
 
 # Commands.
@@ -172,6 +186,14 @@ class CommitOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteOffsets:
+    """Forget positions. Raises UnstableOffsetCommit while a transaction is pending on one."""
+
+    group: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteGroup:
     """Forget a group. Raises UnknownGroup, UnstableOffsetCommit."""
 
@@ -179,7 +201,7 @@ class DeleteGroup:
 
 
 OffsetsCommand: TypeAlias = (
-    PendOffsets | ApplyPending | ReleasePending | CommitOffsets | DeleteGroup
+    PendOffsets | ApplyPending | ReleasePending | CommitOffsets | DeleteOffsets | DeleteGroup
 )
 
 
@@ -198,11 +220,16 @@ def decide(state: OffsetsState, command: OffsetsCommand) -> Decided:
                 return Decided((), False)
             return Decided((PendingReleased(command.group, command.tx_id),), True)
         case CommitOffsets():
-            _check_not_pending(command.group, group, command.offsets, None)
+            _check_not_pending(command.group, group, _wheres(command.offsets), None)
             _check_starts(command.group, group, command.offsets)
             if not command.offsets:
                 return Decided()
             return Decided((OffsetsCommitted(command.group, command.offsets, command.now_ms),))
+        case DeleteOffsets():
+            doomed = set(command.partitions)
+            _check_not_pending(command.group, group, doomed, None)
+            gone = tuple((w.topic, w.partition) for w in command.partitions if w in group.committed)
+            return Decided((OffsetsDeleted(command.group, gone),) if gone else ())
         case DeleteGroup():
             if command.group not in state.groups:
                 raise UnknownGroup(
@@ -216,7 +243,7 @@ def _decide_pend(group: GroupState, command: PendOffsets) -> Decided:
     offsets = command.pending.offsets
     if group.pending.get(command.tx_id) == command.pending:
         return Decided()
-    _check_not_pending(command.group, group, offsets, command.tx_id)
+    _check_not_pending(command.group, group, _wheres(offsets), command.tx_id)
     _check_starts(command.group, group, offsets)
     known = group.pending.get(command.tx_id)
     pending = command.pending if known is None else _merged(known, command.pending)
@@ -233,16 +260,20 @@ def _merged(known: Pending, more: Pending) -> Pending:
     return replace(more, offsets=tuple(merged.values()), pended_ms=known.pended_ms)
 
 
+def _wheres(offsets: Iterable[PendingOffset]) -> set[TopicPartition]:
+    return {offset.where for offset in offsets}
+
+
 def _check_not_pending(
     name: str,
     group: GroupState,
-    offsets: tuple[PendingOffset, ...] | None,
+    partitions: set[TopicPartition] | None,
     tx_id: TxId | None,
 ) -> None:
     """Refused if another transaction is pending on any of them (None: on anything)."""
     for other, pending in group.pending.items():
         taken = {offset.where for offset in pending.offsets}
-        wanted = taken if offsets is None else taken & {offset.where for offset in offsets}
+        wanted = taken if partitions is None else taken & partitions
         if other != tx_id and wanted:
             raise UnstableOffsetCommit(
                 f"transaction {other} of {pending.transactional_id!r} is pending on "
@@ -286,6 +317,10 @@ def apply(state: OffsetsState, event: OffsetsEvent, slot: int) -> OffsetsState:
             group = _released(group, event.tx_id)
         case OffsetsCommitted():
             group = _committed(group, event.offsets, event.at_ms)
+        case OffsetsDeleted():
+            gone = set(event.partitions)
+            left = {where: at for where, at in group.committed.items() if where not in gone}
+            group = replace(group, committed=left)
         case GroupDeleted():
             kept = {name: other for name, other in state.groups.items() if name != event.group}
             return OffsetsState(kept)
@@ -306,7 +341,14 @@ def _committed(group: GroupState, offsets: tuple[PendingOffset, ...], at_ms: int
     return replace(group, committed={**group.committed, **news})
 
 
-_EVENTS = EventCodec(OffsetsPended, PendingApplied, PendingReleased, OffsetsCommitted, GroupDeleted)
+_EVENTS = EventCodec(
+    OffsetsPended,
+    PendingApplied,
+    PendingReleased,
+    OffsetsCommitted,
+    OffsetsDeleted,
+    GroupDeleted,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,79 @@
+"""Moving groups by hand: never under a live owner, never over a commit that came meanwhile."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.clients.connection import Connection
+from txlog.clients.offset_reset import (
+    OWNER_LIVE_MS,
+    ToEarliest,
+    apply_resets,
+    delete_group,
+    delete_offsets,
+    plan_resets,
+)
+from txlog.coordinator.coordinator import InitOptions
+from txlog.errors import CommitFailed, GroupOwned, UnknownGroup
+from txlog.model import TopicPartition
+
+U0 = TopicPartition("u", 0)
+
+
+def owned(log: MemoryLog) -> Connection:
+    """Group `g` is at 2 of 3, and a query owns it that is alive."""
+    producer = log.producer()
+    for value in (b"0", b"1", b"2"):
+        producer.send("u", value)
+    producer.flush()
+    process = log.process()
+    coordinator = process.coordinator_of("g")
+    coordinator.init_producer("query", "run 1", InitOptions(60_000, is_run=True, groups=("g",)))
+    log.consumer("u", group_id="g").commit({U0: 2})
+    return process
+
+
+def test_a_group_with_a_live_owner_is_neither_moved_nor_deleted(log: MemoryLog) -> None:
+    process = owned(log)
+    plan = plan_resets(process, "g", [U0], ToEarliest())
+    for call in (
+        lambda: apply_resets(process, "g", plan),
+        lambda: delete_offsets(process, "g", [U0]),
+        lambda: delete_group(process, "g"),
+    ):
+        with pytest.raises(GroupOwned, match="belongs to 'query'"):
+            call()
+    assert process.offsets.group("g").committed[U0].offset == 2
+    log.clock.sleep_ms(OWNER_LIVE_MS)
+    apply_resets(process, "g", plan)
+    assert process.offsets.group("g").committed[U0].offset == 0
+    log.check()
+
+
+def test_a_deleted_group_has_no_owner_when_it_comes_back(log: MemoryLog) -> None:
+    process = owned(log)
+    log.clock.sleep_ms(OWNER_LIVE_MS)
+    delete_group(process, "g")
+    coordinator = process.coordinator_of("g")
+    coordinator.init_producer("other", "run 1", InitOptions(60_000, is_run=True, groups=("g",)))
+    with pytest.raises(UnknownGroup):
+        delete_offsets(process, "g", [U0])
+    log.check()
+
+
+def test_a_reset_is_refused_if_the_group_has_moved_since_the_plan_was_made(log: MemoryLog) -> None:
+    process = owned(log)
+    log.clock.sleep_ms(OWNER_LIVE_MS)
+    plan = plan_resets(process, "g", [U0], ToEarliest())
+    log.consumer("u", group_id="g").commit({U0: 3})
+    with pytest.raises(CommitFailed):
+        apply_resets(process, "g", plan)
+    assert process.offsets.group("g").committed[U0].offset == 3
+
+
+def test_a_plan_for_a_new_position_is_refused_if_somebody_was_faster(log: MemoryLog) -> None:
+    owned(log)
+    process = log.process()
+    plan = plan_resets(process, "fresh", [U0], ToEarliest())
+    log.consumer("u", group_id="fresh").commit({U0: 3})
+    with pytest.raises(CommitFailed):
+        apply_resets(process, "fresh", plan)

@@ -1,0 +1,221 @@
+"""Moving a consumer group by hand: Kafka's reset strategies, deleting offsets, deleting a group.
+
+It guards I6 against operators, too: a reset is compared with what the plan was made for, and
+refused while the group's owner lives. A plan only looks: `apply_resets` is the first to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from txlog.clients.connection import Connection
+from txlog.clients.offset_times import offset_for_time
+from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup
+from txlog.groups.offsets_state import CommittedOffset, PendingOffset
+from txlog.log.topic_log import TopicLog
+from txlog.model import IsolationLevel, TopicPartition, validate_group_id
+
+OWNER_LIVE_MS = 60_000
+"""An owner that has done nothing for so long is taken to be stopped."""
+
+_COMMITTED = IsolationLevel.READ_COMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """To the log start."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """To the last stable offset: what is there now is passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToCurrent:
+    """To where it is; a partition without a position gets the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """To that offset, or the nearest that can be read from."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftBy:
+    """So many offsets on, or back if negative, within what can be read from."""
+
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """To the first record of that time (ms) or later; to the latest if there is none."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToTable:
+    """To what a table says, partition by partition."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+ResetTo: TypeAlias = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime | ToTable
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """One partition of a plan."""
+
+    where: TopicPartition
+    topic_id: str
+    current: int | None
+    """Where the group is; None if it has no position there."""
+    new: int
+    asked: int
+    """What the strategy led to, before it was brought within what can be read from."""
+
+
+def plan_resets(
+    connection: Connection, group: str, partitions: Iterable[TopicPartition], to: ResetTo
+) -> list[OffsetReset]:
+    """What a reset would do. Raises InvalidName, UnknownTopic, UnknownPartition,
+    NoOffsetForPartition (a shift of a partition without a position)."""
+    committed = connection.offsets.group(validate_group_id(group)).committed
+    return [_planned(connection, group, where, committed, to) for where in partitions]
+
+
+def _planned(
+    connection: Connection,
+    group: str,
+    where: TopicPartition,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    to: ResetTo,
+) -> OffsetReset:
+    topic = connection.cluster.present_topic(where.topic, certain=True)
+    topic.check_partition(where.partition)
+    known = committed.get(where)
+    current = known.offset if known is not None and known.topic_id == topic.topic_id else None
+    low, high = _bounds(topic, where.partition)
+    asked = _asked(topic, group, where, current, to)
+    return OffsetReset(where, topic.topic_id, current, min(max(asked, low), high), asked)
+
+
+def _bounds(topic: TopicLog, partition: int) -> tuple[int, int]:
+    state = topic.state
+    return state.partitions[partition].log_start, state.last_stable_offset(partition)
+
+
+def _asked(
+    topic: TopicLog, group: str, where: TopicPartition, current: int | None, to: ResetTo
+) -> int:
+    low, high = _bounds(topic, where.partition)
+    match to:
+        case ToEarliest():
+            return low
+        case ToLatest():
+            return high
+        case ToCurrent():
+            return high if current is None else current
+        case ToOffset():
+            return to.offset
+        case ToTable():
+            return to.offsets[where]
+        case ToTime():
+            found = offset_for_time(topic, where.partition, to.timestamp_ms, _COMMITTED)
+            return high if found is None else found.offset
+        case ShiftBy():
+            if current is None:
+                raise NoOffsetForPartition(
+                    f"group {group!r} has no position in {where}, so there is nothing to shift; "
+                    "leave that partition out, or reset it to earliest or latest first."
+                )
+            return current + to.offsets
+
+
+def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetReset]) -> None:
+    """Move the group as planned, all partitions or none.
+
+    Raises GroupOwned while the group's owner lives, CommitFailed if the group has moved since the
+    plan was made, UnstableOffsetCommit while a transaction is pending on it.
+    """
+    require_no_live_owner(connection, group)
+    offsets = tuple(
+        PendingOffset(
+            reset.where.topic,
+            reset.topic_id,
+            reset.where.partition,
+            reset.new if reset.current is None else reset.current,
+            reset.new,
+        )
+        for reset in resets
+    )
+    connection.offsets.commit(group, offsets)
+
+
+def require_no_live_owner(connection: Connection, group: str) -> None:
+    """Raises GroupOwned if a query that owns the group has been seen a short time ago."""
+    now_ms = connection.runtime.clock.wall_ms()
+    for coordinator in connection.coordinators():
+        state = coordinator.catch_up()
+        owner = state.owners.get(group)
+        known = state.ids.get(owner) if owner is not None else None
+        if known is None:
+            continue
+        idle_ms = now_ms - known.updated_ms
+        if known.open or idle_ms < OWNER_LIVE_MS:
+            raise GroupOwned(
+                f"consumer group {group!r} belongs to {owner!r} (instance {known.instance}), which "
+                f"was active {max(idle_ms, 0) // 1000} s ago. Stop it, and try again when it has "
+                f"been idle for {OWNER_LIVE_MS // 1000} s.",
+                group=group,
+                owner=owner,
+            )
+
+
+def committed_partitions(connection: Connection, group: str) -> list[TopicPartition]:
+    """Where the group has a position, in topics that exist. Raises UnknownGroup."""
+    found = connection.offsets.group(validate_group_id(group)).committed
+    topics = connection.cluster.state().topics
+    if not found:
+        raise UnknownGroup(
+            f"there is no consumer group {group!r}; 'txlog group list' shows them.", group=group
+        )
+    return sorted(
+        where
+        for where, committed in found.items()
+        if where.topic in topics and topics[where.topic].opened.topic_id == committed.topic_id
+    )
+
+
+def delete_offsets(
+    connection: Connection, group: str, partitions: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """Forget the group's positions there; answers where there were any.
+
+    Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
+    """
+    known = connection.offsets.group(validate_group_id(group)).committed
+    if not known:
+        committed_partitions(connection, group)
+    require_no_live_owner(connection, group)
+    doomed = sorted(set(partitions) & set(known))
+    connection.offsets.delete_offsets(group, tuple(doomed))
+    return doomed
+
+
+def delete_group(connection: Connection, group: str) -> None:
+    """Forget a group, its positions and its owner. Raises UnknownGroup, GroupOwned,
+    UnstableOffsetCommit."""
+    validate_group_id(group)
+    require_no_live_owner(connection, group)
+    connection.offsets.delete(group)
+    for coordinator in connection.coordinators():
+        if group in coordinator.catch_up().owners:
+            coordinator.release_group(group)
