@@ -36,13 +36,14 @@ def list_groups(session: Session) -> None:
             len({p.where.topic for p in g.partitions}),
             len(g.partitions),
             g.lag,
+            _seconds(g.lag_ms),
             len(g.pending),
             g.owner,
         )
         for g in groups
     ]
-    names = ("group", "topics", "partitions", "lag", "pending", "owner")
-    headers = ("GROUP", "TOPICS", "PARTITIONS", "LAG", "PENDING", "OWNER")
+    names = ("group", "topics", "partitions", "lag", "lag_seconds", "pending", "owner")
+    headers = ("GROUP", "TOPICS", "PARTITIONS", "LAG", "LAG-SECONDS", "PENDING", "OWNER")
     document = [dict(zip(names, row, strict=True)) for row in rows]
     session.show(document, [Grid(headers, rows)])
     if not rows:
@@ -54,8 +55,9 @@ def list_groups(session: Session) -> None:
 def describe(session: Session, group: Group) -> None:
     """One group: its position and lag in each partition, and what is pending.
 
-    LAG counts the records that the group can read and has not. LOG-END-OFFSET is the last stable
-    offset; UNDECIDED are the records above it, which wait for open transactions.
+    LAG counts the records that the group can read and has not; LAG-SECONDS is the age of the oldest
+    of them. LOG-END-OFFSET is the last stable offset; UNDECIDED are the records above it, which
+    wait for open transactions.
     """
     validate_group_id(group)
     admin = session.admin()
@@ -68,6 +70,7 @@ def _document(admin: Admin, found: GroupDescription, pending: PendingOf) -> dict
     return {
         "group": found.group_id,
         "lag": found.lag,
+        "lag_seconds": _seconds(found.lag_ms),
         "owner": found.owner or None,
         "last_commit": _last_commit(found),
         "last_commit_transaction": _text(found.last_commit),
@@ -78,6 +81,7 @@ def _document(admin: Admin, found: GroupDescription, pending: PendingOf) -> dict
                 "current_offset": part.current_offset,
                 "log_end_offset": part.log_end_offset,
                 "lag": part.lag,
+                "lag_seconds": _seconds(part.lag_ms),
                 "undecided": part.undecided,
                 "committed_at": iso_time(part.committed_ms),
                 "metadata": part.metadata,
@@ -106,6 +110,7 @@ def _sections(admin: Admin, found: GroupDescription, pending: PendingOf) -> Iter
         (
             ("Group", found.group_id),
             ("TotalLag", found.lag),
+            ("LagSeconds", _seconds(found.lag_ms)),
             ("Owner", found.owner),
             ("LastCommit", _last_commit(found)),
             ("LastCommitTransaction", found.last_commit),
@@ -113,7 +118,16 @@ def _sections(admin: Admin, found: GroupDescription, pending: PendingOf) -> Iter
         )
     )
     yield Grid(
-        ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "UNDECIDED"),
+        (
+            "GROUP",
+            "TOPIC",
+            "PARTITION",
+            "CURRENT-OFFSET",
+            "LOG-END-OFFSET",
+            "LAG",
+            "LAG-SECONDS",
+            "UNDECIDED",
+        ),
         [
             (
                 found.group_id,
@@ -122,6 +136,7 @@ def _sections(admin: Admin, found: GroupDescription, pending: PendingOf) -> Iter
                 part.current_offset,
                 part.log_end_offset,
                 part.lag,
+                _seconds(part.lag_ms),
                 part.undecided,
             )
             for part in found.partitions
@@ -155,6 +170,10 @@ def _pending_grid(admin: Admin, pending: PendingOf) -> Grid:
 def _last_commit(found: GroupDescription) -> str | None:
     newest = max((part.committed_ms for part in found.partitions), default=0)
     return iso_time(newest) if newest else None
+
+
+def _seconds(duration_ms: int) -> int:
+    return duration_ms // 1000
 
 
 def _text(tx_id: TxId | None) -> str | None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from txlog.cli import consume, doctor, group_offsets, topic, txn, verify
+from txlog.cli import consume, doctor, group_offsets, topic, txn_producers, verify
 from txlog.cli.exit_codes import run_to_exit_code
 from txlog.cli.session import (
     NO_COLOR_HELP,
@@ -77,7 +77,7 @@ app = typer.Typer(
 )
 app.add_typer(topic.app)
 app.add_typer(group_offsets.app)
-app.add_typer(txn.app)
+app.add_typer(txn_producers.app)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("verify", epilog=verify.EXAMPLES)(verify.verify)

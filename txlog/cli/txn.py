@@ -10,10 +10,11 @@ import typer
 from txlog.cli.output import Facts, Grid, Section, duration_text
 from txlog.cli.record_json import iso_time
 from txlog.cli.session import Session, with_session
-from txlog.clients.admin import TransactionDescription, TransactionListing
+from txlog.clients.admin import Admin, TransactionDescription, TransactionListing
+from txlog.clients.transaction_admin import transaction_at
 from txlog.coordinator.state import Transaction
-from txlog.errors import IllegalTransition, UnknownTransaction
-from txlog.model import TransactionOutcome, TxId
+from txlog.errors import IllegalTransition, UnknownTransaction, UsageError
+from txlog.model import TopicPartition, TransactionOutcome, TxId
 
 app = typer.Typer(
     name="txn",
@@ -89,8 +90,16 @@ def _transaction_id(name: str) -> TxId:
 def abort(
     session: Session,
     transaction: Annotated[
-        str, typer.Argument(metavar="TRANSACTION", help="As 'txlog txn list' prints it: 7-0-12.")
-    ],
+        str | None,
+        typer.Argument(metavar="[TRANSACTION]", help="As 'txlog txn list' prints it: 7-0-12."),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="The one that begins in this topic, ...")
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", help="... partition ...")] = None,
+    start_offset: Annotated[
+        int | None, typer.Option("--start-offset", help="... at this offset.")
+    ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Do it, instead of showing it.")
     ] = False,
@@ -100,8 +109,8 @@ def abort(
     Its epoch ends with it, so its owner cannot commit it any more. The offsets that consumer
     groups set aside for it are released. What is decided can no longer be aborted.
     """
-    tx_id = TxId.parse(transaction)
     admin = session.admin()
+    tx_id = _meant(admin, transaction, topic, partition, start_offset)
     found = admin.describe_transaction(tx_id)
     if found.outcome is TransactionOutcome.COMMITTED:
         raise IllegalTransition(
@@ -119,6 +128,23 @@ def abort(
         session.say(f"Transaction {tx_id} is aborted already.")
     else:
         session.say(f"Would abort transaction {tx_id}. Nothing was done; add --execute to do it.")
+
+
+def _meant(
+    admin: Admin,
+    transaction: str | None,
+    topic: str | None,
+    partition: int | None,
+    start_offset: int | None,
+) -> TxId:
+    """The transaction by its id, or by where it begins. Raises UsageError, UnknownTransaction."""
+    place = (topic, partition, start_offset)
+    if transaction is not None and place == (None, None, None):
+        return TxId.parse(transaction)
+    if transaction is None and topic and partition is not None and start_offset is not None:
+        where = TopicPartition(topic, partition)
+        return transaction_at(admin.connection, where, start_offset)
+    raise UsageError("say which: TRANSACTION, or --topic, --partition and --start-offset.")
 
 
 def _words(each: TransactionListing) -> tuple[str, int, int, int, str]:

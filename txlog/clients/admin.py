@@ -13,6 +13,7 @@ from functools import partial
 import pyarrow as pa
 
 from txlog.clients.connection import Connection, connect
+from txlog.clients.lag import unread
 from txlog.clients.partitioner import partition_for_keys
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
@@ -30,7 +31,6 @@ from txlog.log.cluster import check_partition_count
 from txlog.log.cluster_state import unknown_topic
 from txlog.log.schema import KAFKA_SCHEMA, encode_schema, evolve, validate_schema
 from txlog.log.topic_events import AddPartitions, AlterConfig, EvolveSchema
-from txlog.log.topic_log import TopicLog
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_topic_name
 from txlog.settings import TopicConfig
 
@@ -84,6 +84,8 @@ class GroupPartition:
     """When the position was committed."""
     undecided: int = 0
     """Records above the last stable offset: they wait for open transactions."""
+    lag_ms: int = 0
+    """Age of the oldest record that the group can read and has not; 0 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,11 @@ class GroupDescription:
     def lag(self) -> int:
         """Records, over all partitions."""
         return sum(partition.lag for partition in self.partitions)
+
+    @property
+    def lag_ms(self) -> int:
+        """Age of the oldest unread record of all partitions."""
+        return max((partition.lag_ms for partition in self.partitions), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +274,7 @@ class Admin:
                 group=group_id,
             )
         partitions = []
+        now_ms = self.connection.runtime.clock.wall_ms()
         topics = self.connection.cluster.state().topics
         for where, committed in sorted(group.committed.items()):
             created = topics.get(where.topic)
@@ -275,15 +283,17 @@ class Admin:
             topic = self.connection.cluster.present_topic(where.topic, certain=True)
             state = topic.state
             end = state.last_stable_offset(where.partition)
+            lag, oldest_ms = unread(topic, where.partition, committed.offset, end)
             partitions.append(
                 GroupPartition(
                     where,
                     committed.offset,
                     end,
-                    _readable(topic, where.partition, committed.offset, end),
+                    lag,
                     committed.metadata,
                     committed.committed_ms,
                     state.end_offset(where.partition) - end,
+                    0 if oldest_ms is None else max(now_ms - oldest_ms, 0),
                 )
             )
         return GroupDescription(
@@ -403,15 +413,6 @@ def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:
     config = TopicConfig.from_dotted(topic.config)
     _check_key_column(topic.name, schema, config)
     return schema, config
-
-
-def _readable(topic: TopicLog, partition: int, start: int, end: int) -> int:
-    """Committed and non-transactional records in [start, end): a true lag, without the aborted."""
-    aborted = 0
-    for row in topic.batches(topic.state, partition, start, end):
-        if row.aborted:
-            aborted += min(row.next_offset, end) - max(row.base_offset, start)
-    return max(end - start - aborted, 0)
 
 
 def _require_free_names(wanted: list[str], taken: list[str]) -> None:

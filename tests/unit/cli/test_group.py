@@ -3,23 +3,23 @@
 import pytest
 
 from tests.command_line import run
-from tests.sample_log import SampleLog
+from tests.sample_log import FIRST_MS, SampleLog
 
 
 def test_list_shows_the_lag_over_all_partitions(log: SampleLog) -> None:
     done = run("group", "list", root=log.root)
-    assert done.rows[:2] == [
-        ["GROUP", "TOPICS", "PARTITIONS", "LAG", "PENDING", "OWNER"],
-        ["billing", "1", "1", "6", "1", "-"],
-    ]
+    header, row, *_ = done.rows
+    assert header == ["GROUP", "TOPICS", "PARTITIONS", "LAG", "LAG-SECONDS", "PENDING", "OWNER"]
+    assert (row[:4], row[5:]) == (["billing", "1", "1", "6"], ["1", "-"])
     assert (done.code, done.err) == (0, "")
 
 
 def test_describe_has_the_columns_that_kafka_users_know(log: SampleLog) -> None:
     rows = run("group", "describe", "billing", root=log.root).rows
-    header = ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "UNDECIDED"]
-    assert header in rows
-    assert ["billing", "orders", "0", "4", "11", "6", "1"] in rows
+    words = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG LAG-SECONDS UNDECIDED".split()
+    at = rows.index(words) + 1
+    assert rows[at][:6] == ["billing", "orders", "0", "4", "11", "6"]
+    assert rows[at][7:] == ["1"]
     assert ["TotalLag", "6"] in rows
 
 
@@ -77,3 +77,21 @@ def test_a_group_whose_only_pend_was_released_is_not_listed(own_log: SampleLog) 
     own_log.admin.connection.offsets.delete("billing")
     assert run("group", "list", "-o", "json", root=own_log.root).json == []
     assert "No consumer group" in run("group", "list", root=own_log.root).err
+
+
+def test_lag_seconds_are_the_age_of_the_oldest_record_to_read(log: SampleLog) -> None:
+    """Order 4 is the next; each is a second younger than the one before."""
+    (partition,) = run("group", "describe", "billing", "-o", "json", root=log.root).json[
+        "partitions"
+    ]
+    now_ms = log.connection.runtime.clock.wall_ms()
+    expected = (now_ms - FIRST_MS - 4_000) // 1000
+    assert expected - 60 <= partition["lag_seconds"] <= expected
+
+
+def test_a_group_that_has_read_all_has_no_lag_in_either_unit(own_log: SampleLog) -> None:
+    own_log.open_producer.abort_transaction()
+    command = ["group", "reset", "billing", "--all-topics", "--to-latest", "--execute"]
+    assert run(*command, root=own_log.root).code == 0
+    found = run("group", "describe", "billing", "-o", "json", root=own_log.root).json
+    assert (found["lag"], found["lag_seconds"]) == (0, 0)

@@ -1,0 +1,137 @@
+"""What producers have open in a partition, and which transactions hang: KIP-664's questions.
+
+It only looks. A transaction hangs if it is open in a topic and nobody will end it by himself soon:
+it is late, or no coordinator knows it as open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txlog.clients.connection import Connection
+from txlog.coordinator.state import Transaction
+from txlog.errors import UnknownTransaction
+from txlog.log.topic_log import TopicLog
+from txlog.log.topic_state import OpenTransaction
+from txlog.model import TopicPartition, TxId
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerDescription:
+    """What a partition knows of one producer id (kafka-transactions.sh describe-producers)."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    """Of its newest record there in this epoch; -1 if there is none."""
+    last_timestamp_ms: int | None
+    """Time of its newest record there, if that is recent enough to be at hand."""
+    current_transaction_start_offset: int | None
+    """First offset of its open transaction there."""
+    transaction: TxId | None
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """An open transaction in one partition that holds up readers."""
+
+    where: TopicPartition
+    tx_id: TxId
+    transactional_id: str
+    """Empty if no coordinator knows it."""
+    start_offset: int
+    started_ms: int | None
+    timeout_ms: int | None
+    state: str
+    """As its coordinator sees it; Unknown if none does."""
+
+
+def describe_producers(connection: Connection, where: TopicPartition) -> list[ProducerDescription]:
+    """Every producer id that the partition remembers, by id. Raises UnknownTopic,
+    UnknownPartition."""
+    topic = connection.cluster.present_topic(where.topic, certain=True)
+    topic.check_partition(where.partition)
+    state, partition = topic.state, where.partition
+    newest = {row.pid: row.timestamp_max_ms for row in state.tail if row.partition == partition}
+    found = []
+    for pid, producer in sorted(state.producers.items()):
+        opened = producer.open
+        start = opened.first_offsets.get(partition) if opened is not None else None
+        sequence = producer.last_sequence(partition, producer.epoch)
+        if sequence < 0 and start is None and pid not in newest:
+            continue
+        tx_id = None
+        if opened is not None and start is not None:
+            tx_id = TxId(pid, opened.epoch, opened.number)
+        found.append(
+            ProducerDescription(pid, producer.epoch, sequence, newest.get(pid), start, tx_id)
+        )
+    return found
+
+
+def find_hanging(
+    connection: Connection, topic: str | None = None, max_timeout_ms: int | None = None
+) -> list[HangingTransaction]:
+    """Transactions that are late, by partition, in one topic or in all.
+
+    Late is past its own timeout, or past `max_timeout_ms` if that is given; one that no coordinator
+    has open is late at once. Raises UnknownTopic.
+    """
+    names = [topic] if topic is not None else sorted(connection.cluster.state().topics)
+    opened = {
+        transaction.tx_id: (name, transaction)
+        for coordinator in connection.coordinators()
+        for name, transaction in coordinator.catch_up().open_transactions()
+    }
+    now_ms = connection.runtime.clock.wall_ms()
+    return [
+        hanging
+        for name in names
+        for tx_id, found in connection.cluster.present_topic(
+            name, certain=True
+        ).state.open_transactions()
+        if _is_hanging(opened.get(tx_id), now_ms, max_timeout_ms)
+        for hanging in _by_partition(name, tx_id, found, opened.get(tx_id))
+    ]
+
+
+def _is_hanging(
+    known: tuple[str, Transaction] | None, now_ms: int, max_timeout_ms: int | None
+) -> bool:
+    if known is None:
+        return True
+    timeout_ms = known[1].timeout_ms if max_timeout_ms is None else max_timeout_ms
+    return now_ms - known[1].started_ms > timeout_ms
+
+
+def _by_partition(
+    topic: str, tx_id: TxId, found: OpenTransaction, known: tuple[str, Transaction] | None
+) -> Iterator[HangingTransaction]:
+    name, transaction = known if known is not None else ("", None)
+    for partition, offset in sorted(found.first_offsets.items()):
+        yield HangingTransaction(
+            TopicPartition(topic, partition),
+            tx_id,
+            name,
+            offset,
+            transaction.started_ms if transaction is not None else None,
+            transaction.timeout_ms if transaction is not None else None,
+            str(transaction.state) if transaction is not None else "Unknown",
+        )
+
+
+def transaction_at(connection: Connection, where: TopicPartition, start_offset: int) -> TxId:
+    """The open transaction whose first record there has that offset. Raises UnknownTransaction."""
+    topic: TopicLog = connection.cluster.present_topic(where.topic, certain=True)
+    topic.check_partition(where.partition)
+    for tx_id, found in topic.state.open_transactions():
+        if found.first_offsets.get(where.partition) == start_offset:
+            return tx_id
+    raise UnknownTransaction(
+        f"no open transaction begins at offset {start_offset} of {where}; 'txlog txn "
+        f"describe-producers {where.topic} {where.partition}' shows where they begin.",
+        topic=where.topic,
+        partition=where.partition,
+        offset=start_offset,
+    )
