@@ -231,6 +231,6 @@ def _unknown_type(name: str) -> UsageError:
 
 def _refusal(why: str) -> UsageError:
     return UsageError(
-        f"--schema: {why}. Write 'name: type, name: type not null', or @FILE for the schema of a "
-        "Parquet or Arrow file."
+        f"the columns: {why}. Write 'name: type, name: type not null', or @FILE for the schema of "
+        "a Parquet or Arrow file."
     )

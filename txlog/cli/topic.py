@@ -1,4 +1,4 @@
-"""`txlog topic`: list, describe, create, config, delete."""
+"""`txlog topic`: list, describe, create, alter, config, delete."""
 
 from __future__ import annotations
 
@@ -185,6 +185,47 @@ def config(
     else:
         values = admin.describe_topic(name).config.to_dotted()
     session.show(values, [Grid(("NAME", "VALUE"), list(values.items()))])
+
+
+@app.command(
+    "alter",
+    epilog="Examples: txlog topic alter orders --partitions 8, "
+    "txlog topic alter flights --add-column 'gate: string'",
+)
+@with_session
+def alter(
+    session: Session,
+    name: Topic,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", "-p", help="How many there are to be; never fewer."),
+    ] = None,
+    add_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-column",
+            metavar="COLUMN",
+            help="'name: type' with Arrow's types; again for more.",
+        ),
+    ] = None,
+) -> None:
+    """Add partitions or columns to a topic; neither can be taken back.
+
+    With more partitions a key may go to another one than before: its records are in order only
+    from then on. Records that are there read null in a new column.
+    """
+    if (partitions is None) == (not add_column):
+        raise UsageError("say what, one at a time: --partitions N, or --add-column 'name: type'.")
+    admin = session.admin()
+    topic = admin.describe_topic(name)
+    if add_column:
+        added = parse_schema(", ".join(add_column))
+        admin.evolve_schema(name, pa.schema([*topic.schema, *added]))
+        session.say(f"Added {counted(len(added), 'column')} to topic {name}.")
+    if partitions is not None:
+        admin.create_partitions(name, partitions)
+        before = len(topic.partitions)
+        session.say(f"Topic {name} has {counted(partitions, 'partition')}; it had {before}.")
 
 
 @app.command("delete", epilog="Example: txlog topic delete orders --execute")

@@ -16,7 +16,16 @@ def test_list_shows_the_lag_over_all_partitions(log: SampleLog) -> None:
 
 def test_describe_has_the_columns_that_kafka_users_know(log: SampleLog) -> None:
     rows = run("group", "describe", "billing", root=log.root).rows
-    words = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG LAG-SECONDS UNDECIDED".split()
+    words = [
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "LAG-SECONDS",
+        "UNDECIDED",
+    ]
     at = rows.index(words) + 1
     assert rows[at][:6] == ["billing", "orders", "0", "4", "11", "6"]
     assert rows[at][7:] == ["1"]

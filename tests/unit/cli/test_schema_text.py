@@ -92,7 +92,7 @@ def test_what_is_wrong_is_named(text: str, why: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_schema(text)
     assert why in caught.value.message
-    assert caught.value.message.startswith("--schema: ")
+    assert caught.value.message.startswith("the columns: ")
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=12).map("".join) | st.text(max_size=12))

@@ -191,3 +191,38 @@ def test_the_id_that_is_listed_is_the_one_that_txn_describe_takes(log: SampleLog
     ]
     assert TxId.parse(opened) == log.opened
     assert run("txn", "describe", opened, root=log.root).code == 0
+
+
+def test_alter_adds_partitions(own_log: SampleLog) -> None:
+    done = run("topic", "alter", "orders", "--partitions", "5", root=own_log.root)
+    assert (done.code, "Topic orders has 5 partitions; it had 2." in done.err) == (0, True)
+    assert len(own_log.admin.describe_topic("orders").partitions) == 5
+
+
+def test_alter_adds_columns_that_old_records_read_as_null(own_log: SampleLog) -> None:
+    command = ["topic", "alter", "flights", "--add-column", "gate: string"]
+    done = run(*command, "--add-column", "seats: int16", root=own_log.root)
+    assert (done.code, "Added 2 columns to topic flights." in done.err) == (0, True)
+    assert own_log.admin.describe_topic("flights").schema.names[-2:] == ["gate", "seats"]
+    record = run("consume", "flights", "-n", "1", root=own_log.root).json
+    assert (record["value"]["gate"], record["value"]["seats"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["orders"], 2, "say what, one at a time"),
+        (["flights", "-p", "2", "--add-column", "gate: string"], 2, "one at a time"),
+        (["orders", "--partitions", "1"], 2, "the number only grows"),
+        (["orders", "--partitions", "0"], 2, "partitions"),
+        (["flights", "--add-column", "gate"], 2, "':' should stand before 'the end'"),
+        (["flights", "--add-column", "carrier: string"], 2, "carrier"),
+        (["flights", "--add-column", "gate: string not null"], 2, "gate"),
+        (["nope", "--partitions", "2"], 3, "there is no topic 'nope'"),
+    ],
+)
+def test_what_cannot_be_altered_is_refused(
+    log: SampleLog, arguments: list[str], code: int, said: str
+) -> None:
+    done = run("topic", "alter", *arguments, root=log.root)
+    assert (done.code, said in done.err) == (code, True), done.err
