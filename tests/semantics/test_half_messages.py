@@ -20,6 +20,7 @@ from txlog.clients.half_message import (
 )
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.errors import (
+    CorruptData,
     DuplicateTransaction,
     IllegalTransition,
     InvalidConfig,
@@ -430,3 +431,68 @@ def test_statistics_count_what_became_of_what_was_sent(log: MemoryLog) -> None:
     found = producer.statistics()
     assert (found.sent, found.committed, found.rolled_back) == (3, 2, 1)
     assert (found.unknown, found.checks, found.dead_lettered) == (1, 1, 0)
+
+
+def test_an_operator_who_aborts_one_half_transaction_ends_no_other_of_its_producer(
+    log: MemoryLog,
+) -> None:
+    producer = started(log, Listener(UNKNOW))
+    one, other = (producer.send_half(Message("u", value)) for value in (b"one", b"other"))
+    log.admin.abort_transaction(one.tx_id)
+    producer.commit(other)
+    assert producer.send_half(Message("u", b"more")).tx_id.epoch == one.tx_id.epoch
+    assert log.values("u") == [b"other"]
+    log.check()
+
+
+@pytest.mark.parametrize("checks_max", [1, 15])
+def test_of_two_half_transactions_of_one_name_a_check_drops_the_one_that_came_too_late(
+    log: MemoryLog, checks_max: int
+) -> None:
+    listener = Listener(UNKNOW, checked=COMMIT)
+    producer = started(log, listener, transaction_check_max=checks_max)
+    late, first = (
+        producer.send_half(Message("u", value), transaction_id="order 17")
+        for value in (b"late", b"first")
+    )
+    producer.commit(first)
+    log.clock.sleep_ms(INTERVAL_MS)
+    assert producer.check() == 1
+    assert log.admin.outcome(late.tx_id) is TransactionOutcome.ABORTED
+    assert producer.check() == 0
+    assert log.values("u") == [b"first"]
+    log.check()
+
+
+def test_a_dead_letter_is_decided_once_and_finished_by_anyone(log: MemoryLog) -> None:
+    """Whoever gives it up dies between the decision and the topic."""
+    producer = started(log, Listener(UNKNOW), transaction_check_max=1)
+    result = send(producer)
+    log.clock.sleep_ms(TIMEOUT_MS)
+    producer.check()
+    log.clock.sleep_ms(INTERVAL_MS)
+    log.store.on("create", "topics/half-messages.*/entries", unavailable, times=1000)
+    producer.check()
+    assert log.admin.outcome(result.transaction_id) is TransactionOutcome.DEAD_LETTERED
+    assert pending_letters(log.process()) == []
+    started_elsewhere(log, Listener()).check()
+    (letter,) = pending_letters(log.process())
+    assert letter.message.value == b"x"
+    log.check()
+
+
+def test_a_record_that_is_no_dead_letter_says_how_to_pass_over_it(log: MemoryLog) -> None:
+    producer, _ = given_up(log, Message("u", b"x"))
+    stranger = log.producer()
+    stranger.send(producer.config.dead_letter_topic, b"garbage", headers=[("txlog.topic", b"u")])
+    stranger.flush()
+    with pytest.raises(CorruptData, match="txlog group reset .*--to-offset 2 --execute"):
+        replay_letters(log.process())
+    assert log.values("u") == []
+
+
+def test_a_producer_that_is_shut_down_says_so(log: MemoryLog) -> None:
+    producer = started(log, Listener())
+    producer.shutdown()
+    with pytest.raises(IllegalTransition, match="shut down; open a new one"):
+        send(producer)

@@ -17,7 +17,7 @@ from txlog.clients.half_store import commit, read_half, roll_back
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.state import Transaction
 from txlog.coordinator.states import PREPARED
-from txlog.errors import TxlogError
+from txlog.errors import DuplicateTransaction, TxlogError
 from txlog.model import TxId
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,11 @@ class CheckService:
         for name, transaction in list(half_transactions(self._coordinator, self._group)):
             try:
                 done += self._see_to(name, transaction)
+            except DuplicateTransaction:
+                # Another one of its name is committed: what it was to say is said.
+                roll_back(self._coordinator, name, transaction.tx_id)
+                self._count("rolled_back")
+                done += 1
             except TxlogError as error:
                 log.warning("half transaction %s: %s", transaction.tag, error)
         return done

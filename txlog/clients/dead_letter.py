@@ -119,7 +119,9 @@ def read_letter(record: ConsumerRecord) -> DeadLetter:
     except (KeyError, ValueError, pa.ArrowException) as error:
         raise CorruptData(
             f"the record at offset {record.offset} of {record.topic}-{record.partition} is no dead "
-            f"letter ({error}). Somebody else wrote it: skip it by committing the next offset.",
+            f"letter ({error}). Somebody else wrote it: pass over it with 'txlog group reset "
+            f"{record.topic}{REPLAY_GROUP_SUFFIX} --topic {record.topic}:{record.partition} "
+            f"--to-offset {record.offset + 1} --execute'.",
             offset=record.offset,
         ) from error
 

@@ -248,8 +248,12 @@ class TransactionMQProducer:
         return TransactionSendResult(status, half.transaction_id, half.tx_id, state, remark)
 
     def _started(self, method: str) -> HalfStore:
-        if self._store is None or self._checks is None:
+        if self._store is None:
             raise IllegalTransition(f"{method}() is not possible: call start() first.")
+        if self._checks is None:
+            raise IllegalTransition(
+                f"{method}() is not possible: this producer is shut down; open a new one."
+            )
         return self._store
 
     # Checking.
@@ -267,6 +271,8 @@ class TransactionMQProducer:
             return  # It is being shut down.
         except TxlogError as error:
             log.warning("half transactions of %s were not checked: %s", self.producer_group, error)
+        except Exception:  # Or the thread would end, and nobody would be asked any more.
+            log.exception("half transactions of %s were not checked", self.producer_group)
 
     def statistics(self) -> HalfStatistics:
         """What this producer has done since it was started."""

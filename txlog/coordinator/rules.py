@@ -414,7 +414,10 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
         )
     if current is TransactionState.ONGOING:
         epoch = known.epoch
-        if command.fence and epoch < EPOCH_MAX:
+        # A half transaction is ended alone: a fence would end all others of its producer with it,
+        # whose local transactions may be committed.
+        is_alone = transaction is not None and transaction.check_back is not None
+        if command.fence and epoch < EPOCH_MAX and not is_alone:
             epoch += 1
         event = AbortPrepared(command.transactional_id, command.tx_id, command.now_ms, epoch)
         return Decided((event,))
