@@ -66,3 +66,15 @@ def test_committed_means_durable_and_acknowledged(log: MemoryLog) -> None:
     producer.flush()
     assert future.is_done()
     assert log.values("t") == [b"x"]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_nothing_is_sent_again_by_itself_after_the_delivery_timeout(
+    log: MemoryLog, idempotent: bool
+) -> None:
+    producer = log.producer(enable_idempotence=idempotent, delivery_timeout_ms=1)
+    producer.send("t", b"x", partition=0)
+    lost = log.store.on("create", ENTRY, never_lands, times=100)
+    with pytest.raises(OutcomeUnknown):
+        producer.flush()
+    assert lost.met == 2

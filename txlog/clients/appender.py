@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from txlog.clients.accumulator import Partitions
 from txlog.clients.partitioner import split_by_partition
+from txlog.clients.producer_config import ProducerConfig
 from txlog.clock import Runtime
 from txlog.errors import OutcomeUnknown, SegmentExpired, StoreUnavailable
 from txlog.log.batch import Segment
@@ -29,9 +30,6 @@ from txlog.settings import ProcessSettings
 
 SEGMENT_BYTES = 32 << 20
 """Aimed size of a segment: more records at once go into several, which are written in parallel."""
-
-RETRIES_MAX = 2_147_483_647
-DELIVERY_TIMEOUT_MS = 120_000
 
 ENTRY_BATCHES_MAX = 4_000
 """Stored batches that one journal entry names: 300 KB, so that other commands fit in beside it."""
@@ -63,28 +61,23 @@ class Appender:
     """Stages and appends; one for each producer."""
 
     def __init__(
-        self, runtime: Runtime, process: ProcessSettings, session: ProducerSession
+        self,
+        runtime: Runtime,
+        process: ProcessSettings,
+        session: ProducerSession,
+        config: ProducerConfig | None = None,
     ) -> None:
+        """`config` says how often, and how long, what may be stored is sent again."""
         self._runtime = runtime
         self._process = process
         self.session = session
-        self.retries_max = RETRIES_MAX
-        """How often an append whose outcome is unknown is sent again (`retries`)."""
-        self.delivery_timeout_ms = DELIVERY_TIMEOUT_MS
-        """After so long it is not (`delivery.timeout.ms`)."""
-
-    @property
-    def _repeats_max(self) -> int:
-        """How often records without sequences are appended again whose outcome is unknown."""
-        if self.session.pid != NO_PRODUCER:
-            return 0
-        return min(self._process.append_attempts_max - 1, self.retries_max)
+        self._config = config or ProducerConfig()
 
     @property
     def may_repeat(self) -> bool:
         """Whether what may be stored may be sent again: with sequences it is never stored twice,
         and without them it is what at least once means; `retries` = 0 is at most once."""
-        return self.session.pid != NO_PRODUCER or self.retries_max > 0
+        return self.session.pid != NO_PRODUCER or self._config.retries > 0
 
     def append(
         self,
@@ -109,7 +102,7 @@ class Appender:
         counts = np.bincount(partitions)
         row_counts = {int(p): int(counts[p]) for p in np.flatnonzero(counts)}
         base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
-        repeats = self._repeats_max
+        repeats = self._repeats() if self.session.pid == NO_PRODUCER else iter(())
         for _ in range(self._process.finish_attempts_max):
             segments = self._stage(topic, batch, partitions, schema_id, declare)
             declare = None
@@ -119,8 +112,7 @@ class Appender:
                 continue
             except OutcomeUnknown:
                 # At least once: other segments, as those may be in the log already.
-                repeats -= 1
-                if repeats < 0:
+                if next(repeats, None) is None:
                     raise
                 continue
             self.session.advance(topic.topic_id, row_counts)
@@ -200,23 +192,29 @@ class Appender:
         tx_id: TxId | None,
     ) -> AppendResult:
         """Without a producer id a repeat is another append: see `append`."""
-        session, clock = self.session, self._runtime.clock
+        session = self.session
         command = AppendBatches(segments, session.pid, session.epoch, tx_id, base_sequences)
-        attempts = 1
-        if session.pid != NO_PRODUCER:
-            attempts = min(self._process.append_attempts_max, 1 + self.retries_max)
-        backoff_ms = float(self._process.finish_backoff_ms)
-        deadline_ms = clock.monotonic_ms() + self.delivery_timeout_ms
-        for attempt in range(attempts):
+        repeats = self._repeats() if session.pid != NO_PRODUCER else iter(())
+        while True:
             try:
                 result: AppendResult = topic.execute(command)
                 return result
             except (OutcomeUnknown, StoreUnavailable):
-                if attempt == attempts - 1 or clock.monotonic_ms() >= deadline_ms:
+                if next(repeats, None) is None:
                     raise
+
+    def _repeats(self) -> Iterator[int]:
+        """Turns to send again what may be stored, each after a wait, until `retries`,
+        `append.attempts.max` or `delivery.timeout.ms` ends them."""
+        clock = self._runtime.clock
+        backoff_ms = float(self._process.finish_backoff_ms)
+        deadline_ms = clock.monotonic_ms() + self._config.delivery_timeout_ms
+        for turn in range(min(self._process.append_attempts_max - 1, self._config.retries)):
+            if clock.monotonic_ms() >= deadline_ms:
+                return
             clock.sleep_ms(backoff_ms * self._runtime.entropy.uniform(0.5, 1.0))
             backoff_ms = min(backoff_ms * 2, 1000)
-        raise AssertionError("attempts is at least 1")
+            yield turn
 
 
 def _row_counts(segments: Sequence[Segment]) -> Mapping[int, int]:

@@ -110,9 +110,8 @@ class Producer:
             self._state = ProducerState.READY
             if self.config.enable_idempotence:
                 session = ProducerSession(self._connection.cluster.producer_id(), 0)
-        appender = Appender(self._connection.runtime, self._connection.cluster.process, session)
-        appender.retries_max = self.config.retries
-        appender.delivery_timeout_ms = self.config.delivery_timeout_ms
+        process = self._connection.cluster.process
+        appender = Appender(self._connection.runtime, process, session, self.config)
         self._sender = Sender(self._connection, appender, self._transaction, self._note)
 
     @classmethod

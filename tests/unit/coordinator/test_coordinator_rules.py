@@ -424,6 +424,9 @@ def test_a_segment_that_was_declared_before_the_horizon_rose_is_referred_to_and_
     coordinator.run(begin(tx(0), participants=(staged("04"),)))
     coordinator.run(AdvanceStagingHorizon("05"))
     coordinator.run(commit(tx(0)))
+    (_, transaction), *others = coordinator.state.open_transactions()
+    assert (transaction.state, others) == (TransactionState.PREPARE_COMMIT, [])
+    assert transaction.participants == (staged("04"),)
 
 
 def test_a_segment_below_the_horizon_is_not_declared() -> None:
