@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -75,11 +76,14 @@ _PLAIN: Mapping[pa.DataType, DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the rows of one batch are from: consecutive offsets of one partition."""
+    """Where the rows of one batch are from, in order of offset."""
 
     topic: str
     partition: int
     base_offset: int
+    """Of the first row."""
+    stored_offsets: npt.NDArray[np.int64] | None = None
+    """Of every row, where compaction has left gaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,8 @@ def _partition(origin: Origin, rows: pa.RecordBatch) -> pa.Array:
 
 
 def _offset(origin: Origin, rows: pa.RecordBatch) -> pa.Array:
+    if origin.stored_offsets is not None:
+        return pa.array(origin.stored_offsets)
     return pa.array(np.arange(origin.base_offset, origin.base_offset + rows.num_rows))
 
 

@@ -21,7 +21,15 @@ from txlog.clients.connection import connect
 from txlog.clock import Runtime
 from txlog.errors import OffsetOutOfRange
 from txlog.log.index import IndexedBatch
-from txlog.log.reader import RowSource, read_rows, row_source, sliced, visible_rows
+from txlog.log.reader import (
+    FetchedBatch,
+    RowSource,
+    read_rows,
+    relocated_rows,
+    sliced,
+    sliced_rows,
+    visible_rows,
+)
 from txlog.log.schema import decode_schema
 from txlog.log.topic_log import TopicLog
 from txlog.model import TopicPartition
@@ -123,11 +131,11 @@ def read_task(
     for piece in task.pieces:
         schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[piece.topic])}
 
-        def on_missing(row: IndexedBatch, topic: str = piece.topic) -> None:
+        def relocate(row: IndexedBatch, topic: str = piece.topic) -> list[IndexedBatch]:
             log = connect(options.root, storage_options=dict(options.storage)).cluster.topic(topic)
-            row_source(log, log.catch_up()).on_missing(row)
+            return relocated_rows(log, row)
 
-        source = RowSource(store, piece.topic, schemas, len(schemas) - 1, on_missing)
+        source = RowSource(store, piece.topic, schemas, len(schemas) - 1, relocate)
         yield from _converted(source, piece, layout)
 
 
@@ -135,17 +143,17 @@ def _converted(source: RowSource, piece: ReadPiece, layout: ReadLayout) -> Itera
     columns = list(layout.stored_columns) or [source.schemas[source.newest_schema_id].names[0]]
     for whole in read_rows(source, piece.rows, columns):
         fetched = sliced(whole, piece.start, piece.end)
-        for part in _in_small_batches(fetched.batch):
-            first, batch = part
-            origin = Origin(piece.topic, fetched.partition, fetched.base_offset + first)
-            yield layout.convert(origin, batch)
+        for part in _in_small_batches(fetched):
+            origin = Origin(piece.topic, part.partition, part.base_offset, part.stored_offsets)
+            yield layout.convert(origin, part.batch)
 
 
-def _in_small_batches(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(index of its first row, rows) of pieces of about a megabyte."""
-    step = max(1, batch.num_rows * BATCH_BYTES // max(batch.nbytes, 1))
-    if step * 1.5 >= batch.num_rows:
-        yield 0, batch
+def _in_small_batches(fetched: FetchedBatch) -> Iterator[FetchedBatch]:
+    """Pieces of about a megabyte."""
+    row_count = fetched.batch.num_rows
+    step = max(1, row_count * BATCH_BYTES // max(fetched.batch.nbytes, 1))
+    if step * 1.5 >= row_count:
+        yield fetched
         return
-    for first in range(0, batch.num_rows, step):
-        yield first, batch.slice(first, step)
+    for first in range(0, row_count, step):
+        yield sliced_rows(fetched, first, min(step, row_count - first))

@@ -38,6 +38,7 @@ CODES = {
     "FencedError": "fenced",
     "ProducerFenced": "producer-fenced",
     "InvalidProducerEpoch": "invalid-producer-epoch",
+    "UnknownProducerId": "unknown-producer-id",
     "GroupOwned": "group-owned",
     "UsageError": "usage",
     "InvalidName": "invalid-name",

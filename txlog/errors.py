@@ -17,6 +17,7 @@
     ├── FencedError                 close this instance; another one has taken over
     │   ├── ProducerFenced          a newer instance of the transactional id exists
     │   ├── InvalidProducerEpoch    a partition has seen a newer epoch of this producer
+    │   ├── UnknownProducerId       a topic has forgotten this producer: it was silent too long
     │   └── GroupOwned              the consumer group belongs to another query
     ├── UsageError                  fix the call or the configuration (also a ValueError)
     │   ├── InvalidName             a name that is empty, too long or no safe file name
@@ -181,6 +182,12 @@ class InvalidProducerEpoch(FencedError):
     """A partition has seen a newer epoch of this producer (Kafka error 47)."""
 
     code = "invalid-producer-epoch"
+
+
+class UnknownProducerId(FencedError):
+    """A topic has forgotten this producer after `producer.id.expiration.ms` (Kafka error 59)."""
+
+    code = "unknown-producer-id"
 
 
 class GroupOwned(FencedError):

@@ -14,6 +14,7 @@ and in each journal
     entries/<20 digits>.json                   the entries
     snapshots/<20 digits>.arrow                the state after that entry
     chunks/<20 digits>-<20 digits>.arrow       shared parts of the state (batch index)
+    chunks/<20 digits>-<20 digits>-<32 hex>.arrow   the same, written by merging or compaction
     boundaries/<20 digits>.json                lowest live entry (rule R14)
     hint.json                                  newest snapshot, perhaps; may be old, wrong or gone
     segments/<32 hex>.arrow                    records (topics only)
@@ -32,6 +33,9 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 PROBES = "probes"
 
 SLOT_DIGITS = 20
+SEGMENT_TIME_DIGITS = 12
+SEGMENT_RANDOM_DIGITS = 20
+"""Hexadecimal digits of a segment's id: milliseconds since 1970, then random ones."""
 _NUMBERED = re.compile(r"(?:.*/)?(\d{20})\.(?:json|arrow)")
 
 
@@ -49,9 +53,21 @@ class JournalLayout:
         """Name of the snapshot that covers every entry up to and including `slot`."""
         return f"{self.root}/snapshots/{number(slot)}.arrow"
 
-    def chunk(self, first: int, last: int) -> str:
-        """Name of the index chunk that covers the entries `first` to `last`."""
-        return f"{self.root}/chunks/{number(first)}-{number(last)}.arrow"
+    def chunk(self, first: int, last: int, name: str = "") -> str:
+        """Name of an index chunk that covers the entries `first` to `last`; `name` tells one
+        that was written by merging or compaction from the one that it replaced."""
+        suffix = f"-{name}" if name else ""
+        return f"{self.root}/chunks/{number(first)}-{number(last)}{suffix}.arrow"
+
+    @property
+    def chunks(self) -> str:
+        """Prefix of all index chunks of a topic."""
+        return f"{self.root}/chunks/"
+
+    @property
+    def boundaries(self) -> str:
+        """Prefix of all boundaries."""
+        return f"{self.root}/boundaries/"
 
     def boundary(self, ordinal: int) -> str:
         """Name of the boundary object of that ordinal."""
@@ -111,6 +127,17 @@ def transactions_journal(partition: int) -> JournalLayout:
 def offsets_journal(partition: int) -> JournalLayout:
     """Journal of one partition of the consumer offsets."""
     return JournalLayout(f"{CONSUMER_OFFSETS}/{partition}")
+
+
+def segment_time_ms(path: str) -> int:
+    """When a segment was named, by its writer's clock; 0 if its name does not tell."""
+    digits = segment_id_of(path)[:SEGMENT_TIME_DIGITS]
+    return int(digits, 16) if re.fullmatch(r"[0-9a-f]{12}", digits) else 0
+
+
+def segment_id_at(wall_ms: int) -> str:
+    """Lower than the id of every segment that is named at that time or later."""
+    return f"{max(wall_ms, 0):0{SEGMENT_TIME_DIGITS}x}" + "0" * SEGMENT_RANDOM_DIGITS
 
 
 def segment_id_of(path: str) -> str:

@@ -63,17 +63,25 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     return f"unknown {kind} {name!r}; {remedy}"
 
 
+_EXPECTED = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
 def _convert(kind: str, name: str, value: object, wanted: object) -> object:
     if wanted is int and not isinstance(value, bool) and isinstance(value, int | str):
         try:
             return int(value)
         except ValueError:
             pass
+    elif wanted is float and not isinstance(value, bool) and isinstance(value, float | int | str):
+        try:
+            return float(value)
+        except ValueError:
+            pass
     elif wanted is str and isinstance(value, str):
         return value
     elif wanted is bool and str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
-    expected = "a whole number" if wanted is int else "a text" if wanted is str else "true or false"
+    expected = _EXPECTED[wanted]  # type: ignore[index]
     raise InvalidConfig(f"{kind} {name!r} must be {expected}, not {value!r}.", name=name)
 
 
@@ -116,14 +124,59 @@ class TopicConfig(SettingsGroup):
     """The largest record, in bytes of its values."""
     key_column: str = ""
     """Typed topics: the column whose hash chooses the partition; empty: none."""
+    cleanup_policy: str = "delete"
+    """delete (by `retention.*`), compact (keep the newest record of each key) or compact,delete."""
+    retention_ms: int = -1
+    """Records older than this may be deleted; -1: however old they are, they stay."""
+    retention_bytes: int = -1
+    """A partition's oldest records may be deleted down to this size; -1: however many there are."""
+    delete_retention_ms: int = 86_400_000
+    """How long a compacted topic keeps a tombstone (a record without a value) at least."""
+    min_compaction_lag_ms: int = 0
+    """Records younger than this are not compacted."""
+    max_compaction_lag_ms: int = 9_223_372_036_854_775_807
+    """Records older than this are compacted even if there are few of them."""
+    min_cleanable_dirty_ratio: float = 0.5
+    """Share of a topic's bytes that must be new before it is compacted again, from 0 to 1."""
+    segment_bytes: int = 67_108_864
+    """Aimed size of the segments that small ones are merged into."""
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether only the newest record of each key is kept."""
+        return "compact" in self.cleanup_policy.split(",")
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether records are deleted by age and size."""
+        return "delete" in self.cleanup_policy.split(",")
 
     def __post_init__(self) -> None:
+        self._check_cleanup()
         if self.compression_type not in COMPRESSION_TYPES:
             raise InvalidConfig(
                 f"topic configuration 'compression.type' is {self.compression_type!r}; it must be "
                 f"one of {', '.join(COMPRESSION_TYPES)}."
             )
         _require_range(self.kind, "max.message.bytes", self.max_message_bytes, 1, 1 << 30)
+
+    def _check_cleanup(self) -> None:
+        policies = self.cleanup_policy.split(",")
+        if len(set(policies)) != len(policies) or not set(policies) <= {"delete", "compact"}:
+            raise InvalidConfig(
+                f"topic configuration 'cleanup.policy' is {self.cleanup_policy!r}; it must be "
+                "delete, compact or compact,delete."
+            )
+        for name in ("retention_ms", "retention_bytes"):
+            _require_range(self.kind, name.replace("_", "."), getattr(self, name), -1)
+        for name in ("delete_retention_ms", "min_compaction_lag_ms", "max_compaction_lag_ms"):
+            _require_range(self.kind, name.replace("_", "."), getattr(self, name), 0)
+        _require_range(self.kind, "segment.bytes", self.segment_bytes, 1024, 1 << 30)
+        if not 0 <= self.min_cleanable_dirty_ratio <= 1:
+            raise InvalidConfig(
+                f"topic configuration 'min.cleanable.dirty.ratio' is "
+                f"{self.min_cleanable_dirty_ratio}; it must be between 0 and 1."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +205,18 @@ class ProcessSettings(SettingsGroup):
     """`transaction.timeout.ms` of producers that do not say otherwise (Kafka's default)."""
     transaction_max_timeout_ms: int = 900_000
     """The longest `transaction.timeout.ms` that is accepted (Kafka's broker default)."""
+    transactional_id_expiration_ms: int = 604_800_000
+    """Maintenance forgets a transactional id that was not used for so long (Kafka's default)."""
+    producer_id_expiration_ms: int = 86_400_000
+    """Maintenance lets a topic forget an idempotent producer that was silent for so long."""
+    staging_retention_ms: int = 86_400_000
+    """Vacuum deletes no segment that is younger: a task may take so long until its commit."""
+    file_delete_delay_ms: int = 60_000
+    """Vacuum waits so long between two looks before it deletes what nothing refers to."""
+    journal_retention_entries: int = 1_024
+    """Maintenance leaves so many of the newest entries of each journal."""
+    compaction_keys_max: int = 1_000_000
+    """Keys that one pass of compaction holds in memory; the rest waits for the next pass."""
 
     def __post_init__(self) -> None:
         for name in self.names():

@@ -4,6 +4,7 @@ import pytest
 
 from tests.log_place import LogPlace
 from txlog.errors import TopicExists
+from txlog.settings import TopicConfig
 
 
 def test_a_topic_is_there_for_every_process(place: LogPlace) -> None:
@@ -16,7 +17,7 @@ def test_a_topic_is_there_for_every_process(place: LogPlace) -> None:
     found = place.admin().describe_topic(name)
     assert [part.partition for part in found.partitions] == [0, 1, 2]
     assert found.config.to_dotted() == {
+        **TopicConfig().to_dotted(),
         "compression.type": "lz4",
         "max.message.bytes": 500,
-        "key.column": "",
     }

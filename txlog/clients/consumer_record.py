@@ -36,7 +36,7 @@ def records(topic: str, fetched: FetchedBatch) -> Iterator[ConsumerRecord]:
     """The records of one batch, in order of offset."""
     batch = fetched.batch
     stamps = np.asarray(batch.column(TIMESTAMP_COLUMN).view(pa.int64())).tolist()
-    offsets = range(fetched.base_offset, fetched.base_offset + batch.num_rows)
+    offsets = fetched.offsets.tolist()
     user = batch.drop_columns([TIMESTAMP_COLUMN])
     if is_kafka_schema(user.schema):
         keys = user.column("key").to_pylist()
@@ -68,7 +68,7 @@ def arrow_batch(topic: str, fetched: FetchedBatch) -> pa.RecordBatch:
             pa.array(np.zeros(count, dtype=np.int32)), pa.array([topic])
         ),
         "_partition": pa.array(np.full(count, fetched.partition, dtype=np.int32)),
-        "_offset": pa.array(np.arange(fetched.base_offset, fetched.base_offset + count)),
+        "_offset": pa.array(fetched.offsets),
     }
     columns = [*batch.columns[:last], *added.values(), batch.column(last)]
     names = [*batch.schema.names[:last], *added, batch.schema.names[last]]

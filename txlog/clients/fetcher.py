@@ -14,6 +14,7 @@ from txlog.log.reader import (
     read_at_once,
     row_source,
     sliced,
+    sliced_rows,
     visible_end,
     visible_rows,
 )
@@ -73,14 +74,14 @@ class PartitionFetcher:
         """The next records, at most so many; the position moves past them."""
         while self._ahead:
             head = self._ahead.popleft()
-            if head.batch.num_rows > records_max:
-                split = head.base_offset + records_max
-                self._ahead.appendleft(sliced(head, split, split + head.batch.num_rows))
-                head = sliced(head, head.base_offset, split)
-            self.position = head.base_offset + head.batch.num_rows
+            count = head.batch.num_rows
+            if count > records_max:
+                self._ahead.appendleft(sliced_rows(head, records_max, count - records_max))
+                head = sliced_rows(head, 0, records_max)
             if head.batch.num_rows:
+                self.position = head.offset_at(head.batch.num_rows - 1) + 1
                 return head
-        # Only aborted records, if any, lie between the last batch and what was looked at.
+        # Only what was aborted or compacted away lies between the last batch and the next look.
         self.position = max(self.position, self._fetched_to)
         return None
 

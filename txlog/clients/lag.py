@@ -5,35 +5,63 @@ It reads the index, and of one batch the times. It must not know consumer groups
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
 from txlog.errors import CorruptData
 from txlog.log.conversion import TIMESTAMP_COLUMN
 from txlog.log.index import IndexedBatch
-from txlog.log.reader import read_rows, row_source, sliced
+from txlog.log.reader import FetchedBatch, read_rows, row_source, sliced
 from txlog.log.topic_log import TopicLog
 
 
 def unread(topic: TopicLog, partition: int, start: int, end: int) -> tuple[int, int | None]:
     """Committed and non-transactional records in [start, end), and the time (ms) of the first.
 
-    Aborted records are not in it, so that the count reaches 0.
+    Aborted and compacted records are not in it, so that the count reaches 0.
     """
-    count, first = 0, None
+    count, first_ms = 0, None
+    start = max(start, topic.state.partitions[partition].log_start)
     for row in topic.batches(topic.state, partition, start, end):
-        if not row.aborted:
-            first = first or row
-            count += min(row.next_offset, end) - max(row.base_offset, start)
-    return count, None if first is None else _time_at(topic, first, max(start, first.base_offset))
+        if row.aborted:
+            continue
+        here = _count(topic, row, start, end)
+        count += here
+        if here and first_ms is None:
+            first_ms = _first_ms(topic, row, start)
+    return count, first_ms
 
 
-def _time_at(topic: TopicLog, row: IndexedBatch, offset: int) -> int:
+def _count(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> int:
+    """Records of a batch in that range. Only what lies across one of its ends has to be read."""
+    if start <= row.base_offset and row.next_offset <= end:
+        return row.record_count
+    if row.stored_rows < 0:
+        return min(row.next_offset, end) - max(row.base_offset, start)
+    try:
+        return sum(part.batch.num_rows for part in _times(topic, row, start, end))
+    except CorruptData:  # For readers to say.
+        return row.stored_rows
+
+
+def _first_ms(topic: TopicLog, row: IndexedBatch, start: int) -> int:
     if row.timestamp_min_ms == row.timestamp_max_ms:
         return row.timestamp_min_ms
     try:
-        (fetched,) = read_rows(row_source(topic, topic.state), [row], columns=[TIMESTAMP_COLUMN])
+        for part in _times(topic, row, start, row.next_offset):
+            return int(np.asarray(part.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))[0])
     except CorruptData:  # For readers to say; the index knows the time of the batch.
-        return row.timestamp_min_ms
-    one = sliced(fetched, offset, offset + 1).batch.column(TIMESTAMP_COLUMN)
-    return int(np.asarray(one.view(pa.int64()))[0])
+        pass
+    return row.timestamp_min_ms
+
+
+def _times(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> Iterator[FetchedBatch]:
+    """The times of its records in that range."""
+    if row.record_count:
+        source = row_source(topic, topic.state)
+        for fetched in read_rows(source, [row], columns=[TIMESTAMP_COLUMN]):
+            part = sliced(fetched, start, end)
+            if part.batch.num_rows:
+                yield part

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.log.conversion import TIMESTAMP_COLUMN
-from txlog.log.reader import read_rows, row_source, visible_end
+from txlog.log.reader import read_rows, row_source, sliced, visible_end
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, OffsetAndTimestamp
 
@@ -19,12 +19,15 @@ def offset_for_time(
     log_start = state.partitions[partition].log_start
     end = visible_end(state, partition, isolation)
     for row in topic.batches_at_time(state, partition, timestamp_ms):
-        if not log_start <= row.base_offset < end:
+        if row.next_offset <= log_start or row.base_offset >= end or not row.record_count:
             continue
         if row.aborted and isolation is IsolationLevel.READ_COMMITTED:
             continue
-        (fetched,) = read_rows(row_source(topic, state), [row], columns=[TIMESTAMP_COLUMN])
-        stamps = np.asarray(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
-        index = int(np.argmax(stamps >= timestamp_ms))
-        return OffsetAndTimestamp(row.base_offset + index, int(stamps[index]))
+        for whole in read_rows(row_source(topic, state), [row], columns=[TIMESTAMP_COLUMN]):
+            fetched = sliced(whole, log_start, end)
+            stamps = np.asarray(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
+            late = np.flatnonzero(stamps >= timestamp_ms)
+            if len(late):
+                index = int(late[0])
+                return OffsetAndTimestamp(fetched.offset_at(index), int(stamps[index]))
     return None

@@ -41,5 +41,5 @@ def _steps(
         fetcher.position = expected = record.offset + 1
         yield record
     if fetcher.position == expected:
-        # Only aborted records lie between the last one and the end of what was read.
+        # Only aborted or compacted records lie between the last one and the end of what was read.
         fetcher.position = end

@@ -44,4 +44,6 @@ def _stored(connection: Connection) -> Iterator[str]:
     for name in connection.cluster.state().topics:
         topic = connection.cluster.topic(name)
         state = topic.catch_up(certain=True)
-        yield from (row.segment for row in topic.batches_from_slot(state, 0))
+        if not state.closed:
+            rows = topic.batches_from_slot(state, 0)
+            yield from (row.segment for row in rows if row.record_count)

@@ -78,7 +78,7 @@ def _wrong(expected: str, value: Json) -> CorruptData:
 @cache
 def _codec(kind: Any) -> tuple[Encoder, Decoder]:
     """Encoder and decoder of a type, built once."""
-    if kind in (int, str, bool):
+    if kind in (int, float, str, bool):
         return _plain(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _enum(kind)

@@ -14,7 +14,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic
 
 from txlog.clock import Runtime
@@ -38,6 +40,9 @@ from txlog.settings import ProcessSettings
 from txlog.storage.store import ENTRY_BYTES_MAX, Exists, Store
 
 log = logging.getLogger(__name__)
+
+BOUNDARIES_APART_ENTRIES = 4096
+"""Boundaries are never deleted, so they are made rarely (rule R14)."""
 
 
 @dataclass(slots=True)
@@ -145,18 +150,33 @@ class Replica(Generic[StateT]):
                 self._write_snapshot()
             return slot
 
-    def prune(self, keep_entries: int) -> int:
+    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
         """Advance the boundary so that about `keep_entries` live, then delete what lies below.
 
-        Returns the number of deleted entries; nothing else is ever deleted here (I12). Whoever dies
-        between the two steps leaves entries that the next call deletes (rule R14).
+        It is advanced by `apart_entries` at least, or not at all: whoever prunes often should say
+        BOUNDARIES_APART_ENTRIES. Returns the number of deleted entries; beside these only
+        snapshots that are older than the boundary's go (I12, R16). Whoever dies between the two
+        steps leaves objects that the next call deletes (rule R14).
         """
         with self._lock:
             self._catch_up(certain=True)
             lowest = self._next_slot - keep_entries
-            if lowest > self._boundary.lowest_slot:
+            if lowest - self._boundary.lowest_slot >= apart_entries:
                 self._advance_boundary(lowest)
-            return self._delete_below(self._boundary.lowest_slot)
+            return self._delete_below_boundary()
+
+    def close(self) -> int:
+        """End the journal: its last boundary says so and stays, with its snapshot (rule R14).
+
+        Only for a journal whose state takes no command any more. Returns the number of deleted
+        entries. A writer that stalled before finds the boundary above its slot, opens the snapshot
+        and learns there that nothing may follow.
+        """
+        with self._lock:
+            self._catch_up(certain=True)
+            if not self._boundary.closed:
+                self._advance_boundary(self._next_slot, closed=True)
+            return self._delete_below_boundary()
 
     # Reading.
 
@@ -411,7 +431,7 @@ class Replica(Generic[StateT]):
             return
         self._state = self._machine.without_unsaved(self._state)
 
-    def _advance_boundary(self, lowest: int) -> None:
+    def _advance_boundary(self, lowest: int, *, closed: bool = False) -> None:
         slot = self._next_slot - 1
         head = (slot, self._crc32, self._boundary.ordinal)
         # What stands below the boundary lives on in this snapshot only: it must be readable.
@@ -421,21 +441,28 @@ class Replica(Generic[StateT]):
             lowest_slot=lowest,
             snapshot_slot=slot,
             token=self._runtime.entropy.token(),
+            closed=closed,
         )
         if boundaries.create(self._store, self.layout, proposed):
             self._boundary = proposed
         else:
             self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
 
-    def _delete_below(self, lowest: int) -> int:
-        doomed = []
-        for stored in self._store.list_after(self.layout.entries):
-            if stored.path >= self.layout.entry(lowest):
-                break
-            doomed.append(stored.path)
-        for path in doomed:
-            self._store.delete(path)
-        return len(doomed)
+    def _delete_below_boundary(self) -> int:
+        """The boundary's own snapshot is kept until there is another boundary (rule R16)."""
+        known = self._boundary
+        entries = [*self._below(self.layout.entries, self.layout.entry(known.lowest_slot))]
+        kept = self.layout.snapshot(max(known.snapshot_slot, 0))
+        doomed = [*entries, *self._below(self.layout.snapshots, kept)]
+        self._runtime.fan_out.run_all([partial(self._store.delete, path) for path in doomed])
+        return len(entries)
+
+    def _below(self, prefix: str, limit: str) -> Iterator[str]:
+        """Names of stored objects, up to a name that is the first to stay."""
+        for stored in self._store.list_after(prefix):
+            if stored.path >= limit:
+                return
+            yield stored.path
 
 
 def _interrupted(layout: JournalLayout, error: BaseException) -> OutcomeUnknown:

@@ -15,6 +15,9 @@ from txlog.log.column_types import fits
 
 TIMESTAMP_COLUMN = "_timestamp"
 TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.timestamp("ms", "UTC"), nullable=False)
+OFFSET_COLUMN = "_offset"
+OFFSET_FIELD = pa.field(OFFSET_COLUMN, pa.int64(), nullable=False)
+"""Only in batches that compaction has taken records from: the offset of each that is left."""
 
 
 def adapt(batch: pa.RecordBatch, target_schema: pa.Schema) -> pa.RecordBatch:

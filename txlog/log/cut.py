@@ -267,9 +267,10 @@ def _is_below(window: _Window, row: IndexedBatch, ends: Ends) -> bool:
 
 def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:
     """Whether all of the transaction's records in this topic lie below the cut."""
-    parts = window.parts.get(tx_id)
-    if parts is None:
-        return window.exhausted
+    if tx_id not in window.parts:
+        # It comes later here; or retention has taken what it had, and there is nothing to tear.
+        window.until_transaction(tx_id)
+    parts = window.parts.get(tx_id, {})
     return all(end <= ends[window.view.where(p)] for p, (_, end) in parts.items())
 
 

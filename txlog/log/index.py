@@ -3,7 +3,8 @@
 Recent batches stand in the state itself (the tail); older ones are sealed into chunks that are
 written once and shared by all later snapshots, in a tree, so that the state stays small however
 long the log is (design section 4). Only decided batches below every open transaction are sealed:
-a chunk never changes. It guards I2 (dense offsets: every row continues the one before it).
+a chunk never changes; merging and compaction put other chunks in its place. It guards I2 (dense
+offsets: every row continues the one before it).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 
-from txlog.errors import CorruptData
+from txlog.errors import CorruptData, InvariantViolated
 from txlog.journal.codec import decode, encode
 from txlog.journal.machine import Chunk
 from txlog.model import TxId
@@ -51,13 +52,23 @@ class IndexedBatch:
     decided_slot: int = -1
     """Slot of the transaction's marker; -1 while it is open, or without a transaction."""
     aborted: bool = False
+    stored_rows: int = -1
+    """Records that compaction has left, each with its offset in the segment; -1: all of them, and
+    their offsets follow each other; 0: there is nothing to read."""
+    delete_horizon_ms: int = -1
+    """From when on compaction drops its tombstones; -1 if it has none that it has seen."""
     topic_ids: tuple[str, ...] = ()
     """All topics of its transaction, if there are several."""
 
     @property
     def next_offset(self) -> int:
-        """The offset after its last record."""
+        """The offset after the last one that it covers."""
         return self.base_offset + self.row_count
+
+    @property
+    def record_count(self) -> int:
+        """Records that its bytes hold."""
+        return self.row_count if self.stored_rows < 0 else self.stored_rows
 
     @property
     def tx_id(self) -> TxId | None:
@@ -79,6 +90,17 @@ class PartitionSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkKey:
+    """Names a chunk of a topic."""
+
+    __compact__ = True
+
+    first_slot: int
+    last_slot: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkRef:
     """A chunk: its slots, how to check its bytes, and what it covers."""
 
@@ -89,6 +111,13 @@ class ChunkRef:
     length: int
     crc32: int
     spans: tuple[PartitionSpan, ...]
+    name: str = ""
+    """Tells it from the chunks that it replaced; empty if it replaced none."""
+
+    @property
+    def key(self) -> ChunkKey:
+        """What names it among all chunks of the topic."""
+        return ChunkKey(self.first_slot, self.last_slot, self.name)
 
     def span(self, partition: int) -> PartitionSpan | None:
         """What it holds of that partition."""
@@ -112,7 +141,39 @@ class SealedIndex:
     ) -> SealedIndex:
         """The index with one more leaf."""
         chunk = Chunk(first_slot, last_slot, encode_rows(rows))
-        return self._with_ref(0, _ref(chunk, 0, spans_of_rows(rows)), (*self.unsaved, chunk))
+        return self._with_ref(
+            0, chunk_ref(chunk.data, _key(chunk), 0, spans_of_rows(rows)), (*self.unsaved, chunk)
+        )
+
+    def find(self, removed: Sequence[ChunkKey]) -> tuple[int, int] | None:
+        """Level and place of these references, if all are there and follow each other."""
+        for level, refs in enumerate(self.levels):
+            keys = [ref.key for ref in refs]
+            if removed and removed[0] in keys:
+                place = keys.index(removed[0])
+                is_run = keys[place : place + len(removed)] == list(removed)
+                return (level, place) if is_run else None
+        return None
+
+    def replaced(self, removed: Sequence[ChunkKey], added: tuple[ChunkRef, ...]) -> SealedIndex:
+        """The index with these references in place of those, which `find` must find."""
+        found = self.find(removed)
+        if found is None:
+            raise InvariantViolated(
+                f"I2: chunks {removed[:1]} are not in the index. Please report this."
+            )
+        level, place = found
+        refs = self.levels[level]
+        levels = list(self.levels)
+        levels[level] = (*refs[:place], *added, *refs[place + len(removed) :])
+        return SealedIndex(tuple(levels), self.unsaved)
+
+    def from_log_starts(self, log_starts: Sequence[int]) -> SealedIndex:
+        """The index without chunks that hold nothing at or above these offsets, by partition."""
+        levels = tuple(
+            tuple(ref for ref in refs if is_alive(ref.spans, log_starts)) for refs in self.levels
+        )
+        return SealedIndex(levels, self.unsaved)
 
     def _with_ref(self, level: int, ref: ChunkRef, unsaved: tuple[Chunk, ...]) -> SealedIndex:
         levels = [*self.levels] if level < len(self.levels) else [*self.levels, ()]
@@ -124,14 +185,19 @@ class SealedIndex:
         chunk = Chunk(refs[0].first_slot, refs[-1].last_slot, encode_refs(refs))
         packed = SealedIndex(tuple(levels), unsaved)
         return packed._with_ref(
-            level + 1, _ref(chunk, level + 1, merged_spans(refs)), (*unsaved, chunk)
+            level + 1,
+            chunk_ref(chunk.data, _key(chunk), level + 1, merged_spans(refs)),
+            (*unsaved, chunk),
         )
 
 
-def _ref(chunk: Chunk, level: int, spans: tuple[PartitionSpan, ...]) -> ChunkRef:
-    return ChunkRef(
-        chunk.first_slot, chunk.last_slot, level, len(chunk.data), zlib.crc32(chunk.data), spans
-    )
+def is_alive(spans: Iterable[PartitionSpan], log_starts: Sequence[int]) -> bool:
+    """Whether anything of it lies at or above the log starts, given by partition."""
+    return any(span.next_offset > log_starts[span.partition] for span in spans)
+
+
+def _key(chunk: Chunk) -> ChunkKey:
+    return ChunkKey(chunk.first_slot, chunk.last_slot)
 
 
 def spans_of_rows(rows: Iterable[IndexedBatch]) -> tuple[PartitionSpan, ...]:
@@ -141,6 +207,13 @@ def spans_of_rows(rows: Iterable[IndexedBatch]) -> tuple[PartitionSpan, ...]:
             row.partition, row.base_offset, row.next_offset, row.timestamp_max_ms, row.length
         )
         for row in rows
+    )
+
+
+def chunk_ref(data: bytes, key: ChunkKey, level: int, spans: tuple[PartitionSpan, ...]) -> ChunkRef:
+    """The reference to a chunk with these bytes."""
+    return ChunkRef(
+        key.first_slot, key.last_slot, level, len(data), zlib.crc32(data), spans, key.name
     )
 
 

@@ -2,7 +2,8 @@
 
 It guards I3 (aborted and open transactions are left out at read_committed), I15 (every batch is
 checked against its length and CRC32 before it is decoded) and R19 (a missing segment is judged
-against the state as it is now). It must not know consumer groups or positions.
+against the state as it is now: merging may have put its records elsewhere). It must not know
+consumer groups or positions.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from txlog.clock import FanOut
-from txlog.errors import MissingObject
+from txlog.errors import CorruptData, MissingObject
 from txlog.log.batch import SegmentBatch
-from txlog.log.conversion import adapt
+from txlog.log.conversion import OFFSET_COLUMN, adapt
 from txlog.log.index import IndexedBatch
-from txlog.log.schema import physical_schema
+from txlog.log.schema import compacted_schema, physical_schema
 from txlog.log.segment import decode_batch
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
@@ -30,14 +33,31 @@ FETCH_BYTES_MAX = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatch:
-    """Records of one partition with consecutive offsets from `base_offset` on.
+    """Records of one partition, in order of offset.
 
     `batch` has the topic's columns and `_timestamp`, or those columns that were asked for.
     """
 
     partition: int
     base_offset: int
+    """The first offset that it covers."""
     batch: pa.RecordBatch
+    stored_offsets: npt.NDArray[np.int64] | None = None
+    """Offset of each record, where compaction has taken others away; None: they follow each other
+    from `base_offset` on."""
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Offset of each record."""
+        if self.stored_offsets is not None:
+            return self.stored_offsets
+        return np.arange(self.base_offset, self.base_offset + self.batch.num_rows)
+
+    def offset_at(self, index: int) -> int:
+        """Offset of one record."""
+        if self.stored_offsets is not None:
+            return int(self.stored_offsets[index])
+        return self.base_offset + index
 
 
 def visible_end(state: TopicState, partition: int, isolation: IsolationLevel) -> int:
@@ -58,7 +78,7 @@ def visible_rows(
     """Index rows of records that a reader may see in [start, end)."""
     stop = min(end, visible_end(state, partition, isolation))
     for row in topic.batches(state, partition, start, stop):
-        if not (row.aborted and isolation is IsolationLevel.READ_COMMITTED):
+        if row.record_count and not (row.aborted and isolation is IsolationLevel.READ_COMMITTED):
             yield row
 
 
@@ -71,19 +91,41 @@ class RowSource:
     schemas: Mapping[int, pa.Schema]
     """Topic schema of each id that may be met, and of the newest."""
     newest_schema_id: int
-    on_missing: Callable[[IndexedBatch], None]
-    """Called if a segment is not there: raises what that means."""
+    relocate: Callable[[IndexedBatch], Sequence[IndexedBatch]]
+    """Called if a row's segment is not there: the rows that hold its offsets by now, if merging or
+    compaction has moved them. Raises OffsetOutOfRange if they were deleted, MissingObject."""
 
 
 def row_source(topic: TopicLog, state: TopicState) -> RowSource:
     """The rows of a topic whose journal is at hand."""
 
-    def on_missing(row: IndexedBatch) -> None:
-        # R19: it may be gone because the log has moved on; only the present state can tell.
-        topic.check_offset(topic.catch_up(), row.partition, row.base_offset)
-
     schemas = {number: topic.schema(number) for number in range(len(state.schemas))}
-    return RowSource(topic.store, topic.name, schemas, state.newest_schema_id, on_missing)
+    return RowSource(
+        topic.store,
+        topic.name,
+        schemas,
+        state.newest_schema_id,
+        lambda row: relocated_rows(topic, row),
+    )
+
+
+def relocated_rows(topic: TopicLog, row: IndexedBatch) -> list[IndexedBatch]:
+    """Where the records of a row are by now whose segment is not there (rule R19).
+
+    Raises OffsetOutOfRange if they were deleted, MissingObject if the log still refers to it.
+    """
+    state = topic.catch_up(certain=True)
+    topic.check_offset(state, row.partition, row.base_offset)
+    found = list(topic.batches(state, row.partition, row.base_offset, row.next_offset))
+    if any(other.segment == row.segment for other in found):
+        raise MissingObject(
+            f"{row.segment} is missing, and topic {topic.name!r} still refers to it (partition "
+            f"{row.partition}, offset {row.base_offset}). Restore it from a backup.",
+            path=row.segment,
+            partition=row.partition,
+            offset=row.base_offset,
+        )
+    return [other for other in found if other.record_count]
 
 
 def read_rows(
@@ -108,19 +150,49 @@ def read_at_once(
 def _read(
     source: RowSource, group: Sequence[IndexedBatch], columns: Sequence[str] | None
 ) -> Iterator[FetchedBatch]:
-    for row, data in zip(group, _fetch(source, group), strict=True):
-        yield FetchedBatch(row.partition, row.base_offset, _decode(source, row, data, columns))
+    ranges = [ByteRange(row.position, row.length) for row in group]
+    found = source.store.get_ranges(group[0].segment, ranges)
+    if found is None:
+        for row in group:
+            yield from _read_elsewhere(source, row, columns)
+        return
+    for row, data in zip(group, found, strict=True):
+        yield _decode(source, row, data, columns)
+
+
+def _read_elsewhere(
+    source: RowSource, row: IndexedBatch, columns: Sequence[str] | None
+) -> Iterator[FetchedBatch]:
+    """The records of a row that were moved meanwhile. Ends, as each look is at a later state."""
+    for other in source.relocate(row):
+        for fetched in _read(source, [other], columns):
+            yield sliced(fetched, row.base_offset, row.next_offset)
 
 
 def sliced(fetched: FetchedBatch, start: int, end: int) -> FetchedBatch:
     """The part of a batch with offsets in [start, end); zero-copy."""
-    first = max(start - fetched.base_offset, 0)
-    last = min(end - fetched.base_offset, fetched.batch.num_rows)
+    offsets = fetched.stored_offsets
+    if offsets is None:
+        first = max(start - fetched.base_offset, 0)
+        last = min(end - fetched.base_offset, fetched.batch.num_rows)
+    else:
+        first, last = map(int, np.searchsorted(offsets, [start, end]))
     if first == 0 and last == fetched.batch.num_rows:
         return fetched
+    count = max(last - first, 0)
+    part = None if offsets is None else offsets[first : first + count]
+    base_offset = fetched.base_offset + first if offsets is None else max(start, 0)
     return FetchedBatch(
-        fetched.partition, fetched.base_offset + first, fetched.batch.slice(first, last - first)
+        fetched.partition, base_offset, fetched.batch.slice(min(first, last), count), part
     )
+
+
+def sliced_rows(fetched: FetchedBatch, first: int, count: int) -> FetchedBatch:
+    """The part of a batch from its record number `first` on, at most so many; zero-copy."""
+    offsets = fetched.stored_offsets
+    part = None if offsets is None else offsets[first : first + count]
+    base_offset = fetched.base_offset if not first else fetched.offset_at(first)
+    return FetchedBatch(fetched.partition, base_offset, fetched.batch.slice(first, count), part)
 
 
 def evolved(fetched: FetchedBatch, physical: pa.Schema) -> FetchedBatch:
@@ -144,37 +216,48 @@ def _in_fetches(rows: Sequence[IndexedBatch]) -> Iterator[list[IndexedBatch]]:
         yield group
 
 
-def _fetch(source: RowSource, rows: Sequence[IndexedBatch]) -> list[Bytes]:
-    path = rows[0].segment
-    ranges = [ByteRange(row.position, row.length) for row in rows]
-    data = source.store.get_ranges(path, ranges)
-    if data is None:
-        source.on_missing(rows[0])
-        raise MissingObject(
-            f"{path} is missing, and topic {source.topic!r} still refers to it (partition "
-            f"{rows[0].partition}, offset {rows[0].base_offset}). Restore it from a backup.",
-            path=path,
-            partition=rows[0].partition,
-            offset=rows[0].base_offset,
-        )
-    return data
-
-
 def _decode(
     source: RowSource, row: IndexedBatch, data: Bytes, columns: Sequence[str] | None
-) -> pa.RecordBatch:
+) -> FetchedBatch:
     stored = SegmentBatch(
         row.partition,
-        row.row_count,
+        row.record_count,
         row.position,
         row.length,
         row.crc32,
         row.timestamp_min_ms,
         row.timestamp_max_ms,
     )
-    written = physical_schema(source.schemas[row.schema_id])
+    schema = source.schemas[row.schema_id]
+    written = physical_schema(schema) if row.stored_rows < 0 else compacted_schema(schema)
     present = None if columns is None else [name for name in columns if name in written.names]
+    if present is not None and row.stored_rows >= 0:
+        present.append(OFFSET_COLUMN)
     batch = decode_batch(data, stored, written, columns=present, object_name=row.segment)
+    offsets = None
+    if row.stored_rows >= 0:
+        offsets = _checked_offsets(row, batch)
+        batch = batch.drop_columns([OFFSET_COLUMN])
+    batch = _in_newest_schema(source, row, batch, columns)
+    return FetchedBatch(row.partition, row.base_offset, batch, offsets)
+
+
+def _checked_offsets(row: IndexedBatch, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """I2: offsets rise, within what the index says of the batch. Raises CorruptData."""
+    offsets: npt.NDArray[np.int64] = np.asarray(batch.column(OFFSET_COLUMN))
+    rises = bool((np.diff(offsets) > 0).all())
+    if not rises or offsets[0] < row.base_offset or offsets[-1] >= row.next_offset:
+        raise CorruptData(
+            f"{row.segment} at byte {row.position} holds offsets that are not those of "
+            f"[{row.base_offset}, {row.next_offset}). Restore it from a backup.",
+            path=row.segment,
+        )
+    return offsets
+
+
+def _in_newest_schema(
+    source: RowSource, row: IndexedBatch, batch: pa.RecordBatch, columns: Sequence[str] | None
+) -> pa.RecordBatch:
     if columns is None and row.schema_id == source.newest_schema_id:
         return batch
     newest = physical_schema(source.schemas[source.newest_schema_id])

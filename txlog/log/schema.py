@@ -15,7 +15,13 @@ import pyarrow as pa
 
 from txlog.errors import CorruptData, IncompatibleSchema
 from txlog.log.column_types import canonical_field, require_distinct_names, widens
-from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD, adapt, with_timestamp
+from txlog.log.conversion import (
+    OFFSET_FIELD,
+    TIMESTAMP_COLUMN,
+    TIMESTAMP_FIELD,
+    adapt,
+    with_timestamp,
+)
 from txlog.log.rows import record_batch_from_rows
 
 __all__ = [
@@ -24,6 +30,7 @@ __all__ = [
     "TIMESTAMP_COLUMN",
     "TIMESTAMP_FIELD",
     "adapt",
+    "compacted_schema",
     "decode_schema",
     "encode_schema",
     "evolve",
@@ -74,6 +81,11 @@ def validate_schema(schema: pa.Schema) -> pa.Schema:
 def physical_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of the segments of a topic: `schema` (validated) and `_timestamp`, last."""
     return schema.append(TIMESTAMP_FIELD)
+
+
+def compacted_schema(schema: pa.Schema) -> pa.Schema:
+    """The same of batches that lack some records: with the offset of each before its time."""
+    return schema.append(OFFSET_FIELD).append(TIMESTAMP_FIELD)
 
 
 def is_kafka_schema(schema: pa.Schema) -> bool:

@@ -109,7 +109,7 @@ class SegmentWriter:
         self._schema = _require_physical(batch, self._schema)
         size = self._waiting_bytes.get(partition, 0) + batch.nbytes
         if not self._is_ordered and size > self._batch_bytes_max:
-            self._flush(partition)
+            self.flush(partition)
             size = batch.nbytes
         self._waiting.setdefault(partition, []).append(batch)
         self._waiting_bytes[partition] = size
@@ -117,14 +117,15 @@ class SegmentWriter:
     def finish(self) -> tuple[SegmentBatch, ...]:
         """Write what is left; returns where each batch lies. Raises InvalidRecord if empty."""
         for partition in sorted(self._waiting):
-            self._flush(partition)
+            self.flush(partition)
         if self._file is None:
             raise InvalidRecord("a segment needs at least one record; there is nothing to write.")
         self._file.close()
         self._write(self._pieces.take())
         return tuple(self._located)
 
-    def _flush(self, partition: int) -> None:
+    def flush(self, partition: int) -> None:
+        """Write what was added for that partition: nothing is stored together with it later."""
         batches = self._waiting.pop(partition, ())
         self._waiting_bytes.pop(partition, None)
         for piece in _pieces(batches, self._batch_bytes_max):

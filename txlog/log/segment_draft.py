@@ -7,6 +7,8 @@ other stores are given the whole segment at the end, and each partition's batche
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from txlog.log.batch import Segment
@@ -19,10 +21,19 @@ class SegmentDraft:
     """One segment on its way, for one thread at a time. It must be finished or discarded."""
 
     def __init__(
-        self, store: Store, path: str, schema_id: int, *, compression: str, batch_bytes_max: int
+        self,
+        store: Store,
+        path: str,
+        schema_id: int,
+        *,
+        compression: str,
+        batch_bytes_max: int,
+        require: Callable[[pa.RecordBatch], None] = lambda batch: None,
     ) -> None:
-        self._path = path
+        """`require` raises for records that the topic cannot hold."""
+        self.path = path
         self._schema_id = schema_id
+        self._require = require
         self._object = open_new(store, path)
         self._writer = SegmentWriter(
             self._object.write,
@@ -35,8 +46,13 @@ class SegmentDraft:
 
     def add(self, partition: int, batch: pa.RecordBatch) -> None:
         """Records in the topic's physical schema. Raises InvalidRecord, StoreFull, ..."""
+        self._require(batch)
         self._writer.add(partition, batch)
         self.size_bytes += batch.nbytes
+
+    def end_batch(self, partition: int) -> None:
+        """What comes next for that partition is not stored together with what came so far."""
+        self._writer.flush(partition)
 
     def finish(self) -> Segment:
         """Durable on return; nobody sees it until an append or a marker names it."""
@@ -46,7 +62,7 @@ class SegmentDraft:
         except BaseException:
             self.discard()
             raise
-        return Segment(self._path, self._schema_id, parts)
+        return Segment(self.path, self._schema_id, parts)
 
     def discard(self) -> None:
         """Nothing of it stays."""

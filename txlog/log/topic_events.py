@@ -12,11 +12,25 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from txlog.log.batch import Segment
+from txlog.log.index import ChunkKey, ChunkRef
 from txlog.model import Decision, TxId
 from txlog.settings import TopicConfig
 
 NO_PRODUCER = -1
 """The pid of an append that asks for no de-duplication."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerCheckpoint:
+    """How far a topic was looked through by merging and compaction, in slots of its journal."""
+
+    merged_slot: int = -1
+    """Nothing at or below it is worth merging."""
+    cleaned_slot: int = -1
+    """Of every key that has a record at or below it, older records are gone."""
+    delete_horizon_ms: int = -1
+    """When the first tombstones at or below it may be dropped; -1 if there are none."""
+
 
 # Events.
 
@@ -95,6 +109,40 @@ class HorizonAdvanced:
 
 
 @dataclass(frozen=True, slots=True)
+class LogStartAdvanced:
+    """Records below these offsets (by partition) are deleted: nobody reads them any more."""
+
+    log_starts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSealed:
+    """The decided batches so far go into the sealed index now: what is sealed can be rewritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksReplaced:
+    """The same offsets are found through other chunks, in other segments: merged or compacted."""
+
+    removed: tuple[ChunkKey, ...]
+    added: tuple[ChunkRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerAdvanced:
+    """How far merging and compaction have come (Kafka's cleaner checkpoint)."""
+
+    checkpoint: CleanerCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class ProducersRetired:
+    """These producer ids are never used again: their sequences and order are forgotten."""
+
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TopicClosed:
     """The topic was deleted; nothing follows."""
 
@@ -107,6 +155,11 @@ TopicEvent: TypeAlias = (
     | SchemaEvolved
     | ConfigAltered
     | HorizonAdvanced
+    | LogStartAdvanced
+    | IndexSealed
+    | ChunksReplaced
+    | CleanerAdvanced
+    | ProducersRetired
     | TopicClosed
 )
 
@@ -183,6 +236,41 @@ class AdvanceHorizon:
 
 
 @dataclass(frozen=True, slots=True)
+class AdvanceLogStart:
+    """Delete records below these offsets (by partition). Answer: the log starts afterwards."""
+
+    log_starts: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SealIndex:
+    """Seal what is decided, so that it can be rewritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceChunks:
+    """Put rewritten chunks in place of others. `segment_ids` are those of the new segments."""
+
+    removed: tuple[ChunkKey, ...]
+    added: tuple[ChunkRef, ...]
+    segment_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceCleaner:
+    """Note how far the topic was looked through."""
+
+    checkpoint: CleanerCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RetireProducers:
+    """Forget these producer ids for good. Answer: those that were retired."""
+
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CloseTopic:
     """End the journal: the topic was deleted."""
 
@@ -195,5 +283,10 @@ TopicCommand: TypeAlias = (
     | EvolveSchema
     | AlterConfig
     | AdvanceHorizon
+    | AdvanceLogStart
+    | SealIndex
+    | ReplaceChunks
+    | AdvanceCleaner
+    | RetireProducers
     | CloseTopic
 )

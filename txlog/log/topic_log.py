@@ -14,11 +14,25 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from txlog.clock import FanOut, Runtime, segment_id
-from txlog.errors import MissingObject, OffsetOutOfRange, UnknownPartition
+from txlog.errors import (
+    BoundaryMoved,
+    InvalidRecord,
+    MissingObject,
+    OffsetOutOfRange,
+    UnknownPartition,
+    UnknownTopic,
+)
 from txlog.journal.replica import Replica, ReplicaOptions
 from txlog.layout import JournalLayout, topic_journal
 from txlog.log.batch import Segment
-from txlog.log.index import ChunkRef, IndexedBatch, PartitionSpan, decode_refs, decode_rows
+from txlog.log.index import (
+    ChunkKey,
+    ChunkRef,
+    IndexedBatch,
+    PartitionSpan,
+    decode_refs,
+    decode_rows,
+)
 from txlog.log.schema import decode_schema
 from txlog.log.segment import encode_segment
 from txlog.log.segment_draft import SegmentDraft
@@ -51,7 +65,7 @@ class TopicLog:
             store, self.layout, TopicMachine(options.snapshot_entries), runtime, options
         )
         self._schemas: dict[int, pa.Schema] = {}
-        self._chunks: OrderedDict[tuple[int, int], ChunkContent] = OrderedDict()
+        self._chunks: OrderedDict[ChunkKey, ChunkContent] = OrderedDict()
         self._chunks_lock = threading.Lock()
 
     @property
@@ -95,9 +109,17 @@ class TopicLog:
         """Write a snapshot now; returns the last slot that it covers."""
         return self._replica.snapshot()
 
-    def prune(self, keep_entries: int) -> int:
+    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
         """Delete old journal entries behind a boundary; returns how many."""
-        return self._replica.prune(keep_entries)
+        return self._replica.prune(keep_entries, apart_entries)
+
+    def end(self) -> int:
+        """End the journal of a deleted topic; returns how many entries were deleted."""
+        return self._replica.close()
+
+    def new_name(self) -> str:
+        """A name that no object of the topic has; names sort by the time they were drawn."""
+        return segment_id(self._runtime)
 
     # Schemas and segments.
 
@@ -114,6 +136,9 @@ class TopicLog:
 
         It is durable on return, and nobody sees it until an append or a marker names it.
         """
+        for added in batches.values():
+            for batch in added:
+                self.require_keys(batch)
         data, parts = encode_segment(
             batches,
             compression=self.state.config.compression_type,
@@ -123,15 +148,32 @@ class TopicLog:
         self.store.put_new(path, data)
         return Segment(path, schema_id, parts)
 
-    def new_segment(self, schema_id: int) -> SegmentDraft:
-        """The same, batch by batch: nothing is there before the draft is finished."""
+    def new_segment(self, schema_id: int, *, is_rewrite: bool = False) -> SegmentDraft:
+        """The same, batch by batch: nothing is there before the draft is finished.
+
+        `is_rewrite`: the records are in the topic already, and stay in it as they are.
+        """
         return SegmentDraft(
             self.store,
             self.layout.segment(segment_id(self._runtime)),
             schema_id,
             compression=self.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,
+            require=(lambda batch: None) if is_rewrite else self.require_keys,
         )
+
+    def require_keys(self, batch: pa.RecordBatch) -> None:
+        """Compaction keeps the newest record of each key, so each needs one (Kafka's rule).
+
+        Raises InvalidRecord.
+        """
+        config = self.state.config
+        if config.is_compacted and batch.column(config.key_column or "key").null_count:
+            raise InvalidRecord(
+                f"topic {self.name!r} is compacted (cleanup.policy), and a record has no key in "
+                f"column {config.key_column or 'key'!r}. Give each record a key.",
+                topic=self.name,
+            )
 
     # Finding batches.
 
@@ -202,6 +244,12 @@ class TopicLog:
         is_wanted_chunk: Callable[[ChunkRef], bool],
         is_wanted: Callable[[IndexedBatch], bool],
     ) -> Iterator[IndexedBatch]:
+        if state.closed:
+            raise UnknownTopic(
+                f"topic {self.name!r} was deleted while it was in use; what it held is gone.",
+                topic=self.name,
+                topic_id=self.topic_id,
+            )
         for ref in state.sealed.roots():
             yield from filter(is_wanted, self._chunk_rows(state, ref, is_wanted_chunk))
         for row in filter(is_wanted, state.tail):
@@ -212,15 +260,20 @@ class TopicLog:
     ) -> Iterator[IndexedBatch]:
         if not is_wanted(ref):
             return
-        content = self._chunk(state, ref)
+        content = self.chunk(state, ref)
         for part in content:
             if isinstance(part, ChunkRef):
                 yield from self._chunk_rows(state, part, is_wanted)
             else:
                 yield part
 
-    def _chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
-        key = (ref.first_slot, ref.last_slot)
+    def chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
+        """What a chunk of that state holds: batches, or references to chunks below it.
+
+        Raises CorruptData, MissingObject, and BoundaryMoved if it was replaced and removed
+        meanwhile: catch up, then look again.
+        """
+        key = ref.key
         with self._chunks_lock:
             if key in self._chunks:
                 self._chunks.move_to_end(key)
@@ -233,22 +286,31 @@ class TopicLog:
         return content
 
     def _load_chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
-        path = self.layout.chunk(ref.first_slot, ref.last_slot)
+        path = self.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
         data = next(
             (
                 chunk.data
                 for chunk in state.sealed.unsaved
-                if (chunk.first_slot, chunk.last_slot) == (ref.first_slot, ref.last_slot)
+                if ChunkKey(chunk.first_slot, chunk.last_slot) == ref.key
             ),
             None,
         ) or self.store.get(path)
         if data is None:
-            raise MissingObject(
-                f"{path} is missing, and topic {self.name!r} refers to it. Restore it from a "
-                "backup.",
+            raise self._missing_chunk(state, path)
+        return decode_refs(data, ref, path) if ref.level else decode_rows(data, ref, path)
+
+    def _missing_chunk(self, state: TopicState, path: str) -> MissingObject | BoundaryMoved:
+        """R19: it may be gone because the index has moved on; only the present state can tell."""
+        if self.catch_up(certain=True).sealed != state.sealed:
+            return BoundaryMoved(
+                f"the index of topic {self.name!r} was rewritten while it was being read; try "
+                "again.",
                 path=path,
             )
-        return decode_refs(data, ref, path) if ref.level else decode_rows(data, ref, path)
+        return MissingObject(
+            f"{path} is missing, and topic {self.name!r} refers to it. Restore it from a backup.",
+            path=path,
+        )
 
 
 def _overlaps(ref: ChunkRef, partition: int, start: int, end: int) -> bool:

@@ -6,7 +6,7 @@ It must not decide anything: rules are in `topic_rules.py`, the fold is in `topi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from txlog.errors import CorruptData
 from txlog.journal.codec import EventCodec, Json, decode, encode
@@ -14,10 +14,16 @@ from txlog.journal.machine import Chunk, Decided
 from txlog.log.index import ChunkRef, IndexedBatch, SealedIndex
 from txlog.log.topic_events import (
     BatchesAppended,
+    ChunksReplaced,
+    CleanerAdvanced,
+    CleanerCheckpoint,
     ConfigAltered,
     HorizonAdvanced,
+    IndexSealed,
+    LogStartAdvanced,
     MarkerWritten,
     PartitionsAdded,
+    ProducersRetired,
     SchemaEvolved,
     TopicClosed,
     TopicCommand,
@@ -44,6 +50,11 @@ _EVENTS = EventCodec(
     SchemaEvolved,
     ConfigAltered,
     HorizonAdvanced,
+    LogStartAdvanced,
+    IndexSealed,
+    ChunksReplaced,
+    CleanerAdvanced,
+    ProducersRetired,
     TopicClosed,
 )
 
@@ -59,6 +70,8 @@ class _Head:
     horizon: str
     sealed_slot: int
     level_count: int
+    cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
+    retired: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +139,8 @@ class TopicMachine:
             state.horizon,
             state.sealed_slot,
             len(levels),
+            state.cleaner,
+            state.retired,
         )
         refs = [_Leveled(level, ref) for level, found in enumerate(levels) for ref in found]
         return {
@@ -158,7 +173,9 @@ class TopicMachine:
             schemas=decode(tuple[str, ...], sections.get("schema", [])),
             partitions=tuple(decode(PartitionState, row) for row in sections.get("partition", ())),
             producers={producer.pid: producer.state for producer in producers},
+            retired=head.retired,
             horizon=head.horizon,
+            cleaner=head.cleaner,
             tail=tuple(decode(IndexedBatch, row) for row in sections.get("tail", ())),
             marks={mark.tx_id: mark.mark for mark in marks},
             sealed=SealedIndex(levels),

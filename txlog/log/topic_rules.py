@@ -14,31 +14,45 @@ from txlog.errors import (
     InvalidConfig,
     InvalidProducerEpoch,
     InvalidRecord,
+    OffsetOutOfRange,
     PublishContention,
     SegmentExpired,
     TransactionAborted,
+    UnknownPartition,
+    UnknownProducerId,
     UnknownTopic,
 )
 from txlog.journal.machine import Decided
 from txlog.layout import segment_id_of
 from txlog.log.batch import Segment
+from txlog.log.retired_producers import is_retired
 from txlog.log.sequence import Repeated, check_sequence
 from txlog.log.topic_events import (
     NO_PRODUCER,
     AddPartitions,
+    AdvanceCleaner,
     AdvanceHorizon,
+    AdvanceLogStart,
     AlterConfig,
     AppendBatches,
     AppendResult,
     BatchesAppended,
+    ChunksReplaced,
+    CleanerAdvanced,
     CloseTopic,
     ConfigAltered,
     EvolveSchema,
     HorizonAdvanced,
+    IndexSealed,
+    LogStartAdvanced,
     MarkerWritten,
     OpenTopic,
     PartitionsAdded,
+    ProducersRetired,
+    ReplaceChunks,
+    RetireProducers,
     SchemaEvolved,
+    SealIndex,
     TopicClosed,
     TopicCommand,
     WriteMarker,
@@ -74,6 +88,18 @@ def decide(state: TopicState, command: TopicCommand) -> Decided:
             if command.segment_id <= state.horizon:
                 return Decided()
             return Decided((HorizonAdvanced(command.segment_id),))
+        case AdvanceLogStart():
+            return _decide_log_start(state, command)
+        case SealIndex():
+            return Decided((IndexSealed(),) if state.tail else ())
+        case ReplaceChunks():
+            return _decide_chunks(state, command)
+        case AdvanceCleaner():
+            if command.checkpoint == state.cleaner:
+                return Decided()
+            return Decided((CleanerAdvanced(command.checkpoint),))
+        case RetireProducers():
+            return _decide_retired(state, command)
 
 
 def _require_open(state: TopicState) -> None:
@@ -100,14 +126,19 @@ def _decide_append(state: TopicState, command: AppendBatches) -> Decided:
     return _decide_sequenced(state, producer, command, row_counts)
 
 
+def _require_above_horizon(state: TopicState, segment_id: str) -> None:
+    """Rule R17: below the horizon a segment that nothing refers to may be gone by now."""
+    if segment_id < state.horizon:
+        raise SegmentExpired(
+            f"segment {segment_id} is older than the staging horizon of topic {state.name!r} and "
+            "may have been collected; write the records again under a new name.",
+            segment_id=segment_id,
+        )
+
+
 def _check_segments(state: TopicState, segments: Iterable[Segment]) -> None:
     for segment in segments:
-        if segment_id_of(segment.path) < state.horizon:
-            raise SegmentExpired(
-                f"{segment.path} is older than the staging horizon of topic {state.name!r} and "
-                "may have been collected; write the records again under a new name.",
-                path=segment.path,
-            )
+        _require_above_horizon(state, segment_id_of(segment.path))
         if not 0 <= segment.schema_id < len(state.schemas):
             raise InternalError(
                 f"{segment.path} names schema {segment.schema_id}, which topic {state.name!r} "
@@ -132,6 +163,13 @@ def _row_counts(segments: Iterable[Segment]) -> dict[int, int]:
 
 def _check_producer(state: TopicState, producer: ProducerState, command: AppendBatches) -> None:
     """Fencing by epoch (I8), and the order of a producer's transactions (R10)."""
+    if is_retired(state.retired, command.pid):
+        raise UnknownProducerId(
+            f"topic {state.name!r} has forgotten producer {command.pid}, which was silent for too "
+            "long: it can no longer tell what of it is stored. Close this producer and open a new "
+            "one; what it had not acknowledged may or may not be stored.",
+            pid=command.pid,
+        )
     if command.epoch < producer.epoch:
         raise InvalidProducerEpoch(
             f"topic {state.name!r} has seen epoch {producer.epoch} of producer {command.pid}; this "
@@ -206,8 +244,11 @@ def _without(segments: tuple[Segment, ...], partitions: set[int]) -> tuple[Segme
 
 
 def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
-    """Idempotent by order (R6, R7). A topic that was deleted takes no marker: it has no readers."""
-    if state.closed:
+    """Idempotent by order (R6, R7). A topic that was deleted takes no marker: it has no readers.
+
+    Nor is one of a retired producer new: all of its transactions were complete before it retired.
+    """
+    if state.closed or is_retired(state.retired, command.tx_id.pid):
         return Decided((), False)
     producer = state.producers.get(command.tx_id.pid, NEW_PRODUCER)
     if producer.is_finished(command.tx_id):
@@ -225,6 +266,56 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
         base_offsets=base_offsets,
     )
     return Decided((event,), True)
+
+
+def _decide_log_start(state: TopicState, command: AdvanceLogStart) -> Decided:
+    """Nothing at or above the last stable offset is deleted (I12)."""
+    risen: dict[int, int] = {}
+    for partition, offset in command.log_starts.items():
+        if not 0 <= partition < len(state.partitions):
+            raise UnknownPartition(
+                f"topic {state.name!r} has partitions 0 to {len(state.partitions) - 1}, not "
+                f"{partition}.",
+                topic=state.name,
+                partition=partition,
+            )
+        stable = state.last_stable_offset(partition)
+        if offset > stable:
+            raise OffsetOutOfRange(
+                f"records of topic {state.name!r} partition {partition} can be deleted up to "
+                f"offset {stable}, where the first open transaction begins or the log ends, not "
+                f"up to {offset}.",
+                topic=state.name,
+                partition=partition,
+                offset=offset,
+                last_stable_offset=stable,
+            )
+        if offset > state.partitions[partition].log_start:
+            risen[partition] = offset
+    known = {p: state.partitions[p].log_start for p in command.log_starts}
+    return Decided((LogStartAdvanced(risen),) if risen else (), {**known, **risen})
+
+
+def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
+    """Rewritten chunks take the place of exactly those that they were made of."""
+    for segment_id in command.segment_ids:
+        _require_above_horizon(state, segment_id)
+    if state.sealed.find(command.removed) is None:
+        raise PublishContention(
+            f"the index of topic {state.name!r} was changed by somebody else meanwhile; look at "
+            "it again."
+        )
+    return Decided((ChunksReplaced(command.removed, command.added),))
+
+
+def _decide_retired(state: TopicState, command: RetireProducers) -> Decided:
+    """Whoever has a transaction open is not done (rule R11)."""
+    pids = tuple(
+        pid
+        for pid in sorted(set(command.pids))
+        if pid in state.producers and state.producers[pid].open is None
+    )
+    return Decided((ProducersRetired(pids),) if pids else (), pids)
 
 
 def _decide_partitions(state: TopicState, command: AddPartitions) -> Decided:

@@ -10,15 +10,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from txlog.errors import InvariantViolated
+from txlog.layout import segment_time_ms
 from txlog.log.batch import Segment
 from txlog.log.index import IndexedBatch, SealedIndex
+from txlog.log.retired_producers import PidRanges, with_retired
 from txlog.log.topic_events import (
     NO_PRODUCER,
     BatchesAppended,
+    ChunksReplaced,
+    CleanerAdvanced,
+    CleanerCheckpoint,
     ConfigAltered,
     HorizonAdvanced,
+    IndexSealed,
+    LogStartAdvanced,
     MarkerWritten,
     PartitionsAdded,
+    ProducersRetired,
     SchemaEvolved,
     TopicClosed,
     TopicEvent,
@@ -89,6 +97,13 @@ class ProducerState:
     finished_above: tuple[int, ...] = ()
     """Numbers above the floor that are finished too (rule R7)."""
     last: AppliedTransaction | None = None
+    stored_ms: int = 0
+    """When the newest segment of its appends was named: information, as clocks may be wrong."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it has, or had, a transaction here; such an id never appends outside of one."""
+        return self.open is not None or self.finished_epoch >= 0
 
     def last_sequence(self, partition: int, epoch: int) -> int:
         """Sequence of the last stored record of that epoch; -1 before the first."""
@@ -127,8 +142,11 @@ class TopicState:
     schemas: tuple[str, ...] = ()
     partitions: tuple[PartitionState, ...] = ()
     producers: Mapping[int, ProducerState] = field(default_factory=dict)
+    retired: PidRanges = ()
+    """Producer ids that are forgotten for good."""
     horizon: str = ""
     """Segments with a smaller id are refused."""
+    cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
     tail: tuple[IndexedBatch, ...] = ()
     marks: Mapping[TxId, TxMark] = field(default_factory=dict)
     """Decided transactions that have records in the tail."""
@@ -192,8 +210,18 @@ def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:
             return replace(state, config=event.config)
         case HorizonAdvanced():
             return replace(state, horizon=event.segment_id)
+        case LogStartAdvanced():
+            return _log_start_advanced(state, event)
+        case IndexSealed():
+            return sealed_at(state, slot, 1)
+        case ChunksReplaced():
+            return replace(state, sealed=state.sealed.replaced(event.removed, event.added))
+        case CleanerAdvanced():
+            return replace(state, cleaner=event.checkpoint)
+        case ProducersRetired():
+            return _producers_retired(state, event.pids)
         case TopicClosed():
-            return replace(state, closed=True)
+            return _closed(state)
 
 
 def _open(event: TopicOpened) -> TopicState:
@@ -204,6 +232,39 @@ def _open(event: TopicOpened) -> TopicState:
         schemas=(event.schema,),
         partitions=(PartitionState(),) * event.partition_count,
     )
+
+
+def _closed(state: TopicState) -> TopicState:
+    """Nobody reads it again: what is left is as small as can be, as its last snapshot stays."""
+    return TopicState(
+        topic_id=state.topic_id,
+        name=state.name,
+        closed=True,
+        config=state.config,
+        schemas=state.schemas,
+        partitions=state.partitions,
+    )
+
+
+def _log_start_advanced(state: TopicState, event: LogStartAdvanced) -> TopicState:
+    """Nothing of an open transaction lies below a log start (I12), so whole rows can go."""
+    partitions = list(state.partitions)
+    for partition, log_start in event.log_starts.items():
+        known = partitions[partition]
+        partitions[partition] = replace(known, log_start=max(log_start, known.log_start))
+    log_starts = [partition.log_start for partition in partitions]
+    return replace(
+        state,
+        partitions=tuple(partitions),
+        tail=tuple(row for row in state.tail if row.next_offset > log_starts[row.partition]),
+        sealed=state.sealed.from_log_starts(log_starts),
+    )
+
+
+def _producers_retired(state: TopicState, pids: Iterable[int]) -> TopicState:
+    gone = set(pids)
+    kept = {pid: known for pid, known in state.producers.items() if pid not in gone}
+    return replace(state, producers=kept, retired=with_retired(state.retired, gone))
 
 
 def _append(state: TopicState, event: BatchesAppended, slot: int) -> TopicState:
@@ -296,7 +357,14 @@ def _appended(
             first_slot=opened.first_slot if opened is not None else slot,
             first_offsets={**event.base_offsets, **known},
         )
-    return replace(producer, epoch=event.epoch, recent=recent, open=opened)
+    stored_ms = max(segment_time_ms(segment.path) for segment in event.segments)
+    return replace(
+        producer,
+        epoch=event.epoch,
+        recent=recent,
+        open=opened,
+        stored_ms=max(stored_ms, producer.stored_ms),
+    )
 
 
 def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:

@@ -93,10 +93,17 @@ def _newest_boundary(store: Store, walk: Walk[StateT]) -> Boundary:
             walk.report("I15", path, error.message)
             walk.is_whole = False
             break
-        if found.ordinal != newest.ordinal + 1 or found.lowest_slot <= newest.lowest_slot:
+        if found.ordinal != newest.ordinal + 1 or _falls(found, newest):
             walk.report("I1", path, f"boundary {found} does not rise above {newest} (rule R14)")
         newest = found
     return newest
+
+
+def _falls(found: Boundary, before: Boundary) -> bool:
+    """A boundary rises; only the last one of a journal may stand where the one before stood."""
+    is_end = found.closed and not before.closed
+    lowest = before.lowest_slot
+    return found.lowest_slot < lowest or (found.lowest_slot == lowest and not is_end)
 
 
 def _entries(store: Store, walk: Walk[StateT], boundary: Boundary) -> dict[int, tuple[Entry, int]]:

@@ -7,12 +7,12 @@ checksum. It must not ask a coordinator: that is `invariants.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from txlog.errors import CorruptData
 from txlog.log.batch import Segment, SegmentBatch
-from txlog.log.index import ChunkRef, IndexedBatch, decode_refs, decode_rows
+from txlog.log.retired_producers import is_retired
 from txlog.log.segment_scan import scan_segment
 from txlog.log.topic_events import (
     NO_PRODUCER,
@@ -24,27 +24,9 @@ from txlog.log.topic_events import (
 from txlog.log.topic_state import NEW_PRODUCER, TopicState
 from txlog.model import Decision, TxId
 from txlog.storage.store import Store
+from txlog.testing.index_facts import check_index
 from txlog.testing.journal_walk import Step, Walk
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A batch at its place in the log, as the events tell it."""
-
-    slot: int
-    partition: int
-    base_offset: int
-    path: str
-    batch: SegmentBatch
-    pid: int
-    epoch: int
-    number: int
-    base_sequence: int
-
-    @property
-    def tx_id(self) -> TxId | None:
-        """The transaction it belongs to."""
-        return None if self.number < 0 else TxId(self.pid, self.epoch, self.number)
+from txlog.testing.topic_rows import Row, row_of, stored_rows
 
 
 @dataclass(slots=True)
@@ -65,9 +47,15 @@ class TopicFacts:
         """The topic was deleted: nothing more is written to it."""
         return self.walk.state.closed
 
+    def decisions(self) -> dict[TxId, Decision]:
+        """Of the transactions whose markers live."""
+        return {tx_id: decision for tx_id, (decision, _) in self.markers.items()}
+
     def is_finished(self, tx_id: TxId) -> bool:
         """Whether a marker of that transaction has been here, in a live entry or a pruned one."""
         if tx_id in self.markers:
+            return True
+        if is_retired(self.walk.state.retired, tx_id.pid):
             return True
         producer = self.walk.base.producers.get(tx_id.pid, NEW_PRODUCER)
         return self.walk.is_pruned and producer.is_finished(tx_id)
@@ -76,16 +64,20 @@ class TopicFacts:
 def topic_facts(store: Store, walk: Walk[TopicState], name: str, topic_id: str) -> TopicFacts:
     """Check one topic; what is wrong is in `walk.findings`."""
     facts = TopicFacts(walk, name, topic_id)
-    base = [_row_of(row) for row in _stored_rows(store, walk, walk.base)]
-    facts.rows.extend(base)
+    # The base may name chunks that were replaced, and collected, since.
+    facts.rows.extend(map(row_of, stored_rows(store, walk, walk.base, is_present=False)))
     _Replay(facts).run()
     for row in facts.rows:
         if (tx_id := row.tx_id) is not None:
             facts.written.setdefault(tx_id, set()).add(row.partition)
     _check_sequences(facts)
+    referred = facts.rows
     if walk.is_whole:
-        _check_index(store, facts)
-    _check_segments(store, facts)
+        stored = [walk.state.decided(row) for row in stored_rows(store, walk, walk.state)]
+        check_index(walk, facts.rows, facts.decisions(), stored)
+        referred = [row_of(row) for row in stored if row.record_count]
+    _check_once(facts)
+    _check_segments(store, facts, referred)
     return facts
 
 
@@ -192,100 +184,28 @@ def _check_sequences(facts: TopicFacts) -> None:
         expected[key] = row.base_sequence + row.batch.row_count
 
 
-def _check_index(store: Store, facts: TopicFacts) -> None:
-    """The index of the state, with its stored chunks, says what the events say (I2, I3)."""
+def _check_once(facts: TopicFacts) -> None:
+    """No stored batch is in the log twice, and none of another topic."""
     walk = facts.walk
-    stored = [walk.state.decided(row) for row in _stored_rows(store, walk, walk.state)]
-    indexed = [_row_of(row) for row in stored]
-    if indexed != facts.rows:
-        pairs = enumerate(zip(indexed, facts.rows, strict=False))
-        shorter = min(len(indexed), len(facts.rows))
-        differing = next((i for i, (left, right) in pairs if left != right), shorter)
-        text = f"its index of {len(indexed)} batches differs from the {len(facts.rows)} stored"
-        walk.report("I2", walk.layout.root, f"{text} ones, from number {differing} on")
-    for row in stored:
-        known = facts.markers.get(row.tx_id) if row.tx_id is not None else None
-        if known is not None and row.aborted != (known[0] is Decision.ABORT):
-            text = f"its index says aborted={row.aborted} of {row.tx_id}, its marker {known[0]}"
-            walk.report("I3", walk.layout.root, text)
-    for partition, state in enumerate(walk.state.partitions):
-        end = max((_end(r) for r in facts.rows if r.partition == partition), default=None)
-        if end is not None and end != state.next_offset:
-            text = f"partition {partition} ends at {state.next_offset}, its records at {end}"
-            walk.report("I2", walk.layout.root, text)
-
-
-def _end(row: Row) -> int:
-    return row.base_offset + row.batch.row_count
-
-
-def _row_of(row: IndexedBatch) -> Row:
-    batch = SegmentBatch(
-        row.partition,
-        row.row_count,
-        row.position,
-        row.length,
-        row.crc32,
-        row.timestamp_min_ms,
-        row.timestamp_max_ms,
-    )
-    return Row(
-        row.slot,
-        row.partition,
-        row.base_offset,
-        row.segment,
-        batch,
-        row.pid,
-        row.epoch,
-        row.number,
-        row.base_sequence,
-    )
-
-
-def _stored_rows(store: Store, walk: Walk[TopicState], state: TopicState) -> Iterator[IndexedBatch]:
-    """Rows of a state's index: from the store where it has the chunk, else as folded."""
-    for ref in state.sealed.roots():
-        yield from _chunk_rows(store, walk, state, ref)
-    yield from state.tail
-
-
-def _chunk_rows(
-    store: Store, walk: Walk[TopicState], state: TopicState, ref: ChunkRef
-) -> Iterator[IndexedBatch]:
-    slots = (ref.first_slot, ref.last_slot)
-    path = walk.layout.chunk(*slots)
-    folded = (c.data for c in state.sealed.unsaved if (c.first_slot, c.last_slot) == slots)
-    data = store.get(path) or next(folded, None)
-    if data is None:
-        walk.report("I15", path, "the index refers to this chunk, and it is missing")
-        return
-    try:
-        if not ref.level:
-            yield from decode_rows(data, ref, path)
-            return
-        below = decode_refs(data, ref, path)
-    except CorruptData as error:
-        walk.report("I15", path, error.message)
-        return
-    for inner in below:
-        yield from _chunk_rows(store, walk, state, inner)
-
-
-def _check_segments(store: Store, facts: TopicFacts) -> None:
-    """Every segment that is referred to holds these batches, each of them once."""
-    walk = facts.walk
-    by_path: dict[str, list[Row]] = {}
+    seen: set[tuple[str, int]] = set()
     for row in facts.rows:
+        place = (row.path, row.batch.position)
+        if place in seen and row.batch.length:
+            walk.report("I7", row.path, "a batch of it is in the log twice")
+        seen.add(place)
+        if row.path and not row.path.startswith(walk.layout.segments):
+            walk.report("I9", row.path, f"it lies outside of topic {facts.name!r} (rule R11)")
+
+
+def _check_segments(store: Store, facts: TopicFacts, rows: list[Row]) -> None:
+    """Every segment that is referred to holds these batches."""
+    by_path: dict[str, list[Row]] = {}
+    for row in rows:
         by_path.setdefault(row.path, []).append(row)
-    for path, rows in by_path.items():
-        positions = [row.batch.position for row in rows]
-        if len(set(positions)) != len(positions):
-            walk.report("I7", path, "a batch of it is in the log twice")
-        if not path.startswith(walk.layout.segments):
-            walk.report("I9", path, f"it lies outside of topic {facts.name!r} (rule R11)")
-        problem = segment_problem(store, path, [row.batch for row in rows])
+    for path, found in by_path.items():
+        problem = segment_problem(store, path, [row.batch for row in found])
         if problem:
-            walk.report("I15", path, problem)
+            facts.walk.report("I15", path, problem)
 
 
 def segment_problem(store: Store, path: str, batches: list[SegmentBatch]) -> str:

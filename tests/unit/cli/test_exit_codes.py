@@ -45,6 +45,7 @@ CODES = {
         "RetriableError",
         "PublishContention",
         "ConcurrentTransactions",
+        "UnknownProducerId",
         "UnstableOffsetCommit",
         "BoundaryMoved",
         "AbortableError",

@@ -1,0 +1,232 @@
+"""Key compaction: of every key the newest record stays, at its offset (KIP-58, KIP-354, KIP-534).
+
+It guards I2 and I12: only sealed batches are touched, which lie below the last stable offset. What
+an aborted transaction wrote never takes the place of anything. A tombstone, a record without a
+value, stays for `delete.retention.ms` after the first pass that met it, so that who reads along
+sees it. Any number of processes may compact at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txlog.errors import AbortableError, RetriableError
+from txlog.log.index import ChunkRef, IndexedBatch
+from txlog.log.index_units import units
+from txlog.log.newest_keys import NewestKeys
+from txlog.log.reader import FetchedBatch, read_rows, row_source
+from txlog.log.rewriting import Part, live_rows, publish, rewrite, selected_parts
+from txlog.log.topic_events import AdvanceCleaner, SealIndex
+from txlog.log.topic_log import TopicLog
+from txlog.log.topic_state import TopicState
+from txlog.settings import TopicConfig
+
+_KAFKA_VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionLimits:
+    """What one pass may take."""
+
+    keys_max: int
+    """Keys in memory; what is left waits for the next pass."""
+    batch_bytes: int
+
+
+@dataclass(slots=True)
+class CompactionReport:
+    """What one pass over a topic did."""
+
+    records_removed: int = 0
+    tombstones_removed: int = 0
+    records_kept: int = 0
+    bytes_written: int = 0
+    interrupted: str = ""
+    """Why it ended early: somebody else works on the same topic."""
+
+
+def compact(
+    topic: TopicLog, now_ms: int, limits: CompactionLimits, *, force: bool = False
+) -> CompactionReport:
+    """One pass, if it is due or `force` is given. Raises CorruptData."""
+    report = CompactionReport()
+    state = topic.catch_up(certain=True)
+    if not state.config.is_compacted or not (force or is_due(topic, state, now_ms)):
+        return report
+    try:
+        if state.tail:
+            topic.execute(SealIndex())
+        _Pass(topic, topic.state, now_ms, limits, report).run()
+    except (RetriableError, AbortableError) as error:
+        report.interrupted = error.message
+    return report
+
+
+def is_due(topic: TopicLog, state: TopicState, now_ms: int) -> bool:
+    """Whether enough is new (`min.cleanable.dirty.ratio`), or something has waited long enough."""
+    config, cleaner = state.config, state.cleaner
+    if 0 <= cleaner.delete_horizon_ms <= now_ms:
+        return True
+    dirty, total, oldest_ms = 0, 0, None
+    for ref in _leaves(topic, state, state.sealed.roots()):
+        length = sum(span.length_bytes for span in ref.spans)
+        total += length
+        if ref.last_slot > cleaner.cleaned_slot:
+            dirty += length
+            newest_ms = max(span.timestamp_max_ms for span in ref.spans)
+            oldest_ms = newest_ms if oldest_ms is None else min(oldest_ms, newest_ms)
+    for row in state.tail:
+        total += row.length
+        if row.decided_slot >= 0 or row.number < 0 or row.tx_id in state.marks:
+            dirty += row.length
+            oldest_ms = min(row.timestamp_max_ms, oldest_ms or row.timestamp_max_ms)
+    if not dirty or oldest_ms is None or _is_young(config, oldest_ms, now_ms):
+        return False
+    is_late = oldest_ms < now_ms - config.max_compaction_lag_ms
+    return is_late or dirty / total > config.min_cleanable_dirty_ratio
+
+
+def _is_young(config: TopicConfig, timestamp_ms: int, now_ms: int) -> bool:
+    lag_ms = config.min_compaction_lag_ms
+    return lag_ms > 0 and timestamp_ms > now_ms - lag_ms
+
+
+def _leaves(topic: TopicLog, state: TopicState, refs: Sequence[ChunkRef]) -> Iterator[ChunkRef]:
+    """Leaves above what was compacted, and whole nodes below it: only their sizes count."""
+    for ref in refs:
+        if not ref.level or ref.last_slot <= state.cleaner.cleaned_slot:
+            yield ref
+        else:
+            parts = [part for part in topic.chunk(state, ref) if isinstance(part, ChunkRef)]
+            yield from _leaves(topic, state, parts)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One look at a topic: first which records are the newest of their keys, then every unit."""
+
+    topic: TopicLog
+    state: TopicState
+    now_ms: int
+    limits: CompactionLimits
+    report: CompactionReport
+    newest: NewestKeys = field(default_factory=NewestKeys)
+    horizons: list[int] = field(default_factory=list)
+
+    @property
+    def config(self) -> TopicConfig:
+        return self.state.config
+
+    @property
+    def key_column(self) -> str:
+        return self.config.key_column or "key"
+
+    def run(self) -> None:
+        last_slot = self._read_keys()
+        after_slot = -1
+        while True:
+            size = self.config.segment_bytes
+            found = units(self.topic, self.state, after_slot, size, last_slot)
+            unit = next(found, None)
+            if unit is None:
+                break
+            parts = selected_parts(
+                self.topic, self.state, live_rows(unit, self.state), self._select
+            )
+            self._count(parts)
+            if len(parts) < len(unit.rows) or any(map(_is_changed, parts)):
+                rewritten = rewrite(self.topic, unit, parts, self.limits.batch_bytes)
+                publish(self.topic, self.state, rewritten)
+                self.report.bytes_written += sum(row.length for row in rewritten.rows)
+                self.state = self.topic.state
+            after_slot = unit.last_slot
+        checkpoint = replace(
+            self.topic.state.cleaner,
+            cleaned_slot=max(last_slot, self.topic.state.cleaner.cleaned_slot),
+            delete_horizon_ms=min(self.horizons, default=-1),
+        )
+        self.topic.execute(AdvanceCleaner(checkpoint))
+
+    def _read_keys(self) -> int:
+        """Take in the keys of what is new, as far as they fit; answers the last slot of it."""
+        cleaned = self.state.cleaner.cleaned_slot
+        last_slot = cleaned
+        size = self.config.segment_bytes
+        for unit in units(self.topic, self.state, cleaned, size, self.state.sealed_slot):
+            rows = [row for row in live_rows(unit, self.state) if row.record_count]
+            if any(_is_young(self.config, row.timestamp_max_ms, self.now_ms) for row in rows):
+                break
+            self._take_keys([row for row in rows if not row.aborted])
+            last_slot = unit.last_slot
+            if len(self.newest) >= self.limits.keys_max:
+                break
+        return last_slot
+
+    def _take_keys(self, rows: Sequence[IndexedBatch]) -> None:
+        source = row_source(self.topic, self.state)
+        for fetched in read_rows(source, rows, columns=[self.key_column]):
+            self.newest.add(fetched.partition, fetched.batch.column(0), fetched.offsets)
+
+    def _select(self, row: IndexedBatch, fetched: FetchedBatch) -> Part:
+        """What stays of a batch."""
+        if not fetched.batch.num_rows or row.aborted:
+            return Part(row, _taken(fetched, np.zeros(fetched.batch.num_rows, dtype=bool)))
+        keys = fetched.batch.column(self.key_column)
+        stays = self.newest.is_newest(row.partition, keys, fetched.offsets)
+        stays &= fetched.offsets >= self.state.partitions[row.partition].log_start
+        tombstones = _tombstones(fetched.batch, self.config.key_column) & stays
+        horizon_ms = row.delete_horizon_ms
+        if 0 <= horizon_ms <= self.now_ms:
+            stays &= ~tombstones
+            self.report.tombstones_removed += int(tombstones.sum())
+            horizon_ms = -1
+        elif tombstones.any():
+            if horizon_ms < 0:
+                horizon_ms = self.now_ms + self.config.delete_retention_ms
+            self.horizons.append(horizon_ms)
+        else:
+            horizon_ms = -1
+        return Part(row, _taken(fetched, stays), horizon_ms)
+
+    def _count(self, parts: Sequence[Part]) -> None:
+        kept = sum(part.kept.batch.num_rows for part in parts)
+        self.report.records_kept += kept
+        self.report.records_removed += sum(part.row.record_count for part in parts) - kept
+
+
+def _taken(fetched: FetchedBatch, stays: npt.NDArray[np.bool_]) -> FetchedBatch:
+    if stays.all() and fetched.stored_offsets is None:
+        return fetched
+    return FetchedBatch(
+        fetched.partition,
+        fetched.base_offset,
+        fetched.batch.filter(pa.array(stays)),
+        fetched.offsets[stays],
+    )
+
+
+def _is_changed(part: Part) -> bool:
+    return (
+        part.kept.batch.num_rows != part.row.record_count
+        or part.delete_horizon_ms != part.row.delete_horizon_ms
+    )
+
+
+def _tombstones(batch: pa.RecordBatch, key_column: str) -> npt.NDArray[np.bool_]:
+    """Records that say that their key is gone: without a value, or in a typed topic without any
+    column but the key. A topic that has nothing but a key has none."""
+    names = [name for name in batch.schema.names[:-1] if name != key_column]
+    if not key_column:
+        names = [_KAFKA_VALUE]
+    if not names:
+        return np.zeros(batch.num_rows, dtype=bool)
+    empty = np.ones(batch.num_rows, dtype=bool)
+    for name in names:
+        empty &= np.asarray(pc.is_null(batch.column(name)))
+    return empty

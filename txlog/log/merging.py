@@ -1,0 +1,83 @@
+"""Merging small segments under unchanged offsets: fewer objects to open for whoever reads them.
+
+It changes no record and no offset (I2), also not of aborted transactions. Any number of processes
+may merge at once: each stretch is exchanged by whoever comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from txlog.errors import AbortableError, RetriableError
+from txlog.log.index import IndexedBatch
+from txlog.log.index_units import Unit, units
+from txlog.log.rewriting import everything, live_rows, publish, rewrite, selected_parts
+from txlog.log.topic_events import AdvanceCleaner
+from txlog.log.topic_log import TopicLog
+from txlog.log.topic_state import TopicState
+
+SEGMENTS_MIN = 8
+"""Fewer are not worth the writing: each record is rewritten a few times at most."""
+
+
+@dataclass(slots=True)
+class MergeReport:
+    """What one pass over a topic did."""
+
+    segments_before: int = 0
+    segments_after: int = 0
+    bytes_written: int = 0
+    interrupted: str = ""
+    """Why it ended early: somebody else works on the same topic."""
+
+
+def merge_segments(topic: TopicLog, batch_bytes: int) -> MergeReport:
+    """Merge every run of small segments that there is by now. Raises CorruptData."""
+    report = MergeReport()
+    state = topic.catch_up(certain=True)
+    after_slot = state.cleaner.merged_slot
+    try:
+        while (unit := next_unit(topic, state, after_slot)) is not None:
+            _merge(topic, state, unit, batch_bytes, report)
+            after_slot = unit.last_slot
+            state = topic.state
+        _note_progress(topic, state)
+    except (RetriableError, AbortableError) as error:
+        report.interrupted = error.message
+    return report
+
+
+def next_unit(topic: TopicLog, state: TopicState, after_slot: int) -> Unit | None:
+    """The next run of leaves whose segments are worth merging."""
+    found = units(topic, state, after_slot, state.config.segment_bytes, state.sealed_slot)
+    return next((unit for unit in found if is_worthwhile(live_rows(unit, state))), None)
+
+
+def is_worthwhile(rows: Sequence[IndexedBatch]) -> bool:
+    """Whether these batches lie in many segments."""
+    return len(segments_of(rows)) >= SEGMENTS_MIN
+
+
+def segments_of(rows: Sequence[IndexedBatch]) -> set[str]:
+    """The segments that these batches lie in."""
+    return {row.segment for row in rows if row.record_count}
+
+
+def _merge(
+    topic: TopicLog, state: TopicState, unit: Unit, batch_bytes: int, report: MergeReport
+) -> None:
+    rows = live_rows(unit, state)
+    rewritten = rewrite(topic, unit, selected_parts(topic, state, rows, everything), batch_bytes)
+    publish(topic, state, rewritten)
+    report.segments_before += len(segments_of(rows))
+    report.segments_after += len(rewritten.segment_paths)
+    report.bytes_written += sum(row.length for row in rewritten.rows)
+
+
+def _note_progress(topic: TopicLog, state: TopicState) -> None:
+    """Only what lies below whole nodes is never looked at again: newer leaves still gather."""
+    nodes = [ref.last_slot for ref in state.sealed.roots() if ref.level]
+    merged = max([state.cleaner.merged_slot, *nodes])
+    if merged > state.cleaner.merged_slot:
+        topic.execute(AdvanceCleaner(replace(state.cleaner, merged_slot=merged)))

@@ -1,0 +1,62 @@
+"""The newest offset of every key, by partition: what compaction keeps in memory.
+
+Keys are compared as Arrow values, never as hashes, so that two keys are never taken for one. Pure.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_GATHER_ROWS = 200_000
+"""Rows that are gathered before they are reduced to one a key."""
+
+
+class NewestKeys:
+    """Keys that were met, and where last."""
+
+    def __init__(self) -> None:
+        self._tables: dict[int, pa.Table] = {}
+        self._gathered: dict[int, list[pa.Table]] = {}
+
+    def __len__(self) -> int:
+        """Keys, over all partitions."""
+        for partition in list(self._gathered):
+            self._reduce(partition)
+        return sum(table.num_rows for table in self._tables.values())
+
+    def add(self, partition: int, keys: pa.Array, offsets: npt.NDArray[np.int64]) -> None:
+        """Records of that partition; those without a key are passed over."""
+        table = pa.table({"key": keys, "offset": pa.array(offsets)})
+        gathered = self._gathered.setdefault(partition, [])
+        gathered.append(table.filter(pc.is_valid(table["key"])))
+        if sum(part.num_rows for part in gathered) >= _GATHER_ROWS:
+            self._reduce(partition)
+
+    def is_newest(
+        self, partition: int, keys: pa.Array, offsets: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.bool_]:
+        """Which of these records no later one of the same key is known of.
+
+        A record without a key is never superseded.
+        """
+        self._reduce(partition)
+        table = self._tables.get(partition)
+        if table is None or not len(keys):
+            return np.ones(len(keys), dtype=bool)
+        places = pc.index_in(keys, value_set=table["key"].combine_chunks())
+        latest = pc.take(table["offset"], places).fill_null(-1)
+        return np.asarray(offsets >= np.asarray(latest))
+
+    def _reduce(self, partition: int) -> None:
+        gathered = self._gathered.pop(partition, [])
+        if not gathered:
+            return
+        known = self._tables.get(partition)
+        merged = pa.concat_tables([known, *gathered] if known is not None else gathered)
+        reduced = merged.group_by("key").aggregate([("offset", "max")])
+        self._tables[partition] = pa.table(
+            {"key": reduced["key"], "offset": reduced["offset_max"]}
+        ).combine_chunks()
