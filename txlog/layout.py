@@ -140,6 +140,12 @@ def segment_id_at(wall_ms: int) -> str:
     return f"{max(wall_ms, 0):0{SEGMENT_TIME_DIGITS}x}" + "0" * SEGMENT_RANDOM_DIGITS
 
 
+def chunk_name_of(path: str) -> str:
+    """What tells a rewritten chunk from the one that it replaced; empty for an original one."""
+    parts = path.rsplit("/", 1)[-1].removesuffix(".arrow").split("-")
+    return parts[2] if len(parts) == 3 else ""
+
+
 def segment_id_of(path: str) -> str:
     """The id in a segment's path: what the staging horizon is compared with."""
     return path.rsplit("/", 1)[-1].removesuffix(".arrow")

@@ -15,7 +15,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from txlog.cli import consume, doctor, group_offsets, topic, txn_producers, verify
+from txlog.cli import (
+    consume,
+    doctor,
+    group_offsets,
+    maintain,
+    topic_records,
+    txn_producers,
+    verify,
+)
 from txlog.cli.exit_codes import run_to_exit_code
 from txlog.cli.session import (
     NO_COLOR_HELP,
@@ -75,12 +83,14 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(topic.app)
+app.add_typer(topic_records.app)
 app.add_typer(group_offsets.app)
 app.add_typer(txn_producers.app)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
+app.command("maintain", epilog=maintain.MAINTAIN_EXAMPLES)(maintain.maintain)
+app.command("vacuum", epilog=maintain.VACUUM_EXAMPLES)(maintain.vacuum)
 
 
 def version_text() -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from txlog.clients.connection import Connection, connect
 from txlog.clients.lag import unread
 from txlog.clients.partitioner import partition_for_keys
+from txlog.clients.record_deletion import delete_records
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.state import Transaction
@@ -29,7 +30,13 @@ from txlog.errors import (
 from txlog.groups.offsets_state import Pending
 from txlog.log.cluster import check_partition_count
 from txlog.log.cluster_state import unknown_topic
-from txlog.log.schema import KAFKA_SCHEMA, encode_schema, evolve, validate_schema
+from txlog.log.schema import (
+    KAFKA_SCHEMA,
+    encode_schema,
+    evolve,
+    is_kafka_schema,
+    validate_schema,
+)
 from txlog.log.topic_events import AddPartitions, AlterConfig, EvolveSchema
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_topic_name
 from txlog.settings import TopicConfig
@@ -237,8 +244,17 @@ class Admin:
         topic = self.connection.cluster.present_topic(name)
         config = topic.state.config.altered(changes)
         _check_key_column(name, topic.schema(), config)
+        _check_compaction(name, topic.schema(), config)
         topic.execute(AlterConfig(config))
         return config
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete records below these offsets; -1 is everything up to the last stable offset.
+
+        Answers the log starts afterwards (Kafka's low watermarks). Raises OffsetOutOfRange before
+        anything is deleted, UnknownTopic, UnknownPartition.
+        """
+        return delete_records(self.connection, offsets)
 
     def evolve_schema(self, name: str, schema: pa.Schema) -> int:
         """Make an additive change to a topic's schema; answers the schema's id.
@@ -412,6 +428,7 @@ def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:
     schema = validate_schema(topic.schema if topic.schema is not None else KAFKA_SCHEMA)
     config = TopicConfig.from_dotted(topic.config)
     _check_key_column(topic.name, schema, config)
+    _check_compaction(topic.name, schema, config)
     return schema, config
 
 
@@ -426,6 +443,14 @@ def _require_free_names(wanted: list[str], taken: list[str]) -> None:
             raise InvalidConfig(
                 f"topic {name!r} is given {wanted.count(name)} times; give it once."
             )
+
+
+def _check_compaction(name: str, schema: pa.Schema, config: TopicConfig) -> None:
+    if config.is_compacted and not config.key_column and not is_kafka_schema(schema):
+        raise InvalidConfig(
+            f"topic {name!r}: cleanup.policy is {config.cleanup_policy}, and a typed topic is "
+            "compacted by its key.column; name one."
+        )
 
 
 def _check_key_column(name: str, schema: pa.Schema, config: TopicConfig) -> None:

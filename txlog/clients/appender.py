@@ -19,7 +19,7 @@ from txlog.clients.accumulator import Partitions
 from txlog.clients.partitioner import split_by_partition
 from txlog.clients.producer_config import ProducerConfig
 from txlog.clock import Runtime
-from txlog.errors import OutcomeUnknown, SegmentExpired, StoreUnavailable
+from txlog.errors import OutcomeUnknown, SegmentExpired, StoreUnavailable, UnknownProducerId
 from txlog.log.batch import Segment
 from txlog.log.conversion import adapt
 from txlog.log.schema import physical_schema
@@ -50,6 +50,11 @@ class ProducerSession:
             return {}
         return {p: self.next_sequences.get((topic_id, p), 0) for p in row_counts}
 
+    def restart(self, pid: int) -> None:
+        """Go on as another producer, whose sequences begin anew."""
+        self.pid, self.epoch = pid, 0
+        self.next_sequences.clear()
+
     def advance(self, topic_id: str, row_counts: Mapping[int, int]) -> None:
         """The flush is stored."""
         for partition, count in row_counts.items():
@@ -66,12 +71,17 @@ class Appender:
         process: ProcessSettings,
         session: ProducerSession,
         config: ProducerConfig | None = None,
+        new_pid: Callable[[], int] | None = None,
     ) -> None:
-        """`config` says how often, and how long, what may be stored is sent again."""
+        """`config` says how often, and how long, what may be stored is sent again; `new_pid` gives
+        an idempotent producer another id when a topic has forgotten its own."""
         self._runtime = runtime
         self._process = process
         self.session = session
         self._config = config or ProducerConfig()
+        self._new_pid = new_pid
+        self._is_in_doubt = False
+        """A part of a flush may be stored: only its own id can tell."""
 
     @property
     def may_repeat(self) -> bool:
@@ -110,11 +120,19 @@ class Appender:
                 base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
             except SegmentExpired:
                 continue
+            except UnknownProducerId:
+                if self._new_pid is None or self._is_in_doubt:
+                    raise
+                # It was silent for too long and nothing is under way: nothing can be doubled.
+                self.session.restart(self._new_pid())
+                base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
+                continue
             except OutcomeUnknown:
                 # At least once: other segments, as those may be in the log already.
                 if next(repeats, None) is None:
                     raise
                 continue
+            self._is_in_doubt = False
             self.session.advance(topic.topic_id, row_counts)
             return base_offsets
         raise StoreUnavailable(
@@ -178,6 +196,7 @@ class Appender:
             row_counts = _row_counts(group)
             these = {p: sequences[p] for p in row_counts if p in sequences}
             result = self._append(topic, group, these, tx_id)
+            self._is_in_doubt = True
             for partition, offset in result.base_offsets.items():
                 base_offsets.setdefault(partition, offset)
             for partition in these:
@@ -200,6 +219,7 @@ class Appender:
                 result: AppendResult = topic.execute(command)
                 return result
             except (OutcomeUnknown, StoreUnavailable):
+                self._is_in_doubt = True
                 if next(repeats, None) is None:
                     raise
 

@@ -97,7 +97,7 @@ class Producer:
         self._is_uncertain = False
         self._error: TxlogError | None = None
         self._transaction: TransactionSession | None = None
-        session = ProducerSession()
+        session, new_pid = ProducerSession(), None
         if self.config.transactional_id:
             self._state = ProducerState.UNINITIALIZED
             self._transaction = TransactionSession(
@@ -109,9 +109,10 @@ class Producer:
         else:
             self._state = ProducerState.READY
             if self.config.enable_idempotence:
-                session = ProducerSession(self._connection.cluster.producer_id(), 0)
+                new_pid = self._connection.cluster.producer_id
+                session = ProducerSession(new_pid(), 0)
         process = self._connection.cluster.process
-        appender = Appender(self._connection.runtime, process, session, self.config)
+        appender = Appender(self._connection.runtime, process, session, self.config, new_pid)
         self._sender = Sender(self._connection, appender, self._transaction, self._note)
 
     @classmethod

@@ -20,7 +20,7 @@ def segment_references(connection: Connection) -> frozenset[str]:
 
     Takes time and memory by the number of segments. Raises CorruptData, StoreUnavailable.
     """
-    staged = list(_staged(connection))
+    staged = list(staged_segments(connection))
     return frozenset((*staged, *_stored(connection)))
 
 
@@ -33,7 +33,8 @@ def unreferenced_segments(connection: Connection) -> Iterator[StoredObject]:
             yield stored
 
 
-def _staged(connection: Connection) -> Iterator[str]:
+def staged_segments(connection: Connection) -> Iterator[str]:
+    """Segments that an open transaction names."""
     for coordinator in connection.coordinators():
         for _, transaction in coordinator.catch_up().open_transactions():
             for participant in transaction.participants:

@@ -22,6 +22,7 @@ from txlog.coordinator.events import (
     ClaimCheck,
     CompleteTransaction,
     CoordinatorCommand,
+    ExpireTransactionalId,
     InitProducer,
     Participant,
     PrepareAbort,
@@ -223,6 +224,19 @@ class Coordinator:
         """Let a consumer group have no owner any more."""
         self._execute(ReleaseGroup(group))
 
+    def expire_ids(self, before_ms: int) -> list[str]:
+        """Forget transactional ids that were not used since then; answers which."""
+        idle = [
+            name
+            for name, known in self.catch_up().ids.items()
+            if known.updated_ms <= before_ms and not known.open and not known.is_run
+        ]
+        return [name for name in idle if self._execute(ExpireTransactionalId(name, before_ms))]
+
+    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
+        """Delete old journal entries behind a boundary; returns how many."""
+        return self._replica.prune(keep_entries, apart_entries)
+
     # Finishing.
 
     def apply(self, transactional_id: str, tx_id: TxId) -> None:
@@ -286,9 +300,12 @@ class Coordinator:
         return _outcome_of(known.decision, known.dead_letter)
 
     def is_superseded(self, transactional_id: str, tx_id: TxId) -> bool:
-        """Never heard of, and it can no longer be prepared: a later epoch has begun (rule R3)."""
+        """Never heard of, and it can no longer be prepared: a later epoch has begun (rule R3), or
+        its id has expired: whoever registers it again has another producer id."""
         known = self.catch_up().ids.get(transactional_id)
-        if known is None or tx_id in known.open or self.state.outcome(tx_id) is not None:
+        if known is None:
+            return self.state.outcome(tx_id) is None
+        if tx_id in known.open or self.state.outcome(tx_id) is not None:
             return False
         return is_past(known, tx_id)
 

@@ -181,6 +181,14 @@ class GroupReleased:
     group: str
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionalIdExpired:
+    """A transactional id is forgotten (Kafka's Dead state); with a new registration it gets
+    another producer id, so that nothing of its old one is ever decided again (rule R4)."""
+
+    transactional_id: str
+
+
 CoordinatorEvent: TypeAlias = (
     ProducerInitialised
     | TransactionBegun
@@ -192,6 +200,7 @@ CoordinatorEvent: TypeAlias = (
     | TransactionCompleted
     | StagingHorizonAdvanced
     | GroupReleased
+    | TransactionalIdExpired
 )
 
 # Commands.
@@ -308,6 +317,14 @@ class ReleaseGroup:
     group: str
 
 
+@dataclass(frozen=True, slots=True)
+class ExpireTransactionalId:
+    """Forget an id that was not used since `before_ms`. Answer: whether it was forgotten."""
+
+    transactional_id: str
+    before_ms: int
+
+
 CoordinatorCommand: TypeAlias = (
     InitProducer
     | BeginTransaction
@@ -318,4 +335,5 @@ CoordinatorCommand: TypeAlias = (
     | CompleteTransaction
     | AdvanceStagingHorizon
     | ReleaseGroup
+    | ExpireTransactionalId
 )

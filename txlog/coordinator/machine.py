@@ -16,6 +16,7 @@ from txlog.coordinator.events import (
     ProducerInitialised,
     ReplayMark,
     StagingHorizonAdvanced,
+    TransactionalIdExpired,
     TransactionBarred,
     TransactionBegun,
     TransactionCompleted,
@@ -37,6 +38,7 @@ _EVENTS = EventCodec(
     TransactionCompleted,
     StagingHorizonAdvanced,
     GroupReleased,
+    TransactionalIdExpired,
 )
 
 

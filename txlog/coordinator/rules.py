@@ -17,6 +17,7 @@ from txlog.coordinator.events import (
     CommitPrepared,
     CompleteTransaction,
     CoordinatorCommand,
+    ExpireTransactionalId,
     GroupReleased,
     InitProducer,
     Participant,
@@ -27,6 +28,7 @@ from txlog.coordinator.events import (
     Registration,
     ReleaseGroup,
     StagingHorizonAdvanced,
+    TransactionalIdExpired,
     TransactionBarred,
     TransactionBegun,
     TransactionCompleted,
@@ -75,6 +77,8 @@ def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
         case ReleaseGroup():
             is_owned = command.group in state.owners
             return Decided((GroupReleased(command.group),) if is_owned else ())
+        case ExpireTransactionalId():
+            return _decide_expiry(state, command)
 
 
 def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
@@ -432,6 +436,15 @@ def is_past(known: TransactionalId, tx_id: TxId) -> bool:
         raise InternalError(f"epoch {tx_id.epoch} of {tx_id.pid} was never given out. Report this.")
     is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
     return not is_current or tx_id.number <= known.begun_number
+
+
+def _decide_expiry(state: CoordinatorState, command: ExpireTransactionalId) -> Decided:
+    """Only what is idle. A Spark query's id is kept: its superseded runs may not come back (R27),
+    and only an operator knows that the query will not (R2)."""
+    known = state.ids.get(command.transactional_id)
+    if known is None or known.open or known.is_run or known.updated_ms > command.before_ms:
+        return Decided((), False)
+    return Decided((TransactionalIdExpired(command.transactional_id),), True)
 
 
 def _decide_complete(state: CoordinatorState, command: CompleteTransaction) -> Decided:

@@ -21,6 +21,7 @@ from txlog.coordinator.events import (
     ProducerInitialised,
     ReplayMark,
     StagingHorizonAdvanced,
+    TransactionalIdExpired,
     TransactionBarred,
     TransactionBegun,
     TransactionCompleted,
@@ -182,6 +183,17 @@ def apply(state: CoordinatorState, event: CoordinatorEvent, slot: int) -> Coordi
         case GroupReleased():
             kept = {group: name for group, name in state.owners.items() if group != event.group}
             return replace(state, owners=kept)
+        case TransactionalIdExpired():
+            return _expired(state, event.transactional_id)
+
+
+def _expired(state: CoordinatorState, name: str) -> CoordinatorState:
+    """Replay marks stay: they are by query (rule R2)."""
+    return replace(
+        state,
+        ids={other: known for other, known in state.ids.items() if other != name},
+        owners={group: owner for group, owner in state.owners.items() if owner != name},
+    )
 
 
 def _with_id(state: CoordinatorState, name: str, known: TransactionalId) -> CoordinatorState:

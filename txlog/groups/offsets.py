@@ -146,6 +146,21 @@ class GroupOffsets:
         if pending is not None:
             self._resolved(group, tx_id, pending, may_abort=True)
 
+    def maintain(self) -> list[TxId]:
+        """One pass: end what is pending of transactions that are decided, or late. Returns them."""
+        touched = []
+        for name, state in self.groups().items():
+            for tx_id, pending in state.pending.items():
+                if self._resolved(name, tx_id, pending):
+                    touched.append(tx_id)
+        return touched
+
+    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
+        """Delete old entries of every journal behind a boundary; returns how many."""
+        count = self._cluster.file.settings.offsets_topic_num_partitions
+        journals = [self._journal(number) for number in range(count)]
+        return sum(journal.prune(keep_entries, apart_entries) for journal in journals)
+
     def _with_resolution(
         self, group: str, call: Callable[[], object], own: PendOffsets | None = None
     ) -> None:

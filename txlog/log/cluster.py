@@ -154,6 +154,10 @@ class Cluster:
         with self._lock:
             self._topics.pop(name, None)
 
+    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
+        """Delete old entries of the cluster's journal behind a boundary; returns how many."""
+        return self._replica.prune(keep_entries, apart_entries)
+
     # Producer ids.
 
     def producer_id(self) -> int:

@@ -268,6 +268,8 @@ class RetireProducers:
     """Forget these producer ids for good. Answer: those that were retired."""
 
     pids: tuple[int, ...]
+    silent_before_ms: int
+    """Idempotent producers that have stored something since are kept."""
 
 
 @dataclass(frozen=True, slots=True)

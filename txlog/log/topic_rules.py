@@ -298,8 +298,8 @@ def _decide_log_start(state: TopicState, command: AdvanceLogStart) -> Decided:
 
 def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
     """Rewritten chunks take the place of exactly those that they were made of."""
-    for segment_id in command.segment_ids:
-        _require_above_horizon(state, segment_id)
+    for name in (*command.segment_ids, *(ref.name for ref in command.added)):
+        _require_above_horizon(state, name)
     if state.sealed.find(command.removed) is None:
         raise PublishContention(
             f"the index of topic {state.name!r} was changed by somebody else meanwhile; look at "
@@ -309,12 +309,15 @@ def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
 
 
 def _decide_retired(state: TopicState, command: RetireProducers) -> Decided:
-    """Whoever has a transaction open is not done (rule R11)."""
-    pids = tuple(
-        pid
-        for pid in sorted(set(command.pids))
-        if pid in state.producers and state.producers[pid].open is None
-    )
+    """Whoever has a transaction open, or has come back meanwhile, is not done (rule R11)."""
+    idle = []
+    for pid in sorted(set(command.pids)):
+        known = state.producers.get(pid)
+        if known is None or known.open is not None:
+            continue
+        if known.is_transactional or known.stored_ms < command.silent_before_ms:
+            idle.append(pid)
+    pids = tuple(idle)
     return Decided((ProducersRetired(pids),) if pids else (), pids)
 
 

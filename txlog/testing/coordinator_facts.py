@@ -14,6 +14,7 @@ from txlog.coordinator.events import (
     Participant,
     ParticipantsAdded,
     ProducerInitialised,
+    TransactionalIdExpired,
     TransactionBarred,
     TransactionBegun,
     TransactionCompleted,
@@ -124,6 +125,14 @@ class _Ledger:
                 self._barred(step, step.event)
             case TransactionCompleted():
                 self._completed(step, step.event)
+            case TransactionalIdExpired():
+                self._expired(step, step.event)
+
+    def _expired(self, step: Step, event: TransactionalIdExpired) -> None:
+        holder = self._facts.holders.pop(event.transactional_id, None)
+        if holder is not None and holder.open:
+            text = f"{event.transactional_id!r} is forgotten with {sorted(holder.open)} open"
+            self._report("I4", step, text)
 
     def _initialised(self, step: Step, event: ProducerInitialised) -> None:
         known = self._facts.holders.get(event.transactional_id)

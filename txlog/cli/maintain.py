@@ -1,0 +1,163 @@
+"""`txlog maintain` and `txlog vacuum`: what keeps a log small and its readers moving.
+
+They only call `txlog/clients/maintenance.py` and `vacuum.py`, and show what these did.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from typing import Annotated
+
+import typer
+
+from txlog.cli.exit_codes import FAILED
+from txlog.cli.output import Facts, Grid, counted, json_text, printable
+from txlog.cli.session import Output, Session, topic_names, with_session
+from txlog.cli.topic import config_pairs
+from txlog.clients.maintenance import Maintenance, MaintenanceAction, MaintenanceReport
+from txlog.clients.vacuum import Candidates, Vacuum, VacuumReport
+from txlog.settings import ProcessSettings
+
+MAINTAIN_EXAMPLES = (
+    "Examples: txlog maintain --once, "
+    "txlog maintain --interval-ms 60000 --config staging.retention.ms=3600000"
+)
+VACUUM_EXAMPLES = "Examples: txlog vacuum, txlog vacuum --execute"
+
+_TUNABLE = (
+    "transactional.id.expiration.ms, producer.id.expiration.ms, staging.retention.ms, "
+    "file.delete.delay.ms, journal.retention.entries, compaction.keys.max"
+)
+Config = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", help=f"Again for more: {_TUNABLE}."),
+]
+
+
+def _settings(session: Session, pairs: list[str] | None) -> ProcessSettings:
+    known = session.admin().connection.cluster.process
+    return known.altered(config_pairs(pairs or ()))
+
+
+@with_session
+def maintain(
+    session: Session,
+    once: Annotated[bool, typer.Option("--once", help="One pass, then end.")] = False,
+    interval_ms: Annotated[
+        int, typer.Option("--interval-ms", min=1, help="Wait between two passes.")
+    ] = 300_000,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="Look after this topic only; again for more.",
+            autocompletion=topic_names,
+        ),
+    ] = None,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum/--no-vacuum", help="Delete what nothing refers to, too.")
+    ] = True,
+    config: Config = None,
+) -> None:
+    """End what is late, delete what is old, compact, merge small segments: now and then.
+
+    Transactions past their timeout are aborted and decided ones finished; then each topic's
+    retention, compaction and merging, as its configuration says; idle transactional ids and
+    producer ids are forgotten; old journal entries and unreferenced objects are deleted. Any number
+    of processes may run it at once. Nothing breaks if nobody does: the log only grows.
+    """
+    connection = session.admin().connection
+    maintenance = Maintenance(connection, _settings(session, config), topics or ())
+    if once:
+        _show(session, maintenance.run_once(vacuum=vacuum))
+        return
+    while True:
+        for action in maintenance.run_once(vacuum=vacuum).actions:
+            _print(session, action, connection.runtime.clock.wall_ms())
+        sys.stdout.flush()
+        connection.runtime.clock.sleep_ms(interval_ms)
+
+
+def _show(session: Session, report: MaintenanceReport) -> None:
+    rows = [
+        (_status(action), action.task, action.subject, action.detail) for action in report.actions
+    ]
+    session.show([_document(action) for action in report.actions], _grid(rows))
+    if not rows:
+        session.say("There was nothing to do.")
+    if report.failures:
+        raise typer.Exit(FAILED)
+
+
+def _grid(rows: list[tuple[str, str, str, str]]) -> list[Grid]:
+    return [Grid(("STATUS", "TASK", "SUBJECT", "DETAIL"), rows)]
+
+
+def _status(action: MaintenanceAction) -> str:
+    return "fail" if action.is_failure else "ok"
+
+
+def _document(action: MaintenanceAction) -> dict[str, object]:
+    return {
+        "status": _status(action),
+        "task": action.task,
+        "subject": action.subject,
+        "detail": action.detail,
+    }
+
+
+def _print(session: Session, action: MaintenanceAction, now_ms: int) -> None:
+    """One line an action, so that a log of lines can be kept."""
+    time = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC).isoformat(timespec="seconds")
+    if session.options.output is Output.JSON:
+        sys.stdout.write(json_text({"time": time, **_document(action)}) + "\n")
+        return
+    text = f"{time}  {_status(action)}  {action.task}  {action.subject}  {action.detail}"
+    sys.stdout.write(printable(text) + "\n")
+
+
+@with_session
+def vacuum(
+    session: Session,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it, instead of showing it.")
+    ] = False,
+    config: Config = None,
+) -> None:
+    """Delete stored objects that nothing refers to. Without --execute it only shows them.
+
+    They are left by failed tasks, aborted writes, merging, compaction, retention and deleted
+    topics. What is younger than staging.retention.ms (a day) stays: a running task may still commit
+    it. Before it deletes it waits file.delete.delay.ms (a minute) and looks again, so that readers
+    have moved on.
+    """
+    connection = session.admin().connection
+    settings = _settings(session, config)
+    collector = Vacuum(connection, settings.staging_retention_ms)
+    found = collector.look()
+    if not execute or not found.objects:
+        _show_candidates(session, found)
+        return
+    delay_ms = settings.file_delete_delay_ms
+    session.say(f"Found {counted(len(found.objects), 'object')}; looking again in {delay_ms} ms.")
+    connection.runtime.clock.sleep_ms(delay_ms)
+    _show_deleted(session, collector.sweep(found))
+
+
+def _show_candidates(session: Session, found: Candidates) -> None:
+    document = {
+        "objects": [stored.path for stored in found.objects],
+        "bytes": found.size_bytes,
+        "deleted": False,
+    }
+    rows = [(stored.path, stored.size_bytes) for stored in found.objects]
+    session.show(document, [Grid(("OBJECT", "BYTES"), rows)])
+    what = f"{counted(len(rows), 'object')} with {found.size_bytes} bytes"
+    session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
+
+
+def _show_deleted(session: Session, report: VacuumReport) -> None:
+    document = {"objects": report.objects, "bytes": report.bytes, "deleted": True}
+    session.show(document, [Facts((("Deleted", report.objects), ("Bytes", report.bytes)))])

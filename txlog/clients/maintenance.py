@@ -1,0 +1,213 @@
+"""What somebody has to do now and then, in one pass: end what is late, delete what is old.
+
+Any number of processes may run it at once, or none: every step is a decision in a journal, and
+nothing waits for it but space and names. What goes wrong with one subject is reported, and the
+others are looked after all the same. It decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from txlog.clients.connection import Connection
+from txlog.clients.producer_expiry import retirable_producers
+from txlog.clients.retention_bounds import deletable_log_starts
+from txlog.clients.vacuum import Candidates, Vacuum
+from txlog.errors import TxlogError
+from txlog.journal.replica import BOUNDARIES_APART_ENTRIES
+from txlog.log.compaction import CompactionLimits, compact
+from txlog.log.merging import merge_segments
+from txlog.log.topic_events import AdvanceLogStart, RetireProducers
+from txlog.log.topic_log import TopicLog
+from txlog.settings import ProcessSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceAction:
+    """One thing that a pass did, or could not do."""
+
+    task: str
+    """Such as `retention`."""
+    subject: str
+    """A topic, a transactional id, a coordinator."""
+    detail: str
+    is_failure: bool = False
+
+
+@dataclass(slots=True)
+class MaintenanceReport:
+    """What one pass did, in order."""
+
+    actions: list[MaintenanceAction] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[MaintenanceAction]:
+        """What could not be done."""
+        return [action for action in self.actions if action.is_failure]
+
+
+class Maintenance:
+    """Looks after one log. For one thread."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        settings: ProcessSettings | None = None,
+        topics: Iterable[str] = (),
+    ) -> None:
+        """`topics`: only these are looked after, without any all of them."""
+        self._connection = connection
+        self._settings = settings or connection.cluster.process
+        self._topics = tuple(topics)
+        self._vacuum = Vacuum(connection, self._settings.staging_retention_ms)
+        self._candidates: Candidates | None = None
+        self._report = MaintenanceReport()
+
+    def run_once(self, *, vacuum: bool = True) -> MaintenanceReport:
+        """One pass. Raises UnknownTopic; every other error stands in the report."""
+        self._report = MaintenanceReport()
+        cluster = self._connection.cluster
+        names = self._topics or tuple(sorted(cluster.state().topics))
+        topics = [cluster.present_topic(name) for name in names]
+        if not self._topics:
+            self._transactions()
+        for topic in topics:
+            self._topic(topic)
+        if not self._topics:
+            self._prune_others()
+            if vacuum:
+                self._attempt("vacuum", cluster.store.url, self._vacuum_once)
+        return self._report
+
+    def _attempt(self, task: str, subject: str, call: Callable[[], str]) -> None:
+        """`call` answers what it did, or nothing."""
+        try:
+            detail = call()
+        except TxlogError as error:
+            log.warning("%s of %s: %s", task, subject, error.message)
+            failed = MaintenanceAction(task, subject, error.message, is_failure=True)
+            self._report.actions.append(failed)
+            return
+        if detail:
+            self._report.actions.append(MaintenanceAction(task, subject, detail))
+
+    # Transactions.
+
+    def _transactions(self) -> None:
+        before_ms = self._now_ms() - self._settings.transactional_id_expiration_ms
+        for coordinator in self._connection.coordinators():
+            subject = f"coordinator {coordinator.partition}"
+
+            def finish(run: Callable[[], Iterable[object]] = coordinator.maintain) -> str:
+                return _listed("ended", run())
+
+            def expire(run: Callable[[int], Iterable[object]] = coordinator.expire_ids) -> str:
+                return _listed("forgot", run(before_ms))
+
+            self._attempt("transactions", subject, finish)
+            self._attempt("transactional ids", subject, expire)
+        self._attempt(
+            "pending offsets",
+            "consumer groups",
+            lambda: _listed("ended those of", self._connection.offsets.maintain()),
+        )
+
+    def _now_ms(self) -> int:
+        return self._connection.runtime.clock.wall_ms()
+
+    # Topics.
+
+    def _topic(self, topic: TopicLog) -> None:
+        tasks: dict[str, Callable[[TopicLog], str]] = {
+            "retention": self._retention,
+            "compaction": self._compaction,
+            "merging": self._merging,
+            "producer ids": self._producers,
+            "pruning": self._pruning,
+        }
+        for task, call in tasks.items():
+            self._attempt(task, topic.name, lambda run=call: run(topic))  # type: ignore[misc]
+
+    def _retention(self, topic: TopicLog) -> str:
+        starts = deletable_log_starts(self._connection, topic, self._now_ms())
+        if not starts:
+            return ""
+        before = [partition.log_start for partition in topic.state.partitions]
+        topic.execute(AdvanceLogStart(starts))
+        count = sum(after - before[partition] for partition, after in starts.items())
+        return f"deleted {count} offsets of {len(starts)} partitions"
+
+    def _compaction(self, topic: TopicLog) -> str:
+        limits = CompactionLimits(self._settings.compaction_keys_max, self._settings.batch_bytes)
+        found = compact(topic, self._now_ms(), limits)
+        removed = found.records_removed
+        if not (removed or found.interrupted):
+            return ""
+        return f"removed {removed} of {removed + found.records_kept} records" + _why(
+            found.interrupted
+        )
+
+    def _merging(self, topic: TopicLog) -> str:
+        found = merge_segments(topic, self._settings.batch_bytes)
+        if not (found.segments_before or found.interrupted):
+            return ""
+        return f"{found.segments_before} segments are {found.segments_after} now" + _why(
+            found.interrupted
+        )
+
+    def _producers(self, topic: TopicLog) -> str:
+        before_ms = self._now_ms() - self._settings.producer_id_expiration_ms
+        pids = retirable_producers(self._connection, topic, before_ms)
+        retired = topic.execute(RetireProducers(pids, before_ms)) if pids else ()
+        return f"forgot {len(retired)} idle producers" if retired else ""
+
+    def _pruning(self, topic: TopicLog) -> str:
+        return _entries(topic.prune(self._kept, BOUNDARIES_APART_ENTRIES))
+
+    # Everything else.
+
+    @property
+    def _kept(self) -> int:
+        return self._settings.journal_retention_entries
+
+    def _prune_others(self) -> None:
+        apart, kept = BOUNDARIES_APART_ENTRIES, self._kept
+        cluster, offsets = self._connection.cluster, self._connection.offsets
+        self._attempt("pruning", "cluster", lambda: _entries(cluster.prune(kept, apart)))
+        self._attempt("pruning", "consumer groups", lambda: _entries(offsets.prune(kept, apart)))
+        for coordinator in self._connection.coordinators():
+
+            def prune(run: Callable[[int, int], int] = coordinator.prune) -> str:
+                return _entries(run(kept, apart))
+
+            self._attempt("pruning", f"coordinator {coordinator.partition}", prune)
+
+    def _vacuum_once(self) -> str:
+        """Look, and in a later pass delete what was seen long enough ago (design section 10)."""
+        now_ms = self._connection.runtime.clock.monotonic_ms()
+        before = self._candidates
+        if before is None:
+            self._candidates = self._vacuum.look()
+            return ""
+        if now_ms - before.looked_ms < self._settings.file_delete_delay_ms:
+            return ""
+        swept = self._vacuum.sweep(before)
+        self._candidates = self._vacuum.look()
+        return f"deleted {swept.objects} objects, {swept.bytes} bytes" if swept.objects else ""
+
+
+def _listed(verb: str, found: Iterable[object]) -> str:
+    names = [str(one) for one in found]
+    return f"{verb} {', '.join(names)}" if names else ""
+
+
+def _entries(count: int) -> str:
+    return f"deleted {count} journal entries" if count else ""
+
+
+def _why(interrupted: str) -> str:
+    return f"; ended early: {interrupted}" if interrupted else ""

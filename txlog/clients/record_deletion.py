@@ -1,0 +1,79 @@
+"""Deleting records by hand: Kafka's `deleteRecords`.
+
+All offsets are checked before the first is applied. Nothing of a transaction that is not complete
+everywhere goes (I12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from txlog.clients.connection import Connection
+from txlog.clients.retention_bounds import bounded_log_starts
+from txlog.errors import OffsetOutOfRange
+from txlog.log.topic_events import AdvanceLogStart
+from txlog.model import TopicPartition
+
+TO_THE_END = -1
+"""Kafka's word for everything that may be deleted."""
+
+
+def planned_log_starts(
+    connection: Connection, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Where each log would start; partitions that are there already are left out.
+
+    Raises OffsetOutOfRange for an offset beyond what may be deleted, UnknownTopic,
+    UnknownPartition.
+    """
+    planned: dict[TopicPartition, int] = {}
+    for name in sorted({where.topic for where in offsets}):
+        topic = connection.cluster.present_topic(name, certain=True)
+        wanted = {where.partition: at for where, at in offsets.items() if where.topic == name}
+        for partition, offset in wanted.items():
+            topic.check_partition(partition)
+            if offset == TO_THE_END:
+                wanted[partition] = topic.state.last_stable_offset(partition)
+            elif offset < 0:
+                raise _out_of_range(name, partition, offset, 0)
+        allowed = bounded_log_starts(connection, topic, wanted)
+        for partition, offset in wanted.items():
+            log_start = topic.state.partitions[partition].log_start
+            limit = allowed.get(partition, log_start)
+            if limit < offset and offsets[TopicPartition(name, partition)] != TO_THE_END:
+                raise _out_of_range(name, partition, offset, limit)
+            if limit > log_start:
+                planned[TopicPartition(name, partition)] = limit
+    return planned
+
+
+def delete_records(
+    connection: Connection, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Delete records below these offsets, -1: all; answers the log starts afterwards.
+
+    Raises as `planned_log_starts` does, before anything is deleted.
+    """
+    planned = planned_log_starts(connection, offsets)
+    found: dict[TopicPartition, int] = {}
+    for name in sorted({where.topic for where in offsets}):
+        topic = connection.cluster.present_topic(name)
+        starts = {where.partition: at for where, at in planned.items() if where.topic == name}
+        if starts:
+            topic.execute(AdvanceLogStart(starts))
+        for where in offsets:
+            if where.topic == name:
+                found[where] = topic.state.partitions[where.partition].log_start
+    return found
+
+
+def _out_of_range(topic: str, partition: int, offset: int, limit: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"records of topic {topic!r} partition {partition} can be deleted up to offset {limit}: "
+        f"there it ends, or a transaction that is not complete begins. {offset} is out of range; "
+        "-1 deletes all that may be deleted.",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        limit=limit,
+    )

@@ -1,0 +1,176 @@
+"""Deleting stored objects that nothing refers to: segments, index chunks, what deleted topics left.
+
+It guards I12 and I14: an object goes only if it lies below a staging horizon that stands in every
+journal (so that nobody can refer to it any more: design section 10, R17), if the coordinators were
+asked before the topics (R18), and if two looks, apart in time, found it unreferenced. No clock and
+no listing decides: they only say what to look at. Whoever dies in between has deleted less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from txlog.clients.connection import Connection
+from txlog.clients.segment_references import staged_segments
+from txlog.errors import UnknownTopic
+from txlog.layout import TOPICS, chunk_name_of, segment_id_at, segment_id_of
+from txlog.log.index import ChunkRef, IndexedBatch
+from txlog.log.topic_events import AdvanceHorizon
+from txlog.log.topic_log import TopicLog
+from txlog.storage.store import StoredObject
+
+_COLLECTED = ("segments", "chunks")
+_LEFT_BY_DELETED = (*_COLLECTED, "hint.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What one look found unreferenced, and when it looked (monotonic clock)."""
+
+    objects: tuple[StoredObject, ...] = ()
+    looked_ms: float = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all of them."""
+        return sum(stored.size_bytes for stored in self.objects)
+
+
+@dataclass(slots=True)
+class VacuumReport:
+    """What a vacuum deleted."""
+
+    objects: int = 0
+    bytes: int = 0
+    topics_ended: list[str] = field(default_factory=list)
+    """Deleted topics whose journals were ended by this pass."""
+
+
+class Vacuum:
+    """One log's vacuum, as one process runs it; any number of processes may."""
+
+    def __init__(self, connection: Connection, staging_retention_ms: int) -> None:
+        """`staging_retention_ms`: segments that are younger are let be."""
+        self._connection = connection
+        self._staging_retention_ms = staging_retention_ms
+
+    def look(self) -> Candidates:
+        """What could be deleted: nothing is changed. Raises CorruptData, StoreUnavailable."""
+        horizon = self._wanted_horizon()
+        listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
+        roots = frozenset(topic.layout.root for topic in _topics(self._connection))
+        found = self._unreferenced(listed, horizon, roots)
+        return Candidates(tuple(found), self._connection.runtime.clock.monotonic_ms())
+
+    def sweep(self, before: Candidates) -> VacuumReport:
+        """Delete those candidates of an earlier look that are unreferenced still.
+
+        Raises CorruptData, StoreUnavailable; then call it again.
+        """
+        report = VacuumReport()
+        horizon = self._wanted_horizon()
+        roots = self._advance_horizon(horizon)
+        known = {stored.path for stored in before.objects}
+        listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
+        report.topics_ended = self._end_deleted(listed)
+        found = self._unreferenced(listed, horizon, roots)
+        again = [stored for stored in found if stored.path in known]
+        store = self._connection.cluster.store
+        self._connection.runtime.fan_out.run_all([partial(store.delete, s.path) for s in again])
+        report.objects = len(again)
+        report.bytes = sum(stored.size_bytes for stored in again)
+        return report
+
+    def _wanted_horizon(self) -> str:
+        now_ms = self._connection.runtime.clock.wall_ms()
+        return segment_id_at(now_ms - self._staging_retention_ms)
+
+    def _advance_horizon(self, horizon: str) -> frozenset[str]:
+        """In every coordinator and topic, before the look that deletes. Answers the topics' roots:
+        one that is created after this has no horizon, so nothing of it may be deleted."""
+        for coordinator in self._connection.coordinators():
+            coordinator.advance_horizon(horizon)
+        roots = set()
+        for topic in _topics(self._connection):
+            try:
+                topic.execute(AdvanceHorizon(horizon))
+            except UnknownTopic:
+                continue  # Deleted meanwhile.
+            roots.add(topic.layout.root)
+        return frozenset(roots)
+
+    def _end_deleted(self, listed: Iterable[StoredObject]) -> list[str]:
+        """Write the last boundary of every deleted topic that has none yet (rule R14)."""
+        ended = []
+        for topic in self._deleted(listed):
+            if topic.catch_up(certain=True).closed and topic.end():
+                ended.append(topic.name)
+        return ended
+
+    def _deleted(self, listed: Iterable[StoredObject]) -> Iterator[TopicLog]:
+        """Topics that have objects and no name any more; listed before the names are asked."""
+        cluster = self._connection.cluster
+        present = {t.opened.topic_id for t in cluster.state().topics.values()}
+        folders = {tuple(stored.path.split("/")[1:3]) for stored in listed}
+        for name, topic_id in sorted(folders):
+            if topic_id not in present:
+                yield cluster.topic_of_id(name, topic_id)
+
+    def _unreferenced(
+        self, listed: Iterable[StoredObject], horizon: str, roots: frozenset[str]
+    ) -> Iterator[StoredObject]:
+        """Of topics in `roots` only: there nobody can come to refer to what lies below it."""
+        objects = list(listed)
+        ended = {topic.layout.root for topic in self._deleted(objects) if _is_ended(topic)}
+        # Coordinators first: what is staged moves from them to the topics and never back (R18).
+        referenced = set(staged_segments(self._connection))
+        for topic in _topics(self._connection):
+            referenced.update(_references(topic))
+        for stored in objects:
+            root, kind, object_id = _parts(stored.path)
+            if root in ended:
+                is_litter = kind in _LEFT_BY_DELETED
+            else:
+                is_old = kind in _COLLECTED and object_id < horizon
+                is_litter = root in roots and is_old and stored.path not in referenced
+            if is_litter:
+                yield stored
+
+
+def _parts(path: str) -> tuple[str, str, str]:
+    """A topic's folder, the kind of the object, and the id that the horizon is compared with."""
+    parts = path.split("/")
+    kind = parts[3] if len(parts) > 3 else ""
+    object_id = chunk_name_of(path) if kind == "chunks" else segment_id_of(path)
+    return "/".join(parts[:3]), kind, object_id
+
+
+def _is_ended(topic: TopicLog) -> bool:
+    """Whether a deleted topic takes nothing any more."""
+    return topic.catch_up(certain=True).closed
+
+
+def _topics(connection: Connection) -> Iterator[TopicLog]:
+    cluster = connection.cluster
+    for name, created in cluster.state().topics.items():
+        yield cluster.topic_of_id(name, created.opened.topic_id)
+
+
+def _references(topic: TopicLog) -> Iterator[str]:
+    """Paths of every chunk and segment that the topic's present state leads to."""
+    state = topic.catch_up(certain=True)
+    if state.closed:
+        return
+    waiting: list[ChunkRef] = list(state.sealed.roots())
+    rows: list[IndexedBatch] = list(state.tail)
+    while waiting:
+        ref = waiting.pop()
+        yield topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
+        for part in topic.chunk(state, ref):
+            if isinstance(part, ChunkRef):
+                waiting.append(part)
+            else:
+                rows.append(part)
+    yield from (row.segment for row in rows if row.record_count)
