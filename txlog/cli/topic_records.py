@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from txlog.cli.output import Facts, Grid, counted
-from txlog.cli.session import Session, with_session
+from txlog.cli.session import Session, topic_names, with_session
 from txlog.cli.topic import Topic, app
 from txlog.clients.record_deletion import planned_log_starts
 from txlog.errors import UsageError
@@ -35,7 +35,8 @@ Execute = Annotated[bool, typer.Option("--execute", help="Do it, instead of show
 def delete_records(
     session: Session,
     name: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic.")
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="Its name.", autocompletion=topic_names),
     ] = None,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", help="Of this partition.")

@@ -150,7 +150,8 @@ def _topic(log: TopicLog) -> Findings:
         source = row_source(log, state)
         for partition, bounds in enumerate(state.partitions):
             for row in log.batches(state, partition, bounds.log_start, bounds.next_offset):
-                _read(source, row, found)
+                if row.record_count:
+                    _read(source, row, found)
     except CorruptData as error:
         found.damage.append(error.message)
     found.damage[:] = dict.fromkeys(found.damage)
