@@ -137,7 +137,7 @@ def vacuum(
     settings = _settings(session, config)
     collector = Vacuum(connection, settings.staging_retention_ms)
     found = collector.look()
-    if not execute or not found.objects:
+    if not execute or found.is_empty:
         _show_candidates(session, found)
         return
     delay_ms = settings.file_delete_delay_ms
@@ -150,14 +150,27 @@ def _show_candidates(session: Session, found: Candidates) -> None:
     document = {
         "objects": [stored.path for stored in found.objects],
         "bytes": found.size_bytes,
+        "deleted_topics": list(found.topics),
         "deleted": False,
     }
     rows = [(stored.path, stored.size_bytes) for stored in found.objects]
     session.show(document, [Grid(("OBJECT", "BYTES"), rows)])
     what = f"{counted(len(rows), 'object')} with {found.size_bytes} bytes"
+    if found.topics:
+        what += f", and what is left of the deleted topics {', '.join(found.topics)}"
     session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
 
 
 def _show_deleted(session: Session, report: VacuumReport) -> None:
-    document = {"objects": report.objects, "bytes": report.bytes, "deleted": True}
-    session.show(document, [Facts((("Deleted", report.objects), ("Bytes", report.bytes)))])
+    document = {
+        "objects": report.objects,
+        "bytes": report.bytes,
+        "deleted_topics": report.topics_ended,
+        "deleted": True,
+    }
+    facts = (
+        ("Deleted", report.objects),
+        ("Bytes", report.bytes),
+        ("DeletedTopics", ", ".join(report.topics_ended)),
+    )
+    session.show(document, [Facts(facts)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from txlog.clients.connection import Connection
 from txlog.clients.producer_expiry import retirable_producers
@@ -72,11 +73,11 @@ class Maintenance:
         self._report = MaintenanceReport()
         cluster = self._connection.cluster
         names = self._topics or tuple(sorted(cluster.state().topics))
-        topics = [cluster.present_topic(name) for name in names]
+        topics = [cluster.topic(name) for name in names]
         if not self._topics:
             self._transactions()
         for topic in topics:
-            self._topic(topic)
+            self._attempt("opening", topic.name, partial(self._topic, topic))
         if not self._topics:
             self._prune_others()
             if vacuum:
@@ -121,7 +122,9 @@ class Maintenance:
 
     # Topics.
 
-    def _topic(self, topic: TopicLog) -> None:
+    def _topic(self, topic: TopicLog) -> str:
+        if topic.catch_up(certain=True).closed:
+            return ""  # Deleted meanwhile: vacuum looks after what is left.
         tasks: dict[str, Callable[[TopicLog], str]] = {
             "retention": self._retention,
             "compaction": self._compaction,
@@ -130,7 +133,8 @@ class Maintenance:
             "pruning": self._pruning,
         }
         for task, call in tasks.items():
-            self._attempt(task, topic.name, lambda run=call: run(topic))  # type: ignore[misc]
+            self._attempt(task, topic.name, partial(call, topic))
+        return ""
 
     def _retention(self, topic: TopicLog) -> str:
         starts = deletable_log_starts(self._connection, topic, self._now_ms())
@@ -190,14 +194,17 @@ class Maintenance:
         """Look, and in a later pass delete what was seen long enough ago (design section 10)."""
         now_ms = self._connection.runtime.clock.monotonic_ms()
         before = self._candidates
-        if before is None:
+        if before is None or before.is_empty:
             self._candidates = self._vacuum.look()
             return ""
         if now_ms - before.looked_ms < self._settings.file_delete_delay_ms:
             return ""
         swept = self._vacuum.sweep(before)
         self._candidates = self._vacuum.look()
-        return f"deleted {swept.objects} objects, {swept.bytes} bytes" if swept.objects else ""
+        if not (swept.objects or swept.topics_ended):
+            return ""
+        topics = _listed("; ended the journals of", swept.topics_ended)
+        return f"deleted {swept.objects} objects, {swept.bytes} bytes{topics}"
 
 
 def _listed(verb: str, found: Iterable[object]) -> str:

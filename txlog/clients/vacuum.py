@@ -8,7 +8,7 @@ no listing decides: they only say what to look at. Whoever dies in between has d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,7 +30,14 @@ class Candidates:
     """What one look found unreferenced, and when it looked (monotonic clock)."""
 
     objects: tuple[StoredObject, ...] = ()
+    topics: tuple[str, ...] = ()
+    """Deleted topics whose journals are still there."""
     looked_ms: float = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to delete."""
+        return not (self.objects or self.topics)
 
     @property
     def size_bytes(self) -> int:
@@ -62,7 +69,9 @@ class Vacuum:
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
         roots = frozenset(topic.layout.root for topic in _topics(self._connection))
         found = self._unreferenced(listed, horizon, roots)
-        return Candidates(tuple(found), self._connection.runtime.clock.monotonic_ms())
+        doomed = [topic.name for topic in self._deleted(listed) if _has_entries(topic, listed)]
+        now_ms = self._connection.runtime.clock.monotonic_ms()
+        return Candidates(tuple(found), tuple(doomed), now_ms)
 
     def sweep(self, before: Candidates) -> VacuumReport:
         """Delete those candidates of an earlier look that are unreferenced still.
@@ -101,11 +110,12 @@ class Vacuum:
             roots.add(topic.layout.root)
         return frozenset(roots)
 
-    def _end_deleted(self, listed: Iterable[StoredObject]) -> list[str]:
+    def _end_deleted(self, listed: Sequence[StoredObject]) -> list[str]:
         """Write the last boundary of every deleted topic that has none yet (rule R14)."""
         ended = []
         for topic in self._deleted(listed):
-            if topic.catch_up(certain=True).closed and topic.end():
+            if _has_entries(topic, listed) and _is_ended(topic):
+                topic.end()
                 ended.append(topic.name)
         return ended
 
@@ -145,6 +155,10 @@ def _parts(path: str) -> tuple[str, str, str]:
     kind = parts[3] if len(parts) > 3 else ""
     object_id = chunk_name_of(path) if kind == "chunks" else segment_id_of(path)
     return "/".join(parts[:3]), kind, object_id
+
+
+def _has_entries(topic: TopicLog, listed: Iterable[StoredObject]) -> bool:
+    return any(stored.path.startswith(topic.layout.entries) for stored in listed)
 
 
 def _is_ended(topic: TopicLog) -> bool:

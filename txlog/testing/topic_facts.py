@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 
 from txlog.errors import CorruptData
 from txlog.log.batch import Segment, SegmentBatch
-from txlog.log.retired_producers import is_retired
+from txlog.log.retired_producers import is_retired, with_retired
 from txlog.log.segment_scan import scan_segment
 from txlog.log.topic_events import (
     NO_PRODUCER,
     BatchesAppended,
     MarkerWritten,
     PartitionsAdded,
+    ProducersRetired,
     TopicOpened,
 )
 from txlog.log.topic_state import NEW_PRODUCER, TopicState
@@ -52,10 +53,12 @@ class TopicFacts:
         return {tx_id: decision for tx_id, (decision, _) in self.markers.items()}
 
     def is_finished(self, tx_id: TxId) -> bool:
-        """Whether a marker of that transaction has been here, in a live entry or a pruned one."""
+        """Whether a marker of that transaction has been here, or never need come."""
+        return self.has_marker(tx_id) or is_retired(self.walk.state.retired, tx_id.pid)
+
+    def has_marker(self, tx_id: TxId) -> bool:
+        """Whether a marker of it has been seen so far, in a live entry or a pruned one."""
         if tx_id in self.markers:
-            return True
-        if is_retired(self.walk.state.retired, tx_id.pid):
             return True
         producer = self.walk.base.producers.get(tx_id.pid, NEW_PRODUCER)
         return self.walk.is_pruned and producer.is_finished(tx_id)
@@ -91,6 +94,7 @@ class _Replay:
         self._next = {p: state.next_offset for p, state in enumerate(base.partitions)}
         self._epochs = {pid: producer.epoch for pid, producer in base.producers.items()}
         self._open = {tx_id.pid: tx_id for tx_id, _ in base.open_transactions()}
+        self._retired = base.retired
 
     def run(self) -> None:
         """Every event in order."""
@@ -103,6 +107,13 @@ class _Replay:
                 case TopicOpened() | PartitionsAdded():
                     for partition in range(len(self._next), step.event.partition_count):
                         self._next[partition] = 0
+                case ProducersRetired():
+                    self._retire(step, step.event)
+
+    def _retire(self, step: Step, event: ProducersRetired) -> None:
+        for pid in set(event.pids) & set(self._open):
+            self._report("I9", step, f"producer {pid} retires, and {self._open[pid]} is open")
+        self._retired = with_retired(self._retired, event.pids)
 
     def _append(self, step: Step, event: BatchesAppended) -> None:
         tx_id = event.tx_id
@@ -110,8 +121,10 @@ class _Replay:
             newest = self._epochs[event.pid]
             self._report("I8", step, f"epoch {event.epoch} of {event.pid} writes after {newest}")
         self._epochs[event.pid] = max(event.epoch, self._epochs.get(event.pid, -1))
+        if is_retired(self._retired, event.pid):
+            self._report("I7", step, f"producer {event.pid} writes, and it is retired (rule R11)")
         if tx_id is not None:
-            if self._facts.is_finished(tx_id):
+            if self._facts.has_marker(tx_id):
                 self._report("I9", step, f"records of {tx_id} come after its marker (rule R10)")
             other = self._open.setdefault(tx_id.pid, tx_id)
             if other != tx_id:
@@ -125,7 +138,7 @@ class _Replay:
         known = self._facts.markers.get(tx_id)
         if known is not None:
             self._report("I9", step, f"{event.decision} of {tx_id} follows {known[0]}")
-        elif self._facts.is_finished(tx_id):
+        elif self._facts.has_marker(tx_id):
             self._report("I9", step, f"{event.decision} of {tx_id}, which was finished before")
         self._facts.markers.setdefault(tx_id, (event.decision, event))
         self._epochs[tx_id.pid] = max(

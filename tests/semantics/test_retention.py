@@ -1,0 +1,388 @@
+"""Retention, compaction and deletion: what goes, what may not go, and what a reader is told."""
+
+import pyarrow as pa
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.clients.admin import Admin
+from txlog.clients.consumer import Consumer
+from txlog.clients.maintenance import Maintenance
+from txlog.coordinator.state import Transaction
+from txlog.errors import FencedError, InvalidConfig, InvalidRecord, OffsetOutOfRange
+from txlog.log.topic_events import WriteMarker
+from txlog.model import Decision, TopicPartition
+from txlog.settings import ProcessSettings
+
+U0 = TopicPartition("u", 0)
+DAY_MS = 86_400_000
+
+
+def maintain(log: MemoryLog, **settings: int) -> list[str]:
+    """One pass by another process; answers what it did."""
+    report = Maintenance(log.process(), ProcessSettings(**settings)).run_once()
+    assert report.failures == []
+    return [f"{action.task} {action.subject}" for action in report.actions]
+
+
+def cleaned(log: MemoryLog) -> list[str]:
+    """The same without the producers that were silent for long."""
+    return [line for line in maintain(log) if not line.startswith("producer ids")]
+
+
+def send(log: MemoryLog, *values: bytes, topic: str = "u", key: bytes | None = b"k") -> None:
+    """Each value in a segment of its own, in partition 0."""
+    producer = log.producer()
+    for value in values:
+        producer.send(topic, key=key, value=value or None, partition=0).get()
+
+
+def log_start(log: MemoryLog, topic: str = "u") -> int:
+    return log.admin.describe_topic(topic).partitions[0].log_start_offset
+
+
+# By time and by size.
+
+
+def test_records_older_than_retention_ms_are_deleted_oldest_first(log: MemoryLog) -> None:
+    log.admin.alter_topic_config("u", {"retention.ms": DAY_MS})
+    send(log, b"old", b"older")
+    log.clock.advance(2 * DAY_MS)
+    send(log, b"new")
+    assert "retention u" in maintain(log)
+    assert log.values("u") == [b"new"]
+    assert log_start(log) == 2
+    log.check()
+
+
+def test_a_record_behind_one_that_stays_stays_too(log: MemoryLog) -> None:
+    log.admin.alter_topic_config("u", {"retention.ms": DAY_MS})
+    producer = log.producer()
+    now_ms = log.clock.wall_ms()
+    producer.send("u", value=b"of tomorrow", timestamp_ms=now_ms + 9 * DAY_MS).get()
+    producer.send("u", value=b"of now", timestamp_ms=now_ms).get()
+    log.clock.advance(2 * DAY_MS)
+    maintain(log)
+    assert log.values("u") == [b"of tomorrow", b"of now"]
+
+
+def test_a_partition_is_cut_down_to_retention_bytes_and_not_below(log: MemoryLog) -> None:
+    send(log, *[b"%d" % number for number in range(50)])
+    topic = log.connection.cluster.topic("u")
+    length = next(topic.batches(topic.catch_up(), 0, 0, 1)).length
+    log.admin.alter_topic_config("u", {"retention.bytes": 10 * length})
+    maintain(log)
+    assert log.values("u") == [b"%d" % number for number in range(40, 50)]
+    assert maintain(log) == []
+    log.check()
+
+
+def test_without_a_limit_nothing_is_deleted(log: MemoryLog) -> None:
+    send(log, b"a", b"b")
+    log.clock.advance(1_000 * DAY_MS)
+    maintain(log)
+    assert log.values("u") == [b"a", b"b"]
+
+
+def test_I12_no_retention_deletes_at_or_above_the_last_stable_offset(log: MemoryLog) -> None:
+    """Text B's rule: nothing of a transaction in progress, nor what follows it, is deleted."""
+    log.admin.alter_topic_config("u", {"retention.ms": 1, "retention.bytes": 0})
+    send(log, b"before")
+    producer = log.producer("a", transaction_timeout_ms=900_000)
+    producer.begin_transaction()
+    producer.send("u", b"open")
+    producer.flush()
+    send(log, b"after")
+    log.clock.advance(600_000)
+    maintain(log)
+    assert log_start(log) == 1
+    producer.commit_transaction()
+    assert log.values("u") == [b"open", b"after"]
+    log.check()
+
+
+def test_I12_what_is_decided_and_not_complete_is_kept_too(log: MemoryLog) -> None:
+    """The marker stands in this topic already, and not in the transaction's other one."""
+    log.admin.alter_topic_config("u", {"retention.ms": 1})
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"half applied")
+    producer.send("t", b"other half", partition=0)
+    producer.flush()
+    coordinator, name = log.connection.coordinator_with(producer._transaction.tx_id)  # type: ignore[union-attr]
+    tx_id = producer._transaction.tx_id  # type: ignore[union-attr]
+    coordinator.prepare_commit(name, tx_id)
+    transaction = coordinator.state.ids[name].open[tx_id]
+    apply_in(log, "u", transaction)
+    log.clock.advance(DAY_MS)
+    with pytest.raises(OffsetOutOfRange, match="a transaction that is not complete"):
+        log.admin.delete_records({U0: 1})
+    assert log_start(log) == 0
+    coordinator.finish(name, tx_id)
+    assert log.admin.delete_records({U0: 1}) == {U0: 1}
+
+
+def apply_in(log: MemoryLog, name: str, transaction: Transaction) -> None:
+    """Write the marker of a decided transaction in one of its topics."""
+    topic = log.connection.cluster.topic(name)
+    ids = tuple(participant.topic_id for participant in transaction.participants)
+    tx_id = transaction.tx_id
+    topic.execute(WriteMarker(tx_id, Decision.COMMIT, tx_id.number, 0, topic_ids=ids))
+
+
+# By hand.
+
+
+def test_delete_records_takes_kafkas_offsets(log: MemoryLog) -> None:
+    send(log, b"a", b"b", b"c")
+    assert log.admin.delete_records({U0: 1}) == {U0: 1}
+    assert log.admin.delete_records({U0: 0}) == {U0: 1}, "a log start never falls"
+    assert log.values("u") == [b"b", b"c"]
+    assert log.admin.delete_records({U0: -1}) == {U0: 3}
+    assert log.values("u") == []
+    send(log, b"d")
+    assert log.values("u") == [b"d"]
+    log.check()
+
+
+def test_delete_records_checks_all_before_it_deletes_any(log: MemoryLog) -> None:
+    send(log, b"a", b"b")
+    send(log, b"c", topic="t")
+    with pytest.raises(OffsetOutOfRange, match="up to offset 1"):
+        log.admin.delete_records({U0: 1, TopicPartition("t", 0): 2})
+    assert log.values("u") == [b"a", b"b"]
+
+
+# What readers are told.
+
+
+def reader_of(log: MemoryLog, reset: str) -> Consumer:
+    """It stands at the first record of `u`."""
+    log.consumer("u", group_id="g").commit()
+    return log.consumer("u", group_id="g", auto_offset_reset=reset)
+
+
+def test_a_reader_that_fell_behind_is_told_the_range(log: MemoryLog) -> None:
+    send(log, b"a", b"b", b"c")
+    reader = reader_of(log, "none")
+    Admin(reader._connection).delete_records({U0: 2})
+    with pytest.raises(OffsetOutOfRange, match="it has 2 to 3") as told:
+        reader.poll()
+    assert (told.value.facts["log_start"], told.value.facts["end"]) == (2, 3)
+
+
+@pytest.mark.parametrize(("reset", "expected"), [("earliest", [b"c"]), ("latest", [])])
+def test_auto_offset_reset_says_where_a_reader_goes_on(
+    log: MemoryLog, reset: str, expected: list[bytes]
+) -> None:
+    send(log, b"a", b"b", b"c")
+    reader = reader_of(log, reset)
+    Admin(reader._connection).delete_records({U0: 2})
+    polled = reader.poll()
+    assert [record.value for record in polled.get(U0, [])] == expected
+    assert reader.position(U0) == 3
+
+
+# Compaction.
+
+
+@pytest.fixture
+def compacted(log: MemoryLog) -> MemoryLog:
+    """A topic `c` that keeps the newest record of each key, and tombstones for a day."""
+    log.admin.create_topic("c", 1, config={"cleanup.policy": "compact"})
+    return log
+
+
+def records(log: MemoryLog) -> list[tuple[int, bytes, bytes | None]]:
+    found = log.consumer("c", isolation_level="read_committed").poll(max_records=10_000)
+    return [(r.offset, r.key, r.value) for polled in found.values() for r in polled]
+
+
+def test_compaction_keeps_the_newest_record_of_each_key_at_its_offset(
+    compacted: MemoryLog,
+) -> None:
+    for number in range(6):
+        send(compacted, b"v%d" % number, topic="c", key=b"k%d" % (number % 2))
+    assert cleaned(compacted) == ["compaction c"]
+    assert records(compacted) == [(4, b"k0", b"v4"), (5, b"k1", b"v5")]
+    send(compacted, b"v6", topic="c", key=b"k0")
+    assert [offset for offset, _, _ in records(compacted)] == [4, 5, 6]
+    compacted.check()
+
+
+def test_a_tombstone_stays_for_delete_retention_ms_and_then_goes(compacted: MemoryLog) -> None:
+    send(compacted, b"v", b"", topic="c", key=b"gone")
+    send(compacted, b"v", topic="c", key=b"stays")
+    maintain(compacted)
+    assert records(compacted) == [(1, b"gone", None), (2, b"stays", b"v")]
+    compacted.clock.advance(DAY_MS - 1)
+    maintain(compacted)
+    assert len(records(compacted)) == 2
+    compacted.clock.advance(2)
+    assert cleaned(compacted) == ["compaction c"]
+    assert records(compacted) == [(2, b"stays", b"v")]
+    compacted.check()
+
+
+def test_an_aborted_record_never_shadows_another(compacted: MemoryLog) -> None:
+    send(compacted, b"committed", topic="c")
+    producer = compacted.producer("a")
+    producer.begin_transaction()
+    producer.send("c", key=b"k", value=b"aborted")
+    producer.abort_transaction()
+    maintain(compacted)
+    assert records(compacted) == [(0, b"k", b"committed")]
+    compacted.check()
+
+
+def test_an_open_transaction_is_neither_compacted_nor_shadows(compacted: MemoryLog) -> None:
+    send(compacted, b"first", topic="c")
+    producer = compacted.producer("a")
+    producer.begin_transaction()
+    producer.send("c", key=b"k", value=b"open")
+    producer.flush()
+    send(compacted, b"last", topic="c")
+    maintain(compacted)
+    assert records(compacted) == [(0, b"k", b"first")]
+    producer.commit_transaction()
+    assert records(compacted) == [(0, b"k", b"first"), (1, b"k", b"open"), (2, b"k", b"last")]
+    maintain(compacted)
+    assert records(compacted) == [(2, b"k", b"last")]
+    compacted.check()
+
+
+def test_a_record_without_a_key_is_refused(compacted: MemoryLog) -> None:
+    with pytest.raises(InvalidRecord, match="has no key"):
+        send(compacted, b"v", topic="c", key=None)
+    assert records(compacted) == []
+
+
+def test_records_without_a_key_from_before_are_kept(log: MemoryLog) -> None:
+    send(log, b"a", b"b", key=None)
+    log.admin.alter_topic_config("u", {"cleanup.policy": "compact"})
+    maintain(log)
+    assert log.values("u") == [b"a", b"b"]
+
+
+def test_min_compaction_lag_ms_keeps_what_is_young(compacted: MemoryLog) -> None:
+    compacted.admin.alter_topic_config("c", {"min.compaction.lag.ms": DAY_MS})
+    send(compacted, b"a", b"b", topic="c")
+    assert cleaned(compacted) == []
+    compacted.clock.advance(DAY_MS + 1)
+    assert cleaned(compacted) == ["compaction c"]
+    assert len(records(compacted)) == 1
+
+
+def test_little_news_waits_until_max_compaction_lag_ms(compacted: MemoryLog) -> None:
+    send(compacted, *[b"%d" % number for number in range(20)], topic="c", key=b"a")
+    send(compacted, *[b"%d" % number for number in range(20)], topic="c", key=b"b")
+    maintain(compacted)
+    compacted.admin.alter_topic_config("c", {"min.cleanable.dirty.ratio": 0.9})
+    send(compacted, b"news", topic="c", key=b"a")
+    assert cleaned(compacted) == []
+    compacted.admin.alter_topic_config("c", {"max.compaction.lag.ms": DAY_MS})
+    compacted.clock.advance(DAY_MS + 1)
+    assert cleaned(compacted) == ["compaction c"]
+
+
+def test_keys_that_do_not_fit_into_memory_wait_for_the_next_pass(compacted: MemoryLog) -> None:
+    producer = compacted.producer()
+    for number in range(400):
+        producer.send("c", key=b"%d" % (number % 100), value=b"v").get()
+    topic = compacted.connection.cluster.topic("c")
+    passes = 0
+    while maintain(compacted, compaction_keys_max=10):
+        passes += 1
+        assert passes < 50
+    assert len(records(compacted)) == 100
+    assert topic.catch_up().cleaner.cleaned_slot == topic.state.sealed_slot
+    compacted.check()
+
+
+def test_compact_and_delete_go_together(log: MemoryLog) -> None:
+    config = {"cleanup.policy": "compact,delete", "retention.ms": DAY_MS}
+    log.admin.create_topic("c", 1, config=config)
+    send(log, b"old", topic="c", key=b"a")
+    log.clock.advance(2 * DAY_MS)
+    send(log, b"1", b"2", topic="c", key=b"b")
+    assert cleaned(log) == ["retention c", "compaction c"]
+    assert records(log) == [(2, b"b", b"2")]
+    log.check()
+
+
+def test_a_typed_topic_is_compacted_by_its_key_column(log: MemoryLog) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("price", pa.float64())])
+    with pytest.raises(InvalidConfig, match=r"key\.column"):
+        log.admin.create_topic("c", 1, schema, {"cleanup.policy": "compact"})
+    log.admin.create_topic("c", 1, schema, {"cleanup.policy": "compact", "key.column": "id"})
+    producer = log.producer()
+    for price in (1.0, 2.0, 3.0):
+        producer.send("c", {"id": 7, "price": price}).get()
+    producer.send("c", {"id": 8, "price": None}).get()
+    maintain(log)
+    assert log.values("c") == [{"id": 7, "price": 3.0}, {"id": 8, "price": None}]
+    log.clock.advance(DAY_MS + 1)
+    maintain(log)
+    assert log.values("c") == [{"id": 7, "price": 3.0}], "a row of nothing but a key is a tombstone"
+
+
+def test_the_lag_of_a_group_does_not_count_what_compaction_took(compacted: MemoryLog) -> None:
+    reader = compacted.consumer("c", group_id="g")
+    reader.commit()
+    send(compacted, b"1", b"2", b"3", topic="c")
+    assert compacted.admin.describe_group("g").lag == 3
+    maintain(compacted)
+    assert compacted.admin.describe_group("g").lag == 1
+    reader.poll()
+    reader.commit()
+    assert compacted.admin.describe_group("g").lag == 0
+
+
+def test_a_position_in_a_gap_reads_the_next_record_that_is_left(compacted: MemoryLog) -> None:
+    send(compacted, b"1", b"2", b"3", topic="c")
+    maintain(compacted)
+    reader = compacted.consumer("c")
+    reader.seek(TopicPartition("c", 0), 1)
+    (polled,) = reader.poll().values()
+    assert [record.offset for record in polled] == [2]
+
+
+# Idle producers.
+
+
+def test_a_silent_idempotent_producer_is_forgotten_and_goes_on_as_another(log: MemoryLog) -> None:
+    producer = log.producer()
+    producer.send("u", b"1").get()
+    log.clock.advance(DAY_MS + 1)
+    assert "producer ids u" in maintain(log)
+    producer.send("u", b"2").get()
+    assert log.values("u") == [b"1", b"2"]
+    log.check()
+
+
+def test_an_unused_transactional_id_is_forgotten_and_comes_back_as_another(log: MemoryLog) -> None:
+    first = log.producer("a")
+    with first.transaction():
+        first.send("u", b"1")
+    log.clock.advance(8 * DAY_MS)
+    done = maintain(log)
+    assert any(line.startswith("transactional ids") for line in done)
+    assert "producer ids u" in done
+    assert Admin(log.process()).list_transactions() == []
+    second = log.elsewhere("a")
+    with second.transaction():
+        second.send("u", b"2")
+    assert log.values("u") == [b"1", b"2"]
+    with pytest.raises(FencedError):
+        first.begin_transaction()
+    log.check()
+
+
+def test_an_id_with_an_open_transaction_is_not_forgotten(log: MemoryLog) -> None:
+    producer = log.producer("a", transaction_timeout_ms=900_000)
+    producer.begin_transaction()
+    producer.send("u", b"1")
+    producer.flush()
+    done = maintain(log, transactional_id_expiration_ms=1, producer_id_expiration_ms=1)
+    assert done == []
+    producer.commit_transaction()
+    assert log.values("u") == [b"1"]

@@ -1,0 +1,257 @@
+"""Vacuum takes what nothing refers to, and nothing else, whoever writes meanwhile (I12, R17)."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from tests.faulty_stores import DyingStore, ProcessDied
+from tests.memory_log import MemoryLog
+from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
+from txlog.clients.maintenance import Maintenance
+from txlog.clients.transaction_mq_producer import TransactionMQProducer
+from txlog.clients.vacuum import Vacuum, VacuumReport
+from txlog.errors import SegmentExpired, UnknownTopic
+from txlog.log.schema import KAFKA_SCHEMA, physical_schema
+from txlog.log.topic_events import AppendBatches
+from txlog.model import TopicPartition
+from txlog.settings import LogSettings, ProcessSettings
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """Topics `t` and `u` in a log that seals its indexes early."""
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log.admin.create_topic("t", 2)
+    log.admin.create_topic("u", 1)
+    return log
+
+
+def vacuum(log: MemoryLog, staging_retention_ms: int = DAY_MS) -> VacuumReport:
+    """Two looks by one process."""
+    collector = Vacuum(log.process(), staging_retention_ms)
+    return collector.sweep(collector.look())
+
+
+def stage(log: MemoryLog, *values: bytes) -> AppendBatches:
+    """A segment of topic `u` that nothing refers to yet."""
+    topic = log.connection.cluster.topic("u")
+    topic.catch_up()
+    batches = [one_row(value) for value in values]
+    return AppendBatches((topic.stage({0: batches}, 0),))
+
+
+def one_row(value: bytes) -> pa.RecordBatch:
+    columns = {"key": [None], "value": [value], "headers": [None], "_timestamp": [0]}
+    return pa.RecordBatch.from_pydict(columns, schema=physical_schema(KAFKA_SCHEMA))
+
+
+def segments(log: MemoryLog) -> set[str]:
+    return {path for path in log.objects() if "/segments/" in path}
+
+
+def test_an_abandoned_segment_goes_once_it_is_old_enough(log: MemoryLog) -> None:
+    stage(log, b"abandoned")
+    assert vacuum(log).objects == 0
+    log.clock.advance(DAY_MS + 1)
+    log.producer().send("u", b"kept").get()
+    assert vacuum(log).objects == 1
+    assert len(segments(log)) == 1
+    assert log.values("u") == [b"kept"]
+    log.check()
+
+
+def test_R17_a_slow_task_loses_its_work_and_never_commits_what_is_gone(log: MemoryLog) -> None:
+    append = stage(log, b"slow")
+    log.clock.advance(DAY_MS + 1)
+    vacuum(log)
+    with pytest.raises(SegmentExpired, match="write the records again"):
+        log.connection.cluster.topic("u").execute(append)
+    assert log.values("u") == []
+    log.check()
+
+
+def test_a_slow_task_that_comes_before_the_second_look_keeps_its_segment(log: MemoryLog) -> None:
+    append = stage(log, b"slow")
+    log.clock.advance(DAY_MS + 1)
+    collector = Vacuum(log.process(), DAY_MS)
+    found = collector.look()
+    assert len(found.objects) == 1
+    log.connection.cluster.topic("u").execute(append)
+    assert collector.sweep(found).objects == 0
+    assert log.values("u") == [b"slow"]
+    log.check()
+
+
+def test_what_the_first_look_has_not_seen_stays(log: MemoryLog) -> None:
+    stage(log, b"first")
+    log.clock.advance(DAY_MS + 1)
+    collector = Vacuum(log.process(), DAY_MS)
+    found = collector.look()
+    stage(log, b"second")
+    log.clock.advance(DAY_MS + 1)
+    assert collector.sweep(found).objects == 1
+    assert len(segments(log)) == 1
+
+
+class Undecided:
+    """Never knows."""
+
+    def execute_local_transaction(
+        self, half: HalfTransaction, arg: object
+    ) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOW
+
+    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOW
+
+
+def test_R18_what_a_transaction_has_staged_is_kept_however_old(log: MemoryLog) -> None:
+    producer = TransactionMQProducer("g", log.process(), listener=Undecided())
+    producer.start(check_in_background=False)
+    producer.send_message_in_transaction(Message("u", b"half"))
+    log.clock.advance(100 * DAY_MS)
+    assert vacuum(log).objects == 0
+    ((opened,),) = [listing.all_open for listing in log.admin.list_transactions()]
+    tx_id = opened.tx_id
+    coordinator, name = log.connection.coordinator_with(tx_id)
+    coordinator.prepare_commit(name, tx_id)
+    coordinator.finish(name, tx_id)
+    assert log.values("u") == [b"half"]
+    producer.shutdown()
+    log.check()
+
+
+def test_merged_and_compacted_segments_go_and_their_records_stay(log: MemoryLog) -> None:
+    log.admin.create_topic("c", 1, config={"cleanup.policy": "compact"})
+    producer = log.producer()
+    for number in range(40):
+        producer.send("u", b"%d" % number).get()
+        producer.send("c", key=b"%d" % (number % 3), value=b"%d" % number).get()
+    Maintenance(log.process()).run_once()
+    log.clock.advance(DAY_MS + 1)
+    report = vacuum(log)
+    assert report.objects > 60
+    assert log.values("u") == [b"%d" % number for number in range(40)]
+    assert log.values("c") == [b"37", b"38", b"39"]
+    assert vacuum(log).objects == 0
+    log.check()
+
+
+def test_a_deleted_topic_leaves_two_small_objects(log: MemoryLog) -> None:
+    producer = log.producer()
+    for number in range(20):
+        producer.send("u", b"%d" % number).get()
+    topic = log.connection.cluster.topic("u")
+    log.admin.delete_topics(["u"])
+    assert vacuum(log).topics_ended == ["u"]
+    left = [path for path in log.objects() if path.startswith(topic.layout.root)]
+    assert [path.split("/")[3] for path in left] == ["boundaries", "snapshots"]
+    assert sum(len(log.objects()[path]) for path in left) < 3_000
+    assert vacuum(log).objects == 0
+    log.check()
+
+
+def test_R14_a_writer_that_stalled_before_its_topic_was_ended_is_told(log: MemoryLog) -> None:
+    stalled = log.elsewhere()
+    stalled.send("u", b"before").get()
+    log.admin.delete_topics(["u"])
+    vacuum(log)
+    with pytest.raises(UnknownTopic):
+        stalled.send("u", b"after").get()
+    log.admin.create_topic("u", 1)
+    assert log.values("u") == []
+    log.check()
+
+
+def test_a_topic_that_came_back_under_its_name_is_not_touched(log: MemoryLog) -> None:
+    log.producer().send("u", b"old").get()
+    log.admin.delete_topics(["u"])
+    log.admin.create_topic("u", 1)
+    log.producer().send("u", b"new").get()
+    log.clock.advance(DAY_MS + 1)
+    report = vacuum(log)
+    assert (report.objects, report.topics_ended) == (1, ["u"])
+    assert log.values("u") == [b"new"]
+    log.check()
+
+
+@pytest.mark.parametrize("write", range(0, 24, 2))
+def test_whoever_dies_in_a_vacuum_leaves_a_sound_log(log: MemoryLog, write: int) -> None:
+    producer = log.producer()
+    for number in range(20):
+        producer.send("u", b"%d" % number).get()
+        producer.send("t", b"%d" % number, partition=0).get()
+    stage(log, b"abandoned")
+    log.admin.delete_topics(["t"])
+    Maintenance(log.process()).run_once()
+    log.clock.advance(DAY_MS + 1)
+    store = DyingStore(log.memory)
+    collector = Vacuum(log.process(store), DAY_MS)
+    found = collector.look()
+    store.die_at(write, after=False)
+    died = outcome(lambda: collector.sweep(found))
+    assert log.values("u") == [b"%d" % number for number in range(20)]
+    log.check()
+    vacuum(log)
+    log.clock.advance(DAY_MS + 1)
+    assert vacuum(log).objects == 0
+    assert len(segments(log)) < 20
+    log.check()
+    assert died or write > 10
+
+
+def outcome(call: Callable[[], object]) -> bool:
+    """Whether the process died."""
+    try:
+        call()
+    except ProcessDied:
+        return True
+    return False
+
+
+def test_a_maintenance_loop_deletes_what_two_of_its_passes_saw(log: MemoryLog) -> None:
+    stage(log, b"abandoned")
+    log.clock.advance(DAY_MS + 1)
+    maintenance = Maintenance(log.process(), ProcessSettings(file_delete_delay_ms=60_000))
+    assert maintenance.run_once().actions == []
+    log.clock.advance(59_000)
+    assert maintenance.run_once().actions == []
+    log.clock.advance(2_000)
+    (action,) = maintenance.run_once().actions
+    assert action.task == "vacuum"
+    assert segments(log) == set()
+    idle = log.objects()
+    log.clock.advance(120_000)
+    assert maintenance.run_once().actions == []
+    assert log.changed_since(idle) == [], "a pass that has nothing to do writes nothing"
+
+
+def test_one_damaged_topic_does_not_keep_the_others_from_being_looked_after(
+    log: MemoryLog,
+) -> None:
+    for name in ("t", "u"):
+        log.admin.alter_topic_config(name, {"retention.bytes": 0})
+        log.producer().send(name, b"x", partition=0).get()
+    topic = log.connection.cluster.topic("t")
+    log.memory.replace(topic.layout.entry(1), b"garbage")
+    report = Maintenance(log.process()).run_once(vacuum=False)
+    assert [(f.task, f.subject) for f in report.failures] == [("opening", "t")]
+    assert ("retention", "u") in [(a.task, a.subject) for a in report.actions]
+    assert log.admin.describe_topic("u").partitions[0].log_start_offset == 1
+    assert TopicPartition("u", 0) not in log.consumer("u").poll()
+
+
+def test_two_processes_may_maintain_at_once(log: MemoryLog) -> None:
+    log.admin.create_topic("c", 1, config={"cleanup.policy": "compact"})
+    producer = log.producer()
+    for number in range(60):
+        producer.send("c", key=b"%d" % (number % 3), value=b"%d" % number).get()
+    left, right = Maintenance(log.process()), Maintenance(log.process())
+    for _ in range(3):
+        assert left.run_once().failures == right.run_once().failures == []
+        log.clock.advance(DAY_MS + 1)
+    assert log.values("c") == [b"57", b"58", b"59"]
+    log.check()
