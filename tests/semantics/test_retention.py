@@ -108,8 +108,9 @@ def test_I12_what_is_decided_and_not_complete_is_kept_too(log: MemoryLog) -> Non
     producer.send("u", b"half applied")
     producer.send("t", b"other half", partition=0)
     producer.flush()
-    coordinator, name = log.connection.coordinator_with(producer._transaction.tx_id)  # type: ignore[union-attr]
-    tx_id = producer._transaction.tx_id  # type: ignore[union-attr]
+    ((opened,),) = [listing.all_open for listing in log.admin.list_transactions()]
+    tx_id = opened.tx_id
+    coordinator, name = log.connection.coordinator_with(tx_id)
     coordinator.prepare_commit(name, tx_id)
     transaction = coordinator.state.ids[name].open[tx_id]
     apply_in(log, "u", transaction)

@@ -71,7 +71,12 @@ def maintain(
     connection = session.admin().connection
     maintenance = Maintenance(connection, _settings(session, config), topics or ())
     if once:
-        _show(session, maintenance.run_once(vacuum=vacuum))
+        report = maintenance.run_once(vacuum=vacuum)
+        if (delay_ms := maintenance.second_look_in_ms()) > 0:
+            session.say(f"Some objects can be deleted; looking again in {delay_ms:.0f} ms.")
+            connection.runtime.clock.sleep_ms(delay_ms)
+            report.actions += maintenance.vacuum_once().actions
+        _show(session, report)
         return
     while True:
         for action in maintenance.run_once(vacuum=vacuum).actions:

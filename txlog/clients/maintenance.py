@@ -84,6 +84,12 @@ class Maintenance:
                 self._attempt("vacuum", cluster.store.url, self._vacuum_once)
         return self._report
 
+    def vacuum_once(self) -> MaintenanceReport:
+        """Only the second half of a vacuum, if the last pass has found something to delete."""
+        self._report = MaintenanceReport()
+        self._attempt("vacuum", self._connection.cluster.store.url, self._vacuum_once)
+        return self._report
+
     def _attempt(self, task: str, subject: str, call: Callable[[], str]) -> None:
         """`call` answers what it did, or nothing."""
         try:
@@ -143,7 +149,7 @@ class Maintenance:
         before = [partition.log_start for partition in topic.state.partitions]
         topic.execute(AdvanceLogStart(starts))
         count = sum(after - before[partition] for partition, after in starts.items())
-        return f"deleted {count} offsets of {len(starts)} partitions"
+        return f"offsets deleted: {count}, partitions: {len(starts)}"
 
     def _compaction(self, topic: TopicLog) -> str:
         limits = CompactionLimits(self._settings.compaction_keys_max, self._settings.batch_bytes)
@@ -151,23 +157,21 @@ class Maintenance:
         removed = found.records_removed
         if not (removed or found.interrupted):
             return ""
-        return f"removed {removed} of {removed + found.records_kept} records" + _why(
-            found.interrupted
-        )
+        total = removed + found.records_kept
+        return f"records removed: {removed} of {total}" + _why(found.interrupted)
 
     def _merging(self, topic: TopicLog) -> str:
         found = merge_segments(topic, self._settings.batch_bytes)
         if not (found.segments_before or found.interrupted):
             return ""
-        return f"{found.segments_before} segments are {found.segments_after} now" + _why(
-            found.interrupted
-        )
+        before, after = found.segments_before, found.segments_after
+        return f"segments: {before} merged into {after}" + _why(found.interrupted)
 
     def _producers(self, topic: TopicLog) -> str:
         before_ms = self._now_ms() - self._settings.producer_id_expiration_ms
         pids = retirable_producers(self._connection, topic, before_ms)
         retired = topic.execute(RetireProducers(pids, before_ms)) if pids else ()
-        return f"forgot {len(retired)} idle producers" if retired else ""
+        return f"producers forgotten: {len(retired)}" if retired else ""
 
     def _pruning(self, topic: TopicLog) -> str:
         return _entries(topic.prune(self._kept, BOUNDARIES_APART_ENTRIES))
@@ -192,19 +196,26 @@ class Maintenance:
 
     def _vacuum_once(self) -> str:
         """Look, and in a later pass delete what was seen long enough ago (design section 10)."""
-        now_ms = self._connection.runtime.clock.monotonic_ms()
-        before = self._candidates
-        if before is None or before.is_empty:
+        if self._candidates is None or self._candidates.is_empty:
             self._candidates = self._vacuum.look()
             return ""
-        if now_ms - before.looked_ms < self._settings.file_delete_delay_ms:
-            return ""
+        return "" if self.second_look_in_ms() else self._sweep(self._candidates)
+
+    def second_look_in_ms(self) -> float:
+        """When what the last pass found unreferenced may be deleted; 0 is now, or nothing."""
+        before = self._candidates
+        if before is None or before.is_empty:
+            return 0
+        waited_ms = self._connection.runtime.clock.monotonic_ms() - before.looked_ms
+        return max(self._settings.file_delete_delay_ms - waited_ms, 0)
+
+    def _sweep(self, before: Candidates) -> str:
         swept = self._vacuum.sweep(before)
         self._candidates = self._vacuum.look()
         if not (swept.objects or swept.topics_ended):
             return ""
         topics = _listed("; ended the journals of", swept.topics_ended)
-        return f"deleted {swept.objects} objects, {swept.bytes} bytes{topics}"
+        return f"objects deleted: {swept.objects}, bytes: {swept.bytes}{topics}"
 
 
 def _listed(verb: str, found: Iterable[object]) -> str:
@@ -213,7 +224,7 @@ def _listed(verb: str, found: Iterable[object]) -> str:
 
 
 def _entries(count: int) -> str:
-    return f"deleted {count} journal entries" if count else ""
+    return f"entries deleted: {count}" if count else ""
 
 
 def _why(interrupted: str) -> str:
