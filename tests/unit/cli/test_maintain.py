@@ -64,9 +64,10 @@ def test_damage_is_reported_and_makes_the_exit_code_1(root: Path) -> None:
     segment.write_bytes(b"garbage")
     done = run("maintain", "--once", "--no-vacuum", "-o", "json", root=root)
     assert done.code == 1
-    assert [(line["status"], line["subject"]) for line in done.json] == [
-        ("ok", "orders"),
-        ("fail", "prices"),
+    assert [(line["status"], line["task"], line["subject"]) for line in done.json] == [
+        ("ok", "retention", "orders"),
+        ("fail", "compaction", "prices"),
+        ("fail", "merging", "prices"),
     ]
     assert segment.name in done.json[1]["detail"]
 
