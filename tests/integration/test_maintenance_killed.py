@@ -1,0 +1,107 @@
+"""Maintenance is killed at every step, on a real disk: nothing that can be read is lost (I12)."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration import maintenance_worker as worker
+from tests.source_tree import ROOT
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime
+from txlog.log.cluster import create_cluster
+from txlog.settings import LogSettings
+from txlog.storage import open_store
+from txlog.testing.invariants import check_log
+
+COUNT = 30
+KEYS = 3
+WAIT_S = 100
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """Topics to merge, to compact and to cut down, and one that was deleted."""
+    root = str(tmp_path / "log")
+    runtime = Runtime()
+    settings = LogSettings(journal_snapshot_entries=4)
+    create_cluster(open_store(root, runtime), runtime, settings)
+    admin = Admin(_process(root))
+    admin.create_topic("merged")
+    admin.create_topic("compacted", config={"cleanup.policy": "compact"})
+    admin.create_topic("cut", config={"retention.bytes": 1})
+    admin.create_topic("deleted")
+    with Producer(admin.connection) as producer:
+        for number in range(COUNT):
+            _send(producer, number)
+        producer.send("deleted", value=b"gone").get()
+    admin.delete_topics(["deleted"])
+    return root
+
+
+def _process(root: str) -> Connection:
+    runtime = Runtime()
+    return open_connection(open_store(root, runtime), runtime)
+
+
+def _send(producer: Producer, number: int) -> None:
+    value = b"%d" % number
+    producer.send("merged", value=value)
+    producer.send("compacted", key=b"%d" % (number % KEYS), value=value)
+    producer.send("cut", value=value)
+    producer.flush()
+
+
+def _values(root: str, topic: str) -> list[bytes]:
+    consumer = Consumer(topic, root=_process(root), auto_offset_reset="earliest")
+    return [r.value for found in consumer.poll(max_records=1_000).values() for r in found]
+
+
+def _maintain(root: str, *step: str) -> int:
+    return subprocess.run(
+        [sys.executable, "-m", worker.__name__, root, *step],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=WAIT_S,
+        check=False,
+    ).returncode
+
+
+@pytest.mark.parametrize("step", worker.STEPS)
+def test_I12_a_pass_that_is_killed_leaves_a_sound_log_and_the_next_one_ends_it(
+    root: str, step: str
+) -> None:
+    opened = Producer(_process(root), transactional_id="open", transaction_timeout_ms=900_000)
+    opened.init_transactions()
+    opened.begin_transaction()
+    opened.send("merged", b"%d" % COUNT)
+    opened.flush()
+    assert _maintain(root, step) == -signal.SIGKILL
+    _check_readers(root)
+    opened.commit_transaction()
+    with Producer(_process(root)) as producer:
+        _send(producer, COUNT + 1)
+    assert _maintain(root) == 0
+    assert _values(root, "merged") == [b"%d" % number for number in range(COUNT + 2)]
+    compacted = _values(root, "compacted")
+    assert compacted[-1:] == [b"%d" % (COUNT + 1)]
+    assert len(compacted) <= KEYS + 1, "one new record alone is not worth a pass"
+    assert len(list(Path(root).glob("topics/deleted/*/*/*"))) <= 2
+    assert len(list(Path(root).glob("topics/merged/*/segments/*"))) < COUNT / 2
+    assert check_log(_process(root)) == []
+
+
+def _check_readers(root: str) -> None:
+    """After the kill, with a transaction open still."""
+    merged = _values(root, "merged")
+    assert merged == [b"%d" % number for number in range(COUNT + 1)], "read_uncommitted"
+    compacted = _values(root, "compacted")
+    assert compacted[-KEYS:] == [b"%d" % number for number in range(COUNT - KEYS, COUNT)]
+    assert _values(root, "cut")[-1:] == [b"%d" % (COUNT - 1)]
+    assert check_log(_process(root)) == []
