@@ -19,7 +19,7 @@ export SPARK_CONF_DIR ?= $(CURDIR)/conf
 export PYSPARK_PYTHON = $(abspath $(PYTHON))
 
 .DEFAULT_GOAL = help
-.PHONY: help install java demo test test-fast check format style types layers tidy bench clean
+.PHONY: help install java demo delivery test test-fast check format style types layers tidy bench clean
 
 help:
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -31,6 +31,9 @@ help:
 
 demo: install java ## Run the exactly-once stream over the flights, with kills, and prove it (ROOT=)
 	$(PYTHON) -m examples.demo --root "$(ROOT)" $(ARGS)
+
+delivery: install ## At most once, at least once and exactly once side by side, killed alike
+	$(PYTHON) -m examples.income.delivery $(ARGS)
 
 ##@ Set up
 

@@ -50,7 +50,7 @@ class TxlogDataSource(DataSource):
         if overwrite:
             raise InvalidOption(
                 "a log is only ever appended to, so output mode 'complete' cannot be written; use "
-                "append or update.",
+                "append.",
                 option="outputMode",
             )
         return TxlogStreamWriter.for_batch(parse_writer_options(self.options), schema)

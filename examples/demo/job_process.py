@@ -142,7 +142,7 @@ def environment(scratch: Path) -> Mapping[str, str]:
     conf = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in spark.items()]
     return {
         **os.environ,
-        "PYTHONPATH": _python_path(),
+        "PYTHONPATH": python_path(),
         "PYSPARK_PYTHON": str(_worker_python(scratch)),
         "PYSPARK_SUBMIT_ARGS": " ".join([*conf, "pyspark-shell"]),
         "SPARK_CONF_DIR": os.environ.get("SPARK_CONF_DIR") or str(PROJECT / "conf"),
@@ -158,7 +158,7 @@ def _worker_python(scratch: Path) -> Path:
     """
     script = scratch / "python"
     if not script.exists():
-        path, python = shlex.quote(_python_path()), shlex.quote(sys.executable)
+        path, python = shlex.quote(python_path()), shlex.quote(sys.executable)
         fresh = scratch / f"python.{os.urandom(4).hex()}"
         fresh.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {python} "$@"\n', encoding="utf-8")
         fresh.chmod(0o755)
@@ -166,7 +166,8 @@ def _worker_python(scratch: Path) -> Path:
     return script
 
 
-def _python_path() -> str:
+def python_path() -> str:
+    """PYTHONPATH of a process that runs what is in this project."""
     paths = [str(PROJECT), os.environ.get("PYTHONPATH")]
     return os.pathsep.join(filter(None, paths))
 

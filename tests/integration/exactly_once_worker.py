@@ -129,20 +129,28 @@ def kill_at(step: str) -> Callable[[Call], object]:
     return die
 
 
-def main(verb: str, root: str, argument: str) -> None:
-    """One step after the other, so that a step is the same moment in every run."""
+def scripted_log(root: str) -> tuple[ScriptedStore, Connection]:
+    """The log with a script, one step after the other: a step is the same moment in every run."""
     runtime = Runtime(fan_out=SerialFanOut())
     store = ScriptedStore(open_store(root, runtime))
-    connection = open_connection(store, runtime)
+    return store, open_connection(store, runtime)
+
+
+def arm(store: ScriptedStore, step: str) -> None:
+    """From now on, die there."""
+    event = f'"type":"{STEPS[step][1]}"'
+    store.on("create", "entries/", kill_at(step), holding=event, times=10)
+
+
+def main(verb: str, root: str, argument: str) -> None:
+    """See the top."""
+    store, connection = scripted_log(root)
     if verb == "race":
         race(connection, argument)
-        return
-
-    def arm() -> None:
-        event = f'"type":"{STEPS[argument][1]}"'
-        store.on("create", "entries/", kill_at(argument), holding=event, times=10)
-
-    work(connection, arm if argument in STEPS else lambda: None)
+    elif argument in STEPS:
+        work(connection, lambda: arm(store, argument))
+    else:
+        work(connection)
 
 
 if __name__ == "__main__":

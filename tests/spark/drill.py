@@ -73,6 +73,22 @@ class Driver:
         return [p for p in psutil.process_iter() if _session_of(p) == self.process.pid]
 
 
+def start_driver(module: str, arguments: Sequence[str], folder: Path) -> Driver:
+    """A driver in a session of its own; it stops at the places of its `pauses`."""
+    pauses = Pauses(folder / "pauses")
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
+            env={**os.environ, PAUSES: str(pauses.folder)},
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    return Driver(process, folder, pauses)
+
+
 def _is_python(process: psutil.Process) -> bool:
     try:
         return "java" not in process.name()
@@ -131,18 +147,7 @@ class Drill:
         folder.mkdir()
         config = folder / "jobs.json"
         config.write_text(json.dumps([self._described(job, job in taking_over) for job in jobs]))
-        pauses = Pauses(folder / "pauses")
-        with (folder / "output").open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.driver", str(config)],
-                cwd=ROOT,
-                env={**os.environ, PAUSES: str(pauses.folder)},
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        self.drivers.append(Driver(process, folder, pauses))
+        self.drivers.append(start_driver("tests.spark.driver", [str(config)], folder))
         return self.drivers[-1]
 
     def _described(self, job: Job, take_over: bool) -> dict[str, object]:

@@ -1,0 +1,183 @@
+"""Orders -> income per minute: killed at every step, each order counts once; the weaker loops lose
+or double what they say they may."""
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from examples.income import delivery
+from examples.income.delivery import Difference, Finding, counted, drill, main
+from examples.income.loop import BATCH_ORDERS, Job, Step, run
+from examples.income.orders import Order, made_up_orders, produce
+from tests.integration.exactly_once_worker import STEPS
+from tests.source_tree import ROOT
+from txlog import Admin, Consumer, Producer, TopicPartition
+from txlog.testing.invariants import check_log
+
+WAIT_S = 60
+NONE = Difference(0, 0)
+
+
+@pytest.fixture
+def orders() -> list[Order]:
+    """Six batches, the last of them not full."""
+    return made_up_orders(6 * BATCH_ORDERS - 10)
+
+
+@pytest.fixture
+def root(tmp_path: Path, orders: list[Order]) -> str:
+    """A log with the orders, and an attempt of theirs that was aborted."""
+    root = str(tmp_path / "log")
+    produce(root, orders)
+    return root
+
+
+def killed_at(root: str, step: str) -> None:
+    """In a process that is really killed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.income_worker", root, step],
+        cwd=ROOT, timeout=WAIT_S, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+def check_whole(root: str, orders: Sequence[Order]) -> None:
+    """Each order has one receipt and is in its minute's total once, and nothing is left to do."""
+    job = Job(root)
+    assert counted(job, "exactly once", orders) == Finding("exactly once", len(Step), NONE, NONE, 0)
+    group = Admin(root).describe_group(job.group)
+    assert (group.lag, group.pending) == (0, ())
+    assert str(group.last_commit) == job.read_totals().written_by
+    assert check_log(Admin(root).connection) == []
+
+
+def test_the_orders_are_the_same_on_every_machine() -> None:
+    orders = made_up_orders()
+    assert len(orders) == 1_200
+    assert sum(order.amount_cents for order in orders) == 6_097_228
+    assert orders == sorted(orders, key=lambda order: order.ordered_at)
+    assert {order.customer for order in orders} == {"bob", "erin", "frank", "heidi", "ivan"}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_I5_a_loop_killed_there_counts_every_order_once(
+    root: str, orders: list[Order], step: str
+) -> None:
+    killed_at(root, step)
+    run(Job(root))
+    check_whole(root, orders)
+
+
+def test_state_and_offsets_come_back_from_the_last_commit_after_kills_one_after_the_other(
+    root: str, orders: list[Order]
+) -> None:
+    for step in ("between the markers", "before PREPARE", "after PREPARE"):
+        killed_at(root, step)
+        job = Job(root)
+        with Producer(root, transactional_id=job.group) as successor:
+            successor.init_transactions()
+            totals = job.read_totals()
+            with job.consumer() as consumer:
+                done = {w: consumer.committed(w) for w in consumer.assignment()}
+        last = Admin(root).describe_group(job.group).last_commit
+        assert totals.written_by == str(last)
+        below = {where: offset or 0 for where, offset in done.items()}
+        assert counted_orders(totals_of=job) == orders_below(root, below)
+    run(Job(root))
+    check_whole(root, orders)
+
+
+def counted_orders(totals_of: Job) -> Counter[object]:
+    """How many orders each minute's total has."""
+    totals = totals_of.read_totals().of_minute
+    return Counter({minute: total.orders for minute, total in totals.items()})
+
+
+def orders_below(root: str, ends: dict[TopicPartition, int]) -> Counter[object]:
+    """The same, from the committed orders below these offsets."""
+    reading = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+    with Consumer("orders", root=root, **reading) as consumer:
+        return Counter(
+            Order(**record.value).minute
+            for where, records in consumer.poll(max_records=10_000).items()
+            for record in records
+            if record.offset < ends[where]
+        )
+
+
+def test_a_loop_that_nobody_killed_goes_on_with_what_has_come_since(
+    tmp_path: Path, orders: list[Order]
+) -> None:
+    root = str(tmp_path / "log")
+    produce(root, orders[:100])
+    run(Job(root))
+    with Producer(root) as producer:
+        for order in orders[100:]:
+            row = {name: getattr(order, name) for name in Order.__slots__}
+            producer.send("orders", row)
+    run(Job(root))
+    check_whole(root, orders)
+
+
+def test_a_group_that_was_moved_by_hand_is_refused(root: str) -> None:
+    job = Job(root)
+    run(job)
+    with job.consumer() as consumer:
+        consumer.commit(dict.fromkeys(consumer.assignment(), 0))
+    with pytest.raises(ValueError, match="or moved the group"):
+        run(job)
+
+
+def test_totals_of_somebody_else_are_refused(root: str) -> None:
+    job = Job(root)
+    run(job)
+    row = job.read_totals().row(made_up_orders(1)[0].minute, "7-7-7")
+    with Producer(root) as producer:
+        producer.send(job.totals, row)
+    with pytest.raises(ValueError, match="the newest total in 'income' is of transaction 7-7-7"):
+        run(job)
+
+
+# Side by side.
+
+
+@pytest.mark.slow
+def test_at_most_once_loses_at_least_once_doubles_and_exactly_once_does_neither(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command, as it stands in docs/income.md: three kinds, each killed at the same steps."""
+    assert main(["--root", str(tmp_path / "log")]) == delivery.KEPT
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if " once " in line]
+    assert [row[:4] for row in rows] == [
+        ["at", "most", "once", "5"],
+        ["at", "least", "once", "5"],
+        ["exactly", "once", "5", "0"],
+    ]
+    assert rows[0][4:8] == ["50", "0", "100", "0"], "lost receipts, and more in the totals"
+    assert rows[1][4:8] == ["0", "100", "0", "50"], "doubled receipts, and fewer in the totals"
+    assert rows[2][3:] == ["0", "0", "0", "0", "0.00"]
+
+
+def test_a_kind_that_breaks_its_promise_is_seen(root: str, orders: list[Order]) -> None:
+    job = Job(root)
+    run(job)
+    with Producer(root) as producer:
+        producer.send(job.receipts, {"order_id": 0})
+    found = counted(job, "exactly once", orders)
+    assert found.receipts == Difference(0, 1)
+    assert not found.has_kept_its_promise
+    assert counted(job, "exactly once", orders[1:]).receipts == Difference(0, 2)
+    more = made_up_orders(len(orders) + 3)
+    assert counted(job, "exactly once", more).receipts == Difference(3, 1)
+    assert not Finding("at least once", 5, NONE, NONE, 0).has_kept_its_promise
+    assert not Finding("at most once", 5, NONE, NONE, 0).has_kept_its_promise
+
+
+def test_a_process_that_ends_otherwise_is_reported(tmp_path: Path, orders: list[Order]) -> None:
+    with pytest.raises(RuntimeError, match="NotATxlog"):
+        drill(str(tmp_path / "nothing"), "exactly once", orders)
