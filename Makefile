@@ -101,5 +101,5 @@ tidy: install ## Sizes, docstrings, dead modules; prints the figures
 
 clean: ## Remove the environment, caches and demo data; logs of yours are not touched
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -rf .import_linter_cache demo-data spark-warehouse metastore_db derby.log
+	rm -rf .import_linter_cache demo-data income-data income-checkpoint spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

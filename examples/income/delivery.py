@@ -24,12 +24,13 @@ from rich.console import Console
 from rich.table import Table
 
 from examples.demo.job_process import python_path
-from examples.income.loop import Job, Step
-from examples.income.mortal_loop import LOOPS, job_of
+from examples.income.loop import BATCH_ORDERS, Job, Step
+from examples.income.mortal_loop import DYING_BATCH, LOOPS, job_of
 from examples.income.orders import COUNT, Order, made_up_orders, produce
-from txlog import Consumer
+from txlog import Consumer, TxlogError
 
 WAIT_S = 60
+COUNT_MIN = len(Step) * DYING_BATCH * BATCH_ORDERS
 KEPT, BROKEN = 0, 1
 
 
@@ -145,10 +146,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", help="where to make the log; default: a folder that is removed")
     parser.add_argument("--count", type=int, default=COUNT, help="how many orders")
     options = parser.parse_args(arguments)
+    if options.count < COUNT_MIN:
+        parser.error(f"--count is at least {COUNT_MIN}: every process needs orders to die over.")
     orders = made_up_orders(options.count)
     with tempfile.TemporaryDirectory(prefix="txlog-income-") as folder:
         root = options.root or f"{folder}/log"
-        produce(root, orders)
+        try:
+            produce(root, orders)
+        except TxlogError as error:
+            sys.exit(str(error))
         findings = [drill(root, delivery, orders) for delivery in LOOPS]
     console = Console(width=100)
     console.print(table(findings, len(orders)))

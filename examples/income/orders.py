@@ -11,12 +11,13 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from txlog import Admin, Producer
+from txlog import Admin, Producer, TxlogError
 
 ORDERS = "orders"
 COUNT = 1_200
@@ -94,7 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--count", type=int, default=COUNT, help="how many orders")
     options = parser.parse_args(arguments)
     orders = made_up_orders(options.count)
-    produce(options.root, orders)
+    try:
+        produce(options.root, orders)
+    except TxlogError as error:
+        sys.exit(str(error))
     income = sum(order.amount_cents for order in orders)
     print(f"{len(orders):,} orders, {income / 100:,.2f} in all, from {orders[0].ordered_at}")
 
