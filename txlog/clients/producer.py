@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -345,7 +345,10 @@ class Producer:
             self._groups = []
 
     def abort_transaction(self) -> None:
-        """Drop the buffer and abort. Allowed after an abortable error."""
+        """Drop the buffer and abort. Allowed after an abortable error.
+
+        Raises ProducerFenced if a newer instance has done it.
+        """
         with self._lock:
             session = self._session("abort_transaction")
             self._state = transition(self._state, ProducerState.ABORTING, "abort_transaction")
@@ -382,7 +385,9 @@ class Producer:
             self.commit_transaction()
         except BaseException:
             if self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
-                self.abort_transaction()
+                # What failed in the block is what is raised; the next call says that it is fenced.
+                with suppress(FencedError):
+                    self.abort_transaction()
             raise
 
     # The rest.
@@ -400,7 +405,8 @@ class Producer:
                 if self._transaction is None and self._error is None:
                     self.flush()
                 elif self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
-                    self.abort_transaction()
+                    with suppress(FencedError):  # Its successor has aborted it.
+                        self.abort_transaction()
                 if self._transaction is not None:
                     self._transaction.join()
             finally:

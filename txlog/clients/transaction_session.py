@@ -177,23 +177,31 @@ class TransactionSession:
                 mark,
                 self._tag,
             )
-        except TransactionAborted as error:
-            newest = self._coordinator.state.ids[self.transactional_id].instance
-            if newest == self._instance:
-                raise
+        except TransactionAborted:
+            self._require_newest()
+            raise
+
+    def _require_newest(self) -> None:
+        """Raises ProducerFenced if another instance has taken over."""
+        newest = self._coordinator.catch_up().ids[self.transactional_id].instance
+        if newest != self._instance:
             raise ProducerFenced(
                 f"instance {newest} of {self.transactional_id!r} has taken over, and aborted "
                 f"transaction {self.tx_id} of this one. Close this one.",
                 transactional_id=self.transactional_id,
                 current_instance=newest,
-            ) from error
+            )
 
     def abort(self) -> None:
-        """Abort; nothing if nothing was declared. Raises IllegalTransition after the decision."""
+        """Abort; nothing is written if nothing was declared.
+
+        Raises IllegalTransition after the decision, and ProducerFenced once all of it is aborted.
+        """
         if self._begun or self._groups:
             self._coordinator.abort(self.transactional_id, self.tx_id)
             for group in self._groups:
                 self._connection.offsets.release_pending(group, self.tx_id)
+        self._require_newest()
 
     def join(self) -> None:
         """Wait for the completion of the transaction before."""

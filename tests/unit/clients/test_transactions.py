@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.memory_log import MemoryLog
-from tests.scripted_store import failing, unavailable
+from tests.scripted_store import failing, preceded_by, unavailable
 from txlog.clients.producer import Producer
 from txlog.clients.producer_states import ProducerState
 from txlog.errors import (
@@ -191,11 +191,28 @@ def test_I8_a_fenced_instance_cannot_come_back_by_aborting(log: MemoryLog) -> No
         _flushed(first, b"y")
     second = log.elsewhere("a")
     second.begin_transaction()
-    with pytest.raises(ProducerFenced, match="has taken over from instance"):
+    with pytest.raises(ProducerFenced, match="has taken over"):
         first.abort_transaction()
     second.send("t", b"of the second")
     second.commit_transaction()
     assert log.values("t") == [b"of the second"]
+    log.check()
+
+
+def test_I8_an_instance_that_is_overtaken_between_its_abort_and_its_new_epoch_is_fenced(
+    log: MemoryLog,
+) -> None:
+    first = log.producer("a")
+    tx_id = first.begin_transaction()
+    _flushed(first, b"x")
+    log.process().coordinator_of("a").abort("a", tx_id)
+    with pytest.raises(TransactionAborted):
+        _flushed(first, b"y")
+    overtake = preceded_by(lambda: log.elsewhere("a"))
+    log.store.on("create", "transactions/", overtake, holding="producer_initialised")
+    with pytest.raises(ProducerFenced, match="has taken over from instance"):
+        first.abort_transaction()
+    assert log.admin.list_transactions()[0].producer_epoch == 1
     log.check()
 
 

@@ -1,0 +1,70 @@
+"""The idempotent producer (docs/semantics.md, 0.2): what is not in tests/unit/clients."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import answer_lost, unavailable
+from txlog.clients.producer import Producer
+from txlog.errors import StoreUnavailable
+
+FLUSHES = 70
+"""More than the entries between two snapshots."""
+
+
+def one_program(producer: Producer) -> None:
+    """What an application does: it knows nothing of the switch."""
+    for number in range(3):
+        producer.send("u", b"%d" % number)
+    producer.flush()
+
+
+@pytest.mark.parametrize(("switch", "copies"), [(True, 1), (False, 2)])
+def test_one_switch_decides_what_a_lost_answer_does_and_no_other_line_changes(
+    log: MemoryLog, switch: bool, copies: int
+) -> None:
+    log.store.on("create", "topics/u/.*/entries", answer_lost)
+    one_program(log.producer(enable_idempotence=switch))
+    assert log.values("u") == [b"0", b"1", b"2"] * copies
+
+
+@pytest.mark.parametrize("flushes", [3, FLUSHES])
+def test_sequences_are_in_the_log_and_survive_every_process(log: MemoryLog, flushes: int) -> None:
+    """Kafka keeps them in memory, and rebuilds them; here entries and snapshots hold them."""
+    first = log.producer()
+    for number in range(flushes):
+        first.send("u", b"%d" % number).get()
+    session = first._sender.appender.session
+    repeating = log.elsewhere()
+    repeating._sender.appender.session = session
+    session.next_sequences = dict.fromkeys(session.next_sequences, 0)
+    for number in range(flushes):
+        repeating.send("u", b"%d" % number).get()
+    repeating.send("u", b"new").get()
+    assert log.values("u") == [*(b"%d" % number for number in range(flushes)), b"new"]
+    log.check()
+
+
+def test_idempotence_alone_ties_no_two_flushes_together(log: MemoryLog) -> None:
+    """Two partitions, and the producer dies between them: one record is there for everybody."""
+    producer = log.producer()
+    producer.send("t", b"first half", partition=0).get()
+    log.store.on("put_new", "topics/t", unavailable, times=100)
+    producer.send("t", b"second half", partition=1)
+    with pytest.raises(StoreUnavailable):
+        producer.flush()
+    assert log.values("t") == [b"first half"]
+    log.check()
+
+
+def test_one_flush_to_one_topic_reaches_all_of_its_partitions_or_none(log: MemoryLog) -> None:
+    """Nobody promises it, in Kafka neither: it follows from a journal for each topic."""
+    producer = log.producer()
+    for partition in (0, 1):
+        producer.send("t", b"x", partition=partition)
+    log.store.on("create", "topics/t/.*/entries", unavailable, times=100)
+    with pytest.raises(StoreUnavailable):
+        producer.flush()
+    assert log.values("t") == []
+    log.store.heal()
+    producer.flush()
+    assert log.values("t") == [b"x", b"x"]

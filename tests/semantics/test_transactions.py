@@ -1,0 +1,220 @@
+"""The transactional producer (docs/semantics.md, 0.3): what is not in tests/unit/clients."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Late, unavailable
+from txlog.clients.producer import Producer
+from txlog.errors import FencedError, OutcomeUnknown, StoreUnavailable, TxlogError
+from txlog.model import TopicPartition, TransactionOutcome
+
+U0 = TopicPartition("u", 0)
+
+
+def javadoc_loop(producer: Producer) -> None:
+    """The loop that Kafka's documentation shows, with its exceptions."""
+    producer.begin_transaction()
+    try:
+        producer.send("t", b"record1")
+        producer.flush()
+        producer.send("u", b"record2")
+        producer.flush()
+        producer.commit_transaction()
+    except FencedError:
+        producer.close()
+        raise
+    except TxlogError:
+        producer.abort_transaction()
+
+
+@pytest.mark.parametrize("write", ["transactions", "topics/t", "topics/u"])
+def test_the_loop_of_kafkas_documentation_stores_both_records_or_neither(
+    log: MemoryLog, write: str
+) -> None:
+    producer = log.producer("a")
+    log.store.on("create|put_new", write, unavailable)
+    for _ in range(2):
+        javadoc_loop(producer)
+    stored = log.values("t", "u")
+    assert stored in ([b"record1", b"record2"], [b"record1"] * 2 + [b"record2"] * 2)
+    log.check()
+
+
+def test_the_loop_leaves_a_fenced_producer_closed_and_nothing_of_it(log: MemoryLog) -> None:
+    first = log.producer("a")
+    log.elsewhere("a")
+    with pytest.raises(FencedError):
+        javadoc_loop(first)
+    assert log.values("t", "u") == []
+
+
+def test_all_five_methods_tell_a_fenced_producer_so(log: MemoryLog) -> None:
+    """initTransactions is called once; the other four say that it is fenced, again and again."""
+    first = log.producer("a")
+    first.begin_transaction()
+    first.send("t", b"x")
+    first.flush()
+    log.elsewhere("a")
+    calls: list[Callable[[], object]] = [
+        first.commit_transaction,
+        first.begin_transaction,
+        lambda: first.send_offsets_to_transaction({U0: 0}, "g"),
+        first.abort_transaction,
+        first.init_transactions,
+    ]
+    for _ in range(2):
+        for call in calls:
+            with pytest.raises(FencedError):
+                call()
+
+
+@pytest.mark.parametrize("wrote", [True, False])
+def test_a_fenced_producer_that_only_aborts_is_told_and_touches_nothing_of_its_successor(
+    log: MemoryLog, wrote: bool
+) -> None:
+    first = log.producer("a")
+    first.begin_transaction()
+    if wrote:
+        first.send("t", b"old").get()
+    second = log.elsewhere("a")
+    second.begin_transaction()
+    second.send("t", b"new").get()
+    for call in (first.abort_transaction, first.begin_transaction):
+        with pytest.raises(FencedError, match="take"):
+            call()
+    second.commit_transaction()
+    assert log.values("t") == [b"new"]
+    log.check()
+
+
+def test_what_failed_in_a_block_is_raised_although_its_producer_is_fenced(log: MemoryLog) -> None:
+    first = log.producer("a")
+
+    def fail() -> None:
+        with first.transaction():
+            log.elsewhere("a")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with pytest.raises(FencedError):
+        first.begin_transaction()
+
+
+def test_a_fenced_producer_is_closed_without_complaint(log: MemoryLog) -> None:
+    with log.producer("a") as first:
+        first.begin_transaction()
+        first.send("t", b"old").get()
+        log.elsewhere("a")
+    assert log.values("t") == []
+
+
+# A late commit or abort (KIP-890, and Jepsen's report on Bufstream 0.1.0): it is carried out when
+# its sender has given it up, and must not end a later transaction.
+
+
+@pytest.mark.parametrize("ending", ["commit_transaction", "abort_transaction"])
+def test_a_decision_that_lands_late_touches_no_later_transaction(
+    log: MemoryLog, ending: str
+) -> None:
+    first = log.producer("a")
+    first.begin_transaction()
+    first.send("t", b"first").get()
+    late = Late()
+    log.store.on("create", "transactions/", late, holding="_prepared", times=100)
+    with pytest.raises(OutcomeUnknown):
+        getattr(first, ending)()
+    second = log.elsewhere("a")
+    tx_id = second.begin_transaction()
+    second.send("t", b"second").get()
+    late.land()
+    assert log.admin.outcome(tx_id) is TransactionOutcome.OPEN
+    assert log.values("t") == []
+    second.send("t", b"second still").get()
+    second.commit_transaction()
+    assert sorted(log.values("t")) == [b"second", b"second still"]
+    log.check()
+
+
+@pytest.mark.parametrize(
+    ("ending", "kept"), [("commit_transaction", [b"first"]), ("abort_transaction", [])]
+)
+def test_a_marker_that_lands_late_touches_no_later_transaction(
+    log: MemoryLog, ending: str, kept: list[bytes]
+) -> None:
+    first = log.producer("a")
+    first.begin_transaction()
+    first.send("t", b"first", partition=0).get()
+    late = Late()
+    log.store.on("create", "topics/", late, holding="marker_written", times=100)
+    with pytest.raises(TxlogError):
+        getattr(first, ending)()
+    second = log.elsewhere("a")
+    tx_id = second.begin_transaction()
+    second.send("t", b"second", partition=0).get()
+    late.land()
+    assert log.admin.outcome(tx_id) is TransactionOutcome.OPEN
+    assert log.values("t") == kept
+    second.abort_transaction()
+    assert log.values("t") == kept
+    log.check()
+
+
+def test_a_commit_by_a_second_process_of_the_same_transaction_is_the_same_commit(
+    log: MemoryLog,
+) -> None:
+    """Kafka before KIP-890 would have ended whatever is open by then."""
+    first = log.producer("a")
+    tx_id = first.begin_transaction()
+    first.send("t", b"x").get()
+    first.commit_transaction()
+    first.begin_transaction()
+    first.send("t", b"of the next").get()
+    log.process().coordinator_of("a").prepare_commit("a", tx_id)
+    assert log.values("t") == [b"x"]
+    first.abort_transaction()
+    assert log.values("t") == [b"x"]
+    log.check()
+
+
+# What it costs.
+
+
+def writes_of(log: MemoryLog, producer: Producer, *, in_transaction: bool) -> int:
+    """Objects that one record costs."""
+    before = len(log.store.writes)
+    if in_transaction:
+        producer.begin_transaction()
+    producer.send("u", b"x").get()
+    if in_transaction:
+        producer.commit_transaction()
+        producer.close()
+    return len(log.store.writes) - before
+
+
+def test_a_transaction_costs_more_writes_than_idempotence_and_idempotence_costs_none(
+    log: MemoryLog,
+) -> None:
+    plain, idempotent = log.producer(enable_idempotence=False), log.producer()
+    transactional = log.producer("a")
+    counts = [
+        writes_of(log, producer, in_transaction=producer is transactional)
+        for producer in (plain, idempotent, transactional)
+    ]
+    assert counts == [2, 2, 6], "segment, append; BEGIN, PREPARE_COMMIT, marker, COMMITTED"
+
+
+def test_an_outage_of_the_decision_only_is_asked_about_and_no_abort_is_guessed(
+    log: MemoryLog,
+) -> None:
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x").get()
+    log.store.on("create", "transactions/", unavailable, holding="commit_prepared")
+    with pytest.raises(StoreUnavailable):
+        producer.commit_transaction()
+    assert log.admin.outcome(tx_id) is TransactionOutcome.OPEN
+    producer.commit_transaction()
+    assert log.admin.outcome(tx_id) is TransactionOutcome.COMMITTED
