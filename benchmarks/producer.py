@@ -28,14 +28,17 @@ def run(folder: Path) -> Sequence[Figure]:
     producer = Producer(root, transactional_id="producer")
     producer.init_transactions()
     singles, batches = _sends(admin, producer), _batches(admin, producer)
+    idempotent = _idempotent_sends(admin, Producer(root))
     count = TRANSACTION * TRANSACTIONS
-    one = in_turn({"send": singles, "raw": _raw_sends(folder)}, ROUNDS)
+    one = in_turn({"send": singles, "raw": _raw_sends(folder), "idempotent": idempotent}, ROUNDS)
     many = in_turn({"send_batch": batches, "raw": _raw_batches(folder)}, ROUNDS)
     _require_records(root, "singles", count * (ROUNDS + 1))
+    _require_records(root, "idempotent", count * (ROUNDS + 1))
     _require_records(root, "batches", TABLE * (ROUNDS + 1))
     return (
         rate("send, transactions of 10,000", one["send"], count, at_least(200_000)),
         ratio("send: rate / raw Arrow files of the same records", one["raw"], one["send"]),
+        ratio("send: rate / idempotent flushes of 10,000", one["idempotent"], one["send"]),
         rate("send_batch, keyed, 1 M a transaction", many["send_batch"], TABLE, at_least(3e6)),
         ratio("send_batch: rate / raw Arrow file", many["raw"], many["send_batch"]),
     )
@@ -50,6 +53,20 @@ def _sends(admin: Admin, producer: Producer) -> Side:
             with producer.transaction():
                 for value, key in records:
                     producer.send("singles", value, key=key)
+
+    return lambda: timed(send_all)
+
+
+def _idempotent_sends(admin: Admin, producer: Producer) -> Side:
+    """What a transaction costs beyond this is what atomicity costs."""
+    admin.create_topic("idempotent", PARTITIONS)
+    records = list(zip(sample.values(TRANSACTION), sample.keys(TRANSACTION), strict=True))
+
+    def send_all() -> None:
+        for _ in range(TRANSACTIONS):
+            for value, key in records:
+                producer.send("idempotent", value, key=key)
+            producer.flush()
 
     return lambda: timed(send_all)
 
