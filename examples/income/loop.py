@@ -26,6 +26,7 @@ offsets by hand, the loop refuses to count on.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,7 +37,7 @@ from examples.income.orders import ORDERS, Order
 from examples.income.totals import TOTALS_SCHEMA, Totals
 from txlog import Admin, Consumer, NewTopic, OffsetAndMetadata, Producer, TopicPartition
 from txlog.clients.connection import Connection
-from txlog.errors import UnknownGroup
+from txlog.errors import TxlogError, UnknownGroup
 
 BATCH_ORDERS = 50
 WAIT_MS = 200
@@ -157,7 +158,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.income.loop")
     parser.add_argument("--root", default="./income-data", help="the log: a folder or a URL")
     job = Job(parser.parse_args(arguments).root)
-    run(job)
+    try:
+        run(job)
+    except (TxlogError, ValueError) as error:
+        sys.exit(f"{type(error).__name__}: {error}")
     totals = job.read_totals()
     for minute, total in sorted(totals.of_minute.items()):
         print(f"{minute:%H:%M}  {total.orders:4} orders  {total.income_cents / 100:10,.2f}")

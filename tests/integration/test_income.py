@@ -13,10 +13,14 @@ import pytest
 from examples.income import delivery
 from examples.income.delivery import Difference, Finding, counted, drill, main
 from examples.income.loop import BATCH_ORDERS, Job, Step, run
+from examples.income.loop import main as loop_main
 from examples.income.orders import Order, made_up_orders, produce
 from tests.integration.exactly_once_worker import STEPS
 from tests.source_tree import ROOT
 from txlog import Admin, Consumer, Producer, TopicPartition
+from txlog.clients.connection import connect
+from txlog.errors import FencedError
+from txlog.settings import ProcessSettings
 from txlog.testing.invariants import check_log
 
 WAIT_S = 60
@@ -122,6 +126,30 @@ def test_a_loop_that_nobody_killed_goes_on_with_what_has_come_since(
             producer.send("orders", row)
     run(Job(root))
     check_whole(root, orders)
+
+
+@pytest.mark.parametrize("step", Step)
+def test_I8_a_loop_that_is_overtaken_there_stops_and_every_order_counts_once(
+    root: str, orders: list[Order], step: Step
+) -> None:
+    """A second one, as in another process, is started while the first is in its second batch."""
+    turns = 0
+
+    def overtake(now: Step) -> None:
+        nonlocal turns
+        turns += now is step
+        if turns == 2:
+            turns += 1
+            run(Job(connect(root, process=ProcessSettings())))
+
+    with pytest.raises(FencedError):
+        run(Job(root, on_step=overtake))
+    check_whole(root, orders)
+
+
+def test_a_loop_on_nothing_says_so_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="NotATxlog: .*"):
+        loop_main(["--root", str(tmp_path)])
 
 
 def test_a_group_that_was_moved_by_hand_is_refused(root: str) -> None:
