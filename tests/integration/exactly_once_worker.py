@@ -20,7 +20,6 @@ from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import ConcurrentTransactions, FencedError, TransactionAborted
-from txlog.model import TxId
 from txlog.storage import open_store
 
 SOURCE, RESULTS, GROUP, NAME = "source", ("left", "right"), "group", "worker"
@@ -78,7 +77,12 @@ def race(connection: Connection, own_name: str) -> None:
     committed = fenced = 0
     for attempt in range(400):
         value = f"{own_name}-{attempt}"
-        tx_id, ending = _attempt(producer, value.encode())
+        try:
+            tx_id = producer.begin_transaction()
+        except FencedError:
+            producer = _registered(connection)
+            continue
+        ending = _ending(producer, value.encode())
         print(json.dumps({"tx_id": str(tx_id), "value": value, "ending": ending}), flush=True)
         committed += ending == "committed"
         if ending != "committed":
@@ -99,16 +103,15 @@ def _registered(connection: Connection) -> Producer:
         return producer
 
 
-def _attempt(producer: Producer, value: bytes) -> tuple[TxId, str]:
-    tx_id = producer.begin_transaction()
+def _ending(producer: Producer, value: bytes) -> str:
     try:
         for topic in RESULTS:
             producer.send(topic, value)
             producer.flush()
         producer.commit_transaction()
     except (FencedError, TransactionAborted) as error:
-        return tx_id, type(error).__name__
-    return tx_id, "committed"
+        return type(error).__name__
+    return "committed"
 
 
 def kill_at(step: str) -> Callable[[Call], object]:

@@ -7,7 +7,14 @@ import pytest
 from tests.memory_log import MemoryLog
 from tests.scripted_store import Late, unavailable
 from txlog.clients.producer import Producer
-from txlog.errors import FencedError, OutcomeUnknown, StoreUnavailable, TxlogError
+from txlog.errors import (
+    FencedError,
+    OutcomeUnknown,
+    ProducerFenced,
+    StoreUnavailable,
+    TransactionAborted,
+    TxlogError,
+)
 from txlog.model import TopicPartition, TransactionOutcome
 
 U0 = TopicPartition("u", 0)
@@ -109,6 +116,57 @@ def test_a_fenced_producer_is_closed_without_complaint(log: MemoryLog) -> None:
         first.send("t", b"old").get()
         log.elsewhere("a")
     assert log.values("t") == []
+
+
+# A transaction that a timeout or an operator has ended (KIP-588): nobody has taken over, so its
+# owner may abort and go on.
+
+ENDED: dict[str, Callable[[Producer], object]] = {
+    "abort": Producer.abort_transaction,
+    "commit": Producer.commit_transaction,
+    "send to where it has sent": lambda p: p.send("t", b"y", partition=0).get(),
+    "send elsewhere": lambda p: p.send("u", b"y").get(),
+    "offsets": lambda p: p.send_offsets_to_transaction({U0: 0}, "g"),
+}
+
+
+@pytest.mark.parametrize("call", ENDED.values(), ids=ENDED)
+@pytest.mark.parametrize("by", ["a timeout", "an operator"])
+def test_a_producer_whose_transaction_was_ended_aborts_and_goes_on(
+    log: MemoryLog, by: str, call: Callable[[Producer], object]
+) -> None:
+    producer = log.producer("a", transaction_timeout_ms=5_000)
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x", partition=0).get()
+    if by == "a timeout":
+        log.clock.advance(5_001)
+        log.process().coordinator_of("a").maintain()
+    else:
+        log.admin.abort_transaction(tx_id)
+    if call is Producer.abort_transaction:
+        producer.abort_transaction()
+    else:
+        with pytest.raises(TransactionAborted, match="timeout") as told:
+            call(producer)
+        assert told.value.abortable
+        producer.abort_transaction()
+    with producer.transaction():
+        producer.send("t", b"in a new epoch")
+    assert log.values("t", "u") == [b"in a new epoch"]
+    log.check()
+
+
+def test_an_ended_transaction_of_a_fenced_producer_is_no_way_back(log: MemoryLog) -> None:
+    first = log.producer("a", transaction_timeout_ms=5_000)
+    first.begin_transaction()
+    first.send("t", b"x").get()
+    log.clock.advance(5_001)
+    log.process().coordinator_of("a").maintain()
+    log.elsewhere("a")
+    first.send("t", b"y")
+    with pytest.raises(ProducerFenced, match="has taken over"):
+        first.flush()
+    log.check()
 
 
 # A late commit or abort (KIP-890, and Jepsen's report on Bufstream 0.1.0): it is carried out when

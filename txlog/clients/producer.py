@@ -357,8 +357,8 @@ class Producer:
             self._is_uncertain |= unknown
             self._drop_buffers()
             try:
-                session.abort()
-                if self._is_uncertain:
+                has_ended = session.abort()
+                if self._is_uncertain or has_ended:
                     self._use(session.renew())
             except TxlogError as error:
                 self._note(error)

@@ -119,7 +119,8 @@ class Sender:
         declare = None
         if not session.has_declared(log, wanted):
             declare = partial(session.declare, log, wanted)
-        return self.appender.append(log, flush.batch, flush.partitions, session.tx_id, declare)
+        with session.told_apart():
+            return self.appender.append(log, flush.batch, flush.partitions, session.tx_id, declare)
 
     def drop(self) -> None:
         """Forget all of it: the transaction is aborted."""

@@ -7,13 +7,15 @@ whoever meets the transaction finishes it. It must not know how records are buff
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from txlog.clients.connection import Connection
 from txlog.coordinator.coordinator import InitOptions
 from txlog.coordinator.events import Participant, Registration, ReplayMark
-from txlog.errors import InternalError, ProducerFenced, TransactionAborted
+from txlog.coordinator.state import TransactionalId
+from txlog.errors import InternalError, InvalidProducerEpoch, ProducerFenced, TransactionAborted
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
 from txlog.model import TxId
@@ -109,15 +111,16 @@ class TransactionSession:
         if self.has_declared(topic, partitions):
             return
         participant = Participant(topic.topic_id, topic.name, tuple(sorted(partitions)))
-        if self._begun:
-            self._coordinator.add_participants(self.transactional_id, self.tx_id, (participant,))
-        else:
-            self._begin((participant,), timeout_ms)
+        with self.told_apart():
+            self._add(participant, timeout_ms=timeout_ms)
         self._declared.setdefault(topic.topic_id, set()).update(partitions)
 
-    def _begin(
-        self, participants: tuple[Participant, ...] = (), timeout_ms: int | None = None
-    ) -> None:
+    def _add(self, *participants: Participant, timeout_ms: int | None = None) -> None:
+        """BEGIN if it has not begun. Without participants a begun one is only asked whether it
+        goes on: nothing is written."""
+        if self._begun:
+            self._coordinator.add_participants(self.transactional_id, self.tx_id, participants)
+            return
         self.join()
         timeout_ms = timeout_ms or self._timeout_ms
         self._coordinator.begin(
@@ -125,13 +128,30 @@ class TransactionSession:
         )
         self._begun = True
 
+    @contextmanager
+    def told_apart(self) -> Iterator[None]:
+        """Who ended this epoch? Raises ProducerFenced only if another instance has taken over.
+
+        A timeout or an operator that aborts a transaction ends its epoch, too. Its owner may abort
+        and go on in a new one: it gets TransactionAborted (KIP-588).
+        """
+        try:
+            yield
+        except (ProducerFenced, InvalidProducerEpoch) as error:
+            self._require_newest()
+            raise TransactionAborted(
+                f"transaction {self.tx_id} was ended by a timeout or an operator. Abort it here, "
+                "then begin again.",
+                tx_id=str(self.tx_id),
+            ) from error
+
     def pend(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
-        """Put a group's offsets aside. Raises CommitFailed, UnstableOffsetCommit, FencedError."""
-        if self._begun:
-            # Nothing is added and nothing written: it only asks whether the transaction goes on.
-            self._coordinator.add_participants(self.transactional_id, self.tx_id)
-        else:
-            self._begin()
+        """Put a group's offsets aside.
+
+        Raises CommitFailed, UnstableOffsetCommit, TransactionAborted, FencedError.
+        """
+        with self.told_apart():
+            self._add()
         self.pend_staged(group, offsets)
 
     def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
@@ -157,7 +177,8 @@ class TransactionSession:
         May be called again after an error that says so: each step is idempotent.
         """
         if not (self._begun or participants or self._groups or self._tag or mark is not None):
-            self._coordinator.require_current(self.transactional_id, self.tx_id)
+            with self.told_apart():
+                self._coordinator.require_current(self.transactional_id, self.tx_id)
         else:
             self.join()
             self._prepare(participants, mark)
@@ -181,19 +202,20 @@ class TransactionSession:
             self._require_newest()
             raise
 
-    def _require_newest(self) -> None:
-        """Raises ProducerFenced if another instance has taken over."""
-        newest = self._coordinator.catch_up().ids[self.transactional_id].instance
-        if newest != self._instance:
+    def _require_newest(self) -> TransactionalId:
+        """What is known of the id. Raises ProducerFenced if another instance has taken over."""
+        known = self._coordinator.catch_up().ids[self.transactional_id]
+        if known.instance != self._instance:
             raise ProducerFenced(
-                f"instance {newest} of {self.transactional_id!r} has taken over, and aborted "
-                f"transaction {self.tx_id} of this one. Close this one.",
+                f"instance {known.instance} of {self.transactional_id!r} has taken over, and "
+                f"aborted transaction {self.tx_id} of this one. Close this one.",
                 transactional_id=self.transactional_id,
-                current_instance=newest,
+                current_instance=known.instance,
             )
+        return known
 
-    def abort(self) -> None:
-        """Abort; nothing is written if nothing was declared.
+    def abort(self) -> bool:
+        """Abort; nothing is written if nothing was declared. Answers whether its epoch has ended.
 
         Raises IllegalTransition after the decision, and ProducerFenced once all of it is aborted.
         """
@@ -201,7 +223,8 @@ class TransactionSession:
             self._coordinator.abort(self.transactional_id, self.tx_id)
             for group in self._groups:
                 self._connection.offsets.release_pending(group, self.tx_id)
-        self._require_newest()
+        newest = self._require_newest()
+        return (newest.pid, newest.epoch) != (self.tx_id.pid, self.tx_id.epoch)
 
     def join(self) -> None:
         """Wait for the completion of the transaction before."""

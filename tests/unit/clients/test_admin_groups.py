@@ -7,7 +7,7 @@ from txlog.clients.admin import Admin
 from txlog.errors import (
     IllegalTransition,
     InvalidName,
-    ProducerFenced,
+    TransactionAborted,
     UnknownGroup,
     UnknownTransaction,
 )
@@ -138,7 +138,7 @@ def test_an_open_transaction_can_be_described_and_aborted_by_anyone(log: MemoryL
     assert found.pending_groups == ("g",)
     after = operator.abort_transaction(tx_id)
     assert (after.outcome, after.pending_groups) == (TransactionOutcome.ABORTED, ())
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(TransactionAborted, match="ended by a timeout or an operator"):
         producer.send_offsets_to_transaction({U0: 1}, "g")
     assert log.values("t") == []
     assert log.consumer("u", group_id="g").committed(U0) is None

@@ -5,7 +5,7 @@ import pytest
 from tests.memory_log import MemoryLog
 from tests.scripted_store import unavailable
 from txlog.clients.consumer import Consumer
-from txlog.errors import FencedError, StoreUnavailable
+from txlog.errors import StoreUnavailable, TransactionAborted
 from txlog.model import TopicPartition, TransactionOutcome
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -26,7 +26,7 @@ def test_a_transaction_past_its_timeout_is_ended_by_the_reader_that_it_blocks(
     assert [record.value for record in found[U0]] == [b"behind"]
     assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED
     producer.send("u", b"too late")
-    with pytest.raises(FencedError):
+    with pytest.raises(TransactionAborted):
         producer.flush()
     log.check()
 
