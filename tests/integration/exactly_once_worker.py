@@ -74,23 +74,30 @@ def race(connection: Connection, own_name: str) -> None:
     print("ready", flush=True)
     sys.stdin.readline()
     producer = _registered(connection)
-    committed = fenced = 0
+    committed = fenced = setbacks = 0
     for attempt in range(400):
         value = f"{own_name}-{attempt}"
         try:
             tx_id = producer.begin_transaction()
         except FencedError:
-            producer = _registered(connection)
+            setbacks += 1
+            producer = _registered_again(connection, setbacks)
             continue
         ending = _ending(producer, value.encode())
         print(json.dumps({"tx_id": str(tx_id), "value": value, "ending": ending}), flush=True)
-        committed += ending == "committed"
-        if ending != "committed":
-            fenced += 1
-            time.sleep(random.uniform(0, 0.03))
-            producer = _registered(connection)
+        if ending == "committed":
+            committed, setbacks = committed + 1, 0
+        else:
+            fenced, setbacks = fenced + 1, setbacks + 1
+            producer = _registered_again(connection, setbacks)
         if committed >= 6 and fenced >= 2:
             return
+
+
+def _registered_again(connection: Connection, setbacks: int) -> Producer:
+    """After a while, in which the other one may get something done, also on a busy machine."""
+    time.sleep(random.uniform(0, 0.03 * min(setbacks, 10)))
+    return _registered(connection)
 
 
 def _registered(connection: Connection) -> Producer:
