@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -123,7 +122,7 @@ def difference(expected: Counter[Hashable], found: Counter[Hashable]) -> Differe
 
 def table(findings: Sequence[Finding], orders: int) -> Table:
     """One row for each kind of delivery."""
-    shown = Table(box=SIMPLE, pad_edge=False, title=f"{orders:,} orders", title_justify="left")
+    shown = Table(box=None, pad_edge=False, title=f"{orders:,} orders", title_justify="left")
     for name in ("", "kills"):
         shown.add_column(name, justify="right" if name else "left")
     for name in ("receipts\nlost", "receipts\ndoubled", "in totals\nlost", "in totals\ndoubled"):
