@@ -77,7 +77,9 @@ def plan_reads(
     for where, wanted in ranges.items():
         rows[where] = _visible(topics[where.topic], where.partition, wanted, options)
         spans = [BatchSpan(row.base_offset, row.row_count, row.length) for row in rows[where]]
-        work[where] = PartitionWork(wanted.start, wanted.end, spans)
+        # Without failOnDataLoss a range may begin below the log start.
+        log_start = topics[where.topic].state.partitions[where.partition].log_start
+        work[where] = PartitionWork(max(wanted.start, log_start), wanted.end, spans)
     tasks = plan_tasks(work, options.bytes_per_task, options.min_partitions or 1)
     return [_read_task(task, rows, topics) for task in tasks]
 

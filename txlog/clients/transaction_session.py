@@ -203,8 +203,15 @@ class TransactionSession:
             raise
 
     def _require_newest(self) -> TransactionalId:
-        """What is known of the id. Raises ProducerFenced if another instance has taken over."""
-        known = self._coordinator.catch_up().ids[self.transactional_id]
+        """What is known of the id. Raises ProducerFenced if another instance has taken over, or
+        the id was forgotten meanwhile: it was not used for too long."""
+        known = self._coordinator.catch_up().ids.get(self.transactional_id)
+        if known is None:
+            raise ProducerFenced(
+                f"{self.transactional_id!r} was forgotten after transactional.id.expiration.ms "
+                "without a transaction. Close this producer and open a new one.",
+                transactional_id=self.transactional_id,
+            )
         if known.instance != self._instance:
             raise ProducerFenced(
                 f"instance {known.instance} of {self.transactional_id!r} has taken over, and "

@@ -76,8 +76,9 @@ def visible_rows(
     isolation: IsolationLevel,
 ) -> Iterator[IndexedBatch]:
     """Index rows of records that a reader may see in [start, end)."""
+    first = max(start, state.partitions[partition].log_start)
     stop = min(end, visible_end(state, partition, isolation))
-    for row in topic.batches(state, partition, start, stop):
+    for row in topic.batches(state, partition, first, stop):
         if row.record_count and not (row.aborted and isolation is IsolationLevel.READ_COMMITTED):
             yield row
 
