@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from txlog.errors import OffsetOutOfRange
+from txlog.errors import BoundaryMoved, OffsetOutOfRange
+from txlog.log.index import IndexedBatch
 from txlog.log.reader import (
     FetchedBatch,
     read_at_once,
@@ -52,23 +53,33 @@ class PartitionFetcher:
 
         Raises OffsetOutOfRange if the position has been deleted.
         """
-        state, size = self.topic.state, 0
+        try:
+            rows, end = self._rows(bytes_max)
+        except BoundaryMoved:  # The index was rewritten since this process last looked.
+            self.topic.catch_up(certain=True)
+            rows, end = self._rows(bytes_max)
+        # All or none: what is read again after an error may not be handed out twice.
+        source = row_source(self.topic, self.topic.state)
+        fetched = read_at_once(source, rows, self.topic.fan_out)
+        self._ahead.extend(sliced(batch, self._fetched_to, end) for batch in fetched)
+        self._fetched_to = end
+        return sum(row.length for row in rows)
+
+    def _rows(self, bytes_max: int) -> tuple[list[IndexedBatch], int]:
+        """The next batches to read, and the offset after them."""
+        state = self.topic.state
         self.topic.check_offset(state, self.partition, self._fetched_to)
-        rows = []
         end = self._end()
+        rows: list[IndexedBatch] = []
+        size = 0
         for row in visible_rows(
             self.topic, state, self.partition, self._fetched_to, end, self._isolation
         ):
             rows.append(row)
             size += row.length
             if size >= bytes_max:
-                end = min(end, row.next_offset)
-                break
-        # All or none: what is read again after an error may not be handed out twice.
-        fetched = read_at_once(row_source(self.topic, state), rows, self.topic.fan_out)
-        self._ahead.extend(sliced(batch, self._fetched_to, end) for batch in fetched)
-        self._fetched_to = end
-        return size
+                return rows, min(end, row.next_offset)
+        return rows, end
 
     def take(self, records_max: int) -> FetchedBatch | None:
         """The next records, at most so many; the position moves past them."""
