@@ -23,6 +23,7 @@ from txlog.log.merging import merge_segments
 from txlog.log.topic_events import AdvanceLogStart, RetireProducers
 from txlog.log.topic_log import TopicLog
 from txlog.settings import ProcessSettings
+from txlog.storage.new_object import sweep_unfinished
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Maintenance:
         if not self._topics:
             self._prune_others()
             if vacuum:
+                self._attempt("temporary files", cluster.store.url, self._temporaries)
                 self._attempt("vacuum", cluster.store.url, self._vacuum_once)
         return self._report
 
@@ -193,6 +195,12 @@ class Maintenance:
                 return _entries(run(kept, apart))
 
             self._attempt("pruning", f"coordinator {coordinator.partition}", prune)
+
+    def _temporaries(self) -> str:
+        """What writers that died have left half written; nobody can refer to it."""
+        store, age_ms = self._connection.cluster.store, self._settings.staging_retention_ms
+        count = sweep_unfinished(store, age_ms)
+        return f"files deleted: {count}" if count else ""
 
     def _vacuum_once(self) -> str:
         """Look, and in a later pass delete what was seen long enough ago (design section 10)."""

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from txlog.clock import Runtime
 from txlog.errors import InternalError, OutcomeUnknown, StoreUnavailable
-from txlog.storage.folder_walk import walk
+from txlog.storage.folder_walk import sweep_temporaries, walk
 from txlog.storage.object_path import TEMPORARY_PREFIX, check_path, check_prefix
 from txlog.storage.os_error import store_error
 from txlog.storage.publish import Publish, publish_exclusively
@@ -78,6 +78,7 @@ class LocalStore:
     ) -> None:
         self._folder = os.path.abspath(os.fspath(root))
         self._base = self._folder.rstrip("/") + "/"
+        self._runtime = runtime
         self._entropy = runtime.entropy
         self._durable = durable
         self._publish = publish
@@ -179,6 +180,13 @@ class LocalStore:
             return
         except OSError as error:
             raise store_error(error, "delete", self._base + path) from error
+
+    def sweep_temporaries(self, age_min_ms: int) -> int:
+        """See LeavesTemporaries.sweep_temporaries."""
+        try:
+            return sweep_temporaries(self._folder, self._runtime, age_min_ms)
+        except OSError as error:
+            raise store_error(error, "delete", self._folder) from error
 
     def _read_file(self, path: str, read: Callable[[int], T]) -> T | None:
         check_path(path)

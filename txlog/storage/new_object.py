@@ -36,6 +36,19 @@ class TakesPieces(Protocol):
         """Begin an object under a name that nobody else uses."""
 
 
+@runtime_checkable
+class LeavesTemporaries(Protocol):
+    """A store in which a writer that dies leaves an unfinished file, which no listing shows."""
+
+    def sweep_temporaries(self, age_min_ms: int) -> int:
+        """Delete those that are older; how many there were."""
+
+
+def sweep_unfinished(store: Store, age_min_ms: int) -> int:
+    """Delete unfinished files that are older than that, in a store that has such; how many."""
+    return store.sweep_temporaries(age_min_ms) if isinstance(store, LeavesTemporaries) else 0
+
+
 def open_new(store: Store, path: str) -> NewObject:
     """Begin an object of any store. Raises the store's errors."""
     return store.open_new(path) if isinstance(store, TakesPieces) else KeptObject(store, path)

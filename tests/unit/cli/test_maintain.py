@@ -1,6 +1,7 @@
 """`txlog maintain`, `vacuum`, `topic delete-records` and `compact`, as their users see them."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ TWICE = (
     '{"partitions": [{"topic": "orders", "partition": 0, "offset": 1},'
     ' {"topic": "orders", "partition": 0, "offset": 2}]}'
 )
+LATER = ("--config", "file.delete.delay.ms=1")
 QUICK = ("--config", "staging.retention.ms=1", "--config", "file.delete.delay.ms=1")
 
 
@@ -186,3 +188,18 @@ def test_compact_works_at_once_though_little_is_new(root: Path) -> None:
     done = run("topic", "compact", "prices", "--execute", "-o", "json", root=root)
     assert (done.json["records_removed"], done.json["records_kept"]) == (18, 2)
     assert values(root, "prices") == [b"18", b"19"]
+
+
+def test_what_a_writer_that_died_left_half_written_is_deleted_once_it_is_old(root: Path) -> None:
+    (folder,) = root.glob("topics/orders/*/segments")
+    old, young = folder / ".tmp-old", folder / ".tmp-young"
+    for path in (old, young):
+        path.write_bytes(b"half a segment")
+    os.utime(old, (1, 1))
+    done = run("maintain", "--once", "--topic", "orders", root=root)
+    assert old.exists(), "it is not of one topic"
+    done = run("maintain", "--once", *LATER, "-o", "json", root=root)
+    assert ("temporary files", "files deleted: 1") in [
+        (line["task"], line["detail"]) for line in done.json
+    ]
+    assert (old.exists(), young.exists()) == (False, True)
