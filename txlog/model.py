@@ -102,13 +102,18 @@ class OffsetAndTimestamp(NamedTuple):
 def validate_topic_name(name: object, *, internal: bool = False) -> str:
     """Refuse any topic name that is not a plain, safe file name. Raises InvalidName."""
     text = _plain_name("topic", name)
-    if text.startswith(_INTERNAL_PREFIX) and not internal:
+    if is_internal_topic(text) and not internal:
         raise InvalidName(
             f"topic name {text!r} starts with '__', which is kept for internal topics; choose "
             "another name.",
             name=text,
         )
     return text
+
+
+def is_internal_topic(name: str) -> bool:
+    """Whether the name is kept for topics of the log's own."""
+    return name.startswith(_INTERNAL_PREFIX)
 
 
 def validate_group_id(name: object) -> str:

@@ -19,6 +19,7 @@ from txlog.cli.output import Grid, counted
 from txlog.cli.session import Session, topic_names, with_session
 from txlog.cli.starting_point import milliseconds
 from txlog.clients.admin import Admin
+from txlog.clients.iso_duration import duration_ms
 from txlog.clients.offset_reset import (
     OffsetReset,
     ResetTo,
@@ -97,7 +98,7 @@ def reset(
             "--to-datetime": None if to_datetime is None else ToTime(milliseconds(to_datetime)),
             "--by-duration": None
             if by_duration is None
-            else ToTime(now_ms - options.duration_ms(by_duration)),
+            else ToTime(now_ms - duration_ms(by_duration)),
             "--from-file": None if from_file is None else ToTable(options.read_offsets(from_file)),
         }
     )

@@ -16,11 +16,6 @@ from txlog.clients.admin import Admin
 from txlog.errors import UsageError
 from txlog.model import TopicPartition
 
-_DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+)S)?)?"
-)
-_UNIT_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
-
 _PANEL = "Where to"
 
 Earliest = Annotated[
@@ -74,17 +69,6 @@ def topic_partitions(admin: Admin, text: str) -> list[TopicPartition]:
     if not re.fullmatch(r"\d+(,\d+)*", numbers):
         raise UsageError(f"{text!r}: write partitions as TOPIC:0,2.")
     return [TopicPartition(name, int(number)) for number in numbers.split(",")]
-
-
-def duration_ms(text: str) -> int:
-    """An ISO 8601 duration of days and less. Raises UsageError."""
-    match = _DURATION.fullmatch(text)
-    parts = {unit: found for unit, found in match.groupdict().items() if found} if match else {}
-    if not parts:
-        raise UsageError(
-            f"{text!r} is no duration; write it as P1D, PT12H or P1DT6H30M (ISO 8601)."
-        )
-    return sum(int(found) * _UNIT_MS[unit] for unit, found in parts.items())
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:

@@ -8,9 +8,9 @@ import typer
 
 from txlog.cli.output import Grid, counted, duration_text
 from txlog.cli.record_json import iso_time
-from txlog.cli.reset_options import duration_ms
 from txlog.cli.session import Session, topic_names, with_session
 from txlog.cli.txn import app
+from txlog.clients.iso_duration import duration_ms
 from txlog.clients.transaction_admin import describe_producers, find_hanging
 from txlog.errors import UnknownTransaction
 from txlog.model import TopicPartition, TransactionOutcome, TxId

@@ -12,20 +12,24 @@ from typing import Any
 
 import pyarrow as pa
 
+from txlog.clients.assignment import Assignment
+from txlog.clients.auto_offset_reset import AutoOffsetReset
 from txlog.clients.blocked_reader import BlockedReader
 from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer_config import ConsumerConfig
-from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
+from txlog.clients.consumer_group import ConsumerGroupMetadata
 from txlog.clients.consumer_record import ConsumerRecord, arrow_batch, records
 from txlog.clients.fetcher import PartitionFetcher
+from txlog.clients.group_positions import GroupPositions
 from txlog.clients.offset_times import offset_for_time
 from txlog.clients.record_iteration import one_by_one
+from txlog.clients.subscription import Subscription, subscription_to
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
-    NoOffsetForPartition,
     OffsetOutOfRange,
     TxlogError,
+    UnknownTopic,
 )
 from txlog.log.reader import FetchedBatch, evolved, visible_end
 from txlog.log.schema import physical_schema
@@ -34,7 +38,6 @@ from txlog.model import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     TopicPartition,
-    TxId,
 )
 
 _POLL_WAIT_MS = 20.0
@@ -57,6 +60,7 @@ class Consumer:
         auto_commit_interval_ms: int = 5_000,
         max_poll_records: int = 500,
         fetch_max_bytes: int = 52_428_800,
+        metadata_max_age_ms: int = 300_000,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
         if group_id is not None and not group_id:
@@ -70,18 +74,20 @@ class Consumer:
                 "auto.commit.interval.ms": auto_commit_interval_ms,
                 "max.poll.records": max_poll_records,
                 "fetch.max.bytes": fetch_max_bytes,
+                "metadata.max.age.ms": metadata_max_age_ms,
             }
         )
         self._connection = (
             root if isinstance(root, Connection) else connect(root, storage_options=storage_options)
         )
         self._isolation = IsolationLevel(self.config.isolation_level)
-        self._fetchers: dict[TopicPartition, PartitionFetcher] = {}
-        self._paused: set[TopicPartition] = set()
-        self._subscription: tuple[str, ...] = ()
-        self._committed: dict[TopicPartition, int] = {}
-        self._uncommitted: set[TopicPartition] = set()
-        """Partitions in which the group has no position yet: the first commit stores one."""
+        self._group = GroupPositions(self._connection, self.config.group_id, self._isolation)
+        self._assigned = Assignment(
+            self._connection,
+            self._group,
+            self._isolation,
+            AutoOffsetReset.parse(self.config.auto_offset_reset),
+        )
         self._committed_at_ms = self._now_ms()
         self._turn = 0
         self._blocked = BlockedReader(self._connection)
@@ -108,104 +114,34 @@ class Consumer:
 
     # Which partitions.
 
-    def subscribe(self, topics: Iterable[str] | str) -> None:
-        """Read every partition of these topics, also those that are added later."""
+    def subscribe(self, topics: Iterable[str] | str = (), pattern: str | None = None) -> None:
+        """Read every partition of these topics, also those that are added later.
+
+        With `pattern`, a regular expression, these are all topics whose whole name matches, but for
+        internal ones (`__...`). `poll` finds new ones within `metadata.max.age.ms`, reads them from
+        their start, or where the group stands, and drops deleted ones. Raises UsageError for a
+        wrong pattern, UnknownTopic for a name.
+        """
         self._require_open()
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        found = [
-            TopicPartition(name, partition)
-            for name in names
-            for partition in self._partitions(name)
-        ]
-        self._take(found)
-        self._subscription = names
+        self._assigned.subscribe(subscription_to(topics, pattern))
 
     def unsubscribe(self) -> None:
         """Read nothing any more."""
         self._require_open()
-        self._subscription = ()
-        self._take([])
+        self._assigned.subscribe(Subscription())
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions. Raises UnknownTopic, UnknownPartition."""
         self._require_open()
-        wanted = [TopicPartition(*where) for where in partitions]
-        for where in wanted:
-            topic = self._connection.cluster.present_topic(where.topic, certain=True)
-            topic.check_partition(where.partition)
-        self._subscription = ()
-        self._take(wanted)
+        self._assigned.assign([TopicPartition(*where) for where in partitions])
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are read."""
-        return set(self._fetchers)
+        return set(self._assigned.fetchers)
 
     def subscription(self) -> set[str]:
-        """The topics that were subscribed to."""
-        return set(self._subscription)
-
-    def _partitions(self, topic: str) -> range:
-        return range(
-            len(self._connection.cluster.present_topic(topic, certain=True).state.partitions)
-        )
-
-    def _take(self, wanted: list[TopicPartition]) -> None:
-        asked = set(wanted)
-        kept = {w: f for w, f in self._fetchers.items() if w in asked}
-        fresh = [where for where in wanted if where not in kept]
-        self._fetchers = kept | self._fetchers_from(
-            self._starts(fresh, self.config.auto_offset_reset)
-        )
-        self._paused &= asked
-
-    def _fetchers_from(
-        self, starts: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, PartitionFetcher]:
-        cluster = self._connection.cluster
-        return {
-            where: PartitionFetcher(
-                cluster.topic(where.topic), where.partition, start, self._isolation
-            )
-            for where, start in starts.items()
-        }
-
-    def _starts(self, partitions: list[TopicPartition], reset: str) -> dict[TopicPartition, int]:
-        """Committed positions, else what `reset` says; a group begins its first range there (I6).
-
-        Raises NoOffsetForPartition.
-        """
-        if not partitions:
-            return {}
-        positions = self._fetch_committed(partitions) if self.config.group_id else {}
-        starts = {}
-        for where in partitions:
-            known = positions.get(where)
-            if known is None and reset == "none":
-                raise NoOffsetForPartition(
-                    f"group {self.config.group_id!r} has no committed offset in {where} and "
-                    "auto.offset.reset is none; set it to earliest or latest."
-                )
-            starts[where] = self._bound(where, reset == "latest") if known is None else known
-            if known is None:
-                self._uncommitted.add(where)
-        self._committed |= starts
-        return starts
-
-    def _fetch_committed(
-        self, partitions: list[TopicPartition]
-    ) -> dict[TopicPartition, int | None]:
-        topic_ids = {
-            where.topic: self._connection.cluster.topic(where.topic).topic_id
-            for where in partitions
-        }
-        found = self._connection.offsets.fetch(self.config.group_id, partitions, topic_ids)
-        return {where: None if at is None else at.offset for where, at in found.items()}
-
-    def _bound(self, where: TopicPartition, at_end: bool) -> int:
-        state = self._connection.cluster.topic(where.topic).state
-        if at_end:
-            return visible_end(state, where.partition, self._isolation)
-        return state.partitions[where.partition].log_start
+        """The topics that were subscribed to, or that match the pattern."""
+        return set(self._assigned.subscription.topics)
 
     # Reading.
 
@@ -232,7 +168,7 @@ class Consumer:
         if not taken:
             return None
         # What was read ahead of a change of schema has the schema before it.
-        topic = self._fetchers[taken[0][0]].topic
+        topic = self._assigned.fetchers[taken[0][0]].topic
         schema = physical_schema(topic.schema())
         return pa.Table.from_batches(
             [arrow_batch(where.topic, evolved(fetched, schema)) for where, fetched in taken]
@@ -246,14 +182,14 @@ class Consumer:
         """
         while not self._closed:
             polled = self.poll(timeout_ms=1_000)
-            fetchers = {where: self._fetchers[where] for where in polled}
+            fetchers = {where: self._assigned.fetchers[where] for where in polled}
             yield from one_by_one(fetchers, polled, lambda: not self._closed)
 
     def _fetch(
         self, timeout_ms: float, limit: int, one_topic: bool = False
     ) -> list[tuple[TopicPartition, FetchedBatch]]:
         self._require_open()
-        if not self._fetchers:
+        if not self._assigned.fetchers and not self._assigned.is_pattern:
             raise IllegalTransition("poll() needs subscribe() or assign() first.")
         if limit < 1:
             raise InvalidConfig(f"max_records is {limit}; it must be at least 1.")
@@ -263,64 +199,30 @@ class Consumer:
             taken = self._take_ready(limit, one_topic)
             if taken:
                 return taken
-            self._look()
+            self._assigned.look(self.config.metadata_max_age_ms)
             taken = self._take_ready(limit, one_topic)
-            if not taken and self._blocked.unblock(self._in_the_way()):
-                self._look()
+            if not taken and self._blocked.unblock(self._assigned.in_the_way()):
+                self._assigned.look(self.config.metadata_max_age_ms)
                 taken = self._take_ready(limit, one_topic)
             remaining = deadline - self._now_ms()
             if taken or remaining <= 0:
                 return taken
             self._connection.runtime.clock.sleep_ms(min(_POLL_WAIT_MS, remaining))
 
-    def _look(self) -> None:
-        """Catch up with every topic. New partitions of subscribed topics, and topics that were
-        deleted and created again (rule R11), are read from the start, or where the group stands.
-
-        Raises UnknownTopic, UnknownPartition if what is read is gone.
-        """
-        for name in {where.topic for where in self._fetchers}:
-            fresh = self._unread(name)
-            if fresh:
-                self._fetchers |= self._fetchers_from(self._starts(fresh, "earliest"))
-
-    def _unread(self, name: str) -> list[TopicPartition]:
-        """Partitions that nobody fetches yet in this incarnation of the topic."""
-        topic = self._connection.cluster.present_topic(name)
-        partitions = [w.partition for w in self._fetchers if w.topic == name]
-        if name in self._subscription:
-            partitions = list(range(len(topic.state.partitions)))
-        fresh = []
-        for where in (TopicPartition(name, partition) for partition in partitions):
-            topic.check_partition(where.partition)
-            fetcher = self._fetchers.get(where)
-            if fetcher is None or fetcher.topic.topic_id != topic.topic_id:
-                fresh.append(where)
-        return fresh
-
-    def _in_the_way(self) -> set[TxId]:
-        """Open transactions that begin where this consumer stands (read_committed)."""
-        if self._isolation is IsolationLevel.READ_UNCOMMITTED:
-            return set()
-        return {
-            tx_id
-            for where, fetcher in self._fetchers.items()
-            for tx_id, transaction in fetcher.topic.state.open_transactions()
-            if transaction.first_offsets.get(where.partition) == fetcher.position
-        }
-
     def _take_ready(self, limit: int, one_topic: bool) -> list[tuple[TopicPartition, FetchedBatch]]:
         """Records that are there, partition by partition, beginning with another one each time."""
-        order = list(self._fetchers)
+        order = list(self._assigned.fetchers)
+        if not order:
+            return []
         self._turn = (self._turn + 1) % len(order)
         taken: list[tuple[TopicPartition, FetchedBatch]] = []
         room, bytes_left = limit, self.config.fetch_max_bytes
         for where in order[self._turn :] + order[: self._turn]:
-            if where in self._paused or room <= 0:
+            if where in self._assigned.paused or room <= 0:
                 continue
             if one_topic and taken and where.topic != taken[0][0].topic:
                 continue
-            fetcher = self._fetchers[where]
+            fetcher = self._assigned.fetchers[where]
             try:
                 while room > 0 and (fetched := self._next(fetcher, room, bytes_left)) is not None:
                     taken.append((where, fetched))
@@ -340,7 +242,7 @@ class Consumer:
             try:
                 fetcher.fill(bytes_left)
             except OffsetOutOfRange as error:
-                fetcher.reset_position(self.config.auto_offset_reset, error)
+                self._assigned.reset_position(fetcher, error)
                 return None
             fetched = fetcher.take(room)
         return fetched
@@ -359,25 +261,25 @@ class Consumer:
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go to the first record of these, or of all partitions."""
-        for where, offset in self.beginning_offsets(partitions or self._fetchers).items():
+        for where, offset in self.beginning_offsets(partitions or self._assigned.fetchers).items():
             self._fetcher(where).seek(offset)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go past the last record that this isolation level may read."""
-        for where, offset in self.end_offsets(partitions or self._fetchers).items():
+        for where, offset in self.end_offsets(partitions or self._assigned.fetchers).items():
             self._fetcher(where).seek(offset)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Leave these out of `poll` until `resume`."""
-        self._paused |= {self._key(where) for where in partitions}
+        self._assigned.paused |= {self._key(where) for where in partitions}
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Let `poll` read these again."""
-        self._paused -= {self._key(where) for where in partitions}
+        self._assigned.paused -= {self._key(where) for where in partitions}
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are left out."""
-        return set(self._paused)
+        return set(self._assigned.paused)
 
     def _key(self, partition: TopicPartition) -> TopicPartition:
         self._fetcher(partition)
@@ -385,7 +287,7 @@ class Consumer:
 
     def _fetcher(self, partition: TopicPartition) -> PartitionFetcher:
         self._require_open()
-        fetcher = self._fetchers.get(TopicPartition(*partition))
+        fetcher = self._assigned.fetchers.get(TopicPartition(*partition))
         if fetcher is None:
             raise IllegalTransition(
                 f"{TopicPartition(*partition)} is not assigned to this consumer; assign() it first."
@@ -403,7 +305,9 @@ class Consumer:
     def _looked_up(self, where: TopicPartition, at_end: bool) -> int:
         topic = self._connection.cluster.present_topic(where.topic, certain=True)
         topic.check_partition(where.partition)
-        return self._bound(where, at_end)
+        if at_end:
+            return visible_end(topic.state, where.partition, self._isolation)
+        return topic.state.partitions[where.partition].log_start
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
@@ -421,7 +325,7 @@ class Consumer:
     def committed(self, partition: TopicPartition) -> int | None:
         """The group's committed position. Raises UnstableOffsetCommit (KIP-447)."""
         self._require_group("committed")
-        return self._fetch_committed([_where(partition)])[_where(partition)]
+        return self._group.fetch([_where(partition)])[_where(partition)]
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
@@ -431,29 +335,28 @@ class Consumer:
         Raises CommitFailed if another consumer of the group has committed meanwhile.
         """
         self._require_group("commit")
-        wanted = offsets
-        if wanted is None:
-            wanted = {where: fetcher.position for where, fetcher in self._fetchers.items()}
-        pending = pending_offsets(self._connection, wanted, self.group_metadata())
-        # What was asked for may be a note at the same offset. A first position is news although
-        # nothing was read: with auto.offset.reset=latest the next start would pass over records.
-        changed = tuple(
-            offset
-            for offset in pending
-            if offsets is not None
-            or offset.start != offset.end
-            or offset.where in self._uncommitted
-        )
-        if changed:
-            self._connection.offsets.commit(self.config.group_id, changed)
-        self._committed |= {offset.where: offset.end for offset in changed}
-        self._uncommitted -= {offset.where for offset in changed}
+        if offsets is not None:
+            self._group.commit(offsets, asked=True)
+        else:
+            self._commit_positions()
         self._committed_at_ms = self._now_ms()
+
+    def _commit_positions(self) -> None:
+        try:
+            self._group.commit(self._positions(), asked=False)
+        except UnknownTopic:
+            if not self._assigned.is_pattern:
+                raise
+            self._assigned.match()
+            self._group.commit(self._positions(), asked=False)
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {where: fetcher.position for where, fetcher in self._assigned.fetchers.items()}
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """What `send_offsets_to_transaction` needs of this consumer."""
         self._require_group("group_metadata")
-        return ConsumerGroupMetadata(self.config.group_id, self._committed)
+        return self._group.metadata()
 
     def _auto_commit(self) -> None:
         is_automatic = self.config.group_id and self.config.enable_auto_commit
@@ -474,7 +377,11 @@ class Consumer:
         """Commit, if that is automatic, and let go."""
         if not self._closed:
             try:
-                if self.config.group_id and self.config.enable_auto_commit and self._fetchers:
+                if (
+                    self.config.group_id
+                    and self.config.enable_auto_commit
+                    and self._assigned.fetchers
+                ):
                     self.commit()
             finally:
                 self._closed = True

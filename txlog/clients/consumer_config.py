@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from txlog.clients import kafka_names
+from txlog.clients.auto_offset_reset import AutoOffsetReset
 from txlog.errors import InvalidConfig
 from txlog.model import IsolationLevel, validate_group_id
 from txlog.settings import SettingsGroup
-
-OFFSET_RESETS = ("earliest", "latest", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,8 @@ class ConsumerConfig(SettingsGroup):
     isolation_level: str = "read_uncommitted"
     """read_committed or read_uncommitted (Kafka's default)."""
     auto_offset_reset: str = "latest"
-    """earliest, latest or none: where to begin without a committed offset."""
+    """earliest, latest, none or by_duration:PT1H (the first record that is not older): where to
+    begin without a committed offset."""
     enable_auto_commit: bool = True
     """Commit positions at `poll` every `auto.commit.interval.ms`, and at `close`."""
     auto_commit_interval_ms: int = 5_000
@@ -35,6 +35,8 @@ class ConsumerConfig(SettingsGroup):
     """Records of one `poll`."""
     fetch_max_bytes: int = 52_428_800
     """Stored bytes that one `poll` reads at most, and one batch at least."""
+    metadata_max_age_ms: int = 300_000
+    """How often `poll` looks for new topics that match a subscribed pattern."""
 
     def __post_init__(self) -> None:
         if self.group_id:
@@ -44,11 +46,9 @@ class ConsumerConfig(SettingsGroup):
                 f"isolation.level is {self.isolation_level!r}; it must be read_committed or "
                 "read_uncommitted."
             )
-        if self.auto_offset_reset not in OFFSET_RESETS:
-            raise InvalidConfig(
-                f"auto.offset.reset is {self.auto_offset_reset!r}; it must be one of "
-                f"{', '.join(OFFSET_RESETS)}."
-            )
+        AutoOffsetReset.parse(self.auto_offset_reset)
         for name in ("auto.commit.interval.ms", "max.poll.records", "fetch.max.bytes"):
             if getattr(self, name.replace(".", "_")) < 1:
                 raise InvalidConfig(f"{name} must be at least 1.")
+        if self.metadata_max_age_ms < 0:
+            raise InvalidConfig("metadata.max.age.ms must be at least 0.")

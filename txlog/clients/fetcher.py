@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from txlog.errors import BoundaryMoved, OffsetOutOfRange
+from txlog.errors import BoundaryMoved
 from txlog.log.index import IndexedBatch
 from txlog.log.reader import (
     FetchedBatch,
@@ -95,10 +95,3 @@ class PartitionFetcher:
         # Only what was aborted or compacted away lies between the last batch and the next look.
         self.position = max(self.position, self._fetched_to)
         return None
-
-    def reset_position(self, reset: str, error: OffsetOutOfRange) -> None:
-        """Apply `auto.offset.reset` after the position was deleted. Raises the error for none."""
-        if reset == "none":
-            raise error
-        bounds = self.topic.state.partitions[self.partition]
-        self.seek(bounds.log_start if reset == "earliest" else self._end())

@@ -21,7 +21,6 @@ _SHARED: Mapping[str, str] = {
     "ssl.keystore.location": _STORE,
     "client.id": _NO_BROKER,
     "client.rack": _NO_BROKER,
-    "metadata.max.age.ms": _NO_BROKER,
     "request.timeout.ms": "each store has a deadline of its own; leave it out",
     "default.api.timeout.ms": "each store has a deadline of its own; leave it out",
     "reconnect.backoff.ms": _NO_BROKER,
@@ -31,6 +30,7 @@ _LISTENER = "give it as a keyword to the constructor"
 
 PRODUCER: Mapping[str, str] = {
     **_SHARED,
+    "metadata.max.age.ms": _NO_BROKER,
     "linger.ms": "records wait until flush(), a commit or a full buffer.memory; leave it out",
     "batch.size": "records wait until flush(), a commit or a full buffer.memory; leave it out",
     "max.block.ms": "nothing waits for a broker's metadata; leave it out",
@@ -60,6 +60,6 @@ CONSUMER: Mapping[str, str] = {
     "max.partition.fetch.bytes": "use fetch.max.bytes, which counts all partitions",
     "check.crcs": "checksums are always checked; leave it out",
     "allow.auto.create.topics": "a consumer creates no topics; leave it out",
-    "exclude.internal.topics": "internal journals are no topics; leave it out",
+    "exclude.internal.topics": "no pattern matches an internal topic; leave it out",
 }
 """Of consumers."""

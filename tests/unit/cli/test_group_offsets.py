@@ -6,8 +6,8 @@ import pytest
 
 from tests.command_line import run
 from tests.sample_log import FIRST_MS, SampleLog
-from txlog.cli.reset_options import duration_ms
 from txlog.clients.consumer import Consumer
+from txlog.clients.iso_duration import duration_ms
 from txlog.errors import UsageError
 from txlog.model import TopicPartition
 

@@ -73,6 +73,7 @@ def test_defaults_are_kafkas() -> None:
         "auto.commit.interval.ms": 5_000,
         "max.poll.records": 500,
         "fetch.max.bytes": 52_428_800,
+        "metadata.max.age.ms": 300_000,
     }
 
 

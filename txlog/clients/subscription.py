@@ -1,0 +1,56 @@
+"""What a consumer has subscribed to: topics by name, or every topic whose name matches. Pure.
+
+Kafka's rule holds for patterns: the whole name must match, and internal topics never do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from txlog.errors import UsageError
+from txlog.model import is_internal_topic
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Kafka's subscription state, without the positions."""
+
+    topics: tuple[str, ...] = ()
+    """By name, or those that matched when the consumer last looked."""
+    pattern: re.Pattern[str] | None = None
+
+    def matching(self, names: Iterable[str]) -> Subscription:
+        """This one, with the topics that match now. Only of a pattern."""
+        pattern = self.pattern
+        if pattern is None:
+            return self
+        found = (n for n in names if not is_internal_topic(n) and pattern.fullmatch(n))
+        return replace(self, topics=tuple(sorted(found)))
+
+
+def subscription_to(topics: Iterable[str] | str, pattern: str | None) -> Subscription:
+    """What `subscribe` was asked for. Raises UsageError."""
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if pattern is None:
+        return Subscription(names)
+    if names:
+        raise UsageError(
+            "subscribe() takes topics or a pattern, not both; put the names into the pattern, as "
+            "in 'orders|payments-.*'."
+        )
+    return Subscription((), _compiled(pattern))
+
+
+def _compiled(pattern: object) -> re.Pattern[str]:
+    reason: object = f"it is {type(pattern).__name__}, not text"
+    if isinstance(pattern, str):
+        try:
+            return re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            reason = error
+    raise UsageError(
+        f"the pattern {pattern!r:.80} is no regular expression ({reason}); write it as "
+        "'orders-.*', which must match a topic's whole name."
+    )
