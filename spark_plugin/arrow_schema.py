@@ -47,7 +47,9 @@ DECIMAL_DIGITS_MAX = 38
 """Spark's widest decimal."""
 
 CREATE_TIME = 0
-"""Kafka's `timestampType` of a time that the producer set; a txlog has no other."""
+"""Kafka's `timestampType` of a time that the sender set."""
+APPEND_TIME = 1
+"""The same of the time at which the record was written."""
 
 _types = pa.types
 
@@ -84,6 +86,7 @@ class Origin:
     """Of the first row."""
     stored_offsets: npt.NDArray[np.int64] | None = None
     """Of every row, where compaction has left gaps."""
+    timestamp_type: int = CREATE_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def _timestamp(origin: Origin, rows: pa.RecordBatch) -> pa.Array:
 
 
 def _timestamp_type(origin: Origin, rows: pa.RecordBatch) -> pa.Array:
-    return pa.array(np.full(rows.num_rows, CREATE_TIME, dtype=np.int32))
+    return pa.array(np.full(rows.num_rows, origin.timestamp_type, dtype=np.int32))
 
 
 _TOPIC = _Added(StringType(), _topic)

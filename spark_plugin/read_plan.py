@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from spark_plugin.arrow_schema import Origin, ReadLayout
+from spark_plugin.arrow_schema import APPEND_TIME, CREATE_TIME, Origin, ReadLayout
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
 from spark_plugin.planning import BatchSpan, PartitionWork, Task, plan_tasks
 from spark_plugin.worker_process import freeze_modules
 from txlog.clients.connection import connect
+from txlog.clients.record_times import is_append_time
 from txlog.clock import Runtime
 from txlog.errors import OffsetOutOfRange
 from txlog.log.index import IndexedBatch
@@ -47,6 +48,8 @@ class ReadPiece:
     start: int
     end: int
     rows: tuple[IndexedBatch, ...]
+    timestamp_type: int = CREATE_TIME
+    """By the topic's configuration when the task was planned."""
 
 
 class ReadTask(InputPartition):
@@ -117,11 +120,16 @@ def _read_task(
             piece.start,
             piece.end,
             tuple(rows[piece.partition][piece.first_batch : piece.next_batch]),
+            _timestamp_type(topics[piece.partition.topic]),
         )
         for piece in task.pieces
     )
     schemas = {piece.topic: topics[piece.topic].state.schemas for piece in pieces}
     return ReadTask(pieces, schemas)
+
+
+def _timestamp_type(topic: TopicLog) -> int:
+    return APPEND_TIME if is_append_time(topic.state.config) else CREATE_TIME
 
 
 def read_task(
@@ -146,7 +154,13 @@ def _converted(source: RowSource, piece: ReadPiece, layout: ReadLayout) -> Itera
     for whole in read_rows(source, piece.rows, columns):
         fetched = sliced(whole, piece.start, piece.end)
         for part in _in_small_batches(fetched):
-            origin = Origin(piece.topic, part.partition, part.base_offset, part.stored_offsets)
+            origin = Origin(
+                piece.topic,
+                part.partition,
+                part.base_offset,
+                part.stored_offsets,
+                piece.timestamp_type,
+            )
             yield layout.convert(origin, part.batch)
 
 

@@ -25,9 +25,10 @@ from txlog.clients.accumulator import Partitions, keyed_partitions
 from txlog.clients.batch_columns import require_small_records
 from txlog.clients.connection import Connection
 from txlog.clients.partitioner import split_by_partition
+from txlog.clients.record_times import with_record_times
 from txlog.errors import InvalidRecord, UnknownPartition
 from txlog.log.batch import Segment
-from txlog.log.conversion import TIMESTAMP_COLUMN, adapt, with_timestamp
+from txlog.log.conversion import TIMESTAMP_COLUMN, adapt
 from txlog.log.schema import is_kafka_schema, physical_schema
 from txlog.log.segment_draft import SegmentDraft
 from txlog.log.topic_log import TopicLog
@@ -72,7 +73,6 @@ class Staging:
         # Rows without a key go to another partition each time, as the producer's do.
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
         self._topics: dict[str, TopicLog] = {}
-        self._now_ms = connection.runtime.clock.wall_ms()
         self._drafts: dict[str, SegmentDraft] = {}
         self._rows: dict[str, int] = {}
         self._segments: dict[str, list[Callable[[], Segment]]] = {}
@@ -122,7 +122,7 @@ class Staging:
     def _add(self, name: str, rows: pa.RecordBatch) -> None:
         topic = self._topic(name)
         partitions, rows = self._partitions(topic, rows)
-        stored = _stored(topic, rows, self._now_ms)
+        stored = _stored(topic, rows, self._connection.runtime.clock.wall_ms())
         require_small_records(topic, stored)
         draft = self._drafts.get(name)
         if draft is None:
@@ -198,7 +198,7 @@ def _stored(topic: TopicLog, rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatc
         index = rows.schema.get_field_index("timestamp")
         stamps = rows.column(index).cast(pa.timestamp("ms", "UTC"), safe=False)
         rows = rows.remove_column(index).append_column(TIMESTAMP_COLUMN, stamps)
-    return adapt(with_timestamp(_castable(rows, schema), now_ms), physical_schema(schema))
+    return adapt(with_record_times(topic, _castable(rows, schema), now_ms), physical_schema(schema))
 
 
 def _castable(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -17,6 +17,11 @@ from txlog.errors import InvalidConfig
 SettingsT = TypeVar("SettingsT", bound="SettingsGroup")
 
 COMPRESSION_TYPES = ("none", "lz4", "zstd")
+LOG_APPEND_TIME = "LogAppendTime"
+TIMESTAMP_TYPES = ("CreateTime", LOG_APPEND_TIME)
+
+LONG_MAX = (1 << 63) - 1
+"""Kafka's word for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,13 @@ class TopicConfig(SettingsGroup):
     """Share of a topic's bytes that must be new before it is compacted again, from 0 to 1."""
     segment_bytes: int = 67_108_864
     """Aimed size of the segments that small ones are merged into."""
+    message_timestamp_type: str = "CreateTime"
+    """CreateTime: a record has the time that its sender gave it, or that of `send`. LogAppendTime:
+    that at which the producer writes it."""
+    message_timestamp_before_max_ms: int = LONG_MAX
+    """CreateTime only: how far a record's time may lie before now (Kafka's default: any)."""
+    message_timestamp_after_max_ms: int = 3_600_000
+    """CreateTime only: how far a record's time may lie after now (the default of Kafka 4)."""
 
     @property
     def is_compacted(self) -> bool:
@@ -159,6 +171,16 @@ class TopicConfig(SettingsGroup):
                 f"one of {', '.join(COMPRESSION_TYPES)}."
             )
         _require_range(self.kind, "max.message.bytes", self.max_message_bytes, 1, 1 << 30)
+        self._check_timestamps()
+
+    def _check_timestamps(self) -> None:
+        if self.message_timestamp_type not in TIMESTAMP_TYPES:
+            raise InvalidConfig(
+                "topic configuration 'message.timestamp.type' is "
+                f"{self.message_timestamp_type!r}; it must be one of {', '.join(TIMESTAMP_TYPES)}."
+            )
+        for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
+            _require_range(self.kind, name, getattr(self, name.replace(".", "_")), 0, LONG_MAX)
 
     def _check_cleanup(self) -> None:
         policies = self.cleanup_policy.split(",")

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txlog.clients.accumulator import Partitions, check_partition, keyed_partitions, too_large
+from txlog.clients.record_times import with_record_times
 from txlog.errors import InvalidRecord, UnknownPartition
-from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD, adapt, with_timestamp
+from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD, adapt
 from txlog.log.schema import is_kafka_schema, physical_schema
 from txlog.log.topic_log import TopicLog
 
@@ -47,7 +48,7 @@ def prepared_batch(
         replaced = {TIMESTAMP_COLUMN, columns.timestamp} - set(topic.schema().names)
         kept = [i for i, name in enumerate(batch.schema.names) if name not in replaced]
         batch = batch.select(kept).append_column(TIMESTAMP_COLUMN, stamps)
-    adapted = adapt(with_timestamp(batch, now_ms), physical_schema(topic.schema()))
+    adapted = adapt(with_record_times(topic, batch, now_ms), physical_schema(topic.schema()))
     require_small_records(topic, adapted)
     return adapted, partitions
 

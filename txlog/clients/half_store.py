@@ -20,6 +20,7 @@ from txlog.clients.connection import Connection
 from txlog.clients.consumer_record import records
 from txlog.clients.half_message import TRANSACTION_ID_HEADER, HalfTransaction, Message
 from txlog.clients.partitioner import split_by_partition
+from txlog.clients.record_times import record_time
 from txlog.coordinator.coordinator import Coordinator, InitOptions
 from txlog.coordinator.events import CheckBack, Participant, Registration
 from txlog.coordinator.state import Transaction
@@ -139,7 +140,7 @@ def _participant(
     own = [(TRANSACTION_ID_HEADER, transaction_id.encode())]
     for message in messages:
         headers = [*message.headers, *(own if is_kafka_schema(topic.schema()) else ())]
-        stamp = now_ms if message.timestamp_ms is None else message.timestamp_ms
+        stamp = record_time(topic, message.timestamp_ms, now_ms)
         pile.add(message.value, message.key, headers or None, message.partition, stamp)
     batch, partitions = pile.batch(int(connection.runtime.entropy.uniform(0, 1 << 30)))
     return staged_participant(topic, batch, partitions)

@@ -22,6 +22,7 @@ from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.clients.delivery import Delivery, RecordFuture
 from txlog.clients.producer_config import ProducerConfig
 from txlog.clients.producer_states import ProducerState, refusal, transition
+from txlog.clients.record_times import record_time
 from txlog.clients.sender import Sender, may_be_asked_again
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.events import Registration
@@ -30,15 +31,12 @@ from txlog.errors import (
     FencedError,
     IllegalTransition,
     InvalidConfig,
-    InvalidRecord,
     TxlogError,
 )
 from txlog.groups.offsets_state import PendingOffset
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId, validate_tag
 
 Serializer = Callable[[Any], bytes | None]
-
-_TIMESTAMP_LIMIT = 1 << 63
 
 
 class Producer:
@@ -159,14 +157,11 @@ class Producer:
             if self._serializes:
                 key = self._key_serializer(key) if self._key_serializer else key
                 value = self._value_serializer(value) if self._value_serializer else value
-            if timestamp_ms is None:
-                timestamp_ms = self._wall_ms()
-            elif not _is_timestamp(timestamp_ms):
-                raise InvalidRecord(
-                    f"timestamp_ms must be whole milliseconds since 1970, not {timestamp_ms!r:.40}."
-                )
+            time_ms = self._wall_ms()
+            if timestamp_ms is not None:
+                time_ms = record_time(pile.topic, timestamp_ms, time_ms)
             before = pile.size_bytes
-            future = pile.add(value, key, headers, partition, timestamp_ms)
+            future = pile.add(value, key, headers, partition, time_ms)
             sender.buffered_bytes += pile.size_bytes - before
             return future
 
@@ -417,8 +412,3 @@ class Producer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _is_timestamp(value: object) -> bool:
-    """Milliseconds that Arrow can hold."""
-    return type(value) is int and -_TIMESTAMP_LIMIT <= value < _TIMESTAMP_LIMIT

@@ -20,6 +20,7 @@ from txlog.clients.accumulator import Partitions, Pile, new_pile
 from txlog.clients.appender import Appender
 from txlog.clients.connection import Connection
 from txlog.clients.delivery import Delivery
+from txlog.clients.record_times import is_append_time
 from txlog.clients.transaction_session import TransactionSession
 from txlog.errors import OutcomeUnknown, TxlogError
 from txlog.log.topic_log import TopicLog
@@ -86,7 +87,10 @@ class Sender:
 
     def _collect(self) -> None:
         """Records leave for the very topic that they were checked against (rule R11)."""
+        now_ms = self._connection.runtime.clock.wall_ms()
         for name, pile in list(self.piles.items()):
+            if is_append_time(pile.topic.state.config):
+                pile.delivery.timestamps = [now_ms] * len(pile.delivery.timestamps)
             batch, partitions = pile.batch(self.next_sticky())
             self._unwritten.append(_Flush(pile.topic, batch, partitions, pile.delivery))
             del self.piles[name]

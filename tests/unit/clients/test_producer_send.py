@@ -30,6 +30,7 @@ def records(log: MemoryLog, *topics: str) -> list[ConsumerRecord]:
 
 
 def test_a_record_comes_back_as_it_was_sent(log: MemoryLog) -> None:
+    log.clock.now_ms = 1_700_000_000_200
     producer = log.producer()
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("none", None), ("ü", b"\xff")]
     producer.send("u", b"value", b"key", headers, timestamp_ms=1_700_000_000_123)
@@ -60,6 +61,8 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send(log: MemoryLog) -
 
 @pytest.mark.parametrize("timestamp_ms", [0, -1, 2**62])
 def test_any_millisecond_may_be_given(log: MemoryLog, timestamp_ms: int) -> None:
+    """If the topic's limits allow it: by default no more than an hour after now."""
+    log.admin.alter_topic_config("u", {"message.timestamp.after.max.ms": 2**63 - 1})
     log.producer().send("u", b"x", timestamp_ms=timestamp_ms).get()
     assert [record.timestamp for record in records(log, "u")] == [timestamp_ms]
 
