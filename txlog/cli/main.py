@@ -20,6 +20,7 @@ from txlog.cli import (
     doctor,
     group_offsets,
     maintain,
+    produce,
     topic_records,
     txn_producers,
     verify,
@@ -87,6 +88,7 @@ app.add_typer(topic_records.app)
 app.add_typer(group_offsets.app)
 app.add_typer(txn_producers.app)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
+app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
 app.command("maintain", epilog=maintain.MAINTAIN_EXAMPLES)(maintain.maintain)

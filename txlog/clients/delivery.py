@@ -6,8 +6,8 @@ journal slot, never before (I2).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,20 @@ class RecordMetadata(NamedTuple):
     timestamp: int
 
 
+class BatchMetadata(NamedTuple):
+    """Where the records of one table went in one partition: one behind the other from there."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    """-1 if it was a repeat and its offset is no longer known."""
+    records: int
+
+
+OnDelivery: TypeAlias = Callable[[Sequence[BatchMetadata]], None]
+"""Called once, when the records of a table are stored (confluent-kafka's word)."""
+
+
 class Delivery:
     """All records of one flush to one topic; their futures share it."""
 
@@ -33,13 +47,17 @@ class Delivery:
         "_error",
         "_flush",
         "_offsets",
+        "_on_delivery",
         "_partitions",
         "timestamps",
         "topic",
     )
 
-    def __init__(self, topic: str, flush: Callable[[], None]) -> None:
+    def __init__(
+        self, topic: str, flush: Callable[[], None], on_delivery: OnDelivery | None = None
+    ) -> None:
         self.topic = topic
+        self._on_delivery = on_delivery
         self.timestamps: list[int] = []
         self._flush = flush
         self._partitions: npt.NDArray[np.int32] | None = None
@@ -56,6 +74,14 @@ class Delivery:
         """The records are stored; `partitions` has one value a record, in order of `send`."""
         self._partitions = partitions
         self._base_offsets = base_offsets
+        if self._on_delivery is not None:
+            counts = np.bincount(partitions)
+            self._on_delivery(
+                [
+                    BatchMetadata(self.topic, partition, base, int(counts[partition]))
+                    for partition, base in sorted(base_offsets.items())
+                ]
+            )
 
     def fail(self, error: TxlogError) -> None:
         """The records are not stored."""

@@ -19,7 +19,7 @@ from txlog.clients.appender import Appender, ProducerSession
 from txlog.clients.batch_columns import BatchColumns, prepared_batch
 from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
-from txlog.clients.delivery import Delivery, RecordFuture
+from txlog.clients.delivery import Delivery, OnDelivery, RecordFuture
 from txlog.clients.producer_config import ProducerConfig
 from txlog.clients.producer_states import ProducerState, refusal, transition
 from txlog.clients.record_times import record_time
@@ -173,14 +173,16 @@ class Producer:
         key: str | None = None,
         partition: str | int | None = None,
         timestamp: str | None = None,
+        on_delivery: OnDelivery | None = None,
     ) -> int:
         """Write an Arrow table now; returns the number of records.
 
         `key` names the column whose hash chooses the partition (default: the topic's key.column,
         or `key` for Kafka-shaped topics), `partition` a column or one partition for all,
-        `timestamp` the column that gives the records' time. Raises as `send` does, before
-        anything of the table is written. After OutcomeUnknown or a retriable error the table
-        stays with the producer: call `flush()` or commit, not `send_batch` again.
+        `timestamp` the column that gives the records' time. `on_delivery` is called with where
+        the records are, once they are stored. Raises as `send` does, before anything
+        of the table is written. After OutcomeUnknown or a retriable error the table stays with the
+        producer: call `flush()` or commit, not `send_batch` again.
         """
         with self._lock:
             self._require_sendable("send_batch")
@@ -190,7 +192,8 @@ class Producer:
                 log, table, columns, self._wall_ms(), self._sender.next_sticky()
             )
             if batch.num_rows:
-                self._sender.add_batch(log, batch, partitions, Delivery(topic, self.flush))
+                delivery = Delivery(topic, self.flush, on_delivery)
+                self._sender.add_batch(log, batch, partitions, delivery)
                 self._sender.flush()
             return int(batch.num_rows)
 

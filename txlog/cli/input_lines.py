@@ -1,0 +1,170 @@
+"""Lines of files and of stdin, in blocks that are handed on as soon as the input pauses.
+
+It guards that a line without an end asks for no more memory than its limit (I16), and that what
+somebody types, or `tail -f` gives, does not wait for a full block. It must not know what a line
+means.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from txlog.clock import Clock
+from txlog.errors import RecordTooLarge, UsageError
+
+STDIN = "-"
+READ_BYTES = 1 << 18
+LINGER_MS = 200
+"""So long a line waits for others while the input pauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLimits:
+    """When a block is full, and how long one line may be."""
+
+    lines: int
+    size_bytes: int
+    line_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LineBlock:
+    """Consecutive lines of one input, without their line ends."""
+
+    origin: str
+    first_number: int
+    """Of the first line, from 1 on."""
+    lines: Sequence[bytes]
+
+
+def require_readable(paths: Sequence[str]) -> None:
+    """Before anything is read or written. Raises UsageError."""
+    if paths.count(STDIN) > 1:
+        raise UsageError("'-' (stdin) is given more than once; it can be read once only.")
+    for path in paths:
+        with opened(path):
+            pass
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """The bytes of a file, or of stdin for '-'. Raises UsageError."""
+    if path == STDIN:
+        if sys.stdin is None:  # Closed by the caller: `txlog ... <&-`.
+            raise UsageError("stdin is closed; name a file, or pipe records in.")
+        yield sys.stdin.buffer
+        return
+    try:
+        stream = Path(path).open("rb")  # noqa: SIM115 - it is closed below
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
+    with stream:
+        yield stream
+
+
+def unreadable(path: str, error: Exception) -> UsageError:
+    """The error of an input that the system does not give."""
+    reason = getattr(error, "strerror", None) or error
+    return UsageError(f"{origin_name(path)} cannot be read: {reason}.")
+
+
+def origin_name(path: str) -> str:
+    """How messages name an input."""
+    return "stdin" if path == STDIN else path
+
+
+def line_blocks(path: str, limits: BlockLimits, clock: Clock) -> Iterator[LineBlock]:
+    """The lines of a file, or of stdin. Raises UsageError, RecordTooLarge naming the line.
+
+    A last line without an end counts; an empty input has none.
+    """
+    with opened(path) as stream:
+        try:
+            yield from _Blocks(path, stream, limits, clock).blocks()
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+
+class _Blocks:
+    """Reads one input."""
+
+    def __init__(self, path: str, stream: BinaryIO, limits: BlockLimits, clock: Clock) -> None:
+        self._origin = origin_name(path)
+        self._stream = stream
+        self._limits = limits
+        self._clock = clock
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._number = 1
+        self._since_ms = 0.0
+        self._rest: list[bytes] = []
+        self._rest_size = 0
+        """The line whose end is not there yet."""
+
+    def blocks(self) -> Iterator[LineBlock]:
+        """See `line_blocks`."""
+        while data := self._read():
+            first, *others = data.split(b"\n")
+            self._rest.append(first)
+            self._rest_size += len(first)
+            for line in others:
+                self._end_line()
+                self._rest, self._rest_size = [line], len(line)
+                if self._is_full():
+                    yield self._block()
+            self._require_short(self._rest_size)
+            if self._lines and self._has_paused():
+                yield self._block()
+        if self._rest_size:
+            self._end_line()
+        if self._lines:
+            yield self._block()
+
+    def _read(self) -> bytes:
+        """What is there, at least a byte, or nothing at the end."""
+        read1 = getattr(self._stream, "read1", self._stream.read)
+        data: bytes = read1(READ_BYTES)
+        return data
+
+    def _end_line(self) -> None:
+        self._require_short(self._rest_size)
+        if not self._lines:
+            self._since_ms = self._clock.monotonic_ms()
+        self._lines.append(b"".join(self._rest))
+        self._size += self._rest_size
+
+    def _is_full(self) -> bool:
+        return len(self._lines) >= self._limits.lines or self._size >= self._limits.size_bytes
+
+    def _require_short(self, length: int) -> None:
+        if length > self._limits.line_bytes:
+            number = self._number + len(self._lines)
+            raise RecordTooLarge(
+                f"{self._origin} line {number} is longer than {self._limits.line_bytes} bytes, so "
+                "its record is over the topic's max.message.bytes; send less, or raise the limit "
+                "with 'txlog topic config'.",
+                line=number,
+            )
+
+    def _has_paused(self) -> bool:
+        """Whether nothing comes any more before the oldest line has waited long enough."""
+        left_ms = self._since_ms + LINGER_MS - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            return True
+        try:
+            readable, _, _ = select.select([self._stream], [], [], left_ms / 1000)
+        except (OSError, ValueError, TypeError):  # No descriptor of the system: all of it is there.
+            return False
+        return not readable
+
+    def _block(self) -> LineBlock:
+        block = LineBlock(self._origin, self._number, self._lines)
+        self._number += len(self._lines)
+        self._lines, self._size = [], 0
+        return block

@@ -1,0 +1,108 @@
+"""Records from Parquet and Arrow files, batch by batch, as `send_batch` takes them.
+
+It guards that a file which is damaged in its middle is told from one whose records do not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from txlog.cli.input_lines import STDIN, opened, origin_name, unreadable
+from txlog.cli.input_records import PARTITION_COLUMN, RecordBlock, RecordForm
+from txlog.errors import InvalidRecord, UsageError
+from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
+
+BATCH_ROWS = 65_536
+_FILE_MARK = b"ARROW1"
+_PASSED_OVER = ("_topic", "_offset")
+"""Where the records were: `Consumer.poll_arrow` adds these."""
+
+
+def table_blocks(path: str, form: RecordForm, file_format: str) -> Iterator[RecordBlock]:
+    """The batches of a Parquet or Arrow file. Raises UsageError if it is none, InvalidRecord."""
+    first = 1
+    batches = _parquet(path) if file_format == "parquet" else _arrow(path)
+    try:
+        for batch in batches:
+            if batch.num_rows:
+                numbers = range(first, first + batch.num_rows)
+                shaped = _shaped(batch, form, path)
+                yield RecordBlock(shaped, origin_name(path), numbers, "row")
+            first += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise _no_table(path, file_format, error) from error
+
+
+def _no_table(path: str, file_format: str, error: Exception) -> UsageError:
+    if isinstance(error, OSError) and error.errno is not None:
+        return unreadable(path, error)
+    return UsageError(
+        f"{origin_name(path)} is no whole {file_format} file ({str(error).splitlines()[0]:.200}); "
+        "name the right --format, or make the file again."
+    )
+
+
+def _parquet(path: str) -> Iterator[pa.RecordBatch]:
+    if path == STDIN:
+        raise UsageError("a Parquet file is read from its end: name the file instead of stdin.")
+    with opened(path) as stream:
+        yield from pq.ParquetFile(stream).iter_batches(batch_size=BATCH_ROWS)
+
+
+def _arrow(path: str) -> Iterator[pa.RecordBatch]:
+    """The file format, or the stream format, which stdin has."""
+    with opened(path) as stream:
+        if path == STDIN or stream.peek(len(_FILE_MARK))[: len(_FILE_MARK)] != _FILE_MARK:  # type: ignore[attr-defined]
+            with pa.ipc.open_stream(stream) as reader:
+                yield from chain.from_iterable(map(_split, reader))
+            return
+        with pa.ipc.open_file(stream) as reader:
+            for index in range(reader.num_record_batches):
+                yield from _split(reader.get_batch(index))
+
+
+def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for start in range(0, batch.num_rows, BATCH_ROWS):
+        yield batch.slice(start, BATCH_ROWS)
+
+
+def _shaped(batch: pa.RecordBatch, form: RecordForm, path: str) -> pa.RecordBatch:
+    """Without what only says where the records were, and with what the command adds."""
+    dropped = [name for name in _PASSED_OVER if name in batch.schema.names]
+    if not form.keeps_partitions and PARTITION_COLUMN in batch.schema.names:
+        dropped.append(PARTITION_COLUMN)
+    if form.timestamp_ms is not None and TIMESTAMP_COLUMN in batch.schema.names:
+        dropped.append(TIMESTAMP_COLUMN)
+    shaped = batch.drop_columns(dropped) if dropped else batch
+    if form.keeps_partitions and PARTITION_COLUMN not in shaped.schema.names:
+        raise InvalidRecord(
+            f"{origin_name(path)} has no column {PARTITION_COLUMN!r}; leave out --keep-partitions."
+        )
+    if form.timestamp_ms is not None:
+        stamps = pa.array(np.full(batch.num_rows, form.timestamp_ms, dtype=np.int64))
+        shaped = shaped.append_column(TIMESTAMP_COLUMN, stamps.view(TIMESTAMP_FIELD.type))
+    return _kafka_columns(shaped, form) if form.is_kafka else shaped
+
+
+def _kafka_columns(batch: pa.RecordBatch, form: RecordForm) -> pa.RecordBatch:
+    """Texts as bytes, and the key and headers that the command line gives to all records."""
+    for name in ("key", "value"):
+        index = batch.schema.get_field_index(name)
+        kind = batch.schema.field(index).type if index >= 0 else None
+        if kind is not None and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            batch = batch.set_column(index, name, batch.column(index).cast(pa.binary()))
+    if form.key is not None and "key" not in batch.schema.names:
+        batch = batch.append_column("key", pa.repeat(pa.scalar(form.key), batch.num_rows))
+    if form.headers:
+        if "headers" in batch.schema.names:
+            raise UsageError("the file has headers of its own; leave out --header.")
+        headers = [{"key": name, "value": value} for name, value in form.headers]
+        kind = form.schema.field("headers").type
+        column = pa.array([headers] * batch.num_rows, kind)
+        batch = batch.append_column("headers", column)
+    return batch
