@@ -1,21 +1,32 @@
-"""`txlog consume`: records as JSON lines or as a table; reads only, and joins no group."""
+"""`txlog consume`: records as JSON lines, a table, plain lines or Arrow.
+
+It guards that a group's position never passes over a record that was not printed.
+"""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from txlog.cli.output import cell
-from txlog.cli.record_json import json_lines, json_records, text_or_base64
-from txlog.cli.session import Output, Session, topic_names, with_session
+from txlog.cli.produce_options import separator
+from txlog.cli.record_printing import (
+    ArrowOutput,
+    Write,
+    line_writer,
+    plain,
+    table_writer,
+    write_json_lines,
+)
+from txlog.cli.session import Output, Session, group_names, topic_names, with_session
 from txlog.cli.starting_point import AtOffset, AtTime, Edge, StartingPoint, parse_starting_point
 from txlog.clients.consumer import Consumer
+from txlog.errors import UsageError
 from txlog.model import IsolationLevel, TopicPartition
 
 POLL_RECORDS_MAX = 10_000
@@ -27,9 +38,6 @@ FETCH_BYTES_MAX = 8 << 20
 FOLLOW_TIMEOUT_MS = 1_000
 """How long one poll waits for new records; the next one follows at once."""
 
-CELL_WIDTH_MAX = 60
-"""Characters of a cell on a terminal; elsewhere nothing is cut."""
-
 EXAMPLES = """Examples:
 
 txlog consume orders -n 10
@@ -37,9 +45,17 @@ txlog consume orders -n 10
 txlog consume orders --from @2013-01-31T12:00:00Z --partition 0 | jq .value
 
 txlog consume orders --from latest --follow
+
+txlog consume orders --group report --format lines
 """
 
-Write = Callable[[pa.Table], None]
+
+class OutputFormat(StrEnum):
+    """What is printed."""
+
+    JSON = "json"
+    LINES = "lines"
+    ARROW = "arrow"
 
 
 @with_session
@@ -49,13 +65,14 @@ def consume(
         str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=topic_names)
     ],
     start: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--from",
             metavar="WHERE",
-            help="earliest, latest, an offset, or @ and a time (ISO 8601, or ms since 1970).",
+            help="earliest (default), latest, an offset, or @ and a time (ISO 8601, or ms since "
+            "1970).",
         ),
-    ] = "earliest",
+    ] = None,
     partitions: Annotated[
         list[int] | None,
         typer.Option("--partition", "-p", min=0, help="Only this one; again for more."),
@@ -66,6 +83,23 @@ def consume(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with new records until Ctrl-C.")
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            help="Begin where this consumer group stands, and commit what is printed.",
+            autocompletion=group_names,
+        ),
+    ] = None,
+    file_format: Annotated[
+        OutputFormat | None,
+        typer.Option("--format", help="json (default), lines (just the values) or arrow."),
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="Lines: print the key, too."),
+    ] = None,
     isolation: Annotated[
         IsolationLevel, typer.Option("--isolation", help="What is seen of open transactions.")
     ] = IsolationLevel.READ_COMMITTED,
@@ -74,21 +108,60 @@ def consume(
 
     One JSON object a line. Bytes are text if they are UTF-8, else {"base64": "..."}; records of
     typed topics are objects; times are ISO 8601 in UTC. Order holds within a partition.
+
+    With --group it is at least once: what was printed and not committed comes again.
     """
-    point = parse_starting_point(start)
-    write = _table_writer() if session.options.output is Output.TABLE else _write_json_lines
-    consumer = _consumer(session, topic, tuple(partitions or ()), isolation)
+    point = None if start is None and group else parse_starting_point(start or "earliest")
+    consumer = _consumer(session, topic, tuple(partitions or ()), isolation, group)
     ends = None if follow else consumer.end_offsets(consumer.assignment())
-    _seek(consumer, point)
-    for table in _tables(consumer, ends, max_messages):
-        write(table)
+    if point is not None:
+        _seek(consumer, point)
+    schema = session.admin().describe_topic(topic).schema
+    with _writer(session, schema, file_format, key_separator) as write:
+        for table in _tables(consumer, ends, max_messages):
+            write(table)
+            if group:
+                _commit(consumer, ends or {})
+
+
+def _writer(
+    session: Session,
+    schema: pa.Schema,
+    file_format: OutputFormat | None,
+    key_separator: str | None,
+) -> AbstractContextManager[Write]:
+    """Raises UsageError for what contradicts itself."""
+    if key_separator is not None and file_format is not OutputFormat.LINES:
+        raise UsageError("--key-separator is for --format lines; leave it out.")
+    is_table = session.options.output is Output.TABLE
+    if is_table and file_format is not None:
+        raise UsageError("-o table and --format contradict each other; leave one of them out.")
+    if file_format is OutputFormat.LINES:
+        return plain(line_writer(schema, separator(key_separator)))
+    if file_format is OutputFormat.ARROW:
+        return ArrowOutput()
+    return plain(table_writer() if is_table else write_json_lines)
+
+
+def _commit(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> None:
+    """What is printed is read; what was polled beyond the ends is not."""
+    for where, end in ends.items():
+        if consumer.position(where) > end:
+            consumer.seek(where, end)
+    consumer.commit()
 
 
 def _consumer(
-    session: Session, topic: str, partitions: tuple[int, ...], isolation: IsolationLevel
+    session: Session,
+    topic: str,
+    partitions: tuple[int, ...],
+    isolation: IsolationLevel,
+    group: str | None,
 ) -> Consumer:
     consumer = Consumer(
         root=session.admin().connection,
+        group_id=group,
+        enable_auto_commit=False,
         isolation_level=isolation,
         auto_offset_reset="earliest",
         fetch_max_bytes=FETCH_BYTES_MAX,
@@ -147,53 +220,3 @@ def _before(table: pa.Table, ends: Mapping[TopicPartition, int]) -> pa.Table:
         below = pc.less(table["_offset"], end)
         keep = pc.or_(keep, pc.and_(below, pc.equal(table["_partition"], where.partition)))
     return table.filter(keep)
-
-
-def _write_json_lines(table: pa.Table) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in json_lines(table)))
-    sys.stdout.flush()
-
-
-def _table_writer() -> Write:
-    """Columns get the widths that the first records need; later ones may be wider."""
-    widths: list[int] = []
-    headers: list[str] = []
-    is_terminal = sys.stdout.isatty()
-
-    def write(table: pa.Table) -> None:
-        records = list(json_records(table))
-        rows = [[_cell(value, is_terminal) for value in _flat(record)] for record in records]
-        names = _names(records[0])
-        if names != headers:  # At first, and when the topic has got a new column meanwhile.
-            headers[:] = names
-            rows.insert(0, [name.upper() for name in names])
-            widths[:] = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        rows = [[t.ljust(w) for t, w in zip(row, widths, strict=True)] for row in rows]
-        sys.stdout.write("".join(f"{'  '.join(row).rstrip()}\n" for row in rows))
-        sys.stdout.flush()
-
-    return write
-
-
-def _names(record: Mapping[str, Any]) -> list[str]:
-    added = ["partition", "offset", "timestamp"]
-    if "key" not in record:
-        return [*added, *record["value"]]
-    return [*added, "key", "value", "headers"]
-
-
-def _flat(record: Mapping[str, Any]) -> list[Any]:
-    added = [record["partition"], record["offset"], record["timestamp"]]
-    if "key" not in record:
-        return [*added, *record["value"].values()]
-    return [*added, record["key"], record["value"], record["headers"] or None]
-
-
-def _cell(value: object, is_terminal: bool) -> str:
-    if isinstance(value, bytes):
-        value = text_or_base64(value)
-    if isinstance(value, dict | list):
-        value = json.dumps(value, default=text_or_base64, ensure_ascii=False)
-    text = cell(value)
-    is_cut = is_terminal and len(text) > CELL_WIDTH_MAX
-    return f"{text[: CELL_WIDTH_MAX - 1]}…" if is_cut else text

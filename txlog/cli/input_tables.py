@@ -5,8 +5,10 @@ It guards that a file which is damaged in its middle is told from one whose reco
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,15 +57,26 @@ def _parquet(path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _arrow(path: str) -> Iterator[pa.RecordBatch]:
-    """The file format, or the stream format, which stdin has."""
+    """The file format, or the stream format, which stdin has. Nothing at all is no record."""
     with opened(path) as stream:
-        if path == STDIN or stream.peek(len(_FILE_MARK))[: len(_FILE_MARK)] != _FILE_MARK:  # type: ignore[attr-defined]
-            with pa.ipc.open_stream(stream) as reader:
-                yield from chain.from_iterable(map(_split, reader))
-            return
-        with pa.ipc.open_file(stream) as reader:
-            for index in range(reader.num_record_batches):
-                yield from _split(reader.get_batch(index))
+        head = io.BufferedReader(stream)  # type: ignore[type-var]
+        try:
+            yield from _arrow_batches(head, is_stream=path == STDIN)
+        finally:
+            head.detach()
+
+
+def _arrow_batches(head: io.BufferedReader[Any], is_stream: bool) -> Iterator[pa.RecordBatch]:
+    mark = head.peek(len(_FILE_MARK))[: len(_FILE_MARK)]
+    if not mark:
+        return
+    if is_stream or mark != _FILE_MARK:
+        with pa.ipc.open_stream(head) as reader:
+            yield from chain.from_iterable(map(_split, reader))
+        return
+    with pa.ipc.open_file(head) as reader:
+        for index in range(reader.num_record_batches):
+            yield from _split(reader.get_batch(index))
 
 
 def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from txlog.cli import (
     consume,
+    dlq,
     doctor,
     group_offsets,
     maintain,
@@ -87,6 +88,7 @@ app = typer.Typer(
 app.add_typer(topic_records.app)
 app.add_typer(group_offsets.app)
 app.add_typer(txn_producers.app)
+app.add_typer(dlq.app)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)

@@ -36,7 +36,7 @@ def json_lines(table: pa.Table) -> Iterator[str]:
         try:
             yield json_text(record, default=text_or_base64)
         except ValueError:
-            yield json_text(_finite(record), default=text_or_base64)
+            yield json_text(finite(record), default=text_or_base64)
 
 
 def json_records(table: pa.Table) -> Iterator[dict[str, Any]]:
@@ -78,13 +78,14 @@ def text_or_base64(data: object) -> object:
         return {"base64": base64.b64encode(data).decode("ascii")}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with texts in place of NaN and the infinities."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 

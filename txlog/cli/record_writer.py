@@ -16,8 +16,9 @@ from txlog.cli.session import Session
 from txlog.clients.batch_columns import BatchColumns, prepared_batch
 from txlog.clients.delivery import BatchMetadata
 from txlog.clients.producer import Producer
+from txlog.clients.sender import may_be_asked_again
 from txlog.clock import Clock
-from txlog.errors import InvalidRecord, OutcomeUnknown, TxlogError, UnknownPartition
+from txlog.errors import InvalidRecord, TxlogError, UnknownPartition
 from txlog.log.topic_log import TopicLog
 from txlog.model import TxId
 
@@ -55,6 +56,7 @@ class RecordWriter:
         self._clock = clock
         self._columns = columns
         self._handed_over = 0
+        self._is_committing = False
         self._told_ms = clock.monotonic_ms()
 
     @property
@@ -76,6 +78,7 @@ class RecordWriter:
                 producer.init_transactions()
                 with producer.transaction(tag) as self.tx_id:
                     self._send_all(producer, blocks)
+                    self._is_committing = True
         except TxlogError as error:
             text = self._left_behind(is_transactional, error)
             raise type(error)(f"{error.message} {text}", **error.facts) from error
@@ -85,10 +88,7 @@ class RecordWriter:
 
     def _left_behind(self, is_transactional: bool, error: BaseException) -> str:
         if is_transactional:
-            is_open = isinstance(error, TxlogError) and (
-                error.retriable or isinstance(error, OutcomeUnknown)
-            )
-            if is_open and self.tx_id is not None:
+            if self._is_committing and isinstance(error, TxlogError) and may_be_asked_again(error):
                 return f"Whether it is committed tells 'txlog txn outcome {self.tx_id}'."
             return "Nothing is written."
         unknown = self._handed_over - self.records

@@ -10,6 +10,7 @@ import typer
 from txlog.cli.output import Facts, Grid, Section, duration_text
 from txlog.cli.record_json import iso_time
 from txlog.cli.session import Session, with_session
+from txlog.cli.txn_half import half_document, half_facts, show_half
 from txlog.clients.admin import Admin, TransactionDescription, TransactionListing
 from txlog.clients.transaction_admin import transaction_at
 from txlog.coordinator.state import Transaction
@@ -25,15 +26,25 @@ app = typer.Typer(
 HEADERS = ("TransactionalId", "Coordinator", "ProducerId", "ProducerEpoch", "TransactionState")
 
 
-@app.command("list", epilog="Example: txlog txn list --open")
+@app.command("list", epilog="Examples: txlog txn list --open, txlog txn list --half")
 @with_session
 def list_transactions(
     session: Session,
     only_open: Annotated[bool, typer.Option("--open", help="Only those with one open.")] = False,
+    half: Annotated[
+        bool, typer.Option("--half", help="Half transactions that nobody has decided yet.")
+    ] = False,
 ) -> None:
-    """Every transactional id, with its state and its open transaction."""
+    """Every transactional id, with its state and its open transaction.
+
+    With --half the open half transactions (half messages) of all producers, oldest first, with how
+    often somebody was asked about each, and when somebody is asked again.
+    """
     admin = session.admin()
     now_ms = admin.connection.runtime.clock.wall_ms()
+    if half:
+        show_half(session, admin, now_ms)
+        return
     found = [each for each in admin.list_transactions() if each.all_open or not only_open]
     rows = [
         (*_words(each), opened and opened.tx_id, opened and _age(opened, now_ms))
@@ -182,9 +193,10 @@ def _open_document(opened: Transaction, now_ms: int) -> dict[str, Any]:
         "state": str(opened.state),
         "started_at": iso_time(opened.started_ms),
         "age_ms": now_ms - opened.started_ms,
-        "timeout_ms": opened.timeout_ms,
+        "timeout_ms": None if opened.check_back else opened.timeout_ms,
         "partitions": [{"topic": topic, "partition": p} for topic, p in _partitions(opened)],
         "groups": list(opened.groups),
+        "half": half_document(opened),
     }
 
 
@@ -195,8 +207,9 @@ def _open_sections(opened: Transaction, now_ms: int) -> Iterable[Section]:
             ("TransactionState", opened.state),
             ("StartTime", iso_time(opened.started_ms)),
             ("Age", _age(opened, now_ms)),
-            ("TransactionTimeoutMs", opened.timeout_ms),
+            ("TransactionTimeoutMs", None if opened.check_back else opened.timeout_ms),
             ("Groups", ", ".join(opened.groups)),
+            *half_facts(opened),
         )
     )
     rows = _partitions(opened)

@@ -22,7 +22,7 @@ from txlog.clients.half_message import HalfTransaction, Message
 from txlog.clients.half_store import staged_participant
 from txlog.clients.producer import Producer
 from txlog.coordinator.events import Participant
-from txlog.errors import CorruptData, InvalidConfig, TopicExists, UnknownTopic
+from txlog.errors import CorruptData, InvalidConfig, OffsetOutOfRange, TopicExists, UnknownTopic
 from txlog.log.schema import KAFKA_SCHEMA, encode_schema, is_kafka_schema
 from txlog.log.topic_log import TopicLog
 from txlog.model import TopicPartition, validate_topic_name
@@ -142,6 +142,20 @@ def pending_letters(
     """Letters that were not replayed yet, oldest first. Raises UnknownTopic, CorruptData."""
     with _consumer(connection, name) as consumer:
         return [read_letter(record) for record in _records(consumer, limit)]
+
+
+def letter_at(connection: Connection, where: TopicPartition, offset: int) -> DeadLetter:
+    """One letter, replayed or not. Raises UnknownTopic, OffsetOutOfRange, CorruptData."""
+    with Consumer(root=connection, isolation_level="read_committed") as consumer:
+        consumer.assign([where])
+        consumer.seek(where, offset)
+        for found in consumer.poll(max_records=1).values():
+            if found[0].offset == offset:
+                return read_letter(found[0])
+    raise OffsetOutOfRange(
+        f"there is no dead letter at offset {offset} of {where}; 'txlog dlq list' shows them.",
+        offset=offset,
+    )
 
 
 def replay_letters(

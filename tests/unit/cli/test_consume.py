@@ -113,14 +113,14 @@ def test_it_ends_at_what_was_there_when_it_began(
     """Each write of a line adds two records, so that a naive reader would never end."""
     monkeypatch.setattr(consume, "POLL_RECORDS_MAX", 10)
     root = numbers(tmp_path, 20)
-    producer, write = Producer(str(root)), consume._write_json_lines
+    producer, write = Producer(str(root)), consume.write_json_lines
 
     def write_and_produce(table: pa.Table) -> None:
         write(table)
         producer.send_batch("numbers", pa.table({"n": range(100, 100 + 2 * table.num_rows)}))
         producer.flush()
 
-    monkeypatch.setattr(consume, "_write_json_lines", write_and_produce)
+    monkeypatch.setattr(consume, "write_json_lines", write_and_produce)
     found = run("consume", "numbers", root=root).json_lines
     assert sorted(record["value"]["n"] for record in found) == list(range(20))
 
@@ -198,7 +198,7 @@ def test_a_damaged_segment_is_1_and_named_and_nothing_is_skipped(own_log: Sample
 def test_a_new_column_that_comes_while_it_reads_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write = consume._table_writer()
+    write = consume.table_writer()
     for columns in ({"n": [1]}, {"n": [2], "t": ["x"]}):
         stamp = pa.array([0], pa.timestamp("ms", "UTC"))
         table = pa.table(

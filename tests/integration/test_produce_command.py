@@ -1,0 +1,171 @@
+"""`txlog produce` as a process: pipes, slow input, signals, a full disk."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command_line import PROCESS_TIMEOUT_S, command, environment, run_process
+from txlog.clients.admin import Admin
+from txlog.clients.consumer import Consumer
+from txlog.model import TopicPartition
+
+pytestmark = pytest.mark.slow
+"""Each command is a process of its own, and takes a second to start."""
+
+BLOCK = b'{"value": "x"}\n' * 10_000
+"""As many records as are sent at once."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A log with the empty topics `orders` and `copy`, of two partitions each."""
+    root = str(tmp_path / "log")
+    admin = Admin(root, create=True)
+    for name in ("orders", "copy"):
+        admin.create_topic(name, 2)
+    return root
+
+
+def start(root: str, *arguments: object) -> subprocess.Popen[bytes]:
+    """The command, reading from a pipe that the test holds."""
+    return subprocess.Popen(
+        command("--root", root, "produce", *arguments),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def feed(process: subprocess.Popen[bytes], data: bytes) -> None:
+    assert process.stdin is not None
+    process.stdin.write(data)
+    process.stdin.flush()
+
+
+def reader(root: str, isolation: str = "read_uncommitted") -> Consumer:
+    return Consumer("orders", root=root, auto_offset_reset="earliest", isolation_level=isolation)
+
+
+def wait_for(consumer: Consumer, count: int) -> None:
+    """Until so many records are there."""
+    found = 0
+    while found < count:
+        polled = consumer.poll(timeout_ms=PROCESS_TIMEOUT_S * 1_000, max_records=count)
+        assert polled, f"{found} of {count} records came"
+        found += sum(map(len, polled.values()))
+
+
+def records(root: str, topic: str) -> list[dict[str, Any]]:
+    return run_process("--root", root, "consume", topic).json_lines
+
+
+def test_a_pipe_from_consume_copies_a_topic_of_any_bytes(root: str, tmp_path: Path) -> None:
+    lines = [b"text %d" % n for n in range(5_000)] + [bytes([n]) for n in range(256) if n != 10]
+    (tmp_path / "input").write_bytes(b"\n".join(lines))
+    run_process("--root", root, "produce", "orders", tmp_path / "input", "-H", "a=b")
+    txlog = " ".join(command("--root", root))
+    piped = f"{txlog} consume orders | {txlog} produce copy --format json --keep-partitions"
+    done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=True)
+    assert done.stderr == f"Wrote {len(lines)} records to topic copy.\n"
+    ours, theirs = records(root, "copy"), records(root, "orders")
+    assert [{**each, "topic": "orders"} for each in ours] == theirs
+
+
+def test_what_arrives_slowly_is_written_as_it_comes(root: str) -> None:
+    consumer = reader(root)
+    with start(root, "orders") as process:
+        for number in range(3):
+            feed(process, b"%d\n" % number)
+            wait_for(consumer, 1)
+        out, err = process.communicate(timeout=PROCESS_TIMEOUT_S)
+    assert (process.returncode, out, err) == (0, b"", b"Wrote 3 records to topic orders.\n")
+
+
+def test_ctrl_c_says_what_is_written(root: str) -> None:
+    with start(root, "orders") as process:
+        feed(process, b"a\nb\n")
+        wait_for(reader(root), 2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PROCESS_TIMEOUT_S) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == b"Interrupted: 2 records are written before.\n"
+    assert len(records(root, "orders")) == 2
+
+
+def test_ctrl_c_aborts_the_transaction(root: str) -> None:
+    with start(root, "orders", "--format", "json", "--transactional-id", "t") as process:
+        feed(process, BLOCK)
+        wait_for(reader(root), 10_000)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PROCESS_TIMEOUT_S) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == b"Interrupted: Nothing is written.\n"
+    assert Admin(root).describe_topic("orders").open_transactions == ()
+    assert records(root, "orders") == []
+
+
+def test_a_kill_leaves_nothing_of_the_transaction_and_the_next_run_writes_all_once(
+    root: str, tmp_path: Path
+) -> None:
+    arguments = ("orders", "--format", "json", "--transactional-id", "t", "--tag", "day-1")
+    with start(root, *arguments) as process:
+        feed(process, BLOCK)
+        wait_for(reader(root), 10_000)
+        process.kill()
+    assert records(root, "orders") == []
+    (tmp_path / "input").write_bytes(BLOCK)
+    again = run_process("--root", root, "produce", *arguments, tmp_path / "input")
+    assert again.code == 0
+    assert run_process("--root", root, "produce", *arguments, tmp_path / "input").code == 4
+    assert len(records(root, "orders")) == 10_000
+    assert run_process("--root", root, "verify").code == 0
+
+
+@pytest.mark.parametrize("transaction", [(), ("--transactional-id", "t")])
+def test_a_full_disk_is_5_and_says_what_is_written(
+    root: str, tmp_path: Path, transaction: tuple[str, ...]
+) -> None:
+    """No file of the process may be larger than 32 KB: its first segment would be."""
+    (tmp_path / "input").write_bytes(b"".join(b"%d\n" % number for number in range(20_000)))
+    words = command("--root", root, "produce", "orders", tmp_path / "input", *transaction)
+    limited = ["bash", "-c", 'ulimit -f 32; exec "$@"', "bash", *words]
+    done = subprocess.run(limited, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1)
+    assert "Nothing is written" in done.stderr
+    assert records(root, "orders") == []
+    assert run_process("--root", root, "verify").code == 0
+
+
+def test_a_reader_of_its_answer_that_has_gone_is_no_error(root: str) -> None:
+    with start(root, "orders", "-o", "json") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        feed(process, b"x\n")
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(PROCESS_TIMEOUT_S) == 0
+    assert len(records(root, "orders")) == 1
+
+
+def test_a_closed_stdin_is_a_wrong_call(root: str) -> None:
+    words = ["bash", "-c", 'exec "$@" <&-', "bash", *command("--root", root, "produce", "orders")]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "txlog: stdin is closed; name a file, or pipe records in.\n"
+
+
+def test_what_is_produced_moves_the_end_that_json_tells(root: str) -> None:
+    for expected in (0, 1):
+        done = run_process("--root", root, "produce", "orders", "-p", 1, "-o", "json", "/dev/stdin")
+        assert (done.code, json.loads(done.out)["records"]) == (0, 0)
+        with start(root, "orders", "-p", 1, "-o", "json") as process:
+            out, _ = process.communicate(b"x\n", timeout=PROCESS_TIMEOUT_S)
+        assert json.loads(out)["partitions"][0]["first_offset"] == expected
+    assert reader(root).end_offsets([TopicPartition("orders", 1)]) == {
+        TopicPartition("orders", 1): 2
+    }
