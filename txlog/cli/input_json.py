@@ -67,6 +67,7 @@ def _require_names(found: Row, known: frozenset[str]) -> None:
 
 
 def json_headers(found: Any) -> list[Row]:
+    """Headers as `consume` prints them. Raises InvalidRecord."""
     if found is None:
         return []
     headers = []

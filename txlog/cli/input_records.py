@@ -92,6 +92,7 @@ def record_block(
     form: RecordForm,
     parse: Callable[[Any], ParsedRecord],
 ) -> RecordBlock:
+    """What `parse` makes of the items, one record each. Raises InvalidRecord, with the line."""
     parsed = []
     for number, item in zip(numbers, items, strict=True):
         try:
@@ -155,11 +156,13 @@ def parse_text(line: bytes, form: RecordForm) -> ParsedRecord:
 
 
 def with_headers(own: Sequence[Mapping[str, Any]], form: RecordForm) -> list[dict[str, Any]] | None:
+    """The headers of a record, and those that the command line adds; None if there are none."""
     added = [{"key": name, "value": value} for name, value in form.headers]
     return [*map(dict, own), *added] or None
 
 
 def parsed_record(row: Row, envelope: Row, form: RecordForm) -> ParsedRecord:
+    """A record with the time and the partition that its envelope names. Raises InvalidRecord."""
     stamp = envelope.get("timestamp")
     timestamp_ms = None if stamp is None else time_count(stamp, "ms")
     if not form.keeps_partitions:

@@ -26,6 +26,7 @@ Write: TypeAlias = Callable[[pa.Table], None]
 
 
 def write_json_lines(table: pa.Table) -> None:
+    """One object a line."""
     sys.stdout.write("".join(f"{line}\n" for line in json_lines(table)))
     sys.stdout.flush()
 
