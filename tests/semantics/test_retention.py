@@ -55,7 +55,8 @@ def test_records_older_than_retention_ms_are_deleted_oldest_first(log: MemoryLog
 
 
 def test_a_record_behind_one_that_stays_stays_too(log: MemoryLog) -> None:
-    log.admin.alter_topic_config("u", {"retention.ms": DAY_MS})
+    any_time = {"message.timestamp.after.max.ms": 10 * DAY_MS}
+    log.admin.alter_topic_config("u", {"retention.ms": DAY_MS} | any_time)
     producer = log.producer()
     now_ms = log.clock.wall_ms()
     producer.send("u", value=b"of tomorrow", timestamp_ms=now_ms + 9 * DAY_MS).get()
