@@ -122,6 +122,17 @@ def consume(
             write(table)
             if group:
                 _commit(consumer, ends or {})
+    _tell_what_blocks(session, consumer)
+
+
+def _tell_what_blocks(session: Session, consumer: Consumer) -> None:
+    """Who keeps records from a reader at read_committed."""
+    for where, tx_id in sorted(consumer.blocked_by().items()):
+        session.say(
+            f"{where} goes on at offset {consumer.position(where)} when transaction {tx_id} ends; "
+            f"'txlog txn describe {tx_id}' shows whose it is, --isolation read_uncommitted reads "
+            "on."
+        )
 
 
 def _writer(

@@ -140,12 +140,12 @@ class Assignment:
         now_ms = self._connection.runtime.clock.wall_ms()
         fetcher.seek(self._reset.offset(fetcher.topic, fetcher.partition, self._isolation, now_ms))
 
-    def in_the_way(self) -> set[TxId]:
-        """Open transactions that begin where a fetcher stands (read_committed)."""
+    def blocked_by(self) -> dict[TopicPartition, TxId]:
+        """Open transactions that begin where this consumer stands (read_committed)."""
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
-            return set()
+            return {}
         return {
-            tx_id
+            where: tx_id
             for where, fetcher in self.fetchers.items()
             for tx_id, transaction in fetcher.topic.state.open_transactions()
             if transaction.first_offsets.get(where.partition) == fetcher.position

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable
 
 from txlog.clients.connection import Connection
+from txlog.coordinator.coordinator import Coordinator
 from txlog.errors import TxlogError, UnknownTransaction
 from txlog.model import TxId
 
@@ -24,6 +25,8 @@ class BlockedReader:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._looked_ms = float("-inf")
+        self._told: set[TxId] = set()
+        """Transactions that were spoken of: once is enough."""
 
     def unblock(self, in_the_way: Iterable[TxId]) -> bool:
         """Finish or end what may be finished or ended; answers whether it is worth a look.
@@ -38,10 +41,32 @@ class BlockedReader:
         touched = 0
         for tx_id in sorted(wanted):
             try:
-                coordinator, _ = self._connection.coordinator_with(tx_id)
-                touched += len(coordinator.maintain())
+                coordinator, name = self._connection.coordinator_with(tx_id)
+                ended = coordinator.maintain()
+                touched += len(ended)
+                if tx_id not in ended:
+                    self._tell(coordinator, name, tx_id)
             except UnknownTransaction:
                 log.warning("no coordinator knows transaction %s, which is open in a topic", tx_id)
             except TxlogError as error:
                 log.info("transaction %s is still in the way: %s", tx_id, error)
+        self._told &= wanted
         return touched > 0
+
+    def _tell(self, coordinator: Coordinator, name: str, tx_id: TxId) -> None:
+        """Say who blocks the reader."""
+        transaction = coordinator.state.ids[name].open.get(tx_id)
+        if transaction is None or tx_id in self._told:
+            return
+        self._told.add(tx_id)
+        age_ms = self._connection.runtime.clock.wall_ms() - transaction.started_ms
+        log.warning(
+            "records wait for transaction %s of %r: %s for %d ms, its timeout is %d ms; 'txlog txn "
+            "describe %s' says more",
+            tx_id,
+            name,
+            transaction.state,
+            age_ms,
+            transaction.timeout_ms,
+            tx_id,
+        )

@@ -38,6 +38,7 @@ from txlog.model import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
     TopicPartition,
+    TxId,
 )
 
 _POLL_WAIT_MS = 20.0
@@ -201,7 +202,7 @@ class Consumer:
                 return taken
             self._assigned.look(self.config.metadata_max_age_ms)
             taken = self._take_ready(limit, one_topic)
-            if not taken and self._blocked.unblock(self._assigned.in_the_way()):
+            if not taken and self._blocked.unblock(self._assigned.blocked_by().values()):
                 self._assigned.look(self.config.metadata_max_age_ms)
                 taken = self._take_ready(limit, one_topic)
             remaining = deadline - self._now_ms()
@@ -276,6 +277,11 @@ class Consumer:
     def resume(self, *partitions: TopicPartition) -> None:
         """Let `poll` read these again."""
         self._assigned.paused -= {self._key(where) for where in partitions}
+
+    def blocked_by(self) -> dict[TopicPartition, TxId]:
+        """Partitions whose next record waits for an open transaction, as of the last poll: only at
+        read_committed. `Admin.describe_transaction` says whose it is."""
+        return self._assigned.blocked_by()
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are left out."""

@@ -23,7 +23,7 @@ def offsets(log: SampleLog, *arguments: object) -> dict[int, list[int]]:
 
 def test_by_default_all_committed_records_as_json_lines(log: SampleLog) -> None:
     done = run("consume", "orders", root=log.root)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
     by_place = {(r["partition"], r["offset"]): r for r in done.json_lines}
     assert set(by_place) == {(0, n) for n in range(ORDERS)} | {(1, 0)}
     assert by_place[0, 0] == {
@@ -36,6 +36,13 @@ def test_by_default_all_committed_records_as_json_lines(log: SampleLog) -> None:
         "headers": [{"key": "source", "value": "shop"}],
     }
     assert by_place[1, 0]["value"] == {"base64": "/wA="}
+
+
+def test_it_says_which_open_transaction_it_stops_at(log: SampleLog) -> None:
+    said = run("consume", "orders", root=log.root).err
+    assert said.startswith(f"orders-0 goes on at offset 11 when transaction {log.opened} ends;")
+    assert run("consume", "orders", "-p", "1", root=log.root).err == ""
+    assert run("consume", "orders", "-q", root=log.root).err == ""
 
 
 def test_a_typed_topic_gives_objects(log: SampleLog) -> None:

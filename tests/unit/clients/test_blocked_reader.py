@@ -31,6 +31,24 @@ def test_a_transaction_past_its_timeout_is_ended_by_the_reader_that_it_blocks(
     log.check()
 
 
+def test_a_blocked_reader_says_once_who_blocks_it(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = log.producer("a", transaction_timeout_ms=60_000)
+    tx_id = producer.begin_transaction()
+    producer.send("u", b"open").get()
+    consumer = log.consumer("u", isolation_level="read_committed")
+    assert consumer.poll(timeout_ms=5_000) == {}
+    assert consumer.blocked_by() == {U0: tx_id}
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    (line,) = [text for text in said if str(tx_id) in text]
+    assert line.startswith(f"records wait for transaction {tx_id} of 'a': Ongoing for ")
+    producer.commit_transaction()
+    assert consumer.poll() != {}
+    assert consumer.blocked_by() == {}
+    assert log.consumer("u").blocked_by() == {}, "at read_uncommitted nothing is in the way"
+
+
 def test_a_decided_transaction_is_finished_by_the_reader_that_it_blocks(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
