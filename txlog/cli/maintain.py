@@ -72,7 +72,7 @@ def maintain(
     maintenance = Maintenance(connection, _settings(session, config), topics or ())
     if once:
         report = maintenance.run_once(vacuum=vacuum)
-        if (delay_ms := maintenance.second_look_in_ms()) > 0:
+        if (delay_ms := maintenance.second_look_in_ms()) is not None:
             session.say(f"Some objects can be deleted; looking again in {delay_ms:.0f} ms.")
             connection.runtime.clock.sleep_ms(delay_ms)
             report.actions += maintenance.vacuum_once().actions

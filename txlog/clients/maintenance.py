@@ -209,11 +209,11 @@ class Maintenance:
             return ""
         return "" if self.second_look_in_ms() else self._sweep(self._candidates)
 
-    def second_look_in_ms(self) -> float:
-        """When what the last pass found unreferenced may be deleted; 0 is now, or nothing."""
+    def second_look_in_ms(self) -> float | None:
+        """When what the last pass found unreferenced may be deleted; None if it found nothing."""
         before = self._candidates
         if before is None or before.is_empty:
-            return 0
+            return None
         waited_ms = self._connection.runtime.clock.monotonic_ms() - before.looked_ms
         return max(self._settings.file_delete_delay_ms - waited_ms, 0)
 

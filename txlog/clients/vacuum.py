@@ -68,7 +68,7 @@ class Vacuum:
         horizon = self._wanted_horizon()
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
         roots = frozenset(topic.layout.root for topic in _topics(self._connection))
-        found = self._unreferenced(listed, horizon, roots)
+        found = list(self._unreferenced(listed, horizon, roots))
         doomed = [topic.name for topic in self._deleted(listed) if _has_entries(topic, listed)]
         now_ms = self._connection.runtime.clock.monotonic_ms()
         return Candidates(tuple(found), tuple(doomed), now_ms)
