@@ -20,7 +20,6 @@ from benchmarks.figures import Figure, at_most, latency
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
 from spark_plugin.read_plan import ReadTask, plan_reads
-from spark_plugin.stream_reader import view_of
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.transaction_session import TransactionSession
@@ -28,7 +27,7 @@ from txlog.clock import Runtime
 from txlog.coordinator.events import Participant
 from txlog.log.batch import Segment
 from txlog.log.conversion import with_timestamp
-from txlog.log.cut import limited_cut, stable_ends
+from txlog.log.cut import limited_cut, stable_ends, view_of
 from txlog.log.topic_log import TopicLog
 from txlog.model import TopicPartition
 from txlog.storage.counting import CountingStore, RequestCounts

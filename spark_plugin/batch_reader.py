@@ -14,9 +14,8 @@ from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
 from spark_plugin.read_plan import ReadTask, plan_reads, read_task
 from spark_plugin.starting_points import resolve, starting_offset
-from spark_plugin.stream_reader import view_of
 from txlog.errors import InvalidOption
-from txlog.log.cut import stable_ends
+from txlog.log.cut import stable_ends, view_of
 from txlog.log.schema import decode_schema
 from txlog.model import IsolationLevel, TopicPartition
 

@@ -33,7 +33,7 @@ from txlog.clients.blocked_reader import BlockedReader
 from txlog.clients.connection import Connection
 from txlog.errors import CommitFailed, UnstableOffsetCommit
 from txlog.groups.offsets_state import PendingOffset
-from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, undelivered
+from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
 from txlog.log.schema import decode_schema
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition
@@ -240,16 +240,6 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _is_owned(self, group: str) -> bool:
         """Whether a sink has ever committed the group's offsets in its transactions."""
         return any(group in found.catch_up().owners for found in self._log().coordinators())
-
-
-def view_of(topic: TopicLog) -> TopicView:
-    """A topic's newest state, and its index."""
-    state = topic.state
-    return TopicView(
-        state,
-        lambda slot: topic.batches_from_slot(state, slot),
-        lambda starts: topic.batches_since(state, starts),
-    )
 
 
 def _partitions(views: Sequence[TopicView]) -> list[TopicPartition]:

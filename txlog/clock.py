@@ -163,6 +163,15 @@ class Runtime:
     background: Background = field(default_factory=ThreadBackground)
 
 
+def elapsed_ms(since_ms: int, now_ms: int) -> int:
+    """Time between two readings of wall clocks, perhaps of two machines.
+
+    A moment in the future comes from a clock that is or was wrong. It counts as long past as it is
+    ahead: otherwise what a clock a year ahead began would time out in a year.
+    """
+    return abs(now_ms - since_ms)
+
+
 def segment_id(runtime: Runtime) -> str:
     """A unique name that sorts by the time it was drawn: 12 hex digits of ms, then 20 random.
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txlog.clients.connection import Connection
+from txlog.clock import elapsed_ms
 from txlog.coordinator.state import Transaction
 from txlog.errors import UnknownTransaction
 from txlog.log.topic_log import TopicLog
@@ -102,7 +103,7 @@ def _is_hanging(
     if known is None:
         return True
     timeout_ms = known[1].timeout_ms if max_timeout_ms is None else max_timeout_ms
-    return now_ms - known[1].started_ms > timeout_ms
+    return elapsed_ms(known[1].started_ms, now_ms) > timeout_ms
 
 
 def _by_partition(

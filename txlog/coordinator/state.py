@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from txlog.clock import elapsed_ms
 from txlog.coordinator.events import (
     AbortPrepared,
     CheckBack,
@@ -62,12 +63,13 @@ class Transaction:
         if back is None or self.state is not TransactionState.ONGOING:
             return False
         if not self.checks:
-            return now_ms - self.started_ms >= back.first_check_ms
-        return now_ms - self.checked_ms >= back.interval_ms
+            return elapsed_ms(self.started_ms, now_ms) >= back.first_check_ms
+        return elapsed_ms(self.checked_ms, now_ms) >= back.interval_ms
 
     def is_late(self, now_ms: int) -> bool:
         """Whether anyone may abort it: half transactions are asked about instead."""
-        return self.check_back is None and now_ms - self.started_ms > self.timeout_ms
+        is_over = elapsed_ms(self.started_ms, now_ms) > self.timeout_ms
+        return self.check_back is None and is_over
 
 
 @dataclass(frozen=True, slots=True)

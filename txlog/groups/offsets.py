@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import cast
 
+from txlog.clock import elapsed_ms
 from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.errors import IllegalTransition, UnstableOffsetCommit
 from txlog.groups.offsets_state import (
@@ -184,7 +185,7 @@ class GroupOffsets:
         coordinator.finish(pending.transactional_id, tx_id)
         outcome = coordinator.outcome(tx_id)
         now_ms = self._cluster.runtime.clock.wall_ms()
-        is_late = now_ms - pending.pended_ms > pending.timeout_ms
+        is_late = elapsed_ms(pending.pended_ms, now_ms) > pending.timeout_ms
         is_open = outcome in (TransactionOutcome.OPEN, TransactionOutcome.UNKNOWN_ID)
         if is_open and not coordinator.is_superseded(pending.transactional_id, tx_id):
             if not (may_abort or is_late):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from txlog.log.index import IndexedBatch
+from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import NEW_PRODUCER, TopicState
 from txlog.model import Decision, TopicPartition, TxId
 
@@ -31,6 +32,16 @@ class TopicView:
     def where(self, partition: int) -> TopicPartition:
         """That partition, by name."""
         return TopicPartition(self.state.name, partition)
+
+
+def view_of(topic: TopicLog) -> TopicView:
+    """A topic's newest state, and its index."""
+    state = topic.state
+    return TopicView(
+        state,
+        lambda slot: topic.batches_from_slot(state, slot),
+        lambda starts: topic.batches_since(state, starts),
+    )
 
 
 def undelivered(topics: Sequence[TopicView]) -> Iterator[tuple[TopicView, TxId, Mapping[int, int]]]:

@@ -20,7 +20,7 @@ from txlog.storage.byte_spans import Span, cut, merge
 from txlog.storage.object_path import check_path, check_prefix
 from txlog.storage.readback import PutAnswer, check_entry_body, create_with_readback
 from txlog.storage.retry import Attempts, RetrySettings, call_until_answered
-from txlog.storage.s3_client import S3Client, client_options, endpoint_name, shared_client
+from txlog.storage.s3_client import S3Requests, client_options, endpoint_name, shared_client
 from txlog.storage.s3_failure import Failure, Meaning, as_error
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
 
@@ -66,14 +66,16 @@ class S3Store:
         runtime: Runtime,
         options: Mapping[str, object] | None = None,
         settings: RetrySettings | None = None,
+        requests: S3Requests | None = None,
     ) -> None:
+        """`requests` takes the place of s3fs and its options: for the simulation."""
         self._bucket = bucket
         self._base = f"{prefix}/" if prefix else ""
         self._runtime = runtime
         self._settings = settings or RetrySettings()
-        self._options = client_options(options or {}, self._settings)
+        self._options = {} if requests else client_options(options or {}, self._settings)
         self._endpoint = endpoint_name(self._options.get("endpoint_url"))
-        self._opened = (os.getpid(), shared_client(self._options))
+        self._opened = (os.getpid(), requests or shared_client(self._options))
 
     @property
     def url(self) -> str:
@@ -257,7 +259,7 @@ class S3Store:
         return self._client.ask(attempts, call)
 
     @property
-    def _client(self) -> S3Client:
+    def _client(self) -> S3Requests:
         """This process's client; looked for again after a fork."""
         process, client = self._opened
         if process != os.getpid():

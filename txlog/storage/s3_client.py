@@ -13,7 +13,7 @@ import difflib
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import fsspec
@@ -38,6 +38,18 @@ _SESSION_OPTIONS = frozenset(("profile",))
 _NOT_OPTIONS = frozenset(("self", "kwargs", "asynchronous", "loop", "session"))
 
 
+class S3Requests(Protocol):
+    """The way to a service: calls of s3fs's methods, one request each."""
+
+    def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
+        """One request, `call(s3fs)`, within the time that the attempt has."""
+
+    def ask_all(
+        self, attempts: Attempts, calls: Sequence[Callable[[Any], Awaitable[T]]]
+    ) -> list[T | Failure]:
+        """The same for several requests at once."""
+
+
 class S3Client:
     """An s3fs file system of its own. Any thread may use it; a forked process may not."""
 
@@ -48,7 +60,7 @@ class S3Client:
         self._answered = False
 
     def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
-        """One request, `call(s3fs)`, within the time that the attempt has."""
+        """See S3Requests.ask."""
         timeout_s = attempts.timeout_ms() / 1000
         try:
             answer: T = sync(self._files.loop, call, self._files, timeout=timeout_s)
@@ -60,7 +72,7 @@ class S3Client:
     def ask_all(
         self, attempts: Attempts, calls: Sequence[Callable[[Any], Awaitable[T]]]
     ) -> list[T | Failure]:
-        """The same for several requests at once."""
+        """See S3Requests.ask_all."""
 
         async def gather(files: Any) -> list[T | BaseException]:
             return await asyncio.gather(*(call(files) for call in calls), return_exceptions=True)

@@ -40,7 +40,7 @@ class ManualClock:
 class SeededEntropy:
     """Identifiers and jitter that one seed determines. Not for use from several threads."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int | str = 0) -> None:
         self._random = random.Random(seed)
 
     def token(self) -> str:

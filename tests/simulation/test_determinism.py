@@ -1,0 +1,35 @@
+"""One seed is one history: byte for byte, in every process, whatever its hash seed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from txlog.testing.simulation.scenarios import SCENARIOS
+from txlog.testing.simulation.world import World
+
+SEED = 7
+
+
+def fingerprint(scenario: str, seed: int) -> str:
+    """Of a world that has run."""
+    world = World(SCENARIOS[scenario], seed)
+    world.run()
+    return world.fingerprint()
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_two_runs_of_one_seed_are_byte_identical(scenario: str) -> None:
+    assert fingerprint(scenario, SEED) == fingerprint(scenario, SEED)
+    assert fingerprint(scenario, SEED) != fingerprint(scenario, SEED + 1)
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_another_process_with_another_hash_seed_has_the_same_history(hash_seed: str) -> None:
+    """The order of sets and of dictionaries of texts decides nothing."""
+    command = [sys.executable, "-m", "txlog.testing.sim", "--seed", str(SEED)]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    printed = [line.split()[1] for line in done.stdout.splitlines() if "fingerprint" in line]
+    assert printed == [fingerprint(scenario, SEED) for scenario in SCENARIOS]

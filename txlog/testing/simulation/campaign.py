@@ -1,0 +1,163 @@
+"""Many seeds: in several processes, with progress, and a command for each that fails."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from txlog.testing.simulation.run import Verdict, judged, verdict
+from txlog.testing.simulation.world import Scenario, World
+
+SEEDS_AT_ONCE = 20
+"""Seeds that a worker takes at a time."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a campaign has seen."""
+
+    seeds: int = 0
+    requests: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    failed: list[Verdict] = field(default_factory=list)
+
+    def add(self, found: Verdict) -> None:
+        """Count one seed."""
+        self.seeds += 1
+        self.requests += found.requests
+        self.faults.update(found.faults)
+        self.events.update(found.events)
+        if found.findings:
+            self.failed.append(found)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.seeds} seeds, {self.requests} requests, {self.faults.total()} faults, "
+            f"{len(self.failed)} failed"
+        )
+
+
+def campaign(
+    scenarios: Mapping[str, Scenario],
+    seeds: range,
+    workers: int = 1,
+    until: float = float("inf"),
+) -> Iterator[Verdict]:
+    """Every seed in every scenario, until that moment of `time.monotonic()`; seed by seed."""
+    work = ((name, seed) for seed in seeds for name in scenarios)
+    judge = partial(_judged, scenarios)
+    if workers == 1:
+        for item in work:
+            if time.monotonic() > until:
+                return
+            yield judge(item)
+        return
+    # Forked, so that scenarios need not be sent: they hold functions.
+    with multiprocessing.get_context("fork").Pool(workers, _adopt, (scenarios,)) as pool:
+        for found in pool.imap_unordered(_adopted, work, chunksize=SEEDS_AT_ONCE):
+            yield found
+            if time.monotonic() > until:
+                return
+
+
+def _judged(scenarios: Mapping[str, Scenario], item: tuple[str, int]) -> Verdict:
+    name, seed = item
+    return judged(scenarios[name], seed)
+
+
+_scenarios: dict[str, Scenario] = {}
+"""Of a worker: what it was forked with."""
+
+
+def _adopt(scenarios: Mapping[str, Scenario]) -> None:
+    _scenarios.update(scenarios)
+
+
+def _adopted(item: tuple[str, int]) -> Verdict:
+    return _judged(_scenarios, item)
+
+
+def main(arguments: Sequence[str] | None, scenarios: Mapping[str, Scenario], program: str) -> int:
+    """The command line; 0 if every seed is sound, 1 if one is not."""
+    parser = _parser(scenarios, program)
+    asked = parser.parse_args(arguments)
+    chosen = {name: scenarios[name] for name in asked.scenario or scenarios}
+    if asked.seed is not None:
+        return _one(chosen, asked, program)
+    first, begun = asked.first, time.monotonic()
+    until = begun + asked.minutes * 60 if asked.minutes else float("inf")
+    last = sys.maxsize if asked.minutes and asked.seeds is None else first + (asked.seeds or 100)
+    tally, said = Tally(), begun
+    for found in campaign(chosen, range(first, last), asked.workers, until):
+        tally.add(found)
+        if found.findings:
+            print(f"{found}\nreplay: {_replay(program, found)}", flush=True)
+        if time.monotonic() - said > 5:
+            said = time.monotonic()
+            print(f"{said - begun:6.0f} s: {tally}", flush=True)
+    _report(tally, time.monotonic() - begun)
+    return 1 if tally.failed else 0
+
+
+def _parser(scenarios: Mapping[str, Scenario], program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Run simulated worlds: one seed, one history, checked for everything that "
+        "a log may not do. A seed that fails prints the command that replays it.",
+    )
+    parser.add_argument("--seeds", type=int, help="how many seeds of each scenario (100)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
+    parser.add_argument("--minutes", type=float, help="stop after so many minutes")
+    parser.add_argument("--workers", type=int, default=1, help="processes (1)")
+    parser.add_argument(
+        "--scenario", action="append", choices=sorted(scenarios), help="only this one; repeatable"
+    )
+    parser.add_argument("--seed", type=int, help="replay one seed")
+    parser.add_argument(
+        "--trace", type=Path, help="with --seed: write history.jsonl and requests.jsonl there"
+    )
+    return parser
+
+
+def _replay(program: str, found: Verdict) -> str:
+    return f"{program} --scenario {found.scenario} --seed {found.seed} --trace sim-{found.seed}"
+
+
+def _one(scenarios: Mapping[str, Scenario], asked: argparse.Namespace, program: str) -> int:
+    failed = 0
+    for scenario in scenarios.values():
+        world = World(scenario, asked.seed)
+        world.run()
+        found = verdict(world)
+        print(found)
+        print(f"fingerprint {world.fingerprint()}")
+        failed += bool(found.findings)
+        if asked.trace is not None:
+            _write(world, asked.trace)
+    return 1 if failed else 0
+
+
+def _write(world: World, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    history = folder / f"{world.scenario.name}.history.jsonl"
+    history.write_text("".join(f"{line}\n" for line in world.scene.history.lines()))
+    requests = folder / f"{world.scenario.name}.requests.jsonl"
+    requests.write_text("".join(f"{json.dumps(line)}\n" for line in world.scene.trace))
+    print(f"wrote {history} and {requests}")
+
+
+def _report(tally: Tally, seconds: float) -> None:
+    print(f"{tally}, in {seconds:.0f} s")
+    for title, counts in (("faults", tally.faults), ("events", tally.events)):
+        print(f"{title}: " + ", ".join(f"{name} {n}" for name, n in counts.most_common()))
+    for found in tally.failed[:20]:
+        print(f"failed: scenario {found.scenario}, seed {found.seed}")

@@ -1,0 +1,95 @@
+"""What goes wrong in a simulated world, each kind with its own probability.
+
+A profile is drawn by the seed. Probabilities are of one request, unless said otherwise. It guards
+nothing in the product; `service.py` carries the faults out.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Probabilities from 0 to 1."""
+
+    crash_before: float = 0.0
+    """The process dies before its request is sent."""
+    crash_after: float = 0.0
+    """The process dies after its request was carried out, and before it knows."""
+    lost_response: float = 0.0
+    """Carried out, but the answer is lost: the connection breaks."""
+    lost_request: float = 0.0
+    """Not carried out, and the client cannot tell: no answer until its timeout."""
+    late_landing: float = 0.0
+    """The client gives up; the request is carried out later, perhaps after the process died."""
+    duplicate: float = 0.0
+    """Carried out, and once more later."""
+    replayed: float = 0.0
+    """Carried out twice at once; the client is told the second answer: its own 412."""
+    conflict_409: float = 0.0
+    """Refused with 409, not carried out."""
+    error_503: float = 0.0
+    """Refused with 503, not carried out."""
+    error_500_after: float = 0.0
+    """Carried out, and answered with 500."""
+    slow: float = 0.0
+    """A hundred times slower than usual: often more than a request may take."""
+    pause: float = 0.0
+    """The whole process stands still for longer than every timeout, before or after."""
+    disk_full: float = 0.0
+    """From now on, for a while, nobody can write: 507."""
+    clock_jump: float = 0.0
+    """The process's wall clock jumps, by seconds to a year, forward or back."""
+    stale_list: float = 0.0
+    """A listing lacks objects, or shows some that are gone."""
+    partial_list: float = 0.0
+    """A page of a listing fails after others have come."""
+
+
+NONE = Faults()
+
+MILD = Faults(
+    crash_before=0.002,
+    crash_after=0.004,
+    lost_response=0.01,
+    lost_request=0.005,
+    late_landing=0.005,
+    duplicate=0.01,
+    replayed=0.01,
+    conflict_409=0.005,
+    error_503=0.01,
+    error_500_after=0.005,
+    slow=0.01,
+    pause=0.002,
+    disk_full=0.0005,
+    clock_jump=0.002,
+    stale_list=0.1,
+    partial_list=0.05,
+)
+
+
+def scaled(faults: Faults, factor: float) -> Faults:
+    """The same faults, so many times as likely."""
+    changes = {
+        field.name: min(0.5, getattr(faults, field.name) * factor) for field in fields(faults)
+    }
+    return Faults(**changes)
+
+
+def drawn(choices: random.Random) -> Faults:
+    """A profile: none, a few of each kind, or many of some kinds only.
+
+    A history that fails all the time gets nowhere, and one in which everything is likely hides
+    what one kind alone would show.
+    """
+    kind = choices.random()
+    if kind < 0.1:
+        return NONE
+    faults = scaled(MILD, 10 ** choices.uniform(-0.5, 0.7))
+    if kind < 0.5:
+        return faults
+    kept = choices.sample([field.name for field in fields(Faults)], 4)
+    some = {name: min(0.2, getattr(faults, name) * 6) for name in kept}
+    return replace(NONE, **some)

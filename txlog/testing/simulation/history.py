@@ -1,0 +1,65 @@
+"""What actors of a world did and were told: JSON lines, one event each.
+
+Checkers read nothing else of a history but this and the stored bytes. An event is a dictionary with
+`at` (request number, the step), `ms` (virtual time), `who` (actor and life) and `what`; the other
+keys belong to its kind:
+
+    send        tx topic values         records that will be written; before the first request
+    staged      tx                      its records go in with its decision, not before
+    committing  tx values               about to commit these of the records; before the request
+    commit      tx answer               answer: ok, failed (nothing is or will be seen), unknown
+    abort       tx answer
+    written     tx records              acknowledged, [topic, partition, offset, value]
+    consumed    tx group ranges reads   ranges [topic, partition, start, end] that tx moves the
+                                        group by, and the values that it was made from
+    copies      group sources sinks     each record of a source goes once into each sink; its text
+                                        is `name<text of the source's record`
+    poll        isolation records       what a reader was given, in order
+    cut         topics records          what a reader was given up to its next consistent cut
+    caught_up   isolation topics        a reader saw nothing more, long after the last work
+    stuck       isolation topics        a reader did not come to an end
+    died                                the process is gone
+    failure     text                    an actor met an error that nobody may meet
+    final       topic isolation records the whole topic at the end
+    outcome     tx outcome              how it ended, asked at the end
+    position    group topic partition offset        where a group stands at the end
+
+A transaction is named `pid-epoch-number`; null stands for none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+Event: TypeAlias = dict[str, Any]
+Record: TypeAlias = list[Any]
+"""[topic, partition, offset, value]"""
+
+
+class History:
+    """The events of one world, in the order in which they happened."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def note(self, at: int, ms: float, who: str, what: str, **facts: object) -> None:
+        """Add an event."""
+        self.events.append({"at": at, "ms": round(ms, 3), "who": who, "what": what, **facts})
+
+    def lines(self) -> Iterator[str]:
+        """As JSON lines."""
+        for event in self.events:
+            yield json.dumps(event, separators=(",", ":"))
+
+    def of(self, *kinds: str) -> Iterator[Event]:
+        """Events of these kinds, in order."""
+        return (event for event in self.events if event["what"] in kinds)
+
+
+def read_history(lines: Iterable[str]) -> History:
+    """The history that these JSON lines hold."""
+    history = History()
+    history.events = [json.loads(line) for line in lines if line.strip()]
+    return history

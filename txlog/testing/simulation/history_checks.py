@@ -1,0 +1,317 @@
+"""What a history may not show: the anomalies of Jepsen's Kafka workload, and this log's own.
+
+`anomalies` reads the events alone; it knows nothing of the product's code. Names are those of
+jepsen.tests.kafka and of Adya where they have one. It proves I2, I3, I5, I6, I9, I10 and I11 as
+users see them; what is stored is checked by `txlog.testing.invariants`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from txlog.testing.simulation.history import Event, History, Record
+from txlog.testing.simulation.transaction_graph import cycles
+
+COMMITTED = "COMMITTED"
+READ_COMMITTED = "read_committed"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Anomaly:
+    """One thing that may not be."""
+
+    at: int
+    """The step at which it shows; -1 for the end."""
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} at step {self.at}: {self.message}"
+
+
+class Facts:
+    """A history, indexed."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.writer: dict[str, str | None] = {}
+        """Value -> the transaction that writes it."""
+        for event in history.of("send"):
+            self.writer.update(dict.fromkeys(event["values"], event["tx"]))
+        self.outcomes: dict[str, str] = {e["tx"]: e["outcome"] for e in history.of("outcome")}
+        self.final: dict[tuple[str, str], list[Record]] = {
+            (e["isolation"], e["topic"]): e["records"] for e in history.of("final")
+        }
+        self.shown: dict[str, Record] = {
+            record[3]: record
+            for (isolation, _), records in self.final.items()
+            if isolation == READ_COMMITTED
+            for record in records
+        }
+        """Value -> its record, of all that is committed at the end."""
+        self.asked: dict[str, Event] = {e["tx"]: e for e in history.of("committing")}
+        self.positions: dict[tuple[str, str, int], int] = {
+            (e["group"], e["topic"], e["partition"]): e["offset"] for e in history.of("position")
+        }
+
+    def is_committed(self, tx: str | None) -> bool:
+        """Whether it ended so; what is in no transaction is committed when it is stored."""
+        return tx is None or self.outcomes.get(tx) == COMMITTED
+
+
+Check = Callable[[Facts], Iterator[Anomaly]]
+
+
+def anomalies(history: History) -> list[Anomaly]:
+    """Everything that is wrong with a history; empty if it is sound."""
+    facts = Facts(history)
+    return sorted({found for check in CHECKS for found in check(facts)})
+
+
+def failures(facts: Facts) -> Iterator[Anomaly]:
+    """Errors that nobody may meet."""
+    for event in facts.history.of("failure"):
+        yield Anomaly(event["at"], "failure", f"{event['who']}: {event['text']}")
+
+
+def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
+    """I4: a commit or an abort that was answered, and ended otherwise."""
+    for event in facts.history.of("commit", "abort"):
+        outcome, answer = facts.outcomes.get(event["tx"]), event["answer"]
+        promised = (answer == "ok") == (event["what"] == "commit")
+        is_empty = not facts.asked.get(event["tx"], {"values": ()})["values"]
+        if promised and is_empty:
+            continue  # Nothing was written, so that nobody need know of it.
+        if answer != "unknown" and promised != (outcome == COMMITTED):
+            text = f"{event['what']} of {event['tx']} was answered {answer}, it is {outcome}"
+            yield Anomaly(event["at"], "wrong answer", text)
+
+
+def duplicates(facts: Facts) -> Iterator[Anomaly]:
+    """I7: a record that was sent once, at two places."""
+    places: dict[str, Record] = {}
+    for (isolation, _), records in facts.final.items():
+        for record in records if isolation != READ_COMMITTED else ():
+            known = places.setdefault(record[3], record)
+            if known is not record:
+                yield Anomaly(-1, "duplicate", f"{record[3]} is at {known[:3]} and {record[:3]}")
+
+
+def lost_writes(facts: Facts) -> Iterator[Anomaly]:
+    """I3: acknowledged, and not there."""
+    for event in facts.history.of("written"):
+        for record in event["records"]:
+            if record[3] not in facts.shown:
+                text = f"{record[3]} of {event['tx']} was acknowledged at {record[:3]}"
+                yield Anomaly(event["at"], "lost write", text)
+
+
+def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
+    """G1a, I3: somebody was given a record whose transaction did not commit."""
+    for event in facts.history.of("poll", "cut", "final"):
+        if event.get("isolation", READ_COMMITTED) != READ_COMMITTED:
+            continue
+        for record in event["records"]:
+            tx = facts.writer.get(record[3])
+            if record[3] not in facts.writer:
+                yield Anomaly(event["at"], "made up", f"{record} was never sent")
+            elif not facts.is_committed(tx):
+                text = f"{event['who']} read {record}, and {tx} is {facts.outcomes.get(tx or '')}"
+                yield Anomaly(event["at"], "G1a aborted read", text)
+
+
+def torn_transactions(facts: Facts) -> Iterator[Anomaly]:
+    """G1b, I5: at the end a committed transaction is there whole."""
+    shown: dict[str, set[str]] = {}
+    for value in facts.shown:
+        tx = facts.writer.get(value)
+        if tx is not None:
+            shown.setdefault(tx, set()).add(value)
+    for tx, outcome in facts.outcomes.items():
+        asked = facts.asked.get(tx)
+        if outcome != COMMITTED:
+            continue
+        if asked is None:
+            yield Anomaly(-1, "wrong answer", f"{tx} is committed, and nobody asked for it")
+        elif shown.get(tx, set()) != set(asked["values"]):
+            text = f"{tx} wrote {asked['values']}, and shown are {sorted(shown.get(tx, ()))}"
+            yield Anomaly(asked["at"], "G1b torn transaction", text)
+
+
+def torn_cuts(facts: Facts) -> Iterator[Anomaly]:
+    """G1b, I11: a consistent cut holds every transaction whole, over partitions and topics."""
+    seen: dict[str, set[str]] = {}
+    for event in facts.history.of("cut"):
+        known = seen.setdefault(event["who"], set())
+        known.update(record[3] for record in event["records"])
+        for tx in sorted({facts.writer.get(record[3]) or "" for record in event["records"]} - {""}):
+            whole = {
+                value
+                for value in facts.asked.get(tx, {"values": ()})["values"]
+                if value in facts.shown and facts.shown[value][0] in event["topics"]
+            }
+            if not whole <= known:
+                text = f"{event['who']} has a part of {tx}: it lacks {sorted(whole - known)}"
+                yield Anomaly(event["at"], "G1b torn cut", text)
+
+
+def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
+    """I2: an offset shows one record to everybody, always."""
+    known: dict[tuple[str, int, int], str] = {}
+    for event in facts.history.of("poll", "cut", "written", "final"):
+        for topic, partition, offset, value in event["records"]:
+            found = known.setdefault((topic, partition, offset), value) if offset >= 0 else value
+            if found != value:
+                text = f"{topic}-{partition} at {offset} held {found}, and then {value}"
+                yield Anomaly(event["at"], "inconsistent offsets", text)
+
+
+def uneven_polls(facts: Facts) -> Iterator[Anomaly]:
+    """Positions only rise, and pass over nothing that is visible."""
+    given: dict[tuple[str, str, str, int], list[int]] = {}
+    for event in facts.history.of("poll", "cut"):
+        isolation = event.get("isolation", READ_COMMITTED)
+        for topic, partition, offset, _ in event["records"]:
+            so_far = given.setdefault((event["who"], isolation, topic, partition), [])
+            if so_far and offset <= so_far[-1]:
+                text = f"{event['who']} was given {topic}-{partition} {offset} after {so_far[-1]}"
+                yield Anomaly(event["at"], "non-monotonic poll", text)
+            so_far.append(offset)
+    for (who, isolation, topic, partition), offsets in given.items():
+        records = facts.final.get((isolation, topic), [])
+        visible = {r[2] for r in records if r[1] == partition and offsets[0] <= r[2] <= offsets[-1]}
+        if missed := sorted(visible - set(offsets)):
+            yield Anomaly(-1, "poll skip", f"{who} passed over {topic}-{partition} {missed}")
+
+
+def unseen(facts: Facts) -> Iterator[Anomaly]:
+    """Liveness: long after the last work every reader has seen everything."""
+    seen: dict[str, set[str]] = {}
+    for event in facts.history.of("poll"):
+        seen.setdefault(event["who"], set()).update(record[3] for record in event["records"])
+    for event in facts.history.of("stuck"):
+        yield Anomaly(event["at"], "stuck", f"{event['who']} does not come to an end")
+    for event in facts.history.of("caught_up"):
+        for topic in event["topics"]:
+            records = facts.final.get((event["isolation"], topic), [])
+            missed = [r for r in records if r[3] not in seen.get(event["who"], set())]
+            if missed:
+                yield Anomaly(event["at"], "unseen", f"{event['who']} never saw {missed}")
+
+
+def offset_gaps(facts: Facts) -> Iterator[Anomaly]:
+    """I2: offsets are dense."""
+    for (isolation, topic), records in facts.final.items():
+        if isolation == READ_COMMITTED:
+            continue
+        by_partition: dict[int, list[int]] = {}
+        for record in records:
+            by_partition.setdefault(record[1], []).append(record[2])
+        for partition, offsets in by_partition.items():
+            if offsets != list(range(offsets[0], offsets[0] + len(offsets))):
+                yield Anomaly(-1, "offset gap", f"{topic}-{partition} has {offsets}")
+
+
+def open_ends(facts: Facts) -> Iterator[Anomaly]:
+    """Liveness: long after the last work nothing is open."""
+    for tx, outcome in facts.outcomes.items():
+        if outcome == "OPEN":
+            yield Anomaly(-1, "stuck", f"{tx} is still open")
+
+
+def offset_ranges(facts: Facts) -> Iterator[Anomaly]:
+    """I6: what transactions moved a group by follows each other, and leads to where it stands."""
+    ranges: dict[tuple[str, str, int], list[tuple[int, int, str]]] = {}
+    for event in facts.history.of("consumed"):
+        if facts.is_committed(event["tx"]):
+            for topic, partition, start, end in event["ranges"]:
+                where = (event["group"], topic, partition)
+                ranges.setdefault(where, []).append((start, end, event["tx"]))
+    for where, found in ranges.items():
+        found.sort()
+        for (_, end, one), (start, _, other) in pairwise(found):
+            if start != end:
+                kind = "offset overlap" if start < end else "offset range gap"
+                yield Anomaly(-1, kind, f"{where}: {one} ends at {end}, {other} starts at {start}")
+        stands = facts.positions.get(where)
+        if stands != found[-1][1]:
+            text = f"{where} stands at {stands}, transactions lead to {found[-1][1]}"
+            yield Anomaly(-1, "offset range gap", text)
+
+
+def lost_updates(facts: Facts) -> Iterator[Anomaly]:
+    """I5, I10: each record below a group's position was copied once, and none above."""
+    for event in facts.history.of("copies"):
+        expected = Counter(
+            record[3]
+            for topic in event["sources"]
+            for record in facts.final.get((READ_COMMITTED, topic), ())
+            if record[2] < facts.positions.get((event["group"], topic, record[1]), 0)
+        )
+        for sink in event["sinks"]:
+            records = facts.final.get((READ_COMMITTED, sink), ())
+            found = Counter(record[3].partition("<")[2] for record in records)
+            if lacking := sorted((expected - found).elements()):
+                yield Anomaly(-1, "lost update", f"{sink} lacks the copies of {lacking}")
+            if surplus := sorted((found - expected).elements()):
+                yield Anomaly(-1, "duplicate copy", f"{sink} has too many copies of {surplus}")
+
+
+def write_cycles(facts: Facts) -> Iterator[Anomaly]:
+    """G0 and G1c: nobody wrote before, or read from, whoever wrote after or read from him.
+
+    Transactions in the log may interleave their writes, as in Kafka; staged ones may not.
+    """
+    staged = {e["tx"] for e in facts.history.of("staged") if facts.is_committed(e["tx"])}
+    wrote: dict[str, set[str]] = {}
+    for (isolation, _), records in facts.final.items():
+        if isolation == READ_COMMITTED:
+            for earlier, later in _written_after(facts, records, staged):
+                wrote.setdefault(earlier, set()).add(later)
+    for cycle in cycles(wrote):
+        yield Anomaly(-1, "G0 write cycle", " -> ".join(cycle))
+    read: dict[str, set[str]] = {}
+    for event in facts.history.of("consumed"):
+        for source in {facts.writer.get(value) for value in event["reads"]} - {None}:
+            if facts.is_committed(event["tx"]):
+                read.setdefault(str(source), set()).add(event["tx"])
+    for cycle in cycles(_union(wrote, read)):
+        yield Anomaly(-1, "G1c circular information flow", " -> ".join(cycle))
+
+
+def _written_after(
+    facts: Facts, records: list[Record], staged: set[str]
+) -> Iterator[tuple[str, str]]:
+    last: dict[int, str] = {}
+    for _, partition, _, value in records:
+        tx = facts.writer.get(value)
+        if tx is not None and tx in staged:
+            if last.get(partition, tx) != tx:
+                yield last[partition], tx
+            last[partition] = tx
+
+
+def _union(one: Mapping[str, set[str]], other: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    return {tx: one.get(tx, set()) | other.get(tx, set()) for tx in {**one, **other}}
+
+
+CHECKS: tuple[Check, ...] = (
+    failures,
+    wrong_answers,
+    duplicates,
+    lost_writes,
+    aborted_reads,
+    torn_transactions,
+    torn_cuts,
+    inconsistent_offsets,
+    uneven_polls,
+    unseen,
+    offset_gaps,
+    open_ends,
+    offset_ranges,
+    lost_updates,
+    write_cycles,
+)

@@ -1,0 +1,140 @@
+"""One simulated process: its own connection, clock and chance, on one thread.
+
+Everything that it has in memory is lost when it dies. It must not share an object of the product
+with another process: they meet in the store only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TypeVar
+
+from txlog.clients.connection import Connection
+from txlog.clock import Runtime
+from txlog.errors import TxlogError
+from txlog.log.cluster import open_cluster
+from txlog.settings import ProcessSettings
+from txlog.storage.retry import RetrySettings
+from txlog.storage.s3 import S3Store
+from txlog.testing.clock import SeededEntropy
+from txlog.testing.simulation.network import Network
+from txlog.testing.simulation.scheduler import Scheduler
+from txlog.testing.simulation.service import BUCKET
+
+T = TypeVar("T")
+
+EPOCH_MS = 1_750_000_000_000
+"""Where virtual wall clocks begin, in ms since 1970."""
+
+
+class ProcessClock:
+    """The world's time, as this process sees it: its wall clock may be off."""
+
+    def __init__(self, scheduler: Scheduler, network: Network) -> None:
+        self._scheduler = scheduler
+        self._network = network
+
+    def wall_ms(self) -> int:
+        """See Clock.wall_ms."""
+        return int(EPOCH_MS + self._scheduler.now_ms + self._network.wall_offset_ms)
+
+    def monotonic_ms(self) -> float:
+        """See Clock.monotonic_ms."""
+        return self._scheduler.now_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Others run meanwhile."""
+        self._scheduler.sleep(duration_ms)
+
+
+class DrawnFanOut:
+    """Calls that threads would make at once: in any order here, and later ones perhaps never."""
+
+    def __init__(self, choices: random.Random) -> None:
+        self._random = choices
+        self._waiting: list[Callable[[], object]] = []
+
+    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """See FanOut.run_all."""
+        order = list(range(len(calls)))
+        self._random.shuffle(order)
+        answers = {number: _tried(calls[number]) for number in order}
+        return [answers[number]() for number in range(len(calls))]
+
+    def start(self, call: Callable[[], T]) -> Callable[[], T]:
+        """See FanOut.start: now, or when somebody waits for it, or when the process is idle."""
+        if self._random.random() < 0.5:
+            return _tried(call)
+        once: Callable[[], Callable[[], T]] = cache(lambda: _tried(call))
+        self._waiting.append(once)
+        return lambda: once()()
+
+    def idle(self) -> None:
+        """Nothing else is to be done: what waits is done."""
+        waiting, self._waiting = self._waiting, []
+        for once in waiting:
+            once()
+
+
+def _tried(call: Callable[[], T]) -> Callable[[], T]:
+    """Make the call now; its result, or its error, comes when it is asked for."""
+    try:
+        result = call()
+    except TxlogError as error:
+        failure = error
+
+        def fail() -> T:
+            raise failure
+
+        return fail
+    return lambda: result
+
+
+class NoBackground:
+    """Nothing runs beside its process here: actors do such work in turns of their own."""
+
+    def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
+        """See Background.repeat; refused."""
+        raise RuntimeError("a simulated process has no background; call it yourself.")
+
+
+class SimulatedProcess:
+    """One life of a process. It is made, and used, in its actor's turns only."""
+
+    def __init__(self, network: Network, seed: str, limits: ProcessSettings) -> None:
+        scheduler = network.scene.scheduler
+        self.network = network
+        self.random = random.Random(seed)
+        self.fan_out = DrawnFanOut(self.random)
+        self.runtime = Runtime(
+            ProcessClock(scheduler, network), SeededEntropy(seed), self.fan_out, NoBackground()
+        )
+        retries = RetrySettings(deadline_ms=15_000, attempts_max=3, pause_max_ms=500)
+        self.store = S3Store(BUCKET, "", self.runtime, settings=retries, requests=network)
+        self._limits = limits
+        self._connection: Connection | None = None
+
+    @property
+    def connection(self) -> Connection:
+        """The log, opened at the first use. Raises StoreUnavailable."""
+        if self._connection is None:
+            writer = self.network.process
+            cluster = open_cluster(self.store, self.runtime, self._limits, writer=writer)
+            self._connection = Connection(cluster)
+        return self._connection
+
+    def sleep(self, low_ms: float, high_ms: float) -> None:
+        """For a time of any order of magnitude between these; background work is done first."""
+        self.fan_out.idle()
+        self.runtime.clock.sleep_ms(self.network.scene.log_uniform(low_ms, high_ms))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether new work is to be begun: faults last as long."""
+        return self.network.scene.is_busy
+
+    def note(self, what: str, **facts: object) -> None:
+        """Add to the history what this process does, or is told."""
+        self.network.scene.note(self.network.process, what, **facts)

@@ -1,0 +1,183 @@
+"""Producers as actors: transactions whose records go into the log, and plain idempotent ones.
+
+They guard nothing; what they were told stands in the history, and is held against the log later.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from txlog.clients.delivery import RecordFuture
+from txlog.clients.producer import Producer
+from txlog.errors import AbortableError, FencedError
+from txlog.testing.simulation.process import SimulatedProcess
+from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
+from txlog.testing.simulation.topics import payload
+
+TRIES = 4
+"""Times that one call is made before its producer is given up."""
+
+
+class TransactionalProducer:
+    """Transactions over several topics; some are aborted, and some left open."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(self, name: str, transactional_id: str, topics: tuple[str, ...]) -> None:
+        self.name = name
+        self._id = transactional_id
+        self._topics = topics
+        self._values = 0
+        self._sent: list[tuple[str, RecordFuture]] = []
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        producer: Producer | None = None
+        while process.is_busy:
+            producer = producer or self._registered(process)
+            if producer is not None and not self._transaction(process, producer):
+                producer = None
+            process.sleep(1, 20_000)
+
+    def _registered(self, process: SimulatedProcess) -> Producer | None:
+        try:
+            producer = Producer(
+                process.connection, transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS
+            )
+            producer.init_transactions()
+        except EXPECTED:
+            return None
+        return producer
+
+    def _transaction(self, process: SimulatedProcess, producer: Producer) -> bool:
+        """One transaction, however it ends; whether the producer can go on."""
+        self._sent = []
+        try:
+            tx = str(producer.begin_transaction())
+        except EXPECTED:
+            return False
+        try:
+            for _ in range(process.random.randint(1, 3)):
+                self._send(process, producer, tx)
+        except AbortableError:
+            return self.abort(process, producer, tx)
+        except FencedError:
+            return False
+        except UNCLEAR:
+            if process.random.random() < 0.5:
+                return self.abort(process, producer, tx)
+        if process.random.random() < 0.03:
+            return False  # It is forgotten, and stays open.
+        if process.random.random() < 0.2:
+            return self.abort(process, producer, tx)
+        return self.commit(process, producer, tx)
+
+    def _send(self, process: SimulatedProcess, producer: Producer, tx: str) -> None:
+        topic = process.random.choice(self._topics)
+        values = self.values(process.random.randint(1, 3))
+        process.note("send", tx=tx, topic=topic, values=values)
+        for value in values:  # What `send` raises for, it has not taken.
+            self._sent.append((value, send(process, producer, topic, value)))
+        if process.random.random() < 0.4:
+            producer.flush()
+            process.sleep(1, 5_000)
+
+    def values(self, count: int) -> list[str]:
+        """Records that nobody else writes."""
+        self._values += count
+        return [f"{self.name}/{number}" for number in range(self._values - count, self._values)]
+
+    def commit(self, process: SimulatedProcess, producer: Producer, tx: str) -> bool:
+        """Commit, and ask again while it is not clear; whether the producer can go on."""
+        process.note("committing", tx=tx, values=[value for value, _ in self._sent])
+        for _ in range(TRIES):
+            try:
+                producer.commit_transaction()
+            except UNCLEAR:
+                process.sleep(1, 2_000)
+            except FencedError:
+                process.note("commit", tx=tx, answer="failed")
+                return False
+            except AbortableError:
+                process.note("commit", tx=tx, answer="failed")
+                return self.abort(process, producer, tx)
+            else:
+                process.note("commit", tx=tx, answer="ok")
+                note_written(process, tx, self._sent)
+                return True
+        process.note("commit", tx=tx, answer="unknown")
+        return False
+
+    def abort(self, process: SimulatedProcess, producer: Producer, tx: str) -> bool:
+        """Abort, likewise."""
+        for _ in range(TRIES):
+            try:
+                producer.abort_transaction()
+            except UNCLEAR:
+                process.sleep(1, 2_000)
+            except EXPECTED:
+                break
+            else:
+                process.note("abort", tx=tx, answer="ok")
+                return True
+        process.note("abort", tx=tx, answer="unknown")
+        return False
+
+
+class PlainProducer:
+    """Idempotent, without transactions: every flush is durable on its own."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(self, name: str, topics: tuple[str, ...]) -> None:
+        self.name = name
+        self._topics = topics
+        self._values = 0
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        producer: Producer | None = None
+        while process.is_busy:
+            try:
+                producer = producer or Producer(process.connection)
+                self._flush(process, producer)
+            except EXPECTED:
+                producer = None
+            process.sleep(1, 20_000)
+
+    def _flush(self, process: SimulatedProcess, producer: Producer) -> None:
+        topic = process.random.choice(self._topics)
+        values = [f"{self.name}/{self._values + number}" for number in range(2)]
+        self._values += 2
+        process.note("send", tx=None, topic=topic, values=values)
+        sent = [(value, send(process, producer, topic, value)) for value in values]
+        for _ in range(TRIES):
+            try:
+                producer.flush()
+            except UNCLEAR:
+                process.sleep(1, 2_000)
+            else:
+                note_written(process, None, sent)
+                return
+        raise FencedError("given up after several tries; another producer goes on.")
+
+
+def send(process: SimulatedProcess, producer: Producer, topic: str, value: str) -> RecordFuture:
+    """One record, to any partition that this process knows of."""
+    partitions = len(process.connection.cluster.topic(topic).state.partitions) or 1
+    return producer.send(
+        topic, payload(topic, value), partition=process.random.randrange(partitions)
+    )
+
+
+def note_written(
+    process: SimulatedProcess, tx: str | None, sent: list[tuple[str, RecordFuture]]
+) -> None:
+    """What the log says of where the records are."""
+    records = [
+        [found.topic, found.partition, found.offset, value]
+        for value, found in ((value, future.get()) for value, future in sent)
+    ]
+    process.note("written", tx=tx, records=records)

@@ -1,0 +1,35 @@
+"""What an actor does with its lives, and the errors that any of them may meet.
+
+A role is a program that its process runs. When the process dies, the same role begins anew in
+another one, with nothing but what a real program would have outside: its own fields stand for a
+database or a checkpoint, and what it writes down there it must mean so.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from txlog.errors import AbortableError, FencedError, OutcomeUnknown, RetriableError
+from txlog.testing.simulation.process import SimulatedProcess
+
+UNCLEAR = (RetriableError, OutcomeUnknown)
+"""Ask again."""
+
+EXPECTED = (RetriableError, OutcomeUnknown, AbortableError, FencedError)
+"""What the product may answer whoever uses it rightly. All else is a finding."""
+
+TIMEOUT_MS = 30_000
+"""Of transactions: shorter than the longest pause, longer than most work."""
+
+
+class Role(Protocol):
+    """One program."""
+
+    name: str
+    is_reader: ClassVar[bool]
+    """It ends at the last call, and not with its work."""
+    comes_back: ClassVar[bool]
+    """It is always started again: others wait for it."""
+
+    def live(self, process: SimulatedProcess) -> None:
+        """One life, to its proper end; ProcessDied passes through it."""

@@ -1,0 +1,50 @@
+"""One seed of one scenario, run and judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txlog.testing.invariants import log_facts
+from txlog.testing.simulation.history_checks import Anomaly, anomalies
+from txlog.testing.simulation.world import Scenario, World
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a seed."""
+
+    scenario: str
+    seed: int
+    findings: tuple[Anomaly, ...]
+    requests: int
+    faults: Counter[str]
+    events: Counter[str]
+
+    def __str__(self) -> str:
+        found = "\n  ".join(str(finding) for finding in self.findings) or "sound"
+        return f"scenario {self.scenario}, seed {self.seed}:\n  {found}"
+
+
+def judged(scenario: Scenario, seed: int) -> Verdict:
+    """Run the seed, and check its history and its stored bytes."""
+    world = World(scenario, seed)
+    world.run()
+    return verdict(world)
+
+
+def verdict(world: World) -> Verdict:
+    """Of a world that has run."""
+    scene = world.scene
+    findings = (*anomalies(scene.history), *_stored(world))
+    kinds = Counter(event["what"] for event in scene.history.events)
+    return Verdict(
+        world.scenario.name, world.seed, findings, scene.requests, scene.counts.copy(), kinds
+    )
+
+
+def _stored(world: World) -> Iterator[Anomaly]:
+    """I1 to I11 and I15, by the bytes alone."""
+    for finding in log_facts(world.scene.service.store).all_findings():
+        yield Anomaly(-1, finding.invariant, f"{finding.path}: {finding.message}")

@@ -1,0 +1,133 @@
+"""Virtual time, and actors that take turns: one thread an actor, and only one of them runs.
+
+Whoever runs hands the baton over itself, at every request and every sleep, to whoever is due next;
+so the product's code runs as it is, on real threads, and still one seed gives one order of events.
+It guards nothing in the product. It must not read the machine's clock, nor let anything run beside
+the holder of the baton.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+TURNS_MAX = 2_000_000
+"""Turns of one history; more mean that it does not come to an end."""
+
+
+class Abandoned(BaseException):
+    """The history is over: the actor that gets this unwinds, and does nothing more."""
+
+
+@dataclass(slots=True)
+class Actor:
+    """One thread of the simulated world."""
+
+    name: str
+    body: Callable[[], object]
+    may_go: threading.Lock = field(default_factory=threading.Lock)
+    failure: str = ""
+    """What it raised that it should not have, as a traceback."""
+
+
+_Item: TypeAlias = Actor | Callable[[], object]
+
+
+class Scheduler:
+    """The clock of a world, and who is next. `random` draws every choice, in one order."""
+
+    def __init__(self, choices: random.Random) -> None:
+        self.random = choices
+        self.now_ms = 0.0
+        self.turns = 0
+        self.actors: list[Actor] = []
+        self._due: list[tuple[float, float, int, _Item]] = []
+        self._count = 0
+        self._is_over = False
+        self._finished = threading.Lock()
+        self._current: Actor | None = None
+
+    def spawn(self, name: str, body: Callable[[], object], delay_ms: float = 0.0) -> Actor:
+        """An actor that begins after that time."""
+        actor = Actor(name, body)
+        actor.may_go.acquire()
+        self.actors.append(actor)
+        self._put(delay_ms, actor)
+        return actor
+
+    def at(self, delay_ms: float, action: Callable[[], object]) -> None:
+        """Let something happen by itself, such as a request that lands. It may not wait."""
+        self._put(delay_ms, action)
+
+    def run(self) -> None:
+        """The whole history, to the end of the last actor."""
+        threads = [
+            threading.Thread(target=self._live, args=(actor,), name=actor.name, daemon=True)
+            for actor in self.actors
+        ]
+        for thread in threads:
+            thread.start()
+        self._finished.acquire()
+        self._pass_on(self._next())
+        self._finished.acquire()
+        for thread in threads:
+            thread.join()
+
+    def sleep(self, duration_ms: float) -> None:
+        """Let others run until the actor that runs now is due again."""
+        me = self._current
+        if me is None:
+            raise RuntimeError("only an actor can wait.")
+        if self._is_over:
+            raise Abandoned
+        self._put(duration_ms, me)
+        following = self._next()
+        if following is not me:
+            self._pass_on(following)
+            me.may_go.acquire()
+        self._current = me
+        if self._is_over:
+            raise Abandoned
+
+    def abandon(self) -> None:
+        """End the history here: every actor unwinds at its next turn."""
+        self._is_over = True
+
+    def _live(self, actor: Actor) -> None:
+        actor.may_go.acquire()
+        self._current = actor
+        try:
+            if not self._is_over:
+                actor.body()
+        except Abandoned:
+            pass
+        except BaseException:  # noqa: BLE001 - a finding, whatever it is
+            actor.failure = traceback.format_exc()
+        self._pass_on(self._next())
+
+    def _put(self, delay_ms: float, item: _Item) -> None:
+        self._count += 1
+        tie = self.random.random()
+        heapq.heappush(self._due, (self.now_ms + max(0.0, delay_ms), tie, self._count, item))
+
+    def _next(self) -> Actor | None:
+        """Whose turn it is; what happens by itself before that, happens."""
+        while self._due:
+            due_ms, _, _, item = heapq.heappop(self._due)
+            self.now_ms = max(self.now_ms, due_ms)
+            self.turns += 1
+            if self.turns > TURNS_MAX:
+                self._is_over = True
+            if isinstance(item, Actor):
+                return item
+            if not self._is_over:
+                item()
+        return None
+
+    def _pass_on(self, actor: Actor | None) -> None:
+        (self._finished if actor is None else actor.may_go).release()

@@ -1,0 +1,234 @@
+"""One world: a seed, a scenario, and what came of it.
+
+It puts the parts together: the service with a log on it, the roles with their processes, faults
+until the work is done, then rest, and a judge that reads everything. It must not check anything:
+see `history_checks.py` and `invariants.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection
+from txlog.clients.consumer import Consumer
+from txlog.clock import Runtime, SerialFanOut
+from txlog.journal.codec import encode
+from txlog.journal.entry import seal
+from txlog.layout import CLUSTER_FILE
+from txlog.log.cluster import ClusterFile, open_cluster
+from txlog.model import TxId
+from txlog.settings import LogSettings, ProcessSettings
+from txlog.storage.memory import MemoryStore
+from txlog.testing.clock import ManualClock, SeededEntropy
+from txlog.testing.simulation.faults import Faults, drawn
+from txlog.testing.simulation.network import Network, ProcessDied
+from txlog.testing.simulation.process import EPOCH_MS, SimulatedProcess
+from txlog.testing.simulation.role import TIMEOUT_MS, Role
+from txlog.testing.simulation.scene import Scene
+from txlog.testing.simulation.scheduler import Scheduler
+from txlog.testing.simulation.service import Service
+from txlog.testing.simulation.topics import as_history, schema_of
+
+REST_MS = 4 * TIMEOUT_MS
+"""How long a world rests after its last work: every timeout is over then."""
+
+DEATHS_MAX = 6
+"""Lives of a role; those that must come back have more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Who is there, on which topics."""
+
+    name: str
+    topics: Mapping[str, int]
+    """Name -> partitions."""
+    roles: Callable[[random.Random], Sequence[Role]]
+    requests_max: int = 250
+    """Requests until faults stop, and no work is begun any more."""
+
+
+@dataclass(slots=True)
+class World:
+    """The world of one seed. `run` once."""
+
+    scenario: Scenario
+    seed: int
+    faults: Faults | None = None
+    """Instead of those that the seed draws."""
+    scene: Scene = field(init=False)
+    roles: Sequence[Role] = field(init=False)
+    _working: int = field(init=False, default=0)
+    _reading: int = field(init=False, default=0)
+    _limits: ProcessSettings = field(init=False, default_factory=ProcessSettings)
+
+    def __post_init__(self) -> None:
+        choices = random.Random(f"{self.scenario.name}/{self.seed}")
+        scheduler = Scheduler(choices)
+        settings = LogSettings(
+            transaction_state_log_num_partitions=choices.choice((1, 2)),
+            offsets_topic_num_partitions=1,
+            journal_snapshot_entries=choices.choice((2, 3, 4, 8)),
+        )
+        self._limits = ProcessSettings(
+            publish_attempts_max=30,
+            boundary_probe_polls=choices.choice((1, 4, 1000)),
+            catch_up_window_max=4,
+            append_attempts_max=3,
+            finish_attempts_max=6,
+        )
+        objects = _new_log(settings, tuple(self.scenario.topics.items()))
+        runtime = Runtime(_ServiceClock(scheduler), SeededEntropy(), SerialFanOut())
+        service = Service(runtime, objects)
+        faults = drawn(choices) if self.faults is None else self.faults
+        self.scene = Scene(scheduler, service, faults, self.scenario.requests_max)
+        self.roles = self.scenario.roles(choices)
+
+    def run(self) -> None:
+        """Its whole history."""
+        scheduler = self.scene.scheduler
+        for role in self.roles:
+            if role.is_reader:
+                self._reading += 1
+            else:
+                self._working += 1
+            scheduler.spawn(role.name, self._lives(role), scheduler.random.uniform(0, 100))
+        scheduler.spawn("rest", self._rest)
+        noisy = logging.getLogger("txlog")
+        level = noisy.level
+        noisy.setLevel(logging.CRITICAL)
+        try:
+            scheduler.run()
+        finally:
+            noisy.setLevel(level)
+        for actor in scheduler.actors:
+            if actor.failure:
+                self.scene.note(actor.name, "failure", text=actor.failure)
+
+    def process(self, name: str) -> SimulatedProcess:
+        """A process that knows nothing yet."""
+        seed = f"{self.scenario.name}/{self.seed}/{name}"
+        return SimulatedProcess(Network(self.scene, name), seed, self._limits)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that happened and that is stored: equal for equal seeds."""
+        digest = hashlib.sha256()
+        for line in self.scene.history.lines():
+            digest.update(line.encode())
+        digest.update(json.dumps(self.scene.trace).encode())
+        store = self.scene.service.store
+        for found in store.list_after(""):
+            digest.update(found.path.encode() + (store.get(found.path) or b""))
+        return digest.hexdigest()
+
+    def _lives(self, role: Role) -> Callable[[], None]:
+        def live() -> None:
+            life = 0
+            try:
+                while not self._is_over(role, self.process(f"{role.name}#{life}")):
+                    life += 1
+                    if life >= DEATHS_MAX and not role.comes_back:
+                        return
+                    self.scene.scheduler.sleep(self.scene.log_uniform(1, 60_000))
+            finally:
+                if role.is_reader:
+                    self._reading -= 1
+                else:
+                    self._working -= 1
+
+        return live
+
+    def _is_over(self, role: Role, process: SimulatedProcess) -> bool:
+        """Whether that life ended as it should."""
+        try:
+            role.live(process)
+        except ProcessDied:
+            process.note("died")
+            return False
+        return True
+
+    # After the work.
+
+    def _rest(self) -> None:
+        scheduler = self.scene.scheduler
+        while self._working or self.scene.under_way or self.scene.is_busy:
+            scheduler.sleep(1_000)
+        scheduler.sleep(REST_MS)
+        self._maintain()
+        self.scene.last_call = True
+        while self._reading:
+            scheduler.sleep(1_000)
+        self._judge(self.process("judge"))
+
+    def _maintain(self) -> None:
+        """What a cron job does; twice, as the first pass may have raced with others' clocks."""
+        process = self.process("maintenance")
+        for _ in range(2):
+            for coordinator in process.connection.coordinators():
+                coordinator.maintain()
+
+    def _judge(self, process: SimulatedProcess) -> None:
+        """The log as it is at the end, as anybody would read it."""
+        for isolation in ("read_uncommitted", "read_committed"):
+            for topic in self.scenario.topics:
+                records = list(_whole(process, topic, isolation))
+                process.note("final", topic=topic, isolation=isolation, records=records)
+        named = {e["tx"] for e in self.scene.history.events if e.get("tx") is not None}
+        for tx in sorted(named):
+            outcome = process.connection.outcome(TxId.parse(tx))
+            process.note("outcome", tx=tx, outcome=str(outcome))
+        for name, group in process.connection.offsets.groups().items():
+            for where, at in sorted(group.committed.items()):
+                process.note(
+                    "position", group=name, topic=where[0], partition=where[1], offset=at.offset
+                )
+
+
+class _ServiceClock:
+    """Dates what is stored: nobody's clock is off there."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def wall_ms(self) -> int:
+        """See Clock.wall_ms."""
+        return int(EPOCH_MS + self._scheduler.now_ms)
+
+    def monotonic_ms(self) -> float:
+        """See Clock.monotonic_ms."""
+        return self._scheduler.now_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """A service does not sleep."""
+
+
+def _whole(process: SimulatedProcess, topic: str, isolation: str) -> Iterator[list[object]]:
+    consumer = Consumer(
+        topic,
+        root=process.connection,
+        isolation_level=isolation,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    while polled := consumer.poll(max_records=100_000):
+        yield from as_history(polled)
+
+
+@cache
+def _new_log(settings: LogSettings, topics: tuple[tuple[str, int], ...]) -> Mapping[str, bytes]:
+    """The objects of a log with these topics: made once, as every world begins with a copy."""
+    runtime = Runtime(ManualClock(EPOCH_MS), SeededEntropy("log"), SerialFanOut())
+    store = MemoryStore(runtime)
+    body = json.dumps(encode(ClusterFile(1, "log", 0, settings, "{}"))).encode()
+    store.create(CLUSTER_FILE, seal(body))
+    admin = Admin(Connection(open_cluster(store, runtime, writer="start")))
+    for name, partitions in topics:
+        admin.create_topic(name, partitions, schema_of(name))
+    return {found.path: store.get(found.path) or b"" for found in store.list_after("")}
