@@ -12,6 +12,7 @@ from functools import partial
 from spark_plugin.options import ReaderOptions, WriterOptions
 from txlog.clients.connection import Connection, connect
 from txlog.errors import InvalidOption, UnknownTopic
+from txlog.log.look import look
 from txlog.log.topic_log import TopicLog
 
 
@@ -32,6 +33,7 @@ def subscribed_topics(connection: Connection, options: ReaderOptions) -> dict[st
             f"no topic of {options.root} matches subscribePattern {options.subscribe_pattern!r}; "
             "create one first, or change the pattern."
         )
+    look(list(topics.values()), connection.runtime.fan_out)
     return topics
 
 
@@ -50,11 +52,11 @@ def topic_now(connection: Connection, name: str) -> TopicLog:
 
 def catch_up(connection: Connection, topics: Mapping[str, TopicLog]) -> None:
     """Bring all of them up to now, at once. Raises UnknownTopic if one was deleted."""
-    states = connection.runtime.fan_out.run_all([topic.catch_up for topic in topics.values()])
-    for state in states:
-        if state.closed:
+    look(list(topics.values()), connection.runtime.fan_out)
+    for topic in topics.values():
+        if topic.state.closed:
             raise UnknownTopic(
-                f"topic {state.name!r} was deleted while it was read; stop the query, or create "
+                f"topic {topic.name!r} was deleted while it was read; stop the query, or create "
                 "the topic again and start with a new checkpoint.",
-                topic=state.name,
+                topic=topic.name,
             )

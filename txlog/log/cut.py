@@ -7,13 +7,13 @@ never a record; how much of it depends on the distance to the end, not on the le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from txlog.log.index import IndexedBatch
 from txlog.log.topic_log import TopicLog
-from txlog.log.topic_state import NEW_PRODUCER, TopicState
+from txlog.log.topic_state import NEW_PRODUCER, AppliedTransaction, TopicState, TxMark
 from txlog.model import Decision, TopicPartition, TxId
 
 Ends: TypeAlias = dict[TopicPartition, int]
@@ -47,22 +47,41 @@ def view_of(topic: TopicLog) -> TopicView:
 def undelivered(topics: Sequence[TopicView]) -> Iterator[tuple[TopicView, TxId, Mapping[int, int]]]:
     """Committed transactions that some of these topics have applied and others have not.
 
-    With each topic that has: its first offset in every partition. Only the last transaction of a
-    producer can be in this state (rule R5), and those of the tail, of producers that may have
-    several open (rule R7).
+    With each topic that has: its first offset in every partition. As of one moment only the last
+    transaction of a producer can be in this state (rule R5), or those above its floor if it has
+    several open (rule R7). But views are of several moments (see `look`): whatever was decided
+    since the first of them may be new to one view and in none of the others.
     """
-    by_id = {view.state.topic_id: view for view in topics}
+    by_id = {view.state.topic_id: view.state for view in topics}
     if len(by_id) < 2:
         return
+
+    def is_everywhere(tx_id: TxId, topic_ids: Iterable[str]) -> bool:
+        found = (by_id[topic_id] for topic_id in topic_ids if topic_id in by_id)
+        return all(_is_finished(state, tx_id) for state in found)
+
     for view in topics:
-        for pid, producer in view.state.producers.items():
-            last = producer.last
-            if last is None or last.decision is Decision.ABORT or not last.topic_ids:
-                continue
-            tx_id = TxId(pid, last.epoch, last.number)
-            others = [by_id[topic_id] for topic_id in last.topic_ids if topic_id in by_id]
-            if not all(_is_finished(other.state, tx_id) for other in others):
-                yield view, tx_id, last.first_offsets
+        for tx_id, applied in _last_applied(view.state):
+            if not is_everywhere(tx_id, applied.topic_ids):
+                yield view, tx_id, applied.first_offsets
+        for tx_id, mark in view.state.marks.items():
+            if not (mark.aborted or is_everywhere(tx_id, mark.topic_ids)):
+                yield view, tx_id, _first_offsets(view, tx_id, mark)
+
+
+def _last_applied(state: TopicState) -> Iterator[tuple[TxId, AppliedTransaction]]:
+    for pid, producer in state.producers.items():
+        for applied in (producer.last, *producer.earlier):
+            if applied is not None and applied.decision is not Decision.ABORT:
+                yield TxId(pid, applied.epoch, applied.number), applied
+
+
+def _first_offsets(view: TopicView, tx_id: TxId, mark: TxMark) -> Mapping[int, int]:
+    firsts: dict[int, int] = {}
+    for row in view.rows_from_slot(mark.first_slot):
+        if row.tx_id == tx_id:
+            firsts.setdefault(row.partition, row.base_offset)
+    return firsts
 
 
 def _is_finished(state: TopicState, tx_id: TxId) -> bool:

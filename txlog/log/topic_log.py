@@ -88,6 +88,11 @@ class TopicLog:
         """The newest state that this process has seen."""
         return self._replica.state
 
+    @property
+    def next_slot(self) -> int:
+        """The journal's slot above the last entry that this process has seen."""
+        return self._replica.next_slot
+
     def catch_up(self, *, certain: bool = False) -> TopicState:
         """The state as of now; opens the journal if nobody has yet.
 

@@ -71,8 +71,8 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class AppliedTransaction:
-    """The last transaction of a producer that was finished here: it may not be finished in its
-    other topics yet; every earlier one is (rule R5)."""
+    """A transaction that was finished here, and may not be finished in its other topics yet: the
+    last one of a producer (rule R5), or one above its floor (rule R7)."""
 
     number: int
     epoch: int
@@ -99,6 +99,10 @@ class ProducerState:
     last: AppliedTransaction | None = None
     stored_ms: int = 0
     """When the newest segment of its appends was named: information, as clocks may be wrong."""
+
+    earlier: tuple[AppliedTransaction, ...] = ()
+    """Those before it that wrote several topics and are above the floor: of a producer that has
+    several open, they may not be finished in the others yet, either (rule R7)."""
 
     @property
     def is_transactional(self) -> bool:
@@ -149,7 +153,7 @@ class TopicState:
     cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
     tail: tuple[IndexedBatch, ...] = ()
     marks: Mapping[TxId, TxMark] = field(default_factory=dict)
-    """Decided transactions that have records in the tail."""
+    """Decided transactions that have records in the tail, or were decided since its beginning."""
     sealed: SealedIndex = field(default_factory=SealedIndex)
     sealed_slot: int = -1
     """The last slot that the sealed index covers."""
@@ -400,6 +404,7 @@ def _finished(
     floor = max(event.floor, producer.finished_floor) if same_epoch else event.floor
     above = {tx_id.number, *(producer.finished_above if same_epoch else ())}
     epoch = max(producer.epoch, tx_id.epoch, event.fence_epoch)
+    applied = producer.earlier if producer.last is None else (*producer.earlier, producer.last)
     return replace(
         producer,
         epoch=epoch,
@@ -415,6 +420,11 @@ def _finished(
             event.topic_ids,
             event.coordinator,
             first_offsets,
+        ),
+        earlier=tuple(
+            one
+            for one in applied
+            if one.topic_ids and one.epoch == tx_id.epoch and one.number > floor
         ),
     )
 
@@ -435,6 +445,8 @@ def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:
     rows = tuple(state.decided(row) for row in state.tail[:split])
     tail = state.tail[split:]
     alive = {row.tx_id for row in tail}
-    marks = {tx_id: mark for tx_id, mark in state.marks.items() if tx_id in alive}
+    marks = {
+        tx_id: mark for tx_id, mark in state.marks.items() if tx_id in alive or mark.slot > limit
+    }
     sealed = state.sealed.with_leaf(state.sealed_slot + 1, limit, rows) if rows else state.sealed
     return replace(state, tail=tail, marks=marks, sealed=sealed, sealed_slot=limit)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from txlog.journal.replica import ReplicaOptions
 from txlog.log.batch import Segment, SegmentBatch
-from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends
+from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, view_of
+from txlog.log.look import look
 from txlog.log.topic_events import AppendBatches, TopicOpened, WriteMarker
 from txlog.log.topic_log import TopicLog
 from txlog.model import Decision, TopicPartition, TxId
@@ -319,3 +320,38 @@ def test_R13_the_smallest_group_is_taken_when_all_are_over_the_limit() -> None:
         world.apply_all()
     ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), 2)
     assert [ends[TopicPartition("a", p)] for p in range(2)] == [0, 5]
+
+
+def test_I11_a_cut_is_consistent_although_topics_are_looked_at_one_after_the_other() -> None:
+    """Two transactions are finished everywhere between the look at b and the look at a."""
+    world = World()
+    earlier_view = view_of(world.logs["b"])
+    for _ in range(2):
+        for topic in TOPICS:
+            world.write(1, topic, 0, 1, staged=True)
+        world.decide(1, commit=True)
+        world.apply_one(0)
+        world.apply_one(0)
+    views = [view_of(world.logs["a"]), earlier_view]
+    starts = {view.where(partition): 0 for view in views for partition in range(PARTITIONS)}
+    assert stable_ends(views, starts) == starts
+
+
+def test_I11_a_look_is_repeated_where_a_tail_does_not_reach_back_to_its_beginning() -> None:
+    world, reader = World(), World()
+    for name, log in reader.logs.items():
+        log.store = world.logs[name].store
+        log._replica._store = log.store
+    for _ in range(20):
+        for topic in TOPICS:
+            world.write(1, topic, 0, 1, staged=True)
+        world.decide(1, commit=True)
+        world.apply_one(0)
+        world.apply_one(0)
+    logs = list(reader.logs.values())
+    before = [log.next_slot for log in logs]
+    look(logs, reader.runtime.fan_out)
+    assert all(log.state.sealed_slot >= slot for log, slot in zip(logs, before, strict=True))
+    before = [log.next_slot for log in logs]
+    look(logs, reader.runtime.fan_out)
+    assert before == [log.next_slot for log in logs]

@@ -14,7 +14,8 @@ keys belong to its kind:
                                         group by, and the values that it was made from
     copies      group sources sinks     each record of a source goes once into each sink; its text
                                         is `name<text of the source's record`
-    poll        isolation records       what a reader was given, in order
+    poll        isolation records       what a reader was given, in order; `reader` names it if
+                                        there are several in one life
     cut         topics records          what a reader was given up to its next consistent cut
     caught_up   isolation topics        a reader saw nothing more, long after the last work
     stuck       isolation topics        a reader did not come to an end

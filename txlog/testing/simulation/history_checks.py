@@ -8,7 +8,7 @@ users see them; what is stored is checked by `txlog.testing.invariants`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -158,6 +158,17 @@ def torn_cuts(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(event["at"], "G1b torn cut", text)
 
 
+def unbalanced_cuts(facts: Facts) -> Iterator[Anomaly]:
+    """I11: the bank's total is nothing in every cut. An amount is what follows the colon."""
+    totals: Counter[str] = Counter()
+    for event in facts.history.of("cut"):
+        for record in event["records"]:
+            totals[event["who"]] += int(record[3].partition(":")[2] or 0)
+        if totals[event["who"]]:
+            text = f"{event['who']} counts {totals[event['who']]} after {event['records']}"
+            yield Anomaly(event["at"], "unbalanced cut", text)
+
+
 def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
     """I2: an offset shows one record to everybody, always."""
     known: dict[tuple[str, int, int], str] = {}
@@ -174,10 +185,11 @@ def uneven_polls(facts: Facts) -> Iterator[Anomaly]:
     given: dict[tuple[str, str, str, int], list[int]] = {}
     for event in facts.history.of("poll", "cut"):
         isolation = event.get("isolation", READ_COMMITTED)
+        who = str(event.get("reader", event["who"]))
         for topic, partition, offset, _ in event["records"]:
-            so_far = given.setdefault((event["who"], isolation, topic, partition), [])
+            so_far = given.setdefault((who, isolation, topic, partition), [])
             if so_far and offset <= so_far[-1]:
-                text = f"{event['who']} was given {topic}-{partition} {offset} after {so_far[-1]}"
+                text = f"{who} was given {topic}-{partition} {offset} after {so_far[-1]}"
                 yield Anomaly(event["at"], "non-monotonic poll", text)
             so_far.append(offset)
     for (who, isolation, topic, partition), offsets in given.items():
@@ -190,7 +202,7 @@ def uneven_polls(facts: Facts) -> Iterator[Anomaly]:
 def unseen(facts: Facts) -> Iterator[Anomaly]:
     """Liveness: long after the last work every reader has seen everything."""
     seen: dict[str, set[str]] = {}
-    for event in facts.history.of("poll"):
+    for event in facts.history.of("poll", "cut"):
         seen.setdefault(event["who"], set()).update(record[3] for record in event["records"])
     for event in facts.history.of("stuck"):
         yield Anomaly(event["at"], "stuck", f"{event['who']} does not come to an end")
@@ -244,7 +256,8 @@ def offset_ranges(facts: Facts) -> Iterator[Anomaly]:
 
 def lost_updates(facts: Facts) -> Iterator[Anomaly]:
     """I5, I10: each record below a group's position was copied once, and none above."""
-    for event in facts.history.of("copies"):
+    copies = {(e["group"], *e["sources"], *e["sinks"]): e for e in facts.history.of("copies")}
+    for event in copies.values():
         expected = Counter(
             record[3]
             for topic in event["sources"]
@@ -253,7 +266,8 @@ def lost_updates(facts: Facts) -> Iterator[Anomaly]:
         )
         for sink in event["sinks"]:
             records = facts.final.get((READ_COMMITTED, sink), ())
-            found = Counter(record[3].partition("<")[2] for record in records)
+            copied = [record[3].partition("<") for record in records]
+            found = Counter(source for _, mark, source in copied if mark)
             if lacking := sorted((expected - found).elements()):
                 yield Anomaly(-1, "lost update", f"{sink} lacks the copies of {lacking}")
             if surplus := sorted((found - expected).elements()):
@@ -261,24 +275,27 @@ def lost_updates(facts: Facts) -> Iterator[Anomaly]:
 
 
 def write_cycles(facts: Facts) -> Iterator[Anomaly]:
-    """G0 and G1c: nobody wrote before, or read from, whoever wrote after or read from him.
+    """G0: partitions of a topic hold staged transactions in one order.
 
-    Transactions in the log may interleave their writes, as in Kafka; staged ones may not.
+    Those in the log may interleave their writes, as in Kafka; so may topics (rule R13).
     """
     staged = {e["tx"] for e in facts.history.of("staged") if facts.is_committed(e["tx"])}
-    wrote: dict[str, set[str]] = {}
-    for (isolation, _), records in facts.final.items():
-        if isolation == READ_COMMITTED:
-            for earlier, later in _written_after(facts, records, staged):
-                wrote.setdefault(earlier, set()).add(later)
-    for cycle in cycles(wrote):
-        yield Anomaly(-1, "G0 write cycle", " -> ".join(cycle))
+    for (isolation, topic), records in facts.final.items():
+        wrote: dict[str, set[str]] = {}
+        for earlier, later in _written_after(facts, records, staged):
+            wrote.setdefault(earlier, set()).add(later)
+        for cycle in cycles(wrote if isolation == READ_COMMITTED else {}):
+            yield Anomaly(-1, "G0 write cycle", f"{topic}: {' -> '.join(cycle)}")
+
+
+def circular_flow(facts: Facts) -> Iterator[Anomaly]:
+    """G1c: of committed transactions nobody read from whoever read from him."""
     read: dict[str, set[str]] = {}
     for event in facts.history.of("consumed"):
         for source in {facts.writer.get(value) for value in event["reads"]} - {None}:
             if facts.is_committed(event["tx"]):
                 read.setdefault(str(source), set()).add(event["tx"])
-    for cycle in cycles(_union(wrote, read)):
+    for cycle in cycles(read):
         yield Anomaly(-1, "G1c circular information flow", " -> ".join(cycle))
 
 
@@ -294,10 +311,6 @@ def _written_after(
             last[partition] = tx
 
 
-def _union(one: Mapping[str, set[str]], other: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    return {tx: one.get(tx, set()) | other.get(tx, set()) for tx in {**one, **other}}
-
-
 CHECKS: tuple[Check, ...] = (
     failures,
     wrong_answers,
@@ -306,6 +319,7 @@ CHECKS: tuple[Check, ...] = (
     aborted_reads,
     torn_transactions,
     torn_cuts,
+    unbalanced_cuts,
     inconsistent_offsets,
     uneven_polls,
     unseen,
@@ -314,4 +328,5 @@ CHECKS: tuple[Check, ...] = (
     offset_ranges,
     lost_updates,
     write_cycles,
+    circular_flow,
 )

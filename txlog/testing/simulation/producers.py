@@ -61,17 +61,17 @@ class TransactionalProducer:
             for _ in range(process.random.randint(1, 3)):
                 self._send(process, producer, tx)
         except AbortableError:
-            return self.abort(process, producer, tx)
+            return abort(process, producer, tx)
         except FencedError:
             return False
         except UNCLEAR:
             if process.random.random() < 0.5:
-                return self.abort(process, producer, tx)
+                return abort(process, producer, tx)
         if process.random.random() < 0.03:
             return False  # It is forgotten, and stays open.
         if process.random.random() < 0.2:
-            return self.abort(process, producer, tx)
-        return self.commit(process, producer, tx)
+            return abort(process, producer, tx)
+        return commit(process, producer, tx, self._sent)[1]
 
     def _send(self, process: SimulatedProcess, producer: Producer, tx: str) -> None:
         topic = process.random.choice(self._topics)
@@ -87,42 +87,6 @@ class TransactionalProducer:
         """Records that nobody else writes."""
         self._values += count
         return [f"{self.name}/{number}" for number in range(self._values - count, self._values)]
-
-    def commit(self, process: SimulatedProcess, producer: Producer, tx: str) -> bool:
-        """Commit, and ask again while it is not clear; whether the producer can go on."""
-        process.note("committing", tx=tx, values=[value for value, _ in self._sent])
-        for _ in range(TRIES):
-            try:
-                producer.commit_transaction()
-            except UNCLEAR:
-                process.sleep(1, 2_000)
-            except FencedError:
-                process.note("commit", tx=tx, answer="failed")
-                return False
-            except AbortableError:
-                process.note("commit", tx=tx, answer="failed")
-                return self.abort(process, producer, tx)
-            else:
-                process.note("commit", tx=tx, answer="ok")
-                note_written(process, tx, self._sent)
-                return True
-        process.note("commit", tx=tx, answer="unknown")
-        return False
-
-    def abort(self, process: SimulatedProcess, producer: Producer, tx: str) -> bool:
-        """Abort, likewise."""
-        for _ in range(TRIES):
-            try:
-                producer.abort_transaction()
-            except UNCLEAR:
-                process.sleep(1, 2_000)
-            except EXPECTED:
-                break
-            else:
-                process.note("abort", tx=tx, answer="ok")
-                return True
-        process.note("abort", tx=tx, answer="unknown")
-        return False
 
 
 class PlainProducer:
@@ -181,3 +145,46 @@ def note_written(
         for value, found in ((value, future.get()) for value, future in sent)
     ]
     process.note("written", tx=tx, records=records)
+
+
+def commit(
+    process: SimulatedProcess, producer: Producer, tx: str, sent: list[tuple[str, RecordFuture]]
+) -> tuple[bool, bool]:
+    """Commit, and ask again while it is not clear.
+
+    Whether it is known to be committed, and whether the producer can go on.
+    """
+    process.note("committing", tx=tx, values=[value for value, _ in sent])
+    for _ in range(TRIES):
+        try:
+            producer.commit_transaction()
+        except UNCLEAR:
+            process.sleep(1, 2_000)
+        except FencedError:
+            process.note("commit", tx=tx, answer="failed")
+            return False, False
+        except AbortableError:
+            process.note("commit", tx=tx, answer="failed")
+            return False, abort(process, producer, tx)
+        else:
+            process.note("commit", tx=tx, answer="ok")
+            note_written(process, tx, sent)
+            return True, True
+    process.note("commit", tx=tx, answer="unknown")
+    return False, False
+
+
+def abort(process: SimulatedProcess, producer: Producer, tx: str) -> bool:
+    """Abort, likewise; whether the producer can go on."""
+    for _ in range(TRIES):
+        try:
+            producer.abort_transaction()
+        except UNCLEAR:
+            process.sleep(1, 2_000)
+        except EXPECTED:
+            break
+        else:
+            process.note("abort", tx=tx, answer="ok")
+            return True
+    process.note("abort", tx=tx, answer="unknown")
+    return False

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
+from txlog.testing.simulation.copiers import Copier
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
+from txlog.testing.simulation.tellers import Auditor, Teller
 from txlog.testing.simulation.world import Scenario
 
 _PRODUCED = {"ta": 2, "kb": 1}
@@ -26,6 +28,42 @@ def _producers(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_COPIED = {"ta": 2, "tb": 1, "tc": 2}
+
+
+def _copiers(choices: random.Random) -> Sequence[Role]:
+    """Two of one group, sometimes under one id; a second group goes on from there, or back."""
+    last = choices.choice(("tc", "ta"))
+    return [
+        TransactionalProducer("p", "producer", ("ta",)),
+        PlainProducer("plain", ("ta",)),
+        Copier("c1", "copier 1", "g1", "ta", "tb"),
+        Copier("c2", choices.choice(("copier 1", "copier 2")), "g1", "ta", "tb"),
+        Copier("d", "copier 3", "g2", "tb", last),
+        Reader("committed", tuple(_COPIED), "read_committed"),
+    ]
+
+
+_BANK = {"ka": 2, "tb": 1, "tc": 2}
+
+
+def _bank(choices: random.Random) -> Sequence[Role]:
+    """Staged transfers, in one id and in several; two auditors, one of part of the topics."""
+    topics = tuple(_BANK)
+    return [
+        Teller("t1", "teller 1", topics),
+        Teller("t2", choices.choice(("teller 1", "teller 2")), topics),
+        Teller("t3", "teller 3", topics),
+        Auditor("auditor", topics),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
 SCENARIOS: Mapping[str, Scenario] = {
-    scenario.name: scenario for scenario in (Scenario("producers", _PRODUCED, _producers),)
+    scenario.name: scenario
+    for scenario in (
+        Scenario("producers", _PRODUCED, _producers),
+        Scenario("copiers", _COPIED, _copiers),
+        Scenario("bank", _BANK, _bank),
+    )
 }

@@ -1,0 +1,118 @@
+"""Consume, transform, produce, as actors: records and offsets in one transaction.
+
+Several of one group take turns without knowing of each other: whoever is slower is refused (I6).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from txlog.clients.consumer import Consumer
+from txlog.clients.delivery import RecordFuture
+from txlog.clients.producer import Producer
+from txlog.errors import AbortableError, FencedError
+from txlog.testing.simulation.history import Record
+from txlog.testing.simulation.process import SimulatedProcess
+from txlog.testing.simulation.producers import abort, commit, send
+from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
+from txlog.testing.simulation.topics import as_history
+
+
+class Copier:
+    """Copies one topic to another, each record once."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(
+        self, name: str, transactional_id: str, group: str, source: str, sink: str
+    ) -> None:
+        self.name = name
+        self._id = transactional_id
+        self._group = group
+        self._source = source
+        self._sink = sink
+        self._values = 0
+        self._consumers = 0
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        process.note("copies", group=self._group, sources=[self._source], sinks=[self._sink])
+        producer: Producer | None = None
+        consumer: Consumer | None = None
+        while process.is_busy:
+            try:
+                producer = producer or self._producer(process)
+                consumer = consumer or self._consumer(process)
+                goes_on, stays = self._copy(process, producer, consumer)
+            except EXPECTED:
+                goes_on, stays = False, False
+            producer = producer if goes_on else None
+            consumer = consumer if stays else None
+            process.sleep(1, 10_000)
+
+    def _producer(self, process: SimulatedProcess) -> Producer:
+        producer = Producer(
+            process.connection, transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS
+        )
+        producer.init_transactions()
+        return producer
+
+    def _consumer(self, process: SimulatedProcess) -> Consumer:
+        self._consumers += 1
+        return Consumer(
+            self._source,
+            root=process.connection,
+            group_id=self._group,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+
+    def _copy(
+        self, process: SimulatedProcess, producer: Producer, consumer: Consumer
+    ) -> tuple[bool, bool]:
+        """One poll and its transaction; whether the producer, and the consumer, can go on."""
+        polled = as_history(consumer.poll(max_records=process.random.randint(1, 5)))
+        if not polled:
+            return True, True
+        reader = f"{process.network.process}.{self._consumers}"
+        process.note("poll", isolation="read_committed", records=polled, reader=reader)
+        tx = str(producer.begin_transaction())
+        sent: list[tuple[str, RecordFuture]] = []
+        try:
+            self._write(process, producer, consumer, tx, polled, sent)
+        except FencedError:
+            return False, False
+        except AbortableError:
+            return abort(process, producer, tx), False
+        except UNCLEAR:
+            if process.random.random() < 0.5:
+                return abort(process, producer, tx), False
+        is_committed, goes_on = commit(process, producer, tx, sent)
+        return goes_on, is_committed
+
+    def _write(
+        self,
+        process: SimulatedProcess,
+        producer: Producer,
+        consumer: Consumer,
+        tx: str,
+        polled: list[Record],
+        sent: list[tuple[str, RecordFuture]],
+    ) -> None:
+        values = [f"{self.name}/{self._values + n}<{r[3]}" for n, r in enumerate(polled)]
+        self._values += len(values)
+        process.note("send", tx=tx, topic=self._sink, values=values)
+        metadata = consumer.group_metadata()
+        ends = {where: consumer.position(where) for where in sorted(consumer.assignment())}
+        moved = {where: end for where, end in ends.items() if end != metadata.committed.get(where)}
+        ranges = [[*where, metadata.committed[where], end] for where, end in moved.items()]
+        process.note(
+            "consumed", tx=tx, group=self._group, ranges=ranges, reads=[r[3] for r in polled]
+        )
+        for value in values:
+            sent.append((value, send(process, producer, self._sink, value)))
+        if process.random.random() < 0.3:
+            producer.flush()
+        producer.send_offsets_to_transaction(moved, metadata)
