@@ -8,6 +8,7 @@ not. It guards I11: what was decided since the look began is known to the state 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from txlog.clock import FanOut
 from txlog.errors import PublishContention
@@ -25,8 +26,8 @@ def look(topics: Sequence[TopicLog], fan_out: FanOut) -> None:
     """
     for _ in range(LOOKS_MAX):
         known = [topic.next_slot for topic in topics]
-        fan_out.run_all([topic.catch_up for topic in topics])
         is_single = len(topics) < 2
+        fan_out.run_all([partial(topic.catch_up, certain=not is_single) for topic in topics])
         if is_single or all(t.state.sealed_slot < n for t, n in zip(topics, known, strict=True)):
             return
     raise PublishContention(

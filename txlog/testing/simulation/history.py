@@ -14,6 +14,7 @@ keys belong to its kind:
                                         group by, and the values that it was made from
     copies      group sources sinks     each record of a source goes once into each sink; its text
                                         is `name<text of the source's record`
+    local       tx decision             the local transaction of a half transaction has ended so
     poll        isolation records       what a reader was given, in order; `reader` names it if
                                         there are several in one life
     cut         topics records          what a reader was given up to its next consistent cut
@@ -25,7 +26,7 @@ keys belong to its kind:
     outcome     tx outcome              how it ended, asked at the end
     position    group topic partition offset        where a group stands at the end
 
-A transaction is named `pid-epoch-number`; null stands for none.
+A transaction is named `pid-epoch-number`, a half transaction `group/id`; null stands for none.
 """
 
 from __future__ import annotations

@@ -90,6 +90,24 @@ def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly(event["at"], "wrong answer", text)
 
 
+def local_decisions(facts: Facts) -> Iterator[Anomaly]:
+    """I10: half messages are shown if, and only if, their local transaction committed.
+
+    Those of which nobody knew anything for too long are dead letters.
+    """
+    decided = {e["tx"]: e for e in facts.history.of("local")}
+    for tx, event in decided.items():
+        outcome = facts.outcomes.get(tx)
+        is_commit = event["decision"] == "COMMIT_MESSAGE"
+        if outcome not in ((COMMITTED, "DEAD_LETTERED") if is_commit else ("ABORTED",)):
+            text = f"{tx} was ended locally with {event['decision']}, it is {outcome}"
+            yield Anomaly(event["at"], "wrong answer", text)
+    for event in facts.history.of("committing"):
+        is_half = "/" in event["tx"]
+        if is_half and event["tx"] not in decided and facts.is_committed(event["tx"]):
+            yield Anomaly(event["at"], "wrong answer", f"{event['tx']} was never ended locally")
+
+
 def duplicates(facts: Facts) -> Iterator[Anomaly]:
     """I7: a record that was sent once, at two places."""
     places: dict[str, Record] = {}
@@ -314,6 +332,7 @@ def _written_after(
 CHECKS: tuple[Check, ...] = (
     failures,
     wrong_answers,
+    local_decisions,
     duplicates,
     lost_writes,
     aborted_reads,

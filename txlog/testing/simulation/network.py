@@ -94,6 +94,8 @@ class Network:
         raise ProcessDied
 
     def _carry_out(self, request: Request) -> Answer:
+        if not self.scene.is_busy:
+            self.scene.service.full_until_ms = -1.0  # Somebody has made room.
         return self.scene.service.carry_out(request, self.scene.scheduler.now_ms)
 
     def _give_up(self, request: Request, wait_ms: float, what: str) -> NoReturn:

@@ -12,6 +12,9 @@ from txlog.testing.simulation.topics import as_history
 QUIET_TRIES = 50
 """Polls that a reader makes at the last call; more mean that it is stuck."""
 
+EMPTY_POLLS = 7
+"""Polls without a record after which nothing more comes: one may lag behind pruning (R15)."""
+
 
 class Reader:
     """Follows topics from their start; a new life begins there again."""
@@ -31,10 +34,12 @@ class Reader:
         while not scene.last_call:
             consumer = self._poll(process, consumer) or consumer
             process.sleep(*((10, 30_000) if process.is_busy else (20_000, 100_000)))
+        empty = 0
         for _ in range(QUIET_TRIES):
             before = len(scene.history.events)
             consumer = self._poll(process, consumer) or consumer
-            if consumer is not None and len(scene.history.events) == before:
+            empty = empty + 1 if len(scene.history.events) == before else 0
+            if empty > EMPTY_POLLS:
                 process.note("caught_up", isolation=self._isolation, topics=self._topics)
                 return
         process.note("stuck", isolation=self._isolation, topics=self._topics)

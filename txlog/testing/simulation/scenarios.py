@@ -6,9 +6,11 @@ import random
 from collections.abc import Mapping, Sequence
 
 from txlog.testing.simulation.copiers import Copier
+from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
+from txlog.testing.simulation.stewards import Steward
 from txlog.testing.simulation.tellers import Auditor, Teller
 from txlog.testing.simulation.world import Scenario
 
@@ -59,11 +61,52 @@ def _bank(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_HALVES = {"ka": 1, "tb": 2}
+
+
+def _halves(choices: random.Random) -> Sequence[Role]:
+    """Two senders of one group, which are asked about each other's messages."""
+    topics = tuple(_HALVES)
+    database = LocalDatabase()
+    return [
+        HalfSender("h1", "half", topics, database),
+        HalfSender("h2", "half", topics, database),
+        Auditor("auditor", topics),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
+_STORM = {"ta": 1, "tb": 2, "kc": 1}
+
+
+def _storm(choices: random.Random) -> Sequence[Role]:
+    """Something of everything, and two stewards who prune and add beneath it."""
+    topics = tuple(_STORM)
+    roles: list[Role] = [
+        TransactionalProducer("p1", "one", topics),
+        TransactionalProducer("p2", choices.choice(("one", "two")), topics),
+        PlainProducer("plain", topics),
+        Teller("t1", "teller", topics),
+        Teller("t2", "teller", topics),
+        HalfSender("h1", "half", topics, LocalDatabase()),
+    ]
+    return [
+        *choices.sample(roles, 4),
+        Steward("s1", topics),
+        Steward("s2", topics),
+        Auditor("auditor", topics),
+        Reader("committed", topics, "read_committed"),
+        Reader("uncommitted", topics, "read_uncommitted"),
+    ]
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
         Scenario("producers", _PRODUCED, _producers),
         Scenario("copiers", _COPIED, _copiers),
         Scenario("bank", _BANK, _bank),
+        Scenario("halves", _HALVES, _halves),
+        Scenario("storm", _STORM, _storm, requests_max=350),
     )
 }

@@ -24,6 +24,7 @@ from txlog.model import IsolationLevel, TopicPartition, TxId
 from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.producers import TRIES
+from txlog.testing.simulation.readers import EMPTY_POLLS
 from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
 from txlog.testing.simulation.topics import payload, text_of
 
@@ -122,8 +123,10 @@ class Auditor:
             with suppress(*UNCLEAR):
                 self._audit(process, starts)
             process.sleep(*((10, 30_000) if process.is_busy else (20_000, 100_000)))
+        empty = 0
         for _ in range(CUTS_MAX):
-            if not self._audit(process, starts):
+            empty = 0 if self._audit(process, starts) else empty + 1
+            if empty > EMPTY_POLLS:
                 process.note("caught_up", isolation="read_committed", topics=self._topics)
                 return
         process.note("stuck", isolation="read_committed", topics=self._topics)

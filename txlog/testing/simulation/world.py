@@ -39,6 +39,9 @@ from txlog.testing.simulation.topics import as_history, schema_of
 REST_MS = 4 * TIMEOUT_MS
 """How long a world rests after its last work: every timeout is over then."""
 
+PROBE_POLLS_MAX = 6
+"""Polls that a reader of a pruned journal may lag for."""
+
 DEATHS_MAX = 6
 """Lives of a role; those that must come back have more."""
 
@@ -79,7 +82,7 @@ class World:
         )
         self._limits = ProcessSettings(
             publish_attempts_max=30,
-            boundary_probe_polls=choices.choice((1, 4, 1000)),
+            boundary_probe_polls=choices.choice((1, 2, PROBE_POLLS_MAX)),
             catch_up_window_max=4,
             append_attempts_max=3,
             finish_attempts_max=6,
@@ -182,7 +185,11 @@ class World:
                 process.note("final", topic=topic, isolation=isolation, records=records)
         named = {e["tx"] for e in self.scene.history.events if e.get("tx") is not None}
         for tx in sorted(named):
-            outcome = process.connection.outcome(TxId.parse(tx))
+            group, is_half, tag = tx.partition("/")
+            if is_half:
+                outcome = process.connection.coordinator_of(group).outcome_of_tag(tag)
+            else:
+                outcome = process.connection.outcome(TxId.parse(tx))
             process.note("outcome", tx=tx, outcome=str(outcome))
         for name, group in process.connection.offsets.groups().items():
             for where, at in sorted(group.committed.items()):

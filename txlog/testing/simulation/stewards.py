@@ -1,0 +1,89 @@
+"""Who looks after a log, as an actor: pruning, maintenance, more partitions, more columns.
+
+Whatever else removes or moves what is stored gets an actor like this one: a method for each kind of
+work, drawn by the process's own chance, all the while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import pyarrow as pa
+
+from txlog.clients.admin import Admin
+from txlog.errors import IncompatibleSchema, InvalidConfig
+from txlog.testing.simulation.process import SimulatedProcess
+from txlog.testing.simulation.role import EXPECTED
+from txlog.testing.simulation.topics import TYPED
+
+PARTITIONS_MAX = 4
+
+
+class Steward:
+    """Does one thing after the other; some of it twice, as two of its kind may be there."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(self, name: str, topics: tuple[str, ...]) -> None:
+        self.name = name
+        self._topics = topics
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        duties: list[Callable[[SimulatedProcess], object]] = [
+            self.prune_topic,
+            self.prune_coordinator,
+            self.prune_offsets,
+            self.maintain,
+            self.add_partition,
+            self.evolve,
+        ]
+        while process.is_busy:
+            process.sleep(10, 30_000)
+            try:
+                process.random.choice(duties)(process)
+            except EXPECTED:
+                continue
+
+    def prune_topic(self, process: SimulatedProcess) -> None:
+        """Old entries of a topic go."""
+        topic = process.connection.cluster.topic(process.random.choice(self._topics))
+        topic.prune(process.random.randint(0, 3))
+
+    def prune_coordinator(self, process: SimulatedProcess) -> None:
+        """Old entries of a coordinator go."""
+        coordinator = process.random.choice(process.connection.coordinators())
+        coordinator._replica.prune(process.random.randint(0, 3))
+
+    def prune_offsets(self, process: SimulatedProcess) -> None:
+        """Old entries of the groups go."""
+        process.connection.offsets._journal(0).prune(process.random.randint(0, 3))
+
+    def maintain(self, process: SimulatedProcess) -> None:
+        """What is decided is finished, and what is late ended."""
+        for coordinator in process.connection.coordinators():
+            coordinator.maintain()
+
+    def add_partition(self, process: SimulatedProcess) -> None:
+        """A topic gets one more partition."""
+        name = process.random.choice(self._topics)
+        count = len(process.connection.cluster.present_topic(name).state.partitions)
+        if count < PARTITIONS_MAX:
+            try:
+                Admin(process.connection).create_partitions(name, count + 1)
+            except InvalidConfig:
+                return  # Somebody else was faster, and the number only grows.
+
+    def evolve(self, process: SimulatedProcess) -> None:
+        """A typed topic gets one more column."""
+        name = process.random.choice([topic for topic in self._topics if topic.startswith("t")])
+        column = pa.field(f"added_{process.random.randint(0, 3)}", pa.int64())
+        schema = process.connection.cluster.present_topic(name).schema()
+        if column.name not in schema.names:
+            try:
+                Admin(process.connection).evolve_schema(name, schema.append(column))
+            except IncompatibleSchema:
+                return  # Somebody else added another column first.
+        assert set(TYPED.names) <= set(schema.names)
