@@ -171,16 +171,11 @@ class BatchCommitter:
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> AlreadyIn | Commit:
         """Asked before anybody is fenced (rule R27)."""
-        committed: dict[GroupPartition, int | None] = {}
         transactional_id = self._transactional_id(identity)
         known = coordinator.catch_up().ids.get(transactional_id)
         for tx_id in list(known.open if known else ()):
             coordinator.finish(transactional_id, tx_id)
-        for group, advanced in batch.by_group().items():
-            positions = self._positions(group, batch.topic_ids)
-            for where in advanced:
-                committed[GroupPartition(group, *where)] = positions.get(where)
-        mark = coordinator.catch_up().marks.get(self._mark(identity, batch).key)
+        committed, mark = self._asked(identity, batch, coordinator)
         return decide_batch(
             identity.query_id,
             identity.batch_id,
@@ -189,6 +184,28 @@ class BatchCommitter:
             None if mark is None else _known_mark(mark),
             fingerprint=batch.fingerprint,
             may_skip=bool(self._options.label) or self._checkpoint is None,
+        )
+
+    def _asked(
+        self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
+    ) -> tuple[dict[GroupPartition, int | None], ReplayMark | None]:
+        """Where the groups stand, and the query's newest batch, as of one moment: a batch that
+        another run commits between the two questions would make the answers disagree."""
+        key = self._mark(identity, batch).key
+        mark = coordinator.state.marks.get(key)
+        for _ in range(DECIDE_ATTEMPTS_MAX):
+            committed: dict[GroupPartition, int | None] = {}
+            for group, advanced in batch.by_group().items():
+                positions = self._positions(group, batch.topic_ids)
+                for where in advanced:
+                    committed[GroupPartition(group, *where)] = positions.get(where)
+            asked_before, mark = mark, coordinator.catch_up().marks.get(key)
+            if mark == asked_before:
+                return committed, mark
+        raise CommitFailed(
+            f"batch {identity.batch_id}: other runs of the query commit faster than this one can "
+            "ask what is in the log. Stop all but one of them.",
+            batch_id=identity.batch_id,
         )
 
     def _require_replay(self, identity: BatchIdentity, coordinator: Coordinator) -> None:

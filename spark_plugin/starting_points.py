@@ -58,6 +58,8 @@ def resolve(
             return end
         case OffsetPoint.COMMITTED:
             at = log_start if committed is None else committed.offset
+            if at > topic.state.end_offset(partition):
+                topic.catch_up(certain=True)  # The group was asked after the topic.
             topic.check_offset(topic.state, partition, at)
             return at
         case int():

@@ -23,7 +23,7 @@ from txlog.journal.codec import encode
 from txlog.journal.entry import seal
 from txlog.layout import CLUSTER_FILE
 from txlog.log.cluster import ClusterFile, open_cluster
-from txlog.model import TxId
+from txlog.model import TransactionOutcome, TxId
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy
@@ -41,6 +41,10 @@ REST_MS = 4 * TIMEOUT_MS
 
 PROBE_POLLS_MAX = 6
 """Polls that a reader of a pruned journal may lag for."""
+
+BATCH = "batch "
+"""Begins the name of an attempt to commit a micro-batch. Nobody knows its transaction: it counts
+as committed if anything of it is shown, and then all of it must be."""
 
 DEATHS_MAX = 6
 """Lives of a role; those that must come back have more."""
@@ -183,19 +187,32 @@ class World:
             for topic in self.scenario.topics:
                 records = list(_whole(process, topic, isolation))
                 process.note("final", topic=topic, isolation=isolation, records=records)
+        shown = {
+            record[3]
+            for event in self.scene.history.of("final")
+            if event["isolation"] == "read_committed"
+            for record in event["records"]
+        }
+        for event in list(self.scene.history.of("committing")):
+            if event["tx"].startswith(BATCH):
+                is_shown = bool(shown & set(event["values"]))
+                outcome = "COMMITTED" if is_shown else "ABORTED"
+                found = outcome if event["values"] else "UNKNOWN"
+                process.note("outcome", tx=event["tx"], outcome=found)
         named = {e["tx"] for e in self.scene.history.events if e.get("tx") is not None}
-        for tx in sorted(named):
-            group, is_half, tag = tx.partition("/")
-            if is_half:
-                outcome = process.connection.coordinator_of(group).outcome_of_tag(tag)
-            else:
-                outcome = process.connection.outcome(TxId.parse(tx))
-            process.note("outcome", tx=tx, outcome=str(outcome))
+        for tx in sorted(name for name in named if not name.startswith(BATCH)):
+            process.note("outcome", tx=tx, outcome=str(self._outcome(process, tx)))
         for name, group in process.connection.offsets.groups().items():
             for where, at in sorted(group.committed.items()):
                 process.note(
                     "position", group=name, topic=where[0], partition=where[1], offset=at.offset
                 )
+
+    def _outcome(self, process: SimulatedProcess, tx: str) -> TransactionOutcome:
+        group, is_half, tag = tx.partition("/")
+        if is_half:
+            return process.connection.coordinator_of(group).outcome_of_tag(tag)
+        return process.connection.outcome(TxId.parse(tx))
 
 
 class _ServiceClock:

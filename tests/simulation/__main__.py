@@ -1,0 +1,9 @@
+"""`python -m tests.simulation`: what `make sim` runs, with the Spark plugin's scenario."""
+
+import sys
+
+from tests.simulation.scenarios import SCENARIOS
+from txlog.testing.simulation.campaign import main
+
+if __name__ == "__main__":
+    sys.exit(main(None, SCENARIOS, "python -m tests.simulation"))

@@ -1,0 +1,239 @@
+"""Micro-batch queries as actors: what Spark does around the source and the sink, without Spark.
+
+A query's checkpoint is all that outlives its driver. It may be lost, or put back to an older state;
+two drivers may be on it at once; and another query may take the group over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import StringType, StructType
+
+from spark_plugin.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.checkpoint import Checkpoint
+from spark_plugin.offset_log import parse
+from spark_plugin.offsets import from_json, ranges
+from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.options import ReaderOptions, WriterOptions
+from spark_plugin.read_plan import ReadTask
+from spark_plugin.staging import Staging, TaskMessage
+from spark_plugin.stream_reader import TxlogStreamReader
+from txlog.clients.consumer_record import records
+from txlog.errors import CheckpointConflict, OutcomeUnknown
+from txlog.log.reader import read_rows, row_source, sliced
+from txlog.testing.simulation.process import SimulatedProcess
+from txlog.testing.simulation.role import EXPECTED
+from txlog.testing.simulation.topics import text_of
+
+FRAME = StructType().add("v", StringType()).add("topic", StringType())
+ROOT = "simulated"
+HEAD = 'v1\n{"batchWatermarkMs":0}\n'
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Folder:
+    """A checkpoint's files: what Spark writes, and the sink reads."""
+
+    query_id: str
+    files: dict[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.files.setdefault("metadata", json.dumps({"id": self.query_id}).encode())
+
+    def read(self, name: str) -> bytes | None:
+        """See CheckpointFiles."""
+        return self.files.get(name)
+
+    def list_names(self, folder: str) -> list[str]:
+        """See CheckpointFiles."""
+        return [name.partition("/")[2] for name in self.files if name.startswith(f"{folder}/")]
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """As the sink sees it."""
+        return Checkpoint("checkpoint", self)
+
+    def offset(self, batch: int) -> Json | None:
+        """The source's line of a batch."""
+        data = self.files.get(f"offsets/{batch}")
+        if data is None:
+            return None
+        line: Json = json.loads(data.decode().splitlines()[2])
+        parse(batch, data, "offsets")
+        return line
+
+    def write_offset(self, batch: int, offset: Json) -> bool:
+        """Spark writes a plan once; another driver's is left as it is."""
+        data = (HEAD + json.dumps(offset)).encode()
+        return self.files.setdefault(f"offsets/{batch}", data) == data
+
+    def put_back(self, batches: int) -> None:
+        """As it was so many batches ago."""
+        newest = self.checkpoint.newest_batch()
+        for batch in range((newest or 0) - batches + 1, (newest or 0) + 1):
+            self.files.pop(f"offsets/{batch}", None)
+            self.files.pop(f"commits/{batch}", None)
+
+
+@dataclass
+class Place:
+    """Where the drivers of a query find its checkpoint: a new one after a loss."""
+
+    name: str
+    folder: Folder
+    losses: int = 0
+
+    def lose(self) -> None:
+        """Begin a new query on the same group."""
+        self.losses += 1
+        self.folder = Folder(f"{self.name}-{self.losses}")
+
+
+class Driver:
+    """Runs of one query, one after the other: each life is a run."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(
+        self, name: str, place: Place, group: str, sources: Sequence[str], sinks: Sequence[str]
+    ) -> None:
+        self.name = name
+        self._place = place
+        self._group = group
+        self._sources = tuple(sources)
+        self._sinks = tuple(sinks)
+        self._attempts = 0
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        process.note("copies", group=self._group, sources=self._sources, sinks=self._sinks)
+        while process.is_busy:
+            self._something_happens(process)
+            try:
+                self._run(process)
+            except (CheckpointConflict, *EXPECTED) as error:
+                process.note("stopped", query=self._place.folder.query_id, why=str(error)[:200])
+            process.sleep(10, 30_000)
+
+    def _something_happens(self, process: SimulatedProcess) -> None:
+        """To the checkpoint, between two runs."""
+        chance = process.random.random()
+        if chance < 0.1:
+            self._place.lose()
+        elif chance < 0.2:
+            self._place.folder.put_back(process.random.randint(1, 2))
+
+    def _run(self, process: SimulatedProcess) -> None:
+        """One run, from the checkpoint, for a few batches. Raises what stops a query."""
+        run = process.runtime.entropy.token()
+        folder = self._place.folder
+        reader = self._reader(process)
+        for _ in range(process.random.randint(1, 4)):
+            if not process.is_busy:
+                return
+            newest = folder.checkpoint.newest_batch()
+            if newest is not None and f"commits/{newest}" not in folder.files:
+                batch = newest
+            else:
+                batch = -1 if newest is None else newest
+                if not self._planned(process, reader, folder, batch + 1):
+                    process.sleep(10, 10_000)
+                    continue
+                batch += 1
+            self._commit(process, reader, folder, run, batch)
+            folder.files[f"commits/{batch}"] = b"v1"
+            process.sleep(1, 5_000)
+
+    def _reader(self, process: SimulatedProcess) -> TxlogStreamReader:
+        options = ReaderOptions(
+            ROOT,
+            subscribe=self._sources,
+            group_id=self._group,
+            starting_offsets=OffsetSpec(OffsetPoint.COMMITTED),
+        )
+        reader = TxlogStreamReader(options, FRAME)
+        reader._connection = process.connection
+        return reader
+
+    def _planned(
+        self, process: SimulatedProcess, reader: TxlogStreamReader, folder: Folder, batch: int
+    ) -> bool:
+        """Plan the next batch; whether there is anything for it."""
+        start = folder.offset(batch - 1) if batch else reader.initialOffset()
+        assert start is not None
+        end = reader.latestOffset(start, ReadMaxRows(process.random.choice((1, 3, 100))))
+        return end != start and folder.write_offset(batch, end)
+
+    def _commit(
+        self,
+        process: SimulatedProcess,
+        reader: TxlogStreamReader,
+        folder: Folder,
+        run: str,
+        batch: int,
+    ) -> None:
+        """The tasks of a batch, and the driver's commit."""
+        plan = folder.checkpoint.plan()
+        end = folder.offset(batch)
+        start = folder.offset(batch - 1) if batch else reader.initialOffset()
+        if end is None or start is None:
+            raise CheckpointConflict(f"files of batch {batch} are gone; Spark stops the query.")
+        self._attempts += 1
+        tx = f"batch {self.name}/{self._attempts}"
+        tasks = reader.partitions(start, end)
+        options = self._options(process)
+        messages, values, reads = [], [], []
+        for task in tasks:
+            texts = self._texts(process, task)
+            reads += texts
+            rows = [
+                (f"{tx}.{len(reads)}.{number}.{sink}<{text}", sink)
+                for number, text in enumerate(texts)
+                for sink in self._sinks
+            ]
+            for value, sink in rows:
+                process.note("send", tx=tx, topic=sink, values=[value])
+            values += [value for value, _ in rows]
+            staged = Staging(process.connection, options, FRAME).add_all([_batch(rows)])
+            messages.append(TaskMessage(folder.query_id, batch, run, plan, staged))
+        process.note("staged", tx=tx)
+        process.note("committing", tx=tx, values=values)
+        moved = [[*w, r.start, r.end] for w, r in sorted(ranges(from_json(end, "plan")).items())]
+        process.note("consumed", tx=tx, group=self._group, ranges=moved, reads=reads)
+        identity = batch_identity(messages, batch)
+        committer = BatchCommitter(process.connection, options, folder.checkpoint)
+        try:
+            committer.commit(identity, messages)
+        except OutcomeUnknown:
+            process.note("commit", tx=tx, answer="unknown")
+            raise
+
+    def _options(self, process: SimulatedProcess) -> WriterOptions:
+        """An operator lets a new query take the group over."""
+        return WriterOptions(ROOT, group_takeover=self._place.losses > 0)
+
+    def _texts(self, process: SimulatedProcess, task: ReadTask) -> list[str]:
+        """The records that a task reads."""
+        found = []
+        for piece in task.pieces:
+            topic = process.connection.cluster.topic(piece.topic)
+            for fetched in read_rows(row_source(topic, topic.state), piece.rows):
+                part = sliced(fetched, piece.start, piece.end)
+                found += [text_of(record) for record in records(piece.topic, part)]
+        return found
+
+
+def _batch(rows: Sequence[tuple[str, str]]) -> pa.RecordBatch:
+    """Rows as Spark hands them to a task."""
+    values, topics = [value for value, _ in rows], [sink for _, sink in rows]
+    columns = [pa.array(values, pa.string()), pa.array(topics, pa.string())]
+    return pa.RecordBatch.from_arrays(columns, names=["v", "topic"])

@@ -1,0 +1,39 @@
+"""The scenarios of the product's core, and that of the Spark plugin's pure parts."""
+
+import random
+from collections.abc import Mapping, Sequence
+
+from spark_plugin import batch_commit
+from tests.simulation.micro_batches import Driver, Folder, Place
+from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
+from txlog.testing.simulation.readers import Reader
+from txlog.testing.simulation.role import Role
+from txlog.testing.simulation.scenarios import SCENARIOS as CORE
+from txlog.testing.simulation.tellers import Auditor
+from txlog.testing.simulation.world import Scenario
+
+_TOPICS = {"ta": 2, "tx": 1, "ty": 2}
+
+
+def _queries(choices: random.Random) -> Sequence[Role]:
+    """Two drivers on one checkpoint; sometimes a query beside them that wants their group."""
+    batch_commit._sessions.clear()  # Of the world before: it is a process's cache.
+    place = Place("query", Folder("query-0"))
+    other = Place("other", Folder("other-0"), losses=1)
+    roles: list[Role] = [
+        TransactionalProducer("p", "producer", ("ta",)),
+        PlainProducer("plain", ("ta",)),
+        Driver("d1", place, "g", ["ta"], ["tx", "ty"]),
+        Driver("d2", place, "g", ["ta"], ["tx", "ty"]),
+        Auditor("auditor", ("tx", "ty")),
+        Reader("committed", tuple(_TOPICS), "read_committed"),
+    ]
+    if choices.random() < 0.3:
+        roles.append(Driver("d3", other, "g", ["ta"], ["tx", "ty"]))
+    return roles
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    **CORE,
+    "queries": Scenario("queries", _TOPICS, _queries, requests_max=350),
+}
