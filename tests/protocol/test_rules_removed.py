@@ -6,199 +6,34 @@ of the seeds tried here does not fail then, the interleavings prove less than th
 
 import random
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.protocol.interleaving import STORM, WEIGHTS, Interleaving
-from tests.protocol.sessions import Producer
-from txlog.coordinator import coordinator, recovery, rules
-from txlog.coordinator.events import TransactionBarred
-from txlog.coordinator.state import TransactionalId
-from txlog.coordinator.states import decision_of
-from txlog.errors import TransactionAborted, TxlogError
-from txlog.groups import offsets, offsets_state
-from txlog.groups.offsets_state import ApplyPending, PendingApplied
-from txlog.journal.boundary import NO_BOUNDARY
-from txlog.journal.machine import Decided
-from txlog.journal.replica import Replica
-from txlog.log import topic_rules
-from txlog.log.sequence import NextInOrder
-from txlog.log.topic_state import ProducerState
-from txlog.model import Decision, TxId
+from tests.protocol.removed_rules import (
+    without_I6_compare,
+    without_I6_pending,
+    without_I7,
+    without_I8,
+    without_R3_bar,
+    without_R3_release_before_abort,
+    without_R5_before_begin,
+    without_R5_before_init,
+    without_R6_in_groups,
+    without_R6_in_topics,
+    without_R7,
+    without_R8,
+    without_R9,
+    without_R10_record,
+    without_R10_refusal,
+    without_R15_for_readers,
+    without_R15_for_writers,
+    without_the_look_at_the_tip,
+)
+from txlog.errors import TxlogError
 
 SEEDS = 40
 Patch = pytest.MonkeyPatch
-
-
-def without_the_look_at_the_tip(patch: Patch) -> None:
-    """A refusal, or "it was done before", rests on whatever this process has seen."""
-    original = Replica._publish_decided
-
-    def publish(self: Replica[Any], tickets: list[Any]) -> None:
-        self._decide_all(tickets)
-        if any(t.decided is None or not t.decided.events for t in tickets):
-            for ticket in tickets:
-                ticket.done = True
-            return
-        original(self, tickets)
-
-    patch.setattr(Replica, "_publish_decided", publish)
-
-
-def without_R15_for_writers(patch: Patch) -> None:
-    """Who created an entry believes that it counts."""
-    patch.setattr(Replica, "_boundary_after", lambda self, slot: NO_BOUNDARY)
-
-
-def without_R15_for_readers(patch: Patch) -> None:
-    """Who finds an entry takes it for the next one."""
-
-    def catch_up(self: Replica[Any], found: bytes | None = None, *, certain: bool = False) -> None:
-        self._open()
-        for entry, crc32 in self._read_run(found):
-            self._ingest(entry, crc32)
-
-    patch.setattr(Replica, "_catch_up", catch_up)
-
-
-def without_I7(patch: Patch) -> None:
-    """Whatever a producer sends is stored."""
-    patch.setattr(topic_rules, "check_sequence", lambda *arguments: NextInOrder())
-
-
-def without_R3_release_before_abort(patch: Patch) -> None:
-    """What is in the way and not committed is released, and nobody is asked."""
-
-    def resolved(
-        self: offsets.GroupOffsets, group: str, tx_id: TxId, pending: Any, may_abort: bool = False
-    ) -> bool:
-        self._coordinator(pending.coordinator).finish(pending.transactional_id, tx_id)
-        self.release_pending(group, tx_id)
-        return True
-
-    patch.setattr(offsets.GroupOffsets, "_resolved", resolved)
-
-
-def without_R3_bar(patch: Patch) -> None:
-    """The abort of what was never heard of leaves no trace."""
-    original = rules._decide_abort
-
-    def decide(state: Any, command: Any) -> Decided:
-        decided = original(state, command)
-        is_bar = any(isinstance(event, TransactionBarred) for event in decided.events)
-        return Decided() if is_bar else decided
-
-    patch.setattr(rules, "_decide_abort", decide)
-
-
-def without_R5_before_begin(patch: Patch) -> None:
-    """A transaction begins while the one before it is prepared only."""
-
-    def require(name: str, known: Any, tx_id: TxId) -> None:
-        if tx_id.number <= known.begun_number:
-            raise TransactionAborted(f"{tx_id} is over.")
-
-    patch.setattr(rules, "_require_next", require)
-
-
-def without_R5_before_init(patch: Patch) -> None:
-    """A new epoch does not wait for what is prepared."""
-    patch.setattr(rules, "_require_nothing_prepared", lambda name, known: None)
-
-
-def without_R6_in_topics(patch: Patch) -> None:
-    """A topic skips a marker only if it is that of the last transaction."""
-
-    def is_last(self: ProducerState, tx_id: TxId) -> bool:
-        last = self.last
-        return last is not None and (last.epoch, last.number) == (tx_id.epoch, tx_id.number)
-
-    patch.setattr(ProducerState, "is_finished", is_last)
-
-
-def without_R6_in_groups(patch: Patch) -> None:
-    """The offsets journal applies whatever is pending."""
-    original = offsets_state.decide
-
-    def decide(state: Any, command: Any) -> Decided:
-        pending = state.group(command.group).pending
-        if isinstance(command, ApplyPending) and pending and command.tx_id not in pending:
-            other = next(iter(pending))
-            return Decided((PendingApplied(command.group, other, command.now_ms),), True)
-        return original(state, command)
-
-    patch.setattr(offsets_state, "decide", decide)
-
-
-def without_R7(patch: Patch) -> None:
-    """A marker says that every number up to its own is finished."""
-    patch.setattr(TransactionalId, "floor", lambda self, tx_id: tx_id.number)
-
-
-def without_R8(patch: Patch) -> None:
-    """Offsets are applied before the topics are."""
-    original = recovery.apply_decision
-
-    def apply(cluster: Any, groups: Any, partition: int, transaction: Any, floor: int) -> None:
-        for group in transaction.groups:
-            if decision_of(transaction.state) is Decision.COMMIT:
-                groups.apply_pending(group, transaction.tx_id)
-        original(cluster, groups, partition, transaction, floor)
-
-    patch.setattr(coordinator, "apply_decision", apply)
-
-
-def without_R9(patch: Patch) -> None:
-    """Commit although an append is unknown: as if it had not been sent."""
-    original = Producer.prepare
-
-    def prepare(self: Producer) -> None:
-        self._unknown = None
-        original(self)
-
-    patch.setattr(Producer, "prepare", prepare)
-
-
-def without_R10_record(patch: Patch) -> None:
-    """A marker is recorded only where its producer has something open."""
-    original = topic_rules._decide_marker
-
-    def decide(state: Any, command: Any) -> Decided:
-        producer = state.producers.get(command.tx_id.pid)
-        is_idle = producer is None or producer.open is None
-        return Decided((), False) if is_idle and not command.segments else original(state, command)
-
-    patch.setattr(topic_rules, "_decide_marker", decide)
-
-
-def without_R10_refusal(patch: Patch) -> None:
-    """Records of a finished transaction are let in."""
-    original = topic_rules._check_producer
-
-    def check(state: Any, producer: Any, command: Any) -> None:
-        try:
-            original(state, producer, command)
-        except TransactionAborted:
-            return
-
-    patch.setattr(topic_rules, "_check_producer", check)
-
-
-def without_I6_compare(patch: Patch) -> None:
-    """A pend does not ask where the group stands."""
-    patch.setattr(offsets_state, "_check_starts", lambda *arguments: None)
-
-
-def without_I6_pending(patch: Patch) -> None:
-    """A pend does not ask who else is pending."""
-    patch.setattr(offsets_state, "_check_not_pending", lambda *arguments: None)
-
-
-def without_I8(patch: Patch) -> None:
-    """The coordinator listens to every epoch."""
-    patch.setattr(rules, "_check_epoch", lambda *arguments: None)
-
 
 REMOVED: dict[Callable[[Patch], None], int] = {
     without_the_look_at_the_tip: 8,

@@ -38,6 +38,8 @@ class Faults:
     """A hundred times slower than usual: often more than a request may take."""
     pause: float = 0.0
     """The whole process stands still for longer than every timeout, before or after."""
+    partition: float = 0.0
+    """From now on, for a while, this process gets no answers; what it sends may arrive or not."""
     disk_full: float = 0.0
     """From now on, for a while, nobody can write: 507."""
     clock_jump: float = 0.0
@@ -63,6 +65,7 @@ MILD = Faults(
     error_500_after=0.005,
     slow=0.01,
     pause=0.002,
+    partition=0.002,
     disk_full=0.0005,
     clock_jump=0.002,
     stale_list=0.1,

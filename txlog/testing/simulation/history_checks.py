@@ -99,7 +99,7 @@ def local_decisions(facts: Facts) -> Iterator[Anomaly]:
     for tx, event in decided.items():
         outcome = facts.outcomes.get(tx)
         is_commit = event["decision"] == "COMMIT_MESSAGE"
-        if outcome not in ((COMMITTED, "DEAD_LETTERED") if is_commit else ("ABORTED",)):
+        if outcome not in (COMMITTED if is_commit else "ABORTED", "DEAD_LETTERED"):
             text = f"{tx} was ended locally with {event['decision']}, it is {outcome}"
             yield Anomaly(event["at"], "wrong answer", text)
     for event in facts.history.of("committing"):

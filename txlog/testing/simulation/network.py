@@ -50,6 +50,7 @@ class Network:
         self.is_dead = False
         self.wall_offset_ms = 0.0
         """How far the process's wall clock is off."""
+        self._cut_off_until_ms = 0.0
 
     # What S3Store calls.
 
@@ -76,6 +77,8 @@ class Network:
         scene.requests += 1
         fault = scene.draw(request)
         latency_ms = scene.scheduler.random.expovariate(1 / LATENCY_MS)
+        if scene.is_busy and scene.scheduler.now_ms < self._cut_off_until_ms:
+            fault = scene.scheduler.random.choice(_CUT_OFF)
         if fault in _BEFORE:
             latency_ms = _BEFORE[fault](self, latency_ms)
         if latency_ms > timeout_ms:
@@ -111,6 +114,11 @@ class Network:
     def _pause(self, latency_ms: float) -> float:
         """Time stands still for this process alone; then it goes on as if nothing had been."""
         self.scene.scheduler.sleep(self.scene.log_uniform(5_000, 400_000))
+        return latency_ms
+
+    def _part(self, latency_ms: float) -> float:
+        scheduler = self.scene.scheduler
+        self._cut_off_until_ms = scheduler.now_ms + self.scene.log_uniform(100, 60_000)
         return latency_ms
 
     def _jump(self, latency_ms: float) -> float:
@@ -177,7 +185,11 @@ _BEFORE: Mapping[str, Callable[[Network, float], float]] = {
     "pause": Network._pause,
     "clock_jump": Network._jump,
     "disk_full": Network._fill,
+    "partition": Network._part,
 }
+_CUT_OFF = ("lost_request", "lost_response", "lost_request", "late_landing")
+"""What befalls a request of a process that is cut off."""
+
 _AT_THE_SERVICE: Mapping[str, Callable[[Network, Request, float], Answer]] = {
     "crash_before": Network._crash_before,
     "crash_after": Network._crash_after,

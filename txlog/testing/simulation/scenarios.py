@@ -17,6 +17,11 @@ from txlog.testing.simulation.world import Scenario
 _PRODUCED = {"ta": 2, "kb": 1}
 
 
+def _perhaps(choices: random.Random, role: Role) -> list[Role]:
+    """It is there in half of the worlds."""
+    return [role] if choices.random() < 0.5 else []
+
+
 def _producers(choices: random.Random) -> Sequence[Role]:
     """Two instances of one id, which fence each other, one of another, and a plain one."""
     topics = tuple(_PRODUCED)
@@ -25,6 +30,7 @@ def _producers(choices: random.Random) -> Sequence[Role]:
         TransactionalProducer("p2", "one", topics),
         TransactionalProducer("p3", "two", topics),
         PlainProducer("plain", topics),
+        *_perhaps(choices, Steward("finisher", topics, ("maintain",))),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
     ]
@@ -42,6 +48,7 @@ def _copiers(choices: random.Random) -> Sequence[Role]:
         Copier("c1", "copier 1", "g1", "ta", "tb"),
         Copier("c2", choices.choice(("copier 1", "copier 2")), "g1", "ta", "tb"),
         Copier("d", "copier 3", "g2", "tb", last),
+        *_perhaps(choices, Steward("finisher", ("ta",), ("maintain",))),
         Reader("committed", tuple(_COPIED), "read_committed"),
     ]
 
@@ -71,6 +78,7 @@ def _halves(choices: random.Random) -> Sequence[Role]:
     return [
         HalfSender("h1", "half", topics, database),
         HalfSender("h2", "half", topics, database),
+        *_perhaps(choices, Steward("finisher", topics, ("maintain",))),
         Auditor("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]

@@ -26,24 +26,27 @@ class Steward:
     is_reader: ClassVar[bool] = False
     comes_back: ClassVar[bool] = False
 
-    def __init__(self, name: str, topics: tuple[str, ...]) -> None:
+    def __init__(self, name: str, topics: tuple[str, ...], duties: tuple[str, ...] = ()) -> None:
+        """`duties` are names of methods; default: all."""
         self.name = name
         self._topics = topics
+        self._duties = duties
 
     def live(self, process: SimulatedProcess) -> None:
         """See Role.live."""
-        duties: list[Callable[[SimulatedProcess], object]] = [
-            self.prune_topic,
-            self.prune_coordinator,
-            self.prune_offsets,
-            self.maintain,
-            self.add_partition,
-            self.evolve,
-        ]
+        known: dict[str, Callable[[SimulatedProcess], object]] = {
+            "prune_topic": self.prune_topic,
+            "prune_coordinator": self.prune_coordinator,
+            "prune_offsets": self.prune_offsets,
+            "maintain": self.maintain,
+            "add_partition": self.add_partition,
+            "evolve": self.evolve,
+        }
+        duties = self._duties or tuple(known)
         while process.is_busy:
-            process.sleep(10, 30_000)
+            process.sleep(10, 5_000 * len(duties))
             try:
-                process.random.choice(duties)(process)
+                known[process.random.choice(duties)](process)
             except EXPECTED:
                 continue
 

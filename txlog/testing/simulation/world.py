@@ -175,11 +175,13 @@ class World:
         self._judge(self.process("judge"))
 
     def _maintain(self) -> None:
-        """What a cron job does; twice, as the first pass may have raced with others' clocks."""
+        """What a cron job does; twice, as a clock that was ahead may have begun something that is
+        not late the first time."""
         process = self.process("maintenance")
         for _ in range(2):
             for coordinator in process.connection.coordinators():
                 coordinator.maintain()
+            process.runtime.clock.sleep_ms(REST_MS)
 
     def _judge(self, process: SimulatedProcess) -> None:
         """The log as it is at the end, as anybody would read it."""

@@ -1,0 +1,229 @@
+"""Planted bugs: what one might write instead, and where it does not show at once."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from spark_plugin import batch_commit
+from spark_plugin.checkpoint import Checkpoint
+from spark_plugin.replay import AlreadyIn
+from tests.protocol import removed_rules as rules_out
+from txlog.clients import producer as producers
+from txlog.clock import segment_id
+from txlog.coordinator import rules
+from txlog.groups.offsets import GroupOffsets
+from txlog.groups.offsets_state import UNCHECKED, CommitOffsets
+from txlog.journal.machine import Decided
+from txlog.journal.replica import Replica
+from txlog.log import cut, topic_rules
+from txlog.log.batch import Segment
+from txlog.log.segment import encode_segment
+from txlog.log.topic_log import TopicLog
+from txlog.log.topic_state import TopicState
+from txlog.model import TxId
+from txlog.storage import readback, s3
+from txlog.storage.store import Exists
+from txlog.testing.simulation import tellers
+
+Patch = pytest.MonkeyPatch
+
+
+def no_read_back(patch: Patch) -> None:
+    """What is there is taken for another's."""
+    patch.setattr(readback, "resolve", lambda data, found: found and Exists(found))
+
+
+def overwrite(patch: Patch) -> None:
+    """A PUT without its condition."""
+    patch.setattr(s3, "_ONLY_IF_ABSENT", {})
+
+
+def unknown_is_failure(patch: Patch) -> None:
+    """No answer to a PUT means that nothing was stored."""
+    original = readback.create_with_readback
+
+    def create(place: str, data: bytes, attempts: Any, put: Any, read: Any) -> Any:
+        def answer() -> readback.PutAnswer:
+            said: readback.PutAnswer = put()
+            is_unclear = said is readback.PutAnswer.UNKNOWN
+            return readback.PutAnswer.NOT_STORED if is_unclear else said
+
+        return original(place, data, attempts, answer, read)
+
+    patch.setattr(s3, "create_with_readback", create)
+
+
+def commit_before_upload(patch: Patch) -> None:
+    """A segment is written while its entry is, and not before."""
+
+    def stage(self: TopicLog, batches: Any, schema_id: int) -> Segment:
+        data, parts = encode_segment(
+            batches,
+            compression=self.state.config.compression_type,
+            batch_bytes_max=self._options.process.batch_bytes,
+        )
+        path = self.layout.segment(segment_id(self._runtime))
+        self.fan_out.start(lambda: self.store.put_new(path, data))
+        return Segment(path, schema_id, parts)
+
+    patch.setattr(TopicLog, "stage", stage)
+
+
+def no_lso(patch: Patch) -> None:
+    """Readers read to the end."""
+    patch.setattr(TopicState, "last_stable_offset", TopicState.end_offset)
+
+
+def marker_by_pid(patch: Patch) -> None:
+    """A marker ends whatever its producer has open (KAFKA-17754)."""
+    original = topic_rules._decide_marker
+
+    def decide(state: TopicState, command: Any) -> Decided:
+        known = state.producers.get(command.tx_id.pid)
+        if known is not None and known.open is not None:
+            own = TxId(command.tx_id.pid, known.open.epoch, known.open.number)
+            command = replace(command, tx_id=own)
+        return original(state, command)
+
+    patch.setattr(topic_rules, "_decide_marker", decide)
+
+
+def no_pend(patch: Patch) -> None:
+    """Offsets are kept by the client until the decision, and committed then."""
+    kept: dict[tuple[str, TxId], Any] = {}
+
+    def pend(
+        self: GroupOffsets, group: str, tx_id: TxId, name: str, n: int, offsets: Any, ms: int
+    ) -> None:
+        kept[group, tx_id] = tuple(replace(offset, start=UNCHECKED) for offset in offsets)
+
+    def apply_pending(self: GroupOffsets, group: str, tx_id: TxId) -> None:
+        if (group, tx_id) in kept:
+            self._replica(group).execute(CommitOffsets(group, kept.pop((group, tx_id)), 0))
+
+    patch.setattr(GroupOffsets, "pend", pend)
+    patch.setattr(GroupOffsets, "apply_pending", apply_pending)
+
+
+def short_snapshot(patch: Patch) -> None:
+    """A snapshot holds the state before the entry that it names."""
+    original_advance, original_write = Replica._advance, Replica._write_snapshot
+
+    def advance(self: Any, state: Any, slot: int, crc32: int) -> None:
+        self.before = self._state
+        original_advance(self, state, slot, crc32)
+
+    def write(self: Any, mend: bool = False) -> None:
+        state, self._state = self._state, getattr(self, "before", self._state)
+        original_write(self, mend)
+        self._state = state
+
+    patch.setattr(Replica, "_advance", advance)
+    patch.setattr(Replica, "_write_snapshot", write)
+
+
+def no_cut(patch: Patch) -> None:
+    """An auditor reads every partition to its last stable offset."""
+
+    def ends(views: Any, starts: Any) -> cut.Ends:
+        return {
+            view.where(p): view.state.last_stable_offset(p)
+            for view in views
+            for p in range(len(view.state.partitions))
+        }
+
+    patch.setattr(tellers, "stable_ends", ends)
+    patch.setattr(tellers, "limited_cut", lambda views, starts, highs, limit: highs)
+
+
+def cut_of_several_moments(patch: Patch) -> None:
+    """Only the last transaction of each producer is thought to be half applied."""
+    original = cut.undelivered
+
+    def undelivered(topics: Any) -> Any:
+        for view, tx_id, firsts in original(topics):
+            last = view.state.producers[tx_id.pid].last
+            if last is not None and (last.epoch, last.number) == (tx_id.epoch, tx_id.number):
+                yield view, tx_id, firsts
+
+    patch.setattr(cut, "undelivered", undelivered)
+
+
+def replay_by_batch_id(patch: Patch) -> None:
+    """A batch is in if the log has one of its number."""
+
+    def decide(query: str, batch: int, ranges: Any, committed: Any, mark: Any, **_: Any) -> Any:
+        return AlreadyIn(batch) if mark is not None and batch <= mark.batch_id else None
+
+    patch.setattr(batch_commit, "decide_batch", decide)
+
+
+def replay_by_nothing(patch: Patch) -> None:
+    """Every batch is committed; only the pend and the mark can refuse it."""
+    patch.setattr(batch_commit, "decide_batch", lambda *arguments, **named: None)
+    patch.setattr(rules, "_check_mark", lambda state, command: None)
+
+
+def no_R1(patch: Patch) -> None:
+    """Nobody asks whether the plan is still the one that the tasks ran for."""
+    patch.setattr(Checkpoint, "require_plan", lambda self, plan: None)
+
+
+def no_R9(patch: Patch) -> None:
+    """A commit although an append is unknown: as if it had not been sent."""
+    original = producers.Producer.commit_transaction
+
+    def commit(self: producers.Producer) -> None:
+        self._sender._unwritten.clear()
+        original(self)
+
+    patch.setattr(producers.Producer, "commit_transaction", commit)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A planted bug, and where it shows first."""
+
+    plant: Callable[[Patch], None]
+    scenario: str
+    seed: int = 0
+    """The first seed of the scenario that finds it."""
+
+
+MUTANTS: dict[str, Mutant] = {
+    "no read-back": Mutant(no_read_back, "producers"),
+    "an unknown outcome counts as a failure": Mutant(unknown_is_failure, "halves"),
+    "overwrite instead of create": Mutant(overwrite, "producers"),
+    "commit entry before the segments": Mutant(commit_before_upload, "producers"),
+    "LSO ignored": Mutant(no_lso, "producers"),
+    "marker by pid instead of TxId": Mutant(marker_by_pid, "producers"),
+    "no pend": Mutant(no_pend, "copiers"),
+    "offsets compare skipped (I6)": Mutant(rules_out.without_I6_compare, "copiers"),
+    "pending offsets not looked at (I6)": Mutant(rules_out.without_I6_pending, "copiers"),
+    "snapshot one entry short": Mutant(short_snapshot, "producers"),
+    "no consistent cut": Mutant(no_cut, "bank"),
+    "a cut of several moments": Mutant(cut_of_several_moments, "bank"),
+    "replay test by batch id alone": Mutant(replay_by_batch_id, "queries"),
+    "no replay test": Mutant(replay_by_nothing, "queries"),
+    "no epoch check (I8)": Mutant(rules_out.without_I8, "producers"),
+    "sequences not checked (I7)": Mutant(rules_out.without_I7, "producers"),
+    "no look at the tip": Mutant(rules_out.without_the_look_at_the_tip, "storm"),
+    "without R1": Mutant(no_R1, "queries"),
+    "without R3, released before the abort": Mutant(
+        rules_out.without_R3_release_before_abort, "queries"
+    ),
+    "without R3, no bar": Mutant(rules_out.without_R3_bar, "queries"),
+    "without R5, before BEGIN": Mutant(rules_out.without_R5_before_begin, "producers"),
+    "without R5, before init": Mutant(rules_out.without_R5_before_init, "producers"),
+    "without R6 in topics": Mutant(rules_out.without_R6_in_topics, "halves"),
+    "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "copiers"),
+    "without R7": Mutant(rules_out.without_R7, "halves"),
+    "without R8": Mutant(rules_out.without_R8, "copiers"),
+    "without R9": Mutant(no_R9, "producers"),
+    "without R10, markers not recorded": Mutant(rules_out.without_R10_record, "producers"),
+    "without R10, late records let in": Mutant(rules_out.without_R10_refusal, "producers"),
+    "without R15 for writers": Mutant(rules_out.without_R15_for_writers, "storm"),
+    "without R15 for readers": Mutant(rules_out.without_R15_for_readers, "storm"),
+}

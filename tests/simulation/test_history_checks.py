@@ -1,0 +1,145 @@
+"""Each anomaly is named by its check, and a sound history shows none."""
+
+from typing import Any
+
+import pytest
+
+from txlog.testing.simulation.history import History, read_history
+from txlog.testing.simulation.history_checks import anomalies
+
+TX, OTHER = "1-0-0", "2-0-0"
+
+
+class Story:
+    """A sound history of two transactions over topics a and b, and ways to spoil it."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self.records = [["a", 0, 0, "x1"], ["b", 0, 0, "x2"], ["a", 0, 1, "y1"], ["b", 0, 1, "y2"]]
+        for tx, values in ((TX, ["x1", "x2"]), (OTHER, ["y1", "y2"])):
+            for topic, value in zip("ab", values, strict=True):
+                self.add("send", tx=tx, topic=topic, values=[value])
+            self.add("staged", tx=tx)
+            self.add("committing", tx=tx, values=values)
+            self.add("commit", tx=tx, answer="ok")
+        self.add("written", tx=TX, records=self.records[:2])
+        self.add("poll", isolation="read_committed", records=self.records)
+        self.add("cut", who="auditor#0", topics=["a", "b"], records=self.records)
+        self.add("caught_up", isolation="read_committed", topics=["a", "b"])
+        self.finals(self.records)
+        for tx in (TX, OTHER):
+            self.add("outcome", tx=tx, outcome="COMMITTED")
+
+    def add(self, what: str, who: str = "reader#0", **facts: Any) -> None:
+        """One event."""
+        self.history.note(len(self.history.events), 0.0, who, what, **facts)
+
+    def finals(self, records: list[list[Any]]) -> None:
+        """The whole log."""
+        for isolation in ("read_uncommitted", "read_committed"):
+            for topic in "ab":
+                mine = [record for record in records if record[0] == topic]
+                self.add("final", topic=topic, isolation=isolation, records=mine)
+
+    def change(self, what: str, nth: int = 0, **facts: Any) -> "Story":
+        """Alter the nth event of a kind."""
+        list(self.history.of(what))[nth].update(facts)
+        return self
+
+    def found(self) -> set[str]:
+        """Kinds of what is wrong."""
+        return {anomaly.kind for anomaly in anomalies(self.history)}
+
+
+def test_a_sound_history_shows_nothing_and_is_read_from_its_lines_as_it_was() -> None:
+    story = Story()
+    assert story.found() == set()
+    assert read_history(story.history.lines()).events == story.history.events
+
+
+SPOILT = {
+    "failure": lambda s: s.add("failure", text="InternalError"),
+    "wrong answer": lambda s: s.change("commit", answer="failed"),
+    "duplicate": lambda s: s.change("final", records=[*s.records[::2], ["a", 0, 2, "x1"]]),
+    "lost write": lambda s: s.add("written", tx=None, records=[["a", 0, 7, "z"]]),
+    "G1a aborted read": lambda s: s.change("outcome", outcome="ABORTED"),
+    "made up": lambda s: s.add("poll", isolation="read_committed", records=[["a", 0, 2, "z"]]),
+    "G1b torn transaction": lambda s: s.change("committing", values=["x1", "x2", "x3"]),
+    "G1b torn cut": lambda s: s.change("cut", records=s.records[:1]),
+    "unbalanced cut": lambda s: s.change("cut", records=[["a", 0, 0, "x1:+3"]]),
+    "inconsistent offsets": lambda s: s.change("poll", records=[["a", 0, 0, "y1"]]),
+    "non-monotonic poll": lambda s: s.change("poll", records=[s.records[2], s.records[0]]),
+    "poll skip": lambda s: (
+        s.add("poll", isolation="read_committed", records=[["a", 0, 3, "x1"]]),
+        s.change("final", 2, records=[["a", 0, n, f"x{n}"] for n in range(4)]),
+    ),
+    "unseen": lambda s: s.change("poll", records=s.records[:2]),
+    "stuck": lambda s: s.change("outcome", outcome="OPEN"),
+    "offset gap": lambda s: s.change("final", records=[["a", 0, 0, "x1"], ["a", 0, 2, "y1"]]),
+    "G0 write cycle": lambda s: s.change(
+        "final",
+        2,
+        records=[["a", 0, 0, "x1"], ["a", 0, 1, "y1"], ["a", 1, 0, "y2"], ["a", 1, 1, "x2"]],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SPOILT)
+def test_what_is_spoilt_is_named(kind: str) -> None:
+    story = Story()
+    SPOILT[kind](story)
+    assert kind in story.found()
+
+
+def consumed(story: Story, tx: str, start: int, end: int, *reads: str) -> None:
+    """A transaction that moves a group."""
+    story.add("consumed", tx=tx, group="g", ranges=[["a", 0, start, end]], reads=list(reads))
+
+
+@pytest.mark.parametrize(
+    ("ranges", "stands", "kind"),
+    [
+        ([(0, 1), (1, 2)], 2, None),
+        ([(0, 1), (0, 2)], 2, "offset overlap"),
+        ([(0, 1), (2, 3)], 3, "offset range gap"),
+        ([(0, 1), (1, 2)], 3, "offset range gap"),
+    ],
+)
+def test_I6_ranges_of_a_group_follow_each_other(
+    ranges: list[tuple[int, int]], stands: int, kind: str | None
+) -> None:
+    story = Story()
+    for tx, (start, end) in zip((TX, OTHER), ranges, strict=True):
+        consumed(story, tx, start, end)
+    story.add("position", group="g", topic="a", partition=0, offset=stands)
+    assert story.found() == ({kind} if kind else set())
+
+
+@pytest.mark.parametrize(
+    ("copies", "kind"),
+    [
+        (["c1<x1"], None),
+        ([], "lost update"),
+        (["c1<x1", "c2<x1"], "duplicate copy"),
+        (["c1<x1", "c2<y1"], "duplicate copy"),
+    ],
+)
+def test_I10_each_record_below_the_position_is_copied_once(
+    copies: list[str], kind: str | None
+) -> None:
+    story = Story()
+    story.add("copies", group="g", sources=["a"], sinks=["c"])
+    story.add("position", group="g", topic="a", partition=0, offset=1)
+    story.add("send", tx=None, topic="c", values=copies)
+    records = [["c", 0, number, value] for number, value in enumerate(copies)]
+    for isolation in ("read_uncommitted", "read_committed"):
+        story.add("final", topic="c", isolation=isolation, records=records)
+    assert story.found() == ({kind} if kind else set())
+
+
+def test_G1c_nobody_reads_from_whoever_read_from_him() -> None:
+    story = Story()
+    consumed(story, TX, 0, 1, "y1")
+    consumed(story, OTHER, 1, 2, "x1")
+    story.add("position", group="g", topic="a", partition=0, offset=2)
+    assert story.found() == {"G1c circular information flow"}
