@@ -9,6 +9,10 @@ INSTALLED = $(VENV)/.installed
 ROOT ?= ./demo-data
 # Processes for the tests that start no JVM.
 WORKERS ?= auto
+# Seeds of each scenario, or minutes, and processes for `make sim`.
+SEEDS ?=
+MINUTES ?=
+SIM_WORKERS ?= 2
 # More arguments for pytest or the demo, for example ARGS="-k fenced" or ARGS=--fresh.
 ARGS ?=
 
@@ -19,7 +23,8 @@ export SPARK_CONF_DIR ?= $(CURDIR)/conf
 export PYSPARK_PYTHON = $(abspath $(PYTHON))
 
 .DEFAULT_GOAL = help
-.PHONY: help install java demo delivery test test-fast check format style types layers tidy bench clean
+.PHONY: help install java demo delivery test test-fast sim check format style types layers tidy bench
+.PHONY: clean
 
 help:
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -74,6 +79,10 @@ test: install java check ## All checks and all tests: what CI runs
 
 test-fast: install ## The tests that start no JVM and take seconds
 	$(PYTHON) -m pytest -m "not spark and not slow" -n $(WORKERS) --dist loadfile $(ARGS)
+
+sim: install ## Simulated worlds with faults, seed after seed (SEEDS=, MINUTES=); docs/testing.md
+	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) \
+	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 bench: install java ## Measure, beside Spark's own floor and Delta
 	$(PYTHON) -m benchmarks

@@ -129,7 +129,7 @@ class Driver:
         chance = process.random.random()
         if chance < 0.1:
             self._place.lose()
-        elif chance < 0.2:
+        elif chance < 0.35:
             self._place.folder.put_back(process.random.randint(1, 2))
 
     def _run(self, process: SimulatedProcess) -> None:
@@ -137,7 +137,7 @@ class Driver:
         run = process.runtime.entropy.token()
         folder = self._place.folder
         reader = self._reader(process)
-        for _ in range(process.random.randint(1, 4)):
+        for _ in range(process.random.randint(1, 3)):
             if not process.is_busy:
                 return
             newest = folder.checkpoint.newest_batch()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from txlog.testing.simulation.scenarios import SCENARIOS
+from tests.simulation.scenarios import SCENARIOS
 from txlog.testing.simulation.world import World
 
 SEED = 7
@@ -28,7 +28,7 @@ def test_two_runs_of_one_seed_are_byte_identical(scenario: str) -> None:
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_another_process_with_another_hash_seed_has_the_same_history(hash_seed: str) -> None:
     """The order of sets and of dictionaries of texts decides nothing."""
-    command = [sys.executable, "-m", "txlog.testing.sim", "--seed", str(SEED)]
+    command = [sys.executable, "-m", "tests.simulation", "--seed", str(SEED)]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     printed = [line.split()[1] for line in done.stdout.splitlines() if "fingerprint" in line]

@@ -310,8 +310,11 @@ class Coordinator:
         return is_past(known, tx_id)
 
     def outcome_of_tag(self, tag: str) -> TransactionOutcome:
-        """How the newest transaction with that tag ended."""
+        """How the transaction with that tag ended: COMMITTED if one of them did, whatever became
+        of attempts to repeat it; otherwise how the newest one did."""
         state = self.catch_up()
+        if state.committed_with_tag(tag) is not None:
+            return TransactionOutcome.COMMITTED
         for _, transaction in state.open_transactions():
             if transaction.tag == tag:
                 return self.outcome(transaction.tx_id)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from txlog.log.index import IndexedBatch
+from txlog.log.retired_producers import is_retired
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import NEW_PRODUCER, AppliedTransaction, TopicState, TxMark
 from txlog.model import Decision, TopicPartition, TxId
@@ -85,7 +86,9 @@ def _first_offsets(view: TopicView, tx_id: TxId, mark: TxMark) -> Mapping[int, i
 
 
 def _is_finished(state: TopicState, tx_id: TxId) -> bool:
-    return state.closed or state.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id)
+    if state.closed or is_retired(state.retired, tx_id.pid):
+        return True  # A producer retires once all of its transactions are complete everywhere.
+    return state.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id)
 
 
 def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> Ends:

@@ -61,6 +61,21 @@ def test_an_outcome_is_open_then_final_from_the_decision_on(world: World) -> Non
     assert coordinator(reader).outcome_of_tag("tag 2") is UNKNOWN
 
 
+def test_a_tag_that_one_transaction_committed_stays_so_whatever_becomes_of_its_repeats(
+    world: World,
+) -> None:
+    process = world.process()
+    registration = register(process, "i")
+    first, repeat = tx_of(registration), tx_of(registration, 1)
+    coordinator(process).begin(NAME, first, TIMEOUT_MS, tag="order")
+    prepare(process, first, groups=())
+    finish(process, first)
+    coordinator(process).begin(NAME, repeat, TIMEOUT_MS, tag="order")
+    assert coordinator(process).outcome_of_tag("order") is COMMITTED
+    coordinator(process).abort(NAME, repeat)
+    assert coordinator(process).outcome_of_tag("order") is COMMITTED
+
+
 def test_a_late_transaction_is_aborted_and_its_owner_fenced(world: World) -> None:
     owner, helper = world.process(), world.process()
     tx = tx_of(register(owner, "i"))

@@ -12,9 +12,6 @@ from txlog.testing.simulation.topics import as_history
 QUIET_TRIES = 50
 """Polls that a reader makes at the last call; more mean that it is stuck."""
 
-EMPTY_POLLS = 7
-"""Polls without a record after which nothing more comes: one may lag behind pruning (R15)."""
-
 
 class Reader:
     """Follows topics from their start; a new life begins there again."""
@@ -33,13 +30,13 @@ class Reader:
         scene = process.network.scene
         while not scene.last_call:
             consumer = self._poll(process, consumer) or consumer
-            process.sleep(*((10, 30_000) if process.is_busy else (20_000, 100_000)))
+            process.sleep(*((10, 30_000) if process.is_busy else (60_000, 300_000)))
         empty = 0
         for _ in range(QUIET_TRIES):
             before = len(scene.history.events)
             consumer = self._poll(process, consumer) or consumer
             empty = empty + 1 if len(scene.history.events) == before else 0
-            if empty > EMPTY_POLLS:
+            if empty > lag(process):
                 process.note("caught_up", isolation=self._isolation, topics=self._topics)
                 return
         process.note("stuck", isolation=self._isolation, topics=self._topics)
@@ -60,3 +57,8 @@ class Reader:
         if polled:
             process.note("poll", isolation=self._isolation, records=as_history(polled))
         return consumer
+
+
+def lag(process: SimulatedProcess) -> int:
+    """Polls without a record after which nothing more comes: one may lag behind pruning (R15)."""
+    return process.connection.cluster.process.boundary_probe_polls

@@ -24,7 +24,6 @@ from txlog.model import IsolationLevel, TopicPartition, TxId
 from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.producers import TRIES
-from txlog.testing.simulation.readers import EMPTY_POLLS
 from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
 from txlog.testing.simulation.topics import payload, text_of
 
@@ -122,11 +121,11 @@ class Auditor:
         while not scene.last_call:
             with suppress(*UNCLEAR):
                 self._audit(process, starts)
-            process.sleep(*((10, 30_000) if process.is_busy else (20_000, 100_000)))
+            process.sleep(*((10, 30_000) if process.is_busy else (60_000, 300_000)))
         empty = 0
         for _ in range(CUTS_MAX):
             empty = 0 if self._audit(process, starts) else empty + 1
-            if empty > EMPTY_POLLS:
+            if empty > 1:
                 process.note("caught_up", isolation="read_committed", topics=self._topics)
                 return
         process.note("stuck", isolation="read_committed", topics=self._topics)
