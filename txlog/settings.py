@@ -10,9 +10,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import ClassVar, TypeVar, get_type_hints
 
 from txlog.errors import InvalidConfig
+
+_type_hints = cache(get_type_hints)  # They cost more than all else of a client's construction.
 
 SettingsT = TypeVar("SettingsT", bound="SettingsGroup")
 
@@ -40,7 +43,7 @@ class SettingsGroup:
     @classmethod
     def from_dotted(cls: type[SettingsT], values: Mapping[str, object]) -> SettingsT:
         """Build from dotted names; texts are converted. Raises InvalidConfig."""
-        hints = get_type_hints(cls)
+        hints = _type_hints(cls)  # type: ignore[arg-type] - a class can be a key
         known = {name: name.replace(".", "_") for name in cls.names()}
         arguments: dict[str, object] = {}
         for name, value in values.items():

@@ -40,21 +40,6 @@ def overwrite(patch: Patch) -> None:
     patch.setattr(s3, "_ONLY_IF_ABSENT", {})
 
 
-def unknown_is_failure(patch: Patch) -> None:
-    """No answer to a PUT means that nothing was stored."""
-    original = readback.create_with_readback
-
-    def create(place: str, data: bytes, attempts: Any, put: Any, read: Any) -> Any:
-        def answer() -> readback.PutAnswer:
-            said: readback.PutAnswer = put()
-            is_unclear = said is readback.PutAnswer.UNKNOWN
-            return readback.PutAnswer.NOT_STORED if is_unclear else said
-
-        return original(place, data, attempts, answer, read)
-
-    patch.setattr(s3, "create_with_readback", create)
-
-
 def commit_before_upload(patch: Patch) -> None:
     """A segment is written while its entry is, and not before."""
 
@@ -194,11 +179,10 @@ class Mutant:
 
 MUTANTS: dict[str, Mutant] = {
     "no read-back": Mutant(no_read_back, "producers"),
-    "an unknown outcome counts as a failure": Mutant(unknown_is_failure, "halves"),
     "overwrite instead of create": Mutant(overwrite, "producers"),
     "commit entry before the segments": Mutant(commit_before_upload, "producers"),
     "LSO ignored": Mutant(no_lso, "producers"),
-    "marker by pid instead of TxId": Mutant(marker_by_pid, "producers"),
+    "marker by pid instead of TxId": Mutant(marker_by_pid, "copiers"),
     "no pend": Mutant(no_pend, "copiers"),
     "offsets compare skipped (I6)": Mutant(rules_out.without_I6_compare, "copiers"),
     "pending offsets not looked at (I6)": Mutant(rules_out.without_I6_pending, "copiers"),

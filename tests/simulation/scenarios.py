@@ -35,5 +35,5 @@ def _queries(choices: random.Random) -> Sequence[Role]:
 
 SCENARIOS: Mapping[str, Scenario] = {
     **CORE,
-    "queries": Scenario("queries", _TOPICS, _queries, requests_max=300),
+    "queries": Scenario("queries", _TOPICS, _queries, requests_max=240),
 }

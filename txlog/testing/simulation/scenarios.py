@@ -115,6 +115,6 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("copiers", _COPIED, _copiers),
         Scenario("bank", _BANK, _bank),
         Scenario("halves", _HALVES, _halves),
-        Scenario("storm", _STORM, _storm, requests_max=300),
+        Scenario("storm", _STORM, _storm, requests_max=240),
     )
 }

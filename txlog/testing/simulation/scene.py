@@ -8,15 +8,30 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, fields
+from functools import cache
+from itertools import accumulate
 
 from txlog.testing.simulation.faults import NONE, Faults
 from txlog.testing.simulation.history import History
 from txlog.testing.simulation.scheduler import Scheduler
 from txlog.testing.simulation.service import Request, Service
 
-_NAMES = tuple(f.name for f in fields(Faults))
 _OF_WRITES = frozenset(("late_landing", "duplicate", "replayed", "conflict_409", "disk_full"))
 _OF_LISTS = frozenset(("stale_list", "partial_list"))
+_WRITES = frozenset(("put_object", "delete_object"))
+
+
+@cache
+def _limits(faults: Faults, method: str) -> tuple[tuple[float, str], ...]:
+    """What may befall such a request: a number below the limit, and above those before it."""
+    names = [
+        field.name
+        for field in fields(faults)
+        if (field.name not in _OF_WRITES or method in _WRITES)
+        and (field.name not in _OF_LISTS or method == "list_objects_v2")
+    ]
+    sums = accumulate(getattr(faults, name) for name in names)
+    return tuple(zip(sums, names, strict=True))
 
 
 @dataclass(slots=True)
@@ -49,18 +64,11 @@ class Scene:
         if self.faults is NONE or not self.is_busy:
             return ""
         point = self.scheduler.random.random()
-        for name in _NAMES:
-            if self._may_befall(name, request):
-                point -= getattr(self.faults, name)
-                if point < 0:
-                    self.counts[name] += 1
-                    return name
+        for limit, name in _limits(self.faults, request.method):
+            if point < limit:
+                self.counts[name] += 1
+                return name
         return ""
-
-    def _may_befall(self, name: str, request: Request) -> bool:
-        if name in _OF_LISTS:
-            return request.method == "list_objects_v2"
-        return request.changes or name not in _OF_WRITES
 
     def land(self, request: Request, delay_ms: float, process: str) -> None:
         """Let a request be carried out by itself, later."""

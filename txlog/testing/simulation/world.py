@@ -58,7 +58,7 @@ class Scenario:
     topics: Mapping[str, int]
     """Name -> partitions."""
     roles: Callable[[random.Random], Sequence[Role]]
-    requests_max: int = 220
+    requests_max: int = 170
     """Requests until faults stop, and no work is begun any more."""
 
 
