@@ -43,7 +43,7 @@ class SettingsGroup:
     @classmethod
     def from_dotted(cls: type[SettingsT], values: Mapping[str, object]) -> SettingsT:
         """Build from dotted names; texts are converted. Raises InvalidConfig."""
-        hints = _type_hints(cls)  # type: ignore[arg-type] - a class can be a key
+        hints = _type_hints(cls)  # type: ignore[arg-type]  # A class is a good key.
         known = {name: name.replace(".", "_") for name in cls.names()}
         arguments: dict[str, object] = {}
         for name, value in values.items():

@@ -115,7 +115,8 @@ class Driver:
 
     def live(self, process: SimulatedProcess) -> None:
         """See Role.live."""
-        process.note("copies", group=self._group, sources=self._sources, sinks=self._sinks)
+        if self._sources:
+            process.note("copies", group=self._group, sources=self._sources, sinks=self._sinks)
         while process.is_busy:
             self._something_happens(process)
             try:
@@ -168,7 +169,7 @@ class Driver:
         self, process: SimulatedProcess, reader: TxlogStreamReader, folder: Folder, batch: int
     ) -> bool:
         """Plan the next batch; whether there is anything for it."""
-        start = folder.offset(batch - 1) if batch else reader.initialOffset()
+        start = folder.offset(batch - 1) if batch else self._first(reader)
         assert start is not None
         end = reader.latestOffset(start, ReadMaxRows(process.random.choice((1, 3, 100))))
         return end != start and folder.write_offset(batch, end)
@@ -184,16 +185,15 @@ class Driver:
         """The tasks of a batch, and the driver's commit."""
         plan = folder.checkpoint.plan()
         end = folder.offset(batch)
-        start = folder.offset(batch - 1) if batch else reader.initialOffset()
+        start = folder.offset(batch - 1) if batch else self._first(reader)
         if end is None or start is None:
             raise CheckpointConflict(f"files of batch {batch} are gone; Spark stops the query.")
         self._attempts += 1
         tx = f"batch {self.name}/{self._attempts}"
-        tasks = reader.partitions(start, end)
+        tasks = self._tasks(process, reader, start, end)
         options = self._options(process)
         messages, values, reads = [], [], []
-        for task in tasks:
-            texts = self._texts(process, task)
+        for texts in tasks:
             reads += texts
             rows = [
                 (f"{tx}.{len(reads)}.{number}.{sink}<{text}", sink)
@@ -207,7 +207,7 @@ class Driver:
             messages.append(TaskMessage(folder.query_id, batch, run, plan, staged))
         process.note("staged", tx=tx)
         process.note("committing", tx=tx, values=values)
-        moved = [[*w, r.start, r.end] for w, r in sorted(ranges(from_json(end, "plan")).items())]
+        moved = self._moved(end)
         process.note("consumed", tx=tx, group=self._group, ranges=moved, reads=reads)
         identity = batch_identity(messages, batch)
         committer = BatchCommitter(process.connection, options, folder.checkpoint)
@@ -216,6 +216,21 @@ class Driver:
         except OutcomeUnknown:
             process.note("commit", tx=tx, answer="unknown")
             raise
+
+    def _first(self, reader: TxlogStreamReader) -> Json:
+        """Where the first batch begins."""
+        return reader.initialOffset()
+
+    def _tasks(
+        self, process: SimulatedProcess, reader: TxlogStreamReader, start: Json, end: Json
+    ) -> list[list[str]]:
+        """The records of each task."""
+        return [self._texts(process, task) for task in reader.partitions(start, end)]
+
+    def _moved(self, end: Json) -> list[list[Any]]:
+        """Ranges by which the batch moves the group."""
+        found = ranges(from_json(end, "plan"))
+        return [[*where, moved.start, moved.end] for where, moved in sorted(found.items())]
 
     def _options(self, process: SimulatedProcess) -> WriterOptions:
         """An operator lets a new query take the group over."""
@@ -230,6 +245,41 @@ class Driver:
                 part = sliced(fetched, piece.start, piece.end)
                 found += [text_of(record) for record in records(piece.topic, part)]
         return found
+
+
+class ForeignDriver(Driver):
+    """The same with a source that is no txlog: numbers, as many as are asked for.
+
+    Only the pair of query and batch tells whether a batch is in. Its checkpoint is put back, but
+    never lost: a new query would rightly begin with the first number again.
+    """
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        process.note("counts", sinks=self._sinks)
+        super().live(process)
+
+    def _something_happens(self, process: SimulatedProcess) -> None:
+        if process.random.random() < 0.3:
+            self._place.folder.put_back(process.random.randint(1, 2))
+
+    def _first(self, reader: TxlogStreamReader) -> Json:
+        return {"n": 0}
+
+    def _planned(
+        self, process: SimulatedProcess, reader: TxlogStreamReader, folder: Folder, batch: int
+    ) -> bool:
+        start = folder.offset(batch - 1) if batch else self._first(reader)
+        assert start is not None
+        return folder.write_offset(batch, {"n": start["n"] + process.random.randint(1, 3)})
+
+    def _tasks(
+        self, process: SimulatedProcess, reader: TxlogStreamReader, start: Json, end: Json
+    ) -> list[list[str]]:
+        return [[str(number) for number in range(start["n"], end["n"])]]
+
+    def _moved(self, end: Json) -> list[list[Any]]:
+        return []
 
 
 def _batch(rows: Sequence[tuple[str, str]]) -> pa.RecordBatch:

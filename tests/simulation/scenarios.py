@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from spark_plugin import batch_commit
-from tests.simulation.micro_batches import Driver, Folder, Place
+from tests.simulation.micro_batches import Driver, Folder, ForeignDriver, Place
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
@@ -33,7 +33,22 @@ def _queries(choices: random.Random) -> Sequence[Role]:
     return roles
 
 
+_COUNTED = {"tx": 1, "ty": 2}
+
+
+def _numbers(choices: random.Random) -> Sequence[Role]:
+    """A source of numbers, and a checkpoint that is put back now and then."""
+    batch_commit._sessions.clear()
+    place = Place("query", Folder("query-0"))
+    return [
+        ForeignDriver("d", place, "g", [], ["tx", "ty"]),
+        Auditor("auditor", ("tx", "ty")),
+        Reader("committed", tuple(_COUNTED), "read_committed"),
+    ]
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     **CORE,
+    "numbers": Scenario("numbers", _COUNTED, _numbers),
     "queries": Scenario("queries", _TOPICS, _queries, requests_max=240),
 }

@@ -15,11 +15,13 @@ keys belong to its kind:
     copies      group sources sinks     each record of a source goes once into each sink; its text
                                         is `name<text of the source's record`
     local       tx decision             the local transaction of a half transaction has ended so
+    counts      sinks                   what follows `<` in their records are numbers from 0 on
     poll        isolation records       what a reader was given, in order; `reader` names it if
                                         there are several in one life
     cut         topics records          what a reader was given up to its next consistent cut
     caught_up   isolation topics        a reader saw nothing more, long after the last work
     stuck       isolation topics        a reader did not come to an end
+    maintained  tasks                   a pass of maintenance did these
     died                                the process is gone
     failure     text                    an actor met an error that nobody may meet
     final       topic isolation records the whole topic at the end

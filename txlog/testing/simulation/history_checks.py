@@ -303,6 +303,15 @@ def lost_updates(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(-1, "duplicate copy", f"{sink} has too many copies of {surplus}")
 
 
+def gaps_in_counts(facts: Facts) -> Iterator[Anomaly]:
+    """I10: of a source that counts, each number is there once, and none is left out."""
+    for sink in sorted({sink for e in facts.history.of("counts") for sink in e["sinks"]}):
+        records = facts.final.get((READ_COMMITTED, sink), ())
+        numbers = sorted(int(record[3].partition("<")[2]) for record in records)
+        if numbers != list(range(len(numbers))):
+            yield Anomaly(-1, "lost update", f"{sink} counts {numbers}")
+
+
 def write_cycles(facts: Facts) -> Iterator[Anomaly]:
     """G0: partitions of a topic hold staged transactions in one order.
 
@@ -357,6 +366,7 @@ CHECKS: tuple[Check, ...] = (
     open_ends,
     offset_ranges,
     lost_updates,
+    gaps_in_counts,
     write_cycles,
     circular_flow,
 )

@@ -10,7 +10,7 @@ from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
-from txlog.testing.simulation.stewards import Steward
+from txlog.testing.simulation.stewards import Keeper, Steward, Straggler
 from txlog.testing.simulation.tellers import Auditor, Teller
 from txlog.testing.simulation.world import Scenario
 
@@ -108,6 +108,44 @@ def _storm(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_UPKEEP = {"ta": 1, "kb": 2}
+
+
+def _upkeep(choices: random.Random) -> Sequence[Role]:
+    """Segments are merged and collected beneath those who write and read them."""
+    topics = tuple(_UPKEEP)
+    others: list[Role] = [
+        Teller("t1", "teller", topics),
+        HalfSender("h1", "half", topics, LocalDatabase()),
+    ]
+    return [
+        TransactionalProducer("p1", "one", topics),
+        PlainProducer("plain", topics),
+        choices.choice(others),
+        Keeper("keeper 1"),
+        *_perhaps(choices, Keeper("keeper 2")),
+        Auditor("auditor", topics),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
+_LATE = {"ta": 1, "tb": 1}
+
+
+def _late(choices: random.Random) -> Sequence[Role]:
+    """Decisions are applied by whoever met them and stalled, beside those who hurry."""
+    topics = tuple(_LATE)
+    return [
+        TransactionalProducer("p1", "one", ("ta",)),
+        TransactionalProducer("p2", choices.choice(("one", "two")), ("ta",)),
+        Copier("c1", "copier 1", "g", "ta", "tb"),
+        Copier("c2", choices.choice(("copier 1", "copier 2")), "g", "ta", "tb"),
+        Straggler("late 1"),
+        Straggler("late 2"),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
@@ -115,6 +153,8 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("copiers", _COPIED, _copiers),
         Scenario("bank", _BANK, _bank),
         Scenario("halves", _HALVES, _halves),
+        Scenario("late", _LATE, _late, requests_max=400),
+        Scenario("upkeep", _UPKEEP, _upkeep, requests_max=600),
         Scenario("storm", _STORM, _storm, requests_max=240),
     )
 }

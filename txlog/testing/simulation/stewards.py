@@ -12,12 +12,25 @@ from typing import ClassVar
 import pyarrow as pa
 
 from txlog.clients.admin import Admin
+from txlog.clients.maintenance import Maintenance
+from txlog.coordinator.recovery import apply_decision
+from txlog.coordinator.states import PREPARED
 from txlog.errors import IncompatibleSchema, InvalidConfig
+from txlog.settings import ProcessSettings
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.role import EXPECTED
 from txlog.testing.simulation.topics import TYPED
 
 PARTITIONS_MAX = 4
+
+LIMITS = ProcessSettings(
+    publish_attempts_max=30,
+    finish_attempts_max=6,
+    staging_retention_ms=20_000,
+    file_delete_delay_ms=5_000,
+    journal_retention_entries=4,
+)
+"""Of maintenance: so short that it does all of its work within a world's time."""
 
 
 class Steward:
@@ -90,3 +103,63 @@ class Steward:
             except IncompatibleSchema:
                 return  # Somebody else added another column first.
         assert set(TYPED.names) <= set(schema.names)
+
+
+class Keeper:
+    """Runs the log's own maintenance, pass after pass: merging, retention, compaction, vacuum.
+
+    Its clock is sound. One that is ahead would move the staging horizon ahead, and nobody could
+    stage anything before all clocks have come there: nothing is lost, and nothing is written.
+    """
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        maintenance: Maintenance | None = None
+        process.network.has_sound_clock = True
+        while process.is_busy:
+            process.sleep(10, 30_000)
+            try:
+                maintenance = maintenance or Maintenance(process.connection, LIMITS)
+                report = maintenance.run_once()
+                process.sleep(1_000, 10_000)
+                report.actions.extend(maintenance.vacuum_once().actions)
+            except EXPECTED:
+                continue
+            done = sorted({action.task for action in report.actions if not action.is_failure})
+            process.note("maintained", tasks=done)
+
+
+class Straggler:
+    """Meets a decided transaction, stalls, and applies it long after others have finished it."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        while process.is_busy:
+            process.sleep(5, 500)
+            try:
+                self._apply_late(process)
+            except EXPECTED:
+                continue
+
+    def _apply_late(self, process: SimulatedProcess) -> None:
+        connection = process.connection
+        for coordinator in connection.coordinators():
+            state = coordinator.catch_up()
+            for name, met in list(state.open_transactions()):
+                if met.state in PREPARED:
+                    floor = state.ids[name].floor(met.tx_id)
+                    process.sleep(10, 60_000)
+                    partition = coordinator.partition
+                    apply_decision(connection.cluster, connection.offsets, partition, met, floor)

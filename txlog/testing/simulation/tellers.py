@@ -65,9 +65,9 @@ class Teller:
         session.begin()
         tx = str(session.tx_id)
         messages = list(self._messages(process))
-        values = [str(message.key) for message in messages]
-        for message in messages:
-            process.note("send", tx=tx, topic=message.topic, values=[message.key])
+        values = [(message.key or b"").decode() for message in messages]
+        for message, value in zip(messages, values, strict=True):
+            process.note("send", tx=tx, topic=message.topic, values=[value])
         process.note("staged", tx=tx)
         bare = [Message(m.topic, m.value, partition=m.partition) for m in messages]
         participants = stage(process.connection, bare, tx)
@@ -101,7 +101,7 @@ class Teller:
             partitions = len(process.connection.cluster.present_topic(topic).state.partitions)
             value = f"{self.name}/{self._transfers}.{number}:{part:+d}"
             where = process.random.randrange(partitions)
-            yield Message(topic, payload(topic, value), value, partition=where)  # type: ignore[arg-type]
+            yield Message(topic, payload(topic, value), value.encode(), partition=where)
 
 
 class Auditor:
