@@ -69,7 +69,7 @@ class Assignment:
         """
         if self.is_pattern and self._now_ms() - self._matched_at_ms >= match_age_max_ms:
             self.match()
-        for name in {where.topic for where in self.fetchers}:
+        for name in dict.fromkeys(where.topic for where in self.fetchers):
             try:
                 fresh = self._unread(name)
             except UnknownTopic:
