@@ -172,10 +172,14 @@ def elapsed_ms(since_ms: int, now_ms: int) -> int:
     return abs(now_ms - since_ms)
 
 
-def segment_id(runtime: Runtime) -> str:
+def segment_id(runtime: Runtime, horizon: str = "") -> str:
     """A unique name that sorts by the time it was drawn: 12 hex digits of ms, then 20 random.
 
-    The staging horizon (design section 10) compares these as text; a clock that is wrong costs a
-    rewritten segment, never safety.
+    The staging horizon (design section 10) compares these as text. The name is above `horizon`
+    whatever the clock says: otherwise nobody could write until all clocks had come to a horizon
+    that a clock far ahead has chosen.
     """
-    return f"{runtime.clock.wall_ms():012x}{runtime.entropy.token()[:20]}"
+    drawn_ms = runtime.clock.wall_ms()
+    if horizon:
+        drawn_ms = max(drawn_ms, int(horizon[:12], 16) + 1)
+    return f"{drawn_ms:012x}{runtime.entropy.token()[:20]}"

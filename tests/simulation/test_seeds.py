@@ -12,7 +12,7 @@ SEEDS = {"upkeep": 100, "late": 160}
 """Of the scenarios that take longer than the others."""
 
 SEEDS_OF_OTHERS = 300
-"""2,060 together; `make sim` runs as many as are wanted."""
+"""2,360 together; `make sim` runs as many as are wanted."""
 
 
 @pytest.mark.slow

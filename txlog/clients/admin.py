@@ -149,6 +149,15 @@ class TransactionDescription:
     """Consumer groups that have offsets set aside for it."""
 
 
+_TELLING = (
+    TransactionOutcome.COMMITTED,
+    TransactionOutcome.OPEN,
+    TransactionOutcome.DEAD_LETTERED,
+    TransactionOutcome.ABORTED,
+)
+"""Outcomes of one tag, what says most first."""
+
+
 class Admin:
     """Manages one log. Safe to use from threads."""
 
@@ -360,12 +369,12 @@ class Admin:
         ]
 
     def outcome(self, transaction: TxId | str) -> TransactionOutcome:
-        """How a transaction ended, by its id or by its tag."""
+        """How a transaction ended, by its id or by its tag; of several with one tag, in different
+        transaction groups, COMMITTED if one did, else OPEN if one still may."""
         if isinstance(transaction, TxId):
             return self.connection.outcome(transaction)
         answers = [c.outcome_of_tag(transaction) for c in self.connection.coordinators()]
-        known = [answer for answer in answers if answer is not TransactionOutcome.UNKNOWN_ID]
-        return known[0] if known else TransactionOutcome.UNKNOWN_ID
+        return next((o for o in _TELLING if o in answers), TransactionOutcome.UNKNOWN_ID)
 
     def describe_transaction(self, tx_id: TxId) -> TransactionDescription:
         """One transaction. Raises UnknownTransaction if nobody has heard of it, or no longer."""

@@ -99,8 +99,6 @@ class Vacuum:
     def _advance_horizon(self, horizon: str) -> frozenset[str]:
         """In every coordinator and topic, before the look that deletes. Answers the topics' roots:
         one that is created after this has no horizon, so nothing of it may be deleted."""
-        for coordinator in self._connection.coordinators():
-            coordinator.advance_horizon(horizon)
         roots = set()
         for topic in _topics(self._connection):
             try:
@@ -108,6 +106,9 @@ class Vacuum:
             except UnknownTopic:
                 continue  # Deleted meanwhile.
             roots.add(topic.layout.root)
+        # Topics first: whoever stages names its segments above the topic's horizon.
+        for coordinator in self._connection.coordinators():
+            coordinator.advance_horizon(horizon)
         return frozenset(roots)
 
     def _end_deleted(self, listed: Sequence[StoredObject]) -> list[str]:

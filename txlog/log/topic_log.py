@@ -123,8 +123,9 @@ class TopicLog:
         return self._replica.close()
 
     def new_name(self) -> str:
-        """A name that no object of the topic has; names sort by the time they were drawn."""
-        return segment_id(self._runtime)
+        """A name that no object of the topic has, above the staging horizon; names sort by the
+        time they were drawn."""
+        return segment_id(self._runtime, self.state.horizon)
 
     # Schemas and segments.
 
@@ -149,7 +150,7 @@ class TopicLog:
             compression=self.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,
         )
-        path = self.layout.segment(segment_id(self._runtime))
+        path = self.layout.segment(self.new_name())
         self.store.put_new(path, data)
         return Segment(path, schema_id, parts)
 
@@ -160,7 +161,7 @@ class TopicLog:
         """
         return SegmentDraft(
             self.store,
-            self.layout.segment(segment_id(self._runtime)),
+            self.layout.segment(self.new_name()),
             schema_id,
             compression=self.state.config.compression_type,
             batch_bytes_max=self._options.process.batch_bytes,

@@ -7,15 +7,18 @@ import pytest
 
 from tests.faulty_stores import DyingStore, ProcessDied
 from tests.memory_log import MemoryLog
+from txlog.clients.connection import open_connection
 from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.clients.maintenance import Maintenance
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.clients.vacuum import Vacuum, VacuumReport
+from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import SegmentExpired, UnknownTopic
 from txlog.log.schema import KAFKA_SCHEMA, physical_schema
 from txlog.log.topic_events import AppendBatches
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings, ProcessSettings
+from txlog.testing.clock import ManualClock, SeededEntropy
 
 DAY_MS = 86_400_000
 
@@ -269,4 +272,22 @@ def test_two_processes_may_maintain_at_once(log: MemoryLog) -> None:
         assert left.run_once().failures == right.run_once().failures == []
         log.clock.advance(DAY_MS + 1)
     assert log.values("c") == [b"57", b"58", b"59"]
+    log.check()
+
+
+def test_R17_a_horizon_that_a_clock_far_ahead_has_chosen_keeps_nobody_from_writing(
+    log: MemoryLog,
+) -> None:
+    """Names of segments are above it, whatever the writer's own clock says."""
+    stage(log, b"abandoned")
+    ahead = Runtime(ManualClock(), SeededEntropy(99), SerialFanOut())
+    ahead.clock.advance(log.clock.wall_ms() + 400 * DAY_MS)
+    collector = Vacuum(open_connection(log.memory, ahead), DAY_MS)
+    assert collector.sweep(collector.look()).objects == 1
+    producer = log.producer("a")
+    with producer.transaction():
+        producer.send("u", b"written")
+    log.elsewhere().send("u", b"and written").get()
+    assert log.values("u") == [b"written", b"and written"]
+    assert vacuum(log).objects == 0
     log.check()
