@@ -388,3 +388,29 @@ def test_an_id_with_an_open_transaction_is_not_forgotten(log: MemoryLog) -> None
     assert done == []
     producer.commit_transaction()
     assert log.values("u") == [b"1"]
+
+
+def test_a_live_producer_whose_id_was_forgotten_is_told_to_open_another(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    log.clock.advance(8 * DAY_MS)
+    maintain(log)
+    with pytest.raises(FencedError, match="was forgotten after"):
+        producer.begin_transaction()
+    producer = log.elsewhere("a")
+    with producer.transaction():
+        producer.send("u", b"1")
+    assert log.values("u") == [b"1"]
+
+
+def test_an_id_that_is_forgotten_between_begin_and_the_first_record_is_told(
+    log: MemoryLog,
+) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    log.clock.advance(8 * DAY_MS)
+    maintain(log)
+    producer.send("u", b"1")
+    with pytest.raises(FencedError, match="was forgotten after"):
+        producer.commit_transaction()
+    assert log.values("u") == []
+    log.check()

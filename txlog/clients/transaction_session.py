@@ -15,7 +15,13 @@ from txlog.clients.connection import Connection
 from txlog.coordinator.coordinator import InitOptions
 from txlog.coordinator.events import Participant, Registration, ReplayMark
 from txlog.coordinator.state import TransactionalId
-from txlog.errors import InternalError, InvalidProducerEpoch, ProducerFenced, TransactionAborted
+from txlog.errors import (
+    InternalError,
+    InvalidProducerEpoch,
+    ProducerFenced,
+    TransactionAborted,
+    UnknownTransaction,
+)
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
 from txlog.model import TxId
@@ -91,7 +97,11 @@ class TransactionSession:
         coordinator is needed next.
         """
         following = replace(self.tx_id, number=self._number + 1)
-        self._coordinator.require_current(self.transactional_id, following, tag)
+        try:
+            self._coordinator.require_current(self.transactional_id, following, tag)
+        except UnknownTransaction:
+            self._require_newest()  # It was forgotten: this says so.
+            raise
         self._number += 1
         self._tag = tag
         self._begun = False
@@ -137,7 +147,7 @@ class TransactionSession:
         """
         try:
             yield
-        except (ProducerFenced, InvalidProducerEpoch) as error:
+        except (ProducerFenced, InvalidProducerEpoch, UnknownTransaction) as error:
             self._require_newest()
             raise TransactionAborted(
                 f"transaction {self.tx_id} was ended by a timeout or an operator. Abort it here, "

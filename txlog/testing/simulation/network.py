@@ -50,8 +50,6 @@ class Network:
         self.is_dead = False
         self.wall_offset_ms = 0.0
         """How far the process's wall clock is off."""
-        self.has_sound_clock = False
-        """Its wall clock does not jump."""
         self._cut_off_until_ms = 0.0
 
     # What S3Store calls.
@@ -124,8 +122,6 @@ class Network:
         return latency_ms
 
     def _jump(self, latency_ms: float) -> float:
-        if self.has_sound_clock:
-            return latency_ms
         span_ms = self.scene.log_uniform(1_000, YEAR_MS)
         self.wall_offset_ms = self.scene.scheduler.random.choice((-span_ms, span_ms, 0.0))
         return latency_ms

@@ -106,11 +106,7 @@ class Steward:
 
 
 class Keeper:
-    """Runs the log's own maintenance, pass after pass: merging, retention, compaction, vacuum.
-
-    Its clock is sound. One that is ahead would move the staging horizon ahead, and nobody could
-    stage anything before all clocks have come there: nothing is lost, and nothing is written.
-    """
+    """Runs the log's own maintenance, pass after pass: merging, retention, compaction, vacuum."""
 
     is_reader: ClassVar[bool] = False
     comes_back: ClassVar[bool] = False
@@ -121,7 +117,6 @@ class Keeper:
     def live(self, process: SimulatedProcess) -> None:
         """See Role.live."""
         maintenance: Maintenance | None = None
-        process.network.has_sound_clock = True
         while process.is_busy:
             process.sleep(10, 30_000)
             try:
