@@ -37,6 +37,11 @@ SEGMENT_TIME_DIGITS = 12
 SEGMENT_RANDOM_DIGITS = 20
 """Hexadecimal digits of a segment's id: milliseconds since 1970, then random ones."""
 _NUMBERED = re.compile(r"(?:.*/)?(\d{20})\.(?:json|arrow)")
+_JOURNALS = re.compile(
+    rf"({CLUSTER_JOURNAL}|{TOPICS}/[^/]+/[^/]+|(?:{TRANSACTIONS}|{CONSUMER_OFFSETS})/\d+)/"
+    r"(?:hint\.json|(?:entries|boundaries)/\d{20}\.json|snapshots/\d{20}\.arrow"
+    r"|chunks/\d{20}-\d{20}(?:-[0-9a-f]{32})?\.arrow|segments/[0-9a-f]{32}\.arrow)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,12 @@ def parse_number(path: str) -> int | None:
     """The number in the name of an entry, snapshot or boundary, or None for another name."""
     match = _NUMBERED.fullmatch(path)
     return int(match.group(1)) if match else None
+
+
+def journal_root(path: str) -> str | None:
+    """The folder of the journal that an object belongs to, or None if no journal has such names."""
+    match = _JOURNALS.fullmatch(path)
+    return match.group(1) if match else None
 
 
 def cluster_journal() -> JournalLayout:

@@ -20,6 +20,16 @@ HEADER_BYTES_MAX = 256
 GENESIS_CRC32 = 0
 """What the entry of slot 0 names as the checksum of the entry before it."""
 
+_BODY: dict[str, type] = {
+    "slot": int,
+    "token": str,
+    "writer": str,
+    "written_at_ms": int,
+    "prior_crc32": int,
+    "events": list,
+}
+"""Fields of the body. Others are not looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -61,19 +71,19 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
     body, crc32 = checked_body(data, path)
     try:
         value = json.loads(body)
-        entry = Entry(
-            slot=value["slot"],
-            token=value["token"],
-            writer=value["writer"],
-            written_at_ms=value["written_at_ms"],
-            prior_crc32=value["prior_crc32"],
-            events=tuple(value["events"]),
-        )
+        parts = {name: _typed(value[name], kind) for name, kind in _BODY.items()}
+        entry = Entry(**parts | {"events": tuple(parts["events"])})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, f"its body is no journal entry ({type(error).__name__})") from error
     if entry.slot != slot:
         raise _damaged(path, f"it says that it fills slot {entry.slot!r}")
     return entry, crc32
+
+
+def _typed(value: Json, kind: type) -> Json:
+    if type(value) is not kind:
+        raise TypeError(kind.__name__)
+    return value
 
 
 def seal(body: bytes) -> bytes:

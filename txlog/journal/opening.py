@@ -15,6 +15,7 @@ from txlog.errors import CorruptData, MissingObject, UnsupportedFormat
 from txlog.journal import boundary as boundaries
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import GENESIS_CRC32
+from txlog.journal.fold import decoded_state
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.snapshot import FORMAT_VERSION, SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.layout import SLOT_DIGITS, JournalLayout
@@ -96,7 +97,7 @@ def _from_snapshot(
     head, sections = decode_snapshot(data, path)
     if head.slot != slot:
         raise CorruptData(f"{path} says that it covers slot {head.slot}.", path=path)
-    state = machine.decode_state(sections)
+    state = decoded_state(machine, sections, path)
     boundary = _boundary_of(store, layout, head, known)
     return Opened(state, slot + 1, head.crc32, boundary)
 

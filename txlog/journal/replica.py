@@ -33,6 +33,7 @@ from txlog.errors import (
 from txlog.journal import boundary as boundaries
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
+from txlog.journal.fold import after_entry
 from txlog.journal.machine import Decided, Machine, StateT
 from txlog.journal.opening import Opened, exists, open_journal, write_snapshot
 from txlog.layout import JournalLayout
@@ -272,10 +273,8 @@ class Replica(Generic[StateT]):
                 "changed or replaced. Restore the journal from a backup.",
                 path=self.layout.entry(entry.slot),
             )
-        state = self._state
-        for value in entry.events:
-            state = self._machine.apply(state, self._decoded(value, entry.slot), entry.slot)
-        self._advance(state, entry.slot, crc32)
+        path = self.layout.entry(entry.slot)
+        self._adopt_entry(after_entry(self._machine, self._state, entry, path), entry.slot, crc32)
         self._forget_saved(entry.slot)
 
     def _forget_saved(self, slot: int) -> None:
@@ -289,19 +288,8 @@ class Replica(Generic[StateT]):
             if self._machine.unsaved_chunks(self._state) and exists(self._store, path):
                 self._state = self._machine.without_unsaved(self._state)
 
-    def _decoded(self, value: Any, slot: int) -> Any:
-        try:
-            return self._machine.decode_event(value)
-        except CorruptData as error:
-            path = self.layout.entry(slot)
-            raise CorruptData(
-                f"{path} holds an event that cannot be read: {error.message}. It may be of a "
-                "newer txlog; otherwise restore it from a backup.",
-                path=path,
-            ) from error
-
-    def _advance(self, state: StateT, slot: int, crc32: int) -> None:
-        self._state = self._machine.close_entry(state, slot)
+    def _adopt_entry(self, state: StateT, slot: int, crc32: int) -> None:
+        self._state = state
         self._next_slot = slot + 1
         self._crc32 = crc32
 
@@ -402,7 +390,7 @@ class Replica(Generic[StateT]):
             self._reopen()
             self._catch_up()
             return False
-        self._advance(state, slot, crc32)
+        self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
         if self._next_slot % self._options.snapshot_entries == 0:
             self._write_snapshot()
         return True

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from txlog.errors import IncompatibleSchema
+from txlog.errors import CorruptData, IncompatibleSchema
 from txlog.log.batch import SegmentBatch
 from txlog.log.column_types import canonical_field
 from txlog.log.conversion import TIMESTAMP_FIELD
@@ -29,6 +29,7 @@ from txlog.log.segment import (
     read_records,
     require_batch_head,
 )
+from txlog.storage.store import Store
 
 _MAGIC = b"ARROW1"
 _FIRST_MESSAGE = 8
@@ -126,3 +127,16 @@ def _require_footer(view: memoryview, schema: pa.Schema, count: int, origin: str
     except DECODING_ERRORS as error:
         raise damaged(origin, f"its footer cannot be read: {error}") from error
     raise damaged(origin, "its footer tells of other batches than it holds")
+
+
+def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) -> str:
+    """What is wrong with a stored segment that should hold these batches; "" if nothing is."""
+    data = store.get(path)
+    if data is None:
+        return f"{path} is missing, and the log refers to this segment"
+    try:
+        contents = scan_segment(data, path)
+    except CorruptData as error:
+        return error.message
+    lacking = set(batches) - set(contents.batches)
+    return f"it does not hold {min(lacking, key=lambda b: b.position)}" if lacking else ""

@@ -25,6 +25,7 @@ from txlog.layout import (
 )
 from txlog.log.cluster import ClusterFile, read_cluster_file
 from txlog.log.cluster_state import ClusterMachine, ClusterState
+from txlog.log.segment_scan import segment_problem
 from txlog.log.topic_events import MarkerWritten
 from txlog.log.topic_machine import TopicMachine
 from txlog.model import Decision, TxId
@@ -32,7 +33,7 @@ from txlog.storage.store import Store
 from txlog.testing.coordinator_facts import CoordinatorFacts, TransactionFacts, coordinator_facts
 from txlog.testing.journal_walk import Finding, Walk, walk_journal
 from txlog.testing.offsets_facts import GroupFacts, OffsetsFacts, offsets_facts
-from txlog.testing.topic_facts import TopicFacts, segment_problem, topic_facts
+from txlog.testing.topic_facts import TopicFacts, topic_facts
 
 __all__ = ["Finding", "LogFacts", "check_log", "log_facts"]
 

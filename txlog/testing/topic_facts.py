@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from txlog.errors import CorruptData
 from txlog.log.batch import Segment, SegmentBatch
 from txlog.log.retired_producers import is_retired, with_retired
-from txlog.log.segment_scan import scan_segment
+from txlog.log.segment_scan import segment_problem
 from txlog.log.topic_events import (
     NO_PRODUCER,
     BatchesAppended,
@@ -219,16 +219,3 @@ def _check_segments(store: Store, facts: TopicFacts, rows: list[Row]) -> None:
         problem = segment_problem(store, path, [row.batch for row in found])
         if problem:
             facts.walk.report("I15", path, problem)
-
-
-def segment_problem(store: Store, path: str, batches: list[SegmentBatch]) -> str:
-    """What is wrong with a stored segment that should hold these batches; "" if nothing is."""
-    data = store.get(path)
-    if data is None:
-        return "the log refers to this segment, and it is missing"
-    try:
-        contents = scan_segment(data, path)
-    except CorruptData as error:
-        return error.message
-    lacking = set(batches) - set(contents.batches)
-    return f"it does not hold {min(lacking, key=lambda b: b.position)}" if lacking else ""

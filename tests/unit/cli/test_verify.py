@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import files, run
+from tests.command_line import Run, files, run
 from tests.sample_log import SampleLog
+from txlog.cli import progress
 from txlog.clients.producer import Producer
 from txlog.journal.entry import seal
+from txlog.log.topic_events import WriteMarker
+from txlog.model import Decision, TxId
 
 
 def flip_a_byte(path: Path) -> None:
@@ -22,6 +25,11 @@ def cut_off(path: Path) -> None:
     path.write_bytes(data[: len(data) // 2])
 
 
+def damage_of(done: Run) -> list[str]:
+    """What it names, as sentences."""
+    return [line["found"] for line in done.json["damage"]]
+
+
 def objects(root: Path, pattern: str) -> list[Path]:
     return sorted(root.glob(pattern))
 
@@ -31,8 +39,8 @@ def test_a_whole_log_passes_and_is_only_read(own_log: SampleLog) -> None:
     done = run("verify", root=own_log.root)
     assert (done.code, done.err) == (0, "")
     rows = {row[0]: row[1:] for row in done.rows if len(row) > 1}
-    assert rows["orders"][2] == "13"
-    assert rows["flights"][2] == "2"
+    assert rows["orders"][3] == "13"
+    assert rows["flights"][3] == "2"
     assert {row[-1] for name, row in rows.items() if name != "JOURNAL"} == {"0"}
     assert "transactions/7" in rows
     assert "__consumer_offsets/0" in rows
@@ -56,15 +64,14 @@ def test_each_damaged_or_missing_object_is_named(
     damage(victim)
     done = run("verify", "-o", "json", root=own_log.root)
     assert done.code == 1
-    assert [line for line in done.json["damage"] if victim.name in line]
     place = str(victim.relative_to(own_log.root))
-    assert any(place in line for line in done.json["damage"])
+    assert any(place in line for line in damage_of(done))
 
 
 def test_records_behind_the_damage_are_still_looked_at(own_log: SampleLog) -> None:
     for segment in objects(own_log.root, "topics/*/*/segments/*.arrow"):
         flip_a_byte(segment)
-    damage = run("verify", "-o", "json", root=own_log.root).json["damage"]
+    damage = damage_of(run("verify", "-o", "json", root=own_log.root))
     names = {p.name for p in objects(own_log.root, "topics/*/*/segments/*.arrow")}
     assert all(any(name in line for line in damage) for name in names)
 
@@ -76,9 +83,9 @@ def test_an_entry_that_was_replaced_by_another_is_found(own_log: SampleLog) -> N
     forged = second.read_bytes()
     body = forged.split(b"\n")[1].replace(b'"written_at_ms":1', b'"written_at_ms":2', 1)
     second.write_bytes(seal(body))
-    done = run("verify", "orders", "-o", "json", root=own_log.root)
+    done = run("verify", "--topic", "orders", "-o", "json", root=own_log.root)
     assert done.code == 1
-    assert "does not follow the entry before it" in " ".join(done.json["damage"])
+    assert "does not follow the entry before it" in " ".join(damage_of(done))
 
 
 def test_a_damaged_snapshot_is_named_although_the_log_can_do_without(own_log: SampleLog) -> None:
@@ -88,15 +95,17 @@ def test_a_damaged_snapshot_is_named_although_the_log_can_do_without(own_log: Sa
         producer.flush()
     (snapshot,) = objects(own_log.root, "topics/flights/*/snapshots/*.arrow")
     flip_a_byte(snapshot)
-    done = run("verify", "flights", "-o", "json", root=own_log.root)
+    damaged = snapshot.read_bytes()
+    done = run("verify", "--topic", "flights", "-o", "json", root=own_log.root)
     assert done.code == 1
-    assert snapshot.name in done.json["damage"][0]
+    assert snapshot.name in damage_of(done)[0]
+    assert snapshot.read_bytes() == damaged, "nothing is repaired"
 
 
 def test_single_topics_may_be_named(log: SampleLog) -> None:
-    found = run("verify", "flights", "-o", "json", root=log.root).json
+    found = run("verify", "--topic", "flights", "-o", "json", root=log.root).json
     assert [row["journal"] for row in found["journals"]] == ["flights"]
-    assert run("verify", "nope", root=log.root).code == 3
+    assert run("verify", "--topic", "nope", root=log.root).code == 3
 
 
 def test_damage_stands_in_the_table_too(own_log: SampleLog) -> None:
@@ -105,3 +114,48 @@ def test_damage_stands_in_the_table_too(own_log: SampleLog) -> None:
     done = run("verify", "-q", root=own_log.root)
     assert done.code == 1
     assert victim.name in done.out.split("DAMAGE\n")[1]
+
+
+def test_the_root_may_be_given_as_the_one_argument(log: SampleLog, tmp_path: Path) -> None:
+    assert run("verify", log.root).code == 0
+    assert run("verify", log.root, root=tmp_path).code == 0
+    assert run("verify", tmp_path).code == 3
+
+
+def test_what_nothing_refers_to_is_shown_and_is_no_damage(own_log: SampleLog) -> None:
+    own_log.admin.delete_topics(["flights"])
+    (own_log.root / "notes.txt").write_text("mine")
+    done = run("verify", root=own_log.root)
+    assert done.code == 0
+    rows = {row[0]: row[1:] for row in done.rows if len(row) == 4}
+    assert rows["of no kind that txlog writes"] == ["1", "4", "notes.txt"]
+    assert rows["of a deleted topic"][2].startswith("topics/flights/")
+    document = run("verify", "-o", "json", root=own_log.root).json
+    (strange,) = [u for u in document["unreferenced"] if "kind that" in u["kind"]]
+    assert strange["paths"] == ["notes.txt"]
+
+
+def test_at_rest_the_journals_are_held_against_each_other(own_log: SampleLog) -> None:
+    """A marker that nobody decided is whole in itself, and follows the entry before it."""
+    assert run("verify", "--at-rest", root=own_log.root).code == 0
+    topic = own_log.connection.cluster.topic("flights")
+    tx_id = TxId(70, 0, 0)
+    topic.execute(WriteMarker(tx_id, Decision.COMMIT, floor=0, coordinator=0))
+    assert run("verify", root=own_log.root).code == 0
+    done = run("verify", "--at-rest", "-o", "json", root=own_log.root)
+    assert done.code == 1
+    assert [(line["invariant"], str(tx_id) in line["found"]) for line in done.json["damage"]] == [
+        ("I4", True)
+    ]
+
+
+def test_progress_is_told_on_stderr_now_and_then(
+    log: SampleLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_MS", 0.0)
+    done = run("verify", "-o", "json", root=log.root)
+    assert done.json["ok"] is True
+    shares = [int(line.split(": ")[1].split("%")[0]) for line in done.err.splitlines()]
+    assert shares == sorted(shares)
+    assert 50 < shares[-1] <= 100
+    assert run("verify", "-q", root=log.root).err == ""

@@ -1,0 +1,65 @@
+"""How far a long command is: a bar on a terminal, else a line now and then, on stderr.
+
+It must not know what is counted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from txlog.cli.session import Session
+from txlog.clock import Runtime
+
+LINE_EVERY_MS = 10_000.0
+"""Between two lines where there is no terminal."""
+
+
+@contextmanager
+def byte_progress(
+    session: Session, runtime: Runtime, verb: str, total_bytes: int
+) -> Iterator[Callable[[int], None]]:
+    """Call the answer with the bytes that were done. `verb` begins each line."""
+    if session.options.quiet:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        with _bar(verb, total_bytes, no_color=session.options.no_color) as advance:
+            yield advance
+    else:
+        yield _lines(session, runtime, verb, total_bytes)
+
+
+@contextmanager
+def _bar(verb: str, total_bytes: int, *, no_color: bool) -> Iterator[Callable[[int], None]]:
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, no_color=no_color or None),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(verb, total=total_bytes)
+        yield lambda count: bar.update(task, advance=count)
+
+
+def _lines(
+    session: Session, runtime: Runtime, verb: str, total_bytes: int
+) -> Callable[[int], None]:
+    done, said_at = 0, runtime.clock.monotonic_ms()
+
+    def advance(count: int) -> None:
+        nonlocal done, said_at
+        done += count
+        now = runtime.clock.monotonic_ms()
+        if now - said_at >= LINE_EVERY_MS:
+            said_at = now
+            share = min(100 * done // max(total_bytes, 1), 100)
+            session.say(f"{verb}: {share}% of {total_bytes:,} bytes")
+
+    return advance

@@ -1,0 +1,350 @@
+"""One journal's stored bytes, read from end to end, and what is wrong with them.
+
+It proves I1 as far as bytes can tell (no hole, one chain of checksums, no token twice, boundaries
+that only rise), I15 of every boundary, entry, chunk and snapshot, and that each snapshot says what
+the entries say. It reads what is stored, not what a replica has in memory, one object at a time, so
+that the length of a journal costs time only. It may list: nobody decides anything on its answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias
+
+from txlog.errors import CorruptData, InvariantViolated
+from txlog.journal.boundary import NO_BOUNDARY, Boundary, decode_boundary, read_newest
+from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry
+from txlog.journal.fold import after_event, decoded_events, decoded_state
+from txlog.journal.machine import Machine, StateT
+from txlog.journal.snapshot import SnapshotHead, decode_snapshot
+from txlog.layout import JournalLayout, parse_number
+from txlog.storage.store import Store
+
+ATTEMPTS_MAX = 3
+"""Walks over a journal whose old entries are deleted meanwhile."""
+
+TOKENS_KEPT_MAX = 100_000
+"""Tokens that are compared: an entry that was published twice lies near itself."""
+
+_INVARIANT = re.compile(r"(I\d+): ")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One thing that is not as docs/invariants.md says it must be."""
+
+    path: str
+    """The object, or the journal's folder."""
+    invariant: str
+    """Its number there, such as "I2"."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant} {self.path}: {self.message}"
+
+    @property
+    def sentence(self) -> str:
+        """The message, which names the object."""
+        return self.message if self.path in self.message else f"{self.path}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One event of a live entry."""
+
+    slot: int
+    path: str
+    event: Any
+
+
+@dataclass(slots=True)
+class Audit(Generic[StateT]):
+    """What a journal holds: the state at its start and at its end, and what was read."""
+
+    layout: JournalLayout
+    base: StateT
+    """The state that the newest boundary's snapshot holds; the empty one if nothing was pruned."""
+    state: StateT
+    base_slot: int = -1
+    """The last slot that `base` covers."""
+    tip: int = -1
+    """The last slot that was read."""
+    entries: int = 0
+    snapshots: int = 0
+    size_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    is_whole: bool = True
+    """The fold came to the end, so that `state` can be relied on."""
+
+    @property
+    def is_pruned(self) -> bool:
+        """Old events are gone: what is not among the steps may have been."""
+        return self.base_slot >= 0
+
+    def report(self, invariant: str, path: str, message: str) -> None:
+        """Note what was found."""
+        self.findings.append(Finding(path, invariant, message))
+
+
+OnStep: TypeAlias = Callable[[Step], object]
+OnBytes: TypeAlias = Callable[[int], object]
+
+
+def audit_journal(
+    store: Store,
+    layout: JournalLayout,
+    machine: Machine[StateT],
+    *,
+    on_begin: Callable[[], object] = lambda: None,
+    on_step: OnStep = lambda _: None,
+    on_bytes: OnBytes = lambda _: None,
+) -> Audit[StateT]:
+    """Read every boundary, entry and snapshot. Raises the store's errors, none that bytes cause.
+
+    `on_step` is given every event of the live entries, in order, and `on_bytes` the size of each
+    object. Entries that others prune meanwhile make it begin anew, which `on_begin` is told.
+    """
+    audit = Audit(layout, machine.initial(), machine.initial())
+    for _ in range(ATTEMPTS_MAX):
+        on_begin()
+        walk = _Walk(store, layout, machine, on_step, on_bytes)
+        audit = walk.run()
+        if not walk.has_been_pruned():
+            break
+    return audit
+
+
+def _falls(found: Boundary, before: Boundary) -> bool:
+    """A boundary rises; only the last one of a journal may stand where the one before stood."""
+    is_end = found.closed and not before.closed
+    lowest = before.lowest_slot
+    return found.lowest_slot < lowest or (found.lowest_slot == lowest and not is_end)
+
+
+class _Walk(Generic[StateT]):
+    """One look at a journal."""
+
+    def __init__(
+        self,
+        store: Store,
+        layout: JournalLayout,
+        machine: Machine[StateT],
+        on_step: OnStep,
+        on_bytes: OnBytes,
+    ) -> None:
+        self._store = store
+        self._layout = layout
+        self._machine = machine
+        self._on_step = on_step
+        self._on_bytes = on_bytes
+        self._audit = Audit(layout, machine.initial(), machine.initial())
+        self._boundary = NO_BOUNDARY
+        self._head: SnapshotHead | None = None
+        self._slots_of_tokens: dict[str, int] = {}
+        self._crc32: int | None = GENESIS_CRC32
+        """Checksum of the entry before the next one; None if it is not known."""
+
+    def run(self) -> Audit[StateT]:
+        """All of it, in the order in which a replica trusts it."""
+        self._boundary = self._newest_boundary()
+        self._set_base()
+        # Listed before the entries: a snapshot never covers what is not there yet.
+        snapshots = self._numbered(self._layout.snapshots)
+        for slot in self._numbered(self._layout.entries):
+            if slot >= self._boundary.lowest_slot:
+                self._entry(slot, slot in snapshots, max(snapshots, default=-1))
+        self._check_other_snapshots(snapshots)
+        return self._audit
+
+    def has_been_pruned(self) -> bool:
+        """Whether the boundary has risen since: what is missing then was deleted."""
+        try:
+            return read_newest(self._store, self._layout, self._boundary) != self._boundary
+        except CorruptData:
+            return False
+
+    def _numbered(self, folder: str) -> list[int]:
+        listed = (parse_number(stored.path) for stored in self._store.list_after(folder))
+        return sorted(slot for slot in listed if slot is not None)
+
+    def _get(self, path: str) -> bytes | None:
+        data = self._store.get(path)
+        size = 0 if data is None else len(data)
+        self._audit.size_bytes += size
+        self._on_bytes(size)
+        return data
+
+    # Where it begins.
+
+    def _newest_boundary(self) -> Boundary:
+        newest = NO_BOUNDARY
+        while (data := self._get(path := self._layout.boundary(newest.ordinal + 1))) is not None:
+            try:
+                found = decode_boundary(data, path)
+            except CorruptData as error:
+                self._audit.report("I15", path, error.message)
+                self._audit.is_whole = False
+                break
+            if found.ordinal != newest.ordinal + 1 or _falls(found, newest):
+                text = f"boundary {found} does not rise above {newest} (rule R14)"
+                self._audit.report("I1", path, text)
+                if found.ordinal != newest.ordinal + 1:
+                    break
+            newest = found
+        return newest
+
+    def _set_base(self) -> None:
+        if self._boundary.ordinal < 0:
+            return
+        audit, self._crc32 = self._audit, None
+        path = self._layout.snapshot(self._boundary.snapshot_slot)
+        data = self._get(path)
+        if data is None:
+            text = "the newest boundary names this snapshot, and it is missing"
+            audit.report("I15", path, text)
+            audit.is_whole = False
+            return
+        try:
+            self._head, sections = decode_snapshot(data, path)
+            audit.base = audit.state = decoded_state(self._machine, sections, path)
+            audit.base_slot = audit.tip = self._head.slot
+        except CorruptData as error:
+            audit.report("I15", path, error.message)
+            audit.is_whole = False
+
+    # Entries.
+
+    def _entry(self, slot: int, has_snapshot: bool, newest_snapshot: int) -> None:
+        path = self._layout.entry(slot)
+        self._check_hole(slot, path)
+        self._audit.tip = max(self._audit.tip, slot)
+        data = self._get(path)
+        if data is None:
+            self._audit.report("I15", path, f"{path} is missing; restore it from a backup")
+            self._lose_track()
+            return
+        try:
+            entry, crc32 = decode_entry(data, path, slot)
+        except CorruptData as error:
+            self._audit.report("I15", path, error.message)
+            self._lose_track()
+            return
+        self._audit.entries += 1
+        self._check_link(entry, crc32, path)
+        if slot > self._audit.base_slot:
+            self._apply(entry, path)
+            self._check_chunks(slot, newest_snapshot)
+            if has_snapshot:
+                self._check_snapshot(slot, crc32)
+
+    def _check_hole(self, slot: int, path: str) -> None:
+        """A listing may be stale, so a hole is looked at before it is believed."""
+        first = self._boundary.lowest_slot
+        expected = self._audit.tip + 1 if self._audit.tip >= first else first
+        if self._head is not None and slot <= self._head.slot:
+            return
+        for missing in range(expected, slot):
+            hole = self._layout.entry(missing)
+            if self._store.get(hole) is None:
+                self._audit.report(
+                    "I1", path, f"slot {missing} is missing below it: {hole} is not there"
+                )
+                self._lose_track()
+                return
+
+    def _lose_track(self) -> None:
+        self._crc32 = None
+        self._audit.is_whole = False
+
+    def _check_link(self, entry: Entry, crc32: int, path: str) -> None:
+        audit, head = self._audit, self._head
+        if self._crc32 is not None and entry.prior_crc32 != self._crc32:
+            text = f"it follows checksum {entry.prior_crc32}, not {self._crc32}"
+            audit.report("I1", path, f"{text}: it does not follow the entry before it")
+            audit.is_whole = False
+        if entry.token in self._slots_of_tokens:
+            known = self._slots_of_tokens[entry.token]
+            audit.report("I1", path, f"its token is also that of slot {known}")
+        if head is not None and entry.slot == head.slot and crc32 != head.crc32:
+            snapshot = self._layout.snapshot(head.slot)
+            text = "its checksum is not that of the last entry that it covers"
+            audit.report("I1", snapshot, text)
+        if head is not None and entry.slot == head.slot + 1 and entry.prior_crc32 != head.crc32:
+            snapshot = self._layout.snapshot(head.slot)
+            audit.report("I1", snapshot, "the entry after it does not follow it")
+        if len(self._slots_of_tokens) >= TOKENS_KEPT_MAX:
+            self._slots_of_tokens.clear()
+        self._slots_of_tokens[entry.token] = entry.slot
+        self._crc32 = crc32
+
+    def _apply(self, entry: Entry, path: str) -> None:
+        audit = self._audit
+        try:
+            for event in decoded_events(self._machine, entry, path):
+                self._on_step(Step(entry.slot, path, event))
+                if audit.is_whole:
+                    audit.state = after_event(self._machine, audit.state, event, entry.slot, path)
+            if audit.is_whole:
+                audit.state = self._machine.close_entry(audit.state, entry.slot)
+        except (CorruptData, InvariantViolated) as error:
+            said = _INVARIANT.match(error.message)
+            audit.report(said.group(1) if said else "I15", path, error.message)
+            audit.is_whole = False
+
+    # Chunks and snapshots.
+
+    def _check_chunks(self, slot: int, newest_snapshot: int) -> None:
+        """What the state has sealed is stored, byte for byte, once a snapshot refers to it."""
+        audit = self._audit
+        chunks = self._machine.unsaved_chunks(audit.state) if audit.is_whole else ()
+        are_all_stored = bool(chunks)
+        for chunk in chunks:
+            path = self._layout.chunk(chunk.first_slot, chunk.last_slot)
+            data = self._get(path)
+            are_all_stored = are_all_stored and data is not None
+            if data is None and slot <= newest_snapshot:
+                audit.report("I15", path, f"{path} is missing, and snapshots refer to it")
+            elif data is not None and data != chunk.data:
+                audit.report("I15", path, f"{path} is damaged: the entries lead to other bytes")
+        if are_all_stored:
+            audit.state = self._machine.without_unsaved(audit.state)
+
+    def _check_snapshot(self, slot: int, crc32: int) -> None:
+        audit, path = self._audit, self._layout.snapshot(slot)
+        found = self._snapshot(path)
+        if found is None:
+            return
+        head, state = found
+        if head.slot != slot:
+            audit.report("I1", path, f"it says that it covers slot {head.slot}")
+        elif head.crc32 != crc32:
+            text = "its checksum is not that of the last entry that it covers"
+            audit.report("I1", path, text)
+        if audit.is_whole and state != audit.state:
+            audit.report("I15", path, "it says something else than the entries up to its slot")
+
+    def _check_other_snapshots(self, snapshots: list[int]) -> None:
+        """Those below the boundary must still be readable; none may lie above the end."""
+        audit = self._audit
+        named = self._boundary.snapshot_slot
+        for slot in snapshots:
+            path = self._layout.snapshot(slot)
+            if slot > audit.tip:
+                self._snapshot(path)
+                audit.report("I1", path, f"the journal ends at slot {audit.tip}")
+            elif slot <= audit.base_slot and slot != named:
+                self._snapshot(path)
+
+    def _snapshot(self, path: str) -> tuple[SnapshotHead, StateT] | None:
+        data = self._get(path)
+        if data is None:
+            return None
+        self._audit.snapshots += 1
+        try:
+            head, sections = decode_snapshot(data, path)
+            return head, decoded_state(self._machine, sections, path)
+        except CorruptData as error:
+            self._audit.report("I15", path, error.message)
+            return None

@@ -1,0 +1,72 @@
+"""From stored values to states: the events of an entry applied, and the state in a snapshot.
+
+It guards I15 for content: a checksum finds accidents, but an object may also be forged, or be of a
+program with a fault. Whatever an event or a snapshot says that its machine cannot take is
+CorruptData that names the object, never another error. It must not know what events mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from txlog.errors import CorruptData, InvariantViolated
+from txlog.journal.codec import Json
+from txlog.journal.entry import Entry
+from txlog.journal.machine import Machine, StateT
+
+_SENSELESS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
+"""What pure rules raise for values that were never theirs: a partition that does not exist, ..."""
+
+
+def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterator[Any]:
+    """The events of an entry, in order. Raises CorruptData naming `path`."""
+    for value in entry.events:
+        try:
+            event = machine.decode_event(value)
+        except CorruptData as error:
+            raise CorruptData(
+                f"{path} holds an event that cannot be read: {error.message}. It may be of a "
+                "newer txlog; otherwise restore it from a backup.",
+                path=path,
+            ) from error
+        yield event
+
+
+def after_event(
+    machine: Machine[StateT], state: StateT, event: Any, slot: int, path: str
+) -> StateT:
+    """The state after one event of the entry at `path`. Raises CorruptData, InvariantViolated."""
+    try:
+        return machine.apply(state, event, slot)
+    except InvariantViolated as error:
+        raise InvariantViolated(f"{error.message} ({path})", path=path) from error
+    except CorruptData:
+        raise
+    except _SENSELESS as error:
+        raise CorruptData(
+            f"{path} holds an event that speaks of something that does not exist "
+            f"({type(error).__name__}: {error!s:.80}). Restore it from a backup.",
+            path=path,
+        ) from error
+
+
+def after_entry(machine: Machine[StateT], state: StateT, entry: Entry, path: str) -> StateT:
+    """The state after a whole entry. Raises CorruptData, InvariantViolated, naming `path`."""
+    for event in decoded_events(machine, entry, path):
+        state = after_event(machine, state, event, entry.slot, path)
+    return machine.close_entry(state, entry.slot)
+
+
+def decoded_state(
+    machine: Machine[StateT], sections: Mapping[str, list[Json]], path: str
+) -> StateT:
+    """The state that a snapshot holds. Raises CorruptData naming `path`."""
+    try:
+        return machine.decode_state(sections)
+    except (CorruptData, *_SENSELESS) as error:
+        raise CorruptData(
+            f"{path} holds a state that cannot be read ({type(error).__name__}: {error!s:.100}). "
+            "It is rebuilt from the journal.",
+            path=path,
+        ) from error
