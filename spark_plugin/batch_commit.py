@@ -181,7 +181,7 @@ class BatchCommitter:
             identity.batch_id,
             batch.ranges,
             committed,
-            None if mark is None else _known_mark(mark),
+            None if mark is None else BatchMark.of(mark),
             fingerprint=batch.fingerprint,
             may_skip=bool(self._options.label) or self._checkpoint is None,
         )
@@ -333,14 +333,6 @@ def _require_own_plan(plan: BatchPlan, identity: BatchIdentity) -> None:
             batch_id=identity.batch_id,
             planned=plan.batch_id,
         )
-
-
-def _known_mark(mark: ReplayMark) -> BatchMark:
-    ranges = {
-        GroupPartition(r.group, r.topic, r.partition): PartitionRange(r.start, r.end)
-        for r in mark.ranges
-    }
-    return BatchMark(mark.query_id, mark.batch_id, ranges, mark.fingerprint)
 
 
 def _pending(

@@ -156,6 +156,31 @@ def batch_range(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a batch leaves one partition, in one incarnation of its topic."""
+
+    topic_id: str
+    start: int
+    end: int
+
+
+def standings(file: OffsetFile, log_id: str) -> dict[GroupPartition, Standing]:
+    """Where the batch leaves every partition that the query reads of the log `log_id` in a group.
+
+    Of two sources that read a topic with one group, the last counts: they may not differ (R21).
+    Raises CorruptData for a malformed line.
+    """
+    return {
+        GroupPartition(offset.group, where.topic, where.partition): Standing(
+            offset.topics[where.topic].topic_id, moved.start, moved.end
+        )
+        for offset in _txlog_lines(file).values()
+        if offset.group and offset.log_id == log_id
+        for where, moved in all_ranges(offset).items()
+    }
+
+
 def _damaged(where: str, what: str) -> CorruptData:
     return CorruptData(
         f"{where} {what}; the checkpoint is damaged. Restore it, or {NEW_CHECKPOINT}.", where=where

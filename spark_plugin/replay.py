@@ -48,6 +48,7 @@ from typing import TypeAlias
 
 from spark_plugin.offset_log import GroupPartition
 from spark_plugin.offsets import NEW_CHECKPOINT, PartitionRange
+from txlog.coordinator.events import ReplayMark
 from txlog.errors import CheckpointConflict
 
 Ranges: TypeAlias = Mapping[GroupPartition, PartitionRange]
@@ -66,6 +67,15 @@ class BatchMark:
     ranges: Ranges = field(default_factory=dict)
     fingerprint: str = ""
     """Of `OffsetFile.fingerprint`. Batches with and without one are compared by ranges alone."""
+
+    @classmethod
+    def of(cls, mark: ReplayMark) -> BatchMark:
+        """From what the coordinator keeps."""
+        ranges = {
+            GroupPartition(r.group, r.topic, r.partition): PartitionRange(r.start, r.end)
+            for r in mark.ranges
+        }
+        return cls(mark.query_id, mark.batch_id, ranges, mark.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,16 +191,17 @@ def _refusal(
     mark_says: MarkAnswer,
 ) -> CheckpointConflict:
     newest = None if mark is None else mark.batch_id
-    facts = (
-        f"batch {batch.batch_id} of query {batch.query_id} was not committed: "
-        f"{_mark_sentence(batch, mark, mark_says)}; {_GROUP_SENTENCES[group_says]}."
-    )
+    reason = f"{_mark_sentence(batch, mark, mark_says)}; {_GROUP_SENTENCES[group_says]}."
+    facts = f"batch {batch.batch_id} of query {batch.query_id} was not committed: {reason}"
     numbers = _numbers(batch, committed, mark if mark_says is MarkAnswer.OTHER else None)
+    remedy = _remedy(batch.ranges, group_says, mark_says)
     return CheckpointConflict(
-        " ".join([facts, *numbers, _remedy(batch.ranges, group_says, mark_says)]),
+        " ".join([facts, *numbers, remedy]),
         query_id=batch.query_id,
         batch_id=batch.batch_id,
         newest_batch_id=newest,
+        reason=reason,
+        remedy=remedy,
         group_says=group_says.name,
         mark_says=mark_says.name,
     )

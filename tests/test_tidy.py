@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from statistics import median, quantiles
 
+import spark_plugin
 import txlog
 from tests.source_tree import (
     BESIDE,
@@ -136,7 +137,7 @@ def test_no_module_is_dead() -> None:
     late = {item.target for m in modules(*PRODUCT) for item in m.imports if item.in_function}
     names = {module.name for module in modules(*PRODUCT)}
     alive = imported | {nearest(target, names) for target in late} | console_scripts()
-    alive |= set(txlog._HOMES.values())
+    alive |= {*txlog._HOMES.values(), *spark_plugin._HOMES.values()}
     found = [
         module.place
         for module in modules(*PRODUCT)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from txlog.cli.check import Status
+from txlog.cli.check_checkpoint import show_checkpoint
 from txlog.cli.check_packages import package_checks
 from txlog.cli.check_spark import spark_checks
 from txlog.cli.check_store import store_checks
@@ -12,16 +15,38 @@ from txlog.cli.exit_codes import FAILED
 from txlog.cli.output import Facts, Grid
 from txlog.cli.session import Session, with_session
 
-EXAMPLES = "Example: txlog --root s3://bucket/log doctor"
+EXAMPLES = """Examples:
+
+txlog --root s3://bucket/log doctor
+
+txlog --root ./data doctor --checkpoint ./checkpoints/orders
+"""
 
 
 @with_session
-def doctor(session: Session) -> None:
+def doctor(
+    session: Session,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="DIR",
+            help="Compare this Spark checkpoint with the log, and nothing else.",
+        ),
+    ] = None,
+) -> None:
     """Check Python, Java, Spark and the store, and say how to mend what is wrong.
 
     Exit code 1 if anything fails; a warning is no failure. With --root the store is probed: a few
-    small objects are written below probes/ and removed.
+    small objects are written below probes/ and removed. With --checkpoint it tells where a query's
+    checkpoint and the log stand, and what the query's next start will do; 1 if it will be refused.
     """
+    is_well = _environment(session) if checkpoint is None else show_checkpoint(session, checkpoint)
+    if not is_well:
+        raise typer.Exit(FAILED)
+
+
+def _environment(session: Session) -> bool:
     checks = [*package_checks(), *spark_checks(), *store_checks(session.options.root)]
     is_well = all(check.status is not Status.FAIL for check in checks)
     document = {
@@ -35,5 +60,4 @@ def doctor(session: Session) -> None:
     fixes = tuple((check.name, check.fix) for check in checks if check.fix)
     sections = [Grid(("CHECK", "STATUS", "FOUND"), rows)]
     session.show(document, [*sections, Facts(fixes)] if fixes else sections)
-    if not is_well:
-        raise typer.Exit(FAILED)
+    return is_well

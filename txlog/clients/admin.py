@@ -323,13 +323,14 @@ class Admin:
             )
         return GroupDescription(
             group_id,
-            self._owner(group_id),
+            self.owner_of(group_id),
             group.last_commit,
             tuple(group.pending),
             tuple(partitions),
         )
 
-    def _owner(self, group_id: str) -> str:
+    def owner_of(self, group_id: str) -> str:
+        """Transactional id that owns a group (rule R12); "" if none does."""
         for coordinator in self.connection.coordinators():
             owner = coordinator.catch_up().owners.get(group_id)
             if owner is not None:

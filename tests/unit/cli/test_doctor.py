@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from tests.command_line import Run, files, run
 from tests.sample_log import SampleLog
 from tests.source_tree import ROOT
@@ -16,6 +17,7 @@ from txlog.cli.check import Check, Status, failed_with
 from txlog.cli.check_packages import package_checks, satisfies
 from txlog.cli.check_spark import discovered, java_version, properties
 from txlog.cli.check_store import store_checks
+from txlog.clients.transaction_session import TransactionSession
 from txlog.errors import UsageError
 from txlog.journal.entry import checked_body, seal
 
@@ -269,3 +271,49 @@ def test_the_fix_is_the_last_sentence_of_the_error() -> None:
     assert (whole.found, whole.fix) == ("it is gone. It was here", "Look again.")
     short = failed_with("log", UsageError("it is gone; look again."))
     assert (short.found, short.fix) == ("it is gone; look again.", "")
+
+
+# A checkpoint beside the log.
+
+
+@pytest.fixture
+def checkpoint(own_log: SampleLog, tmp_path: Path) -> Path:
+    """Of a query whose batch 0 read [0, 4) of orders-0 in group `billing`, which stands at 4."""
+    folder = tmp_path / "checkpoint"
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "commits").mkdir()
+    (folder / "metadata").write_text('{"id":"query"}')
+    cluster = own_log.connection.cluster
+    topics = {"orders": TopicOffsets(cluster.topic("orders").topic_id, {0: PartitionRange(0, 4)})}
+    line = encode(SourceOffset(cluster.log_id, "billing", topics))
+    (folder / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
+    return folder
+
+
+def test_a_checkpoint_is_compared_with_the_log(own_log: SampleLog, checkpoint: Path) -> None:
+    before = files(own_log.root)
+    done = run("doctor", "--checkpoint", checkpoint, root=own_log.root)
+    rows = {row[0]: row[1:] for row in done.rows if len(row) > 1}
+    assert (done.code, done.err) == (0, "")
+    assert rows["BatchPlanned"] == ["0"]
+    assert rows["NextStart"][0].startswith("replay")
+    assert rows["billing"] == ["orders", "0", "0", "4", "4", "4", "11"]
+    assert "is not decided" in done.out, "two more are pending"
+    assert files(own_log.root) == before
+
+
+def test_a_start_that_will_be_refused_is_1_with_what_resolves_it(
+    own_log: SampleLog, checkpoint: Path
+) -> None:
+    session = TransactionSession(own_log.connection, "spark.query", "billing")
+    session.register("run", is_run=True, groups=("billing",))
+    done = run("doctor", "--checkpoint", checkpoint, "-o", "json", root=own_log.root)
+    assert (done.code, done.json["ok"]) == (1, False)
+    assert done.json["next_start"] == "refused"
+    assert "the group is already where the batch ends" in done.json["reason"]
+    assert "startingOffsets=committed" in done.json["remedy"]
+
+
+def test_a_checkpoint_needs_a_log(checkpoint: Path, tmp_path: Path) -> None:
+    assert run("doctor", "--checkpoint", checkpoint).code == 2
+    assert run("doctor", "--checkpoint", checkpoint, root=tmp_path / "none").code == 3

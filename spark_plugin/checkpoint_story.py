@@ -1,0 +1,282 @@
+"""What a Spark checkpoint says, what the log says, and what the next start will make of both.
+
+It asks the same two replay tests as the sink (`replay.py`), so that the answer is the sink's, and
+guards I10 for people: a start that would be refused is known before it is tried. It reads only, and
+needs no PySpark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from spark_plugin.checkpoint import Checkpoint
+from spark_plugin.offset_log import GroupPartition, Standing, standings
+from spark_plugin.offsets import PartitionRange
+from spark_plugin.replay import AlreadyIn, BatchMark, Ranges, decide_batch
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection
+from txlog.coordinator.events import ReplayMark
+from txlog.coordinator.states import decision_of
+from txlog.errors import CheckpointConflict, CorruptData, UnknownTopic
+from txlog.groups.offsets_state import Pending
+from txlog.model import Decision, TransactionOutcome, TxId
+
+COMMANDS_MAX = 20
+"""Commands that a story names; a group with more partitions is moved by a file."""
+
+
+class NextStart(StrEnum):
+    """What becomes of the checkpoint's newest batch, or of the one after it."""
+
+    BEGINS = "begins with batch 0"
+    GOES_ON = "goes on with a new batch"
+    REPLAY = "replay: the batch is run again and committed"
+    ALREADY_IN = "replay: the batch is in the log already, and nothing changes"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStory:
+    """One partition that the query reads in a group."""
+
+    where: GroupPartition
+    start: int
+    """Where the newest batch begins, by the checkpoint."""
+    end: int
+    committed: int | None
+    """Where the group stands, once every decided transaction is applied."""
+    log_end: int | None
+    """Up to which offset read_committed can read; None if there is no such topic."""
+
+    def difference(self, expected: int) -> int:
+        """How far the group is ahead of `expected`; negative if it is behind."""
+        return 0 if self.committed is None else self.committed - expected
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStory:
+    """The comparison of one checkpoint with one log."""
+
+    url: str
+    next_start: NextStart
+    reason: str
+    remedy: str = ""
+    commands: tuple[str, ...] = ()
+    """Each of them resolves its part of a refusal."""
+    query_id: str = ""
+    planned: int | None = None
+    """Newest batch that Spark has planned."""
+    finished: int | None = None
+    """Newest batch that Spark counts as done."""
+    mark: ReplayMark | None = None
+    """Newest batch of this query that the log has."""
+    owners: Mapping[str, str] | None = None
+    """group -> transactional id that owns it."""
+    unfinished: tuple[str, ...] = ()
+    """Transactions of these groups that the next start waits for, or finishes."""
+    partitions: tuple[PartitionStory, ...] = ()
+
+    @property
+    def is_replay(self) -> bool:
+        """Spark has not noted the end of the newest batch, and runs it again."""
+        return self.planned is not None and self.planned != self.finished
+
+
+def tell(connection: Connection, checkpoint: Checkpoint) -> CheckpointStory:
+    """Compare a checkpoint with a log. Raises the stores' errors, and CorruptData of the log."""
+    try:
+        return _Teller(connection, checkpoint).story()
+    except (CheckpointConflict, CorruptData) as error:
+        reason, _, remedy = error.message.rpartition(". ")
+        return CheckpointStory(checkpoint.url, NextStart.REFUSED, f"{reason}.", remedy)
+
+
+class _Teller:
+    """One comparison."""
+
+    def __init__(self, connection: Connection, checkpoint: Checkpoint) -> None:
+        self._connection = connection
+        self._checkpoint = checkpoint
+        self._admin = Admin(connection)
+
+    def story(self) -> CheckpointStory:
+        checkpoint, log_id = self._checkpoint, self._connection.cluster.log_id
+        found = CheckpointStory(
+            checkpoint.url,
+            NextStart.BEGINS,
+            "Spark has planned no batch yet.",
+            query_id=checkpoint.query_id(),
+            planned=checkpoint.newest_batch(),
+            finished=checkpoint.newest_commit(),
+        )
+        if found.planned is None:
+            return found
+        file = checkpoint.offsets(found.planned)
+        at = standings(file, log_id)
+        groups = sorted({where.group for where in at})
+        committed, unfinished = self._committed(groups, at)
+        found = replace(
+            found,
+            mark=self._mark(found.query_id),
+            owners={group: self._admin.owner_of(group) for group in groups},
+            unfinished=tuple(unfinished),
+            partitions=tuple(self._partitions(at, committed)),
+        )
+        if found.is_replay:
+            batch = checkpoint.batch_range(file.batch_id, log_id)
+            return _judged(found, batch.ranges, committed, batch.fingerprint)
+        following = {where: PartitionRange(s.end, s.end + 1) for where, s in at.items()}
+        return _judged(found, following, committed, "")
+
+    def _mark(self, query_id: str) -> ReplayMark | None:
+        """Of several writes of a `foreachBatch` the one that is furthest."""
+        own = [mark for mark in self._admin.replay_marks() if mark.query_id == query_id]
+        return max(own, key=lambda mark: mark.batch_id, default=None)
+
+    def _committed(
+        self, groups: list[str], at: Mapping[GroupPartition, Standing]
+    ) -> tuple[dict[GroupPartition, int | None], list[str]]:
+        """Positions as they are once what is decided is applied, and what is not finished."""
+        positions: dict[GroupPartition, int | None] = dict.fromkeys(at)
+        unfinished = []
+        for group in groups:
+            state = self._connection.offsets.group(group)
+            for where, known in state.committed.items():
+                key = GroupPartition(group, *where)
+                if key in at and known.topic_id == at[key].topic_id:
+                    positions[key] = known.offset
+            for tx_id, pending in state.pending.items():
+                decision = self._decision(tx_id, pending)
+                unfinished.append(_unfinished(tx_id, pending, decision))
+                for offset in pending.offsets if decision is Decision.COMMIT else ():
+                    key = GroupPartition(group, *offset.where)
+                    if key in at and offset.topic_id == at[key].topic_id:
+                        positions[key] = offset.end
+        return positions, unfinished
+
+    def _decision(self, tx_id: TxId, pending: Pending) -> Decision | None:
+        coordinator = self._connection.coordinator(pending.coordinator)
+        state = coordinator.catch_up()
+        for _, transaction in state.open_transactions():
+            if transaction.tx_id == tx_id:
+                return decision_of(transaction.state)
+        outcome = coordinator.outcome(tx_id)
+        if outcome is TransactionOutcome.COMMITTED:
+            return Decision.COMMIT
+        return Decision.ABORT if outcome is TransactionOutcome.ABORTED else None
+
+    def _partitions(
+        self,
+        at: Mapping[GroupPartition, Standing],
+        committed: Mapping[GroupPartition, int | None],
+    ) -> list[PartitionStory]:
+        return [
+            PartitionStory(
+                where,
+                standing.start,
+                standing.end,
+                committed[where],
+                self._log_end(where, standing),
+            )
+            for where, standing in sorted(at.items())
+        ]
+
+    def _log_end(self, where: GroupPartition, standing: Standing) -> int | None:
+        try:
+            topic = self._connection.cluster.topic(where.topic)
+        except UnknownTopic:
+            return None
+        state = topic.catch_up()
+        is_same = topic.topic_id == standing.topic_id and where.partition < len(state.partitions)
+        return state.last_stable_offset(where.partition) if is_same else None
+
+
+def _unfinished(tx_id: TxId, pending: Pending, decision: Decision | None) -> str:
+    whose = f"transaction {tx_id} of {pending.transactional_id!r}"
+    if decision is Decision.COMMIT:
+        return f"{whose} is decided COMMIT; the next start applies it first"
+    if decision is Decision.ABORT:
+        return f"{whose} is aborted; the next start releases its offsets first"
+    return f"{whose} is not decided; the next start waits until it is, or has timed out"
+
+
+def _judged(
+    story: CheckpointStory,
+    ranges: Ranges,
+    committed: Mapping[GroupPartition, int | None],
+    fingerprint: str,
+) -> CheckpointStory:
+    """What the sink will say to the batch that comes next."""
+    planned = story.planned or 0
+    batch_id = planned if story.is_replay else planned + 1
+    if story.mark is None and not any((story.owners or {}).values()):
+        return _unwritten(story, batch_id)
+    mark = None if story.mark is None else BatchMark.of(story.mark)
+    stranger = _stranger(story)
+    if stranger:
+        return stranger
+    try:
+        answer = decide_batch(
+            story.query_id,
+            batch_id,
+            ranges,
+            committed,
+            mark,
+            fingerprint=fingerprint,
+            may_skip=bool(story.mark and story.mark.label),
+        )
+    except CheckpointConflict as error:
+        reason = f"batch {batch_id} will be refused: {error.facts['reason']}"
+        return replace(
+            story,
+            next_start=NextStart.REFUSED,
+            reason=reason,
+            remedy=str(error.facts["remedy"]),
+            commands=_commands(story) if error.facts["mark_says"] in ("NEXT", "SAME") else (),
+        )
+    if isinstance(answer, AlreadyIn):
+        reason = f"the log has batch {batch_id}; Spark did not note its end."
+        return replace(story, next_start=NextStart.ALREADY_IN, reason=reason)
+    if story.is_replay:
+        reason = f"the log does not have batch {batch_id}, and the group is where it starts."
+        return replace(story, next_start=NextStart.REPLAY, reason=reason)
+    reason = f"batch {planned} is done, and the group is where batch {batch_id} will start."
+    return replace(story, next_start=NextStart.GOES_ON, reason=reason)
+
+
+def _unwritten(story: CheckpointStory, batch_id: int) -> CheckpointStory:
+    """No txlog sink has committed for this query, nor owns its groups: Spark alone decides."""
+    next_start = NextStart.REPLAY if story.is_replay else NextStart.GOES_ON
+    reason = (
+        f"no txlog sink has committed a batch of this query, so batch {batch_id} runs as the "
+        "checkpoint says, wherever its groups stand."
+    )
+    return replace(story, next_start=next_start, reason=reason)
+
+
+def _stranger(story: CheckpointStory) -> CheckpointStory | None:
+    """The group belongs to another query that is named by Spark's query id (rule R12)."""
+    for group, owner in (story.owners or {}).items():
+        is_other = owner.startswith("spark.") and owner != f"spark.{story.query_id}"
+        if is_other and story.mark is None:
+            return replace(
+                story,
+                next_start=NextStart.REFUSED,
+                reason=f"group {group!r} belongs to {owner!r}, which is another query.",
+                remedy="If that one is gone for good, start with group.takeover=true in the sink.",
+            )
+    return None
+
+
+def _commands(story: CheckpointStory) -> tuple[str, ...]:
+    """Put the group back to where the checkpoint stands."""
+    commands = []
+    for part in story.partitions:
+        wanted = part.start if story.is_replay else part.end
+        if part.difference(wanted):
+            where = part.where
+            target = f"--topic {where.topic}:{where.partition} --to-offset {wanted}"
+            commands.append(f"txlog group reset {where.group} {target} --execute")
+    return tuple(commands[:COMMANDS_MAX])

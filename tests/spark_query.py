@@ -1,0 +1,107 @@
+"""A Spark query without Spark: its checkpoint as Spark writes it, its tasks, its commits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.types import LongType, StringType, StructType
+
+from spark_plugin import offsets
+from spark_plugin.batch_commit import BatchCommitter, BatchIdentity, batch_identity
+from spark_plugin.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
+from spark_plugin.options import WriterOptions
+from spark_plugin.staging import Staging, TaskMessage
+from tests.memory_log import MemoryLog
+from txlog.clients.connection import Connection
+from txlog.model import TopicPartition
+from txlog.settings import LogSettings
+
+GROUP = "g"
+SOURCE = TopicPartition("numbers", 0)
+COUNT = 10
+ONE_JOURNAL = LogSettings(transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
+OPTIONS = WriterOptions(root="memory://log")
+FRAME = StructType().add("n", LongType()).add("topic", StringType())
+
+
+def new_log() -> MemoryLog:
+    """A log with numbers, and topics for the even and the odd ones."""
+    log = MemoryLog(ONE_JOURNAL)
+    log.admin.create_topic("numbers", 1)
+    for name in ("even", "odd"):
+        log.admin.create_topic(name, 1, pa.schema([("n", pa.int64())]))
+    producer = log.producer()
+    for number in range(COUNT):
+        producer.send("numbers", b"%d" % number)
+    producer.flush()
+    return log
+
+
+@dataclass
+class Query:
+    """A query that copies numbers to two topics, its checkpoint, and what Spark would do."""
+
+    log: MemoryLog
+    folder: Path
+    query_id: str = "query"
+    options: WriterOptions = OPTIONS
+    group: str | None = GROUP
+
+    def __post_init__(self) -> None:
+        (self.folder / "offsets").mkdir(parents=True)
+        (self.folder / "metadata").write_text(json.dumps({"id": self.query_id}))
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """As the sink sees it."""
+        return open_checkpoint(str(self.folder), self.log.connection.runtime)
+
+    def plan(self, batch: int, start: int, end: int) -> None:
+        """Spark writes down that a batch reads the numbers [start, end)."""
+        cluster = self.log.connection.cluster
+        ranges = {0: PartitionRange(start, end)}
+        topics = {"numbers": TopicOffsets(cluster.topic("numbers").topic_id, ranges)}
+        line = offsets.encode(SourceOffset(cluster.log_id, self.group, topics))
+        file = self.folder / "offsets" / str(batch)
+        file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
+
+    def tasks(
+        self, process: Connection, run: str, batch: int, start: int, end: int
+    ) -> list[TaskMessage]:
+        """Two tasks, and what they tell the driver."""
+        plan = self.checkpoint.plan()
+        middle = (start + end) // 2
+        messages = []
+        for first, last in ((start, middle), (middle, end)):
+            numbers = list(range(first, last))
+            topics = ["odd" if number % 2 else "even" for number in numbers]
+            rows = pa.RecordBatch.from_pydict({"n": numbers, "topic": topics})
+            staged = Staging(process, self.options, FRAME).add_all([rows])
+            messages.append(TaskMessage(self.query_id, batch, run, plan, staged))
+        return messages
+
+    def commit(
+        self, process: Connection, run: str, batch: int, messages: list[TaskMessage]
+    ) -> None:
+        """The driver's commit."""
+        identity = batch_identity(messages, batch)
+        assert identity == BatchIdentity(self.query_id, run, batch)
+        BatchCommitter(process, self.options, self.checkpoint).commit(identity, messages)
+
+    def note(self, batch: int) -> None:
+        """Spark writes down that a batch is done."""
+        (self.folder / "commits").mkdir(exist_ok=True)
+        (self.folder / "commits" / str(batch)).write_text("v1\n{}")
+
+    def replay(self, process: Connection, run: str, batch: int, start: int, end: int) -> None:
+        """Run a batch that is planned."""
+        self.commit(process, run, batch, self.tasks(process, run, batch, start, end))
+
+    def run(self, process: Connection, run: str, batch: int, start: int, end: int) -> None:
+        """Plan a batch and run it."""
+        self.plan(batch, start, end)
+        self.replay(process, run, batch, start, end)
