@@ -6,19 +6,38 @@ to batch; nothing depends on that cache for its correctness.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 
+from spark_plugin.drill_points import DrilledStore, points_of_process
 from spark_plugin.options import ReaderOptions, WriterOptions
-from txlog.clients.connection import Connection, connect
+from txlog.clients.connection import Connection, connect, open_connection
+from txlog.clock import Runtime
 from txlog.errors import InvalidOption, UnknownTopic
 from txlog.log.look import look
 from txlog.log.topic_log import TopicLog
+from txlog.storage.open import open_store
 
 
 def open_log(options: ReaderOptions | WriterOptions, *, create: bool = False) -> Connection:
     """The log that `root` names. Raises NotATxlog, StoreDenied, StoreNotAtomic."""
+    points = points_of_process()
+    if points is not None:
+        return _drilled(os.getpid(), options.root, tuple(sorted(options.storage.items())), create)
     return connect(options.root, create=create, storage_options=dict(options.storage))
+
+
+@cache
+def _drilled(
+    process: int, root: str, storage: tuple[tuple[str, str], ...], create: bool
+) -> Connection:
+    """The same for a process that a drill stops; one a process, as of `connect`."""
+    runtime, points = Runtime(), points_of_process()
+    store = open_store(root, runtime, dict(storage))
+    return open_connection(
+        store if points is None else DrilledStore(store, points), runtime, create=create
+    )
 
 
 def subscribed_topics(connection: Connection, options: ReaderOptions) -> dict[str, TopicLog]:

@@ -15,8 +15,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from spark_plugin import drill_points
 from spark_plugin.batch_commit import BatchCommitter, batch_identity
 from spark_plugin.checkpoint import BatchPlan, Checkpoint, open_checkpoint
+from spark_plugin.drill_points import Moment
 from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import prepare_topics
@@ -50,7 +52,9 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         """
         checkpoint = query_checkpoint(options)
         prepare_topics(open_log(options, create=options.create_topics), options, schema)
-        return cls(options, schema, checkpoint.plan())
+        plan = checkpoint.plan()
+        drill_points.passed(Moment.PLANNED, options.query_name or "")
+        return cls(options, schema, plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Stage the rows of one task; in an executor."""
@@ -69,12 +73,14 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
                 planned=planned,
             )
         staging = Staging(open_log(self._options), self._options, self._schema)
+        staged = staging.add_all(iterator)
+        drill_points.passed(Moment.STAGED, self._options.query_name or "")
         return TaskMessage(
             query_id=context.getLocalProperty(QUERY_ID) or "",
             batch_id=batch_id,
             run_id=context.getLocalProperty(RUN_ID) or "",
             plan=self._plan,
-            staged=staging.add_all(iterator),
+            staged=staged,
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -89,6 +95,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         identity = batch_identity(found, batchId)
         committer = BatchCommitter(open_log(self._options), self._options, checkpoint)
         committer.commit(identity, found)
+        drill_points.passed(Moment.RETURNED, self._options.query_name or "")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing is deleted: the commit may have been decided, perhaps by another process (R26).

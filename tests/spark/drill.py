@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from spark_plugin.drill_points import VARIABLE, DrillPoints
 from tests.source_tree import ROOT
-from tests.spark.pausing_source import PAUSES, Pauses
 from tests.spark.small_log import SmallLog
 
 WAIT_S = 150.0
@@ -39,7 +39,7 @@ class Driver:
 
     process: subprocess.Popen[bytes]
     folder: Path
-    pauses: Pauses
+    pauses: DrillPoints
 
     @property
     def has_started(self) -> bool:
@@ -75,12 +75,12 @@ class Driver:
 
 def start_driver(module: str, arguments: Sequence[str], folder: Path) -> Driver:
     """A driver in a session of its own; it stops at the places of its `pauses`."""
-    pauses = Pauses(folder / "pauses")
+    pauses = DrillPoints(folder / "pauses")
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=ROOT,
-            env={**os.environ, PAUSES: str(pauses.folder)},
+            env={**os.environ, VARIABLE: str(pauses.folder)},
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -15,7 +15,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
-from tests.spark.pausing_source import PausingSource
 from tests.spark.session import small_session
 
 SLOW_START = "Python worker failed to connect back"
@@ -73,7 +72,6 @@ def windows(source: DataFrame) -> DataFrame:
 def main(path: Path) -> None:
     """Run until killed, or until every query has ended by itself."""
     spark = small_session("a driver to be killed")
-    spark.dataSource.register(PausingSource)
     running = {job["name"]: start(spark, job) for job in json.loads(path.read_text())}
     path.with_suffix(".started").touch()
     while running:

@@ -6,13 +6,12 @@ from pyspark.errors import PySparkException
 
 from examples.income import job
 from tests.spark.driver import SLOW_START, STARTS_MAX
-from tests.spark.pausing_source import PausingSource
 from tests.spark.session import small_session
 
 
 def main(arguments: list[str]) -> None:
     """The job, started again if this machine was too busy to start its Python in time."""
-    small_session("income").dataSource.register(PausingSource)
+    small_session("income")
     for start in range(STARTS_MAX):
         try:
             job.main(arguments)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from spark_plugin.datasource import TxlogDataSource
+from spark_plugin.drill_points import Moment, Place
 from tests.spark.drill import Drill, Driver, Job, until
-from tests.spark.pausing_source import AFTER, BEFORE, COMMIT_RETURNS, Place
 from tests.spark.small_log import small_log
 from txlog.settings import LogSettings
 from txlog.testing.invariants import check_log
@@ -56,7 +56,7 @@ class Sight:
     open: str | None
 
 
-def own(job: Job, moment: str, path: str, *words: str, number: int = 1) -> Place:
+def own(job: Job, moment: Moment, path: str, *words: str, number: int = 1) -> Place:
     """A place for this query only: entries hold its group or its transactional id."""
     return Place(moment, path, (*words, f'"{job.name}"'), number)
 
@@ -65,23 +65,37 @@ def stops() -> dict[str, Stop]:
     """The steps of a commit (design section 6), in their order."""
     found = {}
 
-    def add(name: str, moment: str, path: str, *words: str, **shows: object) -> None:
+    def add(name: str, moment: Moment, path: str, *words: str, **shows: object) -> None:
         job = Job(name.replace(" ", "-"))
         found[name] = Stop(job, own(job, moment, path, *words), **shows)  # type: ignore[arg-type]
 
     decided = "PrepareCommit"
-    add("before pend", BEFORE, OFFSETS, "offsets_pended", has_pend=False)
-    add("after pend", AFTER, OFFSETS, "offsets_pended")
-    add("after prepare", AFTER, TRANSACTIONS, "commit_prepared", open=decided)
+    add("before pend", Moment.BEFORE, OFFSETS, "offsets_pended", has_pend=False)
+    add("after pend", Moment.AFTER, OFFSETS, "offsets_pended")
+    add("after prepare", Moment.AFTER, TRANSACTIONS, "commit_prepared", open=decided)
     between = Job("between-applies")
-    second = Place(BEFORE, f"{TOPICS}{between.name}.", ("marker_written",), number=2)
+    second = Place(Moment.BEFORE, f"{TOPICS}{between.name}.", ("marker_written",), number=2)
     found["between two applies"] = Stop(between, second, topics_written=1, open=decided)
-    add("before the offsets", BEFORE, OFFSETS, "pending_applied", topics_written=2, open=decided)
+    add(
+        "before the offsets",
+        Moment.BEFORE,
+        OFFSETS,
+        "pending_applied",
+        topics_written=2,
+        open=decided,
+    )
     done = {"topics_written": 2, "has_moved": True, "has_pend": False}
-    add("before complete", BEFORE, TRANSACTIONS, "transaction_completed", **done, open=decided)
+    add(
+        "before complete",
+        Moment.BEFORE,
+        TRANSACTIONS,
+        "transaction_completed",
+        **done,
+        open=decided,
+    )
     last = Job("before-commit-file")
     found["before Spark's commit file"] = Stop(
-        last, Place(COMMIT_RETURNS, words=(last.name,)), 2, True, False
+        last, Place(Moment.RETURNED, words=(last.name,)), 2, True, False
     )
     return found
 
@@ -139,8 +153,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
 def run_into_the_stops(drill: Drill, driver: Driver) -> None:
     """New numbers for all; every query but one is stopped within its batch."""
     places = {stop.job: stop.place for stop in STOPS.values()}
-    places[LOST] = own(LOST, AFTER, OFFSETS, "offsets_pended")
-    places[WINDOWS] = own(WINDOWS, AFTER, TRANSACTIONS, "commit_prepared", number=2)
+    places[LOST] = own(LOST, Moment.AFTER, OFFSETS, "offsets_pended")
+    places[WINDOWS] = own(WINDOWS, Moment.AFTER, TRANSACTIONS, "commit_prepared", number=2)
     for job, place in places.items():
         driver.pauses.set(job.name, place)
     drill.log.put("numbers", COUNT)
@@ -221,7 +235,7 @@ def test_R23_the_rows_of_a_watermark_only_batch_come_out_once_across_a_kill(
 
 def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Killed) -> None:
     drill, older = killed.drill, killed.driver
-    older.pauses.set(CONTENDED.name, own(CONTENDED, AFTER, OFFSETS, "offsets_pended"))
+    older.pauses.set(CONTENDED.name, own(CONTENDED, Moment.AFTER, OFFSETS, "offsets_pended"))
     drill.log.put("numbers", COUNT)
     until(lambda: older.pauses.is_reached(CONTENDED.name), "the older run's pend")
     newer = drill.start([CONTENDED])

@@ -1,0 +1,227 @@
+"""Points of a micro-batch at which a drill stops a process, to look at the log and to kill it.
+
+The environment variable TXLOG_DRILL_POINTS names a folder. A file `<name>.json` there is a place to
+stop: just before or just after an object is created whose path and content match, or where the
+source and sink themselves say how far a batch is. Whoever comes there writes `<name>.reached` and
+waits for `<name>.go`, or until it is killed. Without the variable nothing of this module runs. It
+guards nothing; it must not change what is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from txlog.clock import Runtime
+from txlog.errors import InternalError
+from txlog.layout import CONSUMER_OFFSETS, TOPICS, TRANSACTIONS
+from txlog.storage.new_object import NewObject, open_new
+from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
+
+VARIABLE = "TXLOG_DRILL_POINTS"
+WAIT_MAX_MS = 600_000.0
+"""Whoever is stopped and forgotten goes on after so long (I16)."""
+
+POLL_MS = 5.0
+
+
+class Moment(StrEnum):
+    """When to stop."""
+
+    PLANNED = "planned"
+    """The sink's writer is made: Spark has planned the batch, and no task of it runs yet."""
+    STAGED = "staged"
+    """A task has staged its rows, and has not told the driver."""
+    BEFORE = "before"
+    """An object is about to be created."""
+    AFTER = "after"
+    """It is created, and whoever did it does not know yet."""
+    RETURNED = "returned"
+    """The sink's commit is done, and Spark has not been told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place to stop."""
+
+    moment: Moment
+    path: str = ""
+    """What the object's path begins with."""
+    words: tuple[str, ...] = ()
+    """Texts that the object holds, all of them; else the query's name, if it is to be that one."""
+    number: int = 1
+    """Which of the objects that match; those before it are created first."""
+
+    def matches(self, path: str, data: bytes) -> bool:
+        """Whether that object is one of them."""
+        return path.startswith(self.path) and all(word.encode() in data for word in self.words)
+
+
+def _entry(moment: Moment, journals: str, event: str) -> Place:
+    return Place(moment, f"{journals}/", (f'"{event}"',))
+
+
+POINTS = {
+    "batch planned": Place(Moment.PLANNED),
+    "rows staged": Place(Moment.STAGED),
+    "before pend": _entry(Moment.BEFORE, CONSUMER_OFFSETS, "offsets_pended"),
+    "after pend": _entry(Moment.AFTER, CONSUMER_OFFSETS, "offsets_pended"),
+    "after PREPARE_COMMIT": _entry(Moment.AFTER, TRANSACTIONS, "commit_prepared"),
+    "after the first marker": _entry(Moment.AFTER, TOPICS, "marker_written"),
+    "after the offsets": _entry(Moment.AFTER, CONSUMER_OFFSETS, "pending_applied"),
+    "before COMMITTED": _entry(Moment.BEFORE, TRANSACTIONS, "transaction_completed"),
+    "commit returned": Place(Moment.RETURNED),
+}
+"""Steps of every micro-batch that a txlog sink commits (docs/drills.md), in their order."""
+
+
+class DrillPoints:
+    """The places to stop, as both sides see them: files in a folder."""
+
+    def __init__(self, folder: Path, runtime: Runtime | None = None) -> None:
+        self.folder = folder
+        self._clock = (runtime or Runtime()).clock
+
+    # The side of whoever drills.
+
+    def set(self, name: str, place: Place) -> None:
+        """From now on, stop there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f".{name}"
+        temporary.write_text(json.dumps(asdict(place)), encoding="utf-8")
+        temporary.rename(self.folder / f"{name}.json")
+
+    def is_reached(self, name: str) -> bool:
+        """Whether somebody waits there."""
+        return (self.folder / f"{name}.reached").exists()
+
+    def release(self, name: str) -> None:
+        """Let it go on; nobody stops there again."""
+        (self.folder / f"{name}.go").touch()
+
+    def clear(self) -> None:
+        """Forget every place."""
+        for file in self.folder.glob("*.*"):
+            file.unlink(missing_ok=True)
+
+    # The side of the process that stops.
+
+    def create(self, path: str, data: bytes, call: Callable[[], CreateResult]) -> CreateResult:
+        """Create an object, and stop before or after it if it is one of the places."""
+        places = self._places(Moment.BEFORE, Moment.AFTER)
+        found = [(name, place) for name, place in places if place.matches(path, data)]
+        turns = {name: self._turn(name) for name, _ in found}
+        for name, place in found:
+            if place.moment is Moment.BEFORE and turns[name] == place.number:
+                self._wait_for_others(name, place.number - 1)
+                self._stop(name)
+        result = call()
+        for name, place in found:
+            (self.folder / f"{name}.created {turns[name]}").touch()
+            if place.moment is Moment.AFTER and turns[name] == place.number:
+                self._stop(name)
+        return result
+
+    def passed(self, moment: Moment, query: str) -> None:
+        """A batch of that query is there."""
+        for name, place in self._places(moment):
+            if not place.words or query in place.words:
+                self._stop(name)
+
+    def _places(self, *moments: Moment) -> list[tuple[str, Place]]:
+        found = [(file.stem, _read(file)) for file in self.folder.glob("*.json")]
+        return [(n, place) for n, place in found if place is not None and place.moment in moments]
+
+    def _turn(self, name: str) -> int:
+        """Counted in files, as Spark hands each commit of a query to any idle Python process."""
+        for number in itertools.count(1):
+            with contextlib.suppress(FileExistsError):
+                (self.folder / f"{name}.begun {number}").touch(exist_ok=False)
+                return number
+        raise InternalError("counting has ended. Please report this.")
+
+    def _wait_for_others(self, name: str, count: int) -> None:
+        self._wait(lambda: len(list(self.folder.glob(f"{name}.created *"))) >= count)
+
+    def _stop(self, name: str) -> None:
+        if not (self.folder / f"{name}.go").exists():
+            (self.folder / f"{name}.reached").touch()
+            self._wait(lambda: (self.folder / f"{name}.go").exists())
+
+    def _wait(self, is_over: Callable[[], bool]) -> None:
+        deadline_ms = self._clock.monotonic_ms() + WAIT_MAX_MS
+        while not is_over() and self._clock.monotonic_ms() < deadline_ms:
+            self._clock.sleep_ms(POLL_MS)
+
+
+def _read(file: Path) -> Place | None:
+    """None if the place was forgotten in this moment."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return Place(Moment(value["moment"]), value["path"], tuple(value["words"]), value["number"])
+
+
+def points_of_process() -> DrillPoints | None:
+    """The places that this process was told of; None unless it is drilled."""
+    folder = os.environ.get(VARIABLE)
+    return DrillPoints(Path(folder)) if folder else None
+
+
+def passed(moment: Moment, query: str) -> None:
+    """Stop here if a drill wants it."""
+    points = points_of_process()
+    if points is not None:
+        points.passed(moment, query)
+
+
+class DrilledStore:
+    """A store whose `create` passes by the places. All else is the inner store's."""
+
+    def __init__(self, store: Store, points: DrillPoints) -> None:
+        self._store = store
+        self._points = points
+
+    @property
+    def url(self) -> str:
+        """The inner store's URL."""
+        return self._store.url
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        """See Store.create."""
+        return self._points.create(path, data, lambda: self._store.create(path, data))
+
+    def get(self, path: str) -> bytes | None:
+        """See Store.get."""
+        return self._store.get(path)
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        """See Store.get_ranges."""
+        return self._store.get_ranges(path, ranges)
+
+    def put_new(self, path: str, data: Body) -> None:
+        """See Store.put_new."""
+        self._store.put_new(path, data)
+
+    def open_new(self, path: str) -> NewObject:
+        """See TakesPieces.open_new."""
+        return open_new(self._store, path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See Store.replace."""
+        self._store.replace(path, data)
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        """See Store.list_after."""
+        return self._store.list_after(prefix, after)
+
+    def delete(self, path: str) -> None:
+        """See Store.delete."""
+        self._store.delete(path)
