@@ -20,11 +20,11 @@ from examples.demo.console import Narrator
 from examples.demo.drill import Drill, DrillFacts, plans
 from examples.demo.expected import expected_outputs
 from examples.demo.flights import csv_archive, read_flights
-from examples.demo.job_process import JobFailed
 from examples.demo.produce import TRANSACTION_ROWS
 from examples.demo.report import as_json, closing_table
 from examples.demo.root import prepare_root
 from examples.demo.verify import Proof, verify
+from txlog.cli.job_process import JobFailed
 from txlog.clients.connection import connect
 from txlog.errors import TxlogError, UsageError
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import random
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,12 +22,20 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from examples.demo import job_process
 from examples.demo.console import Narrator, ProgressBoard
-from examples.demo.job_process import JobFailed, JobProcess
 from examples.demo.produce import TRANSACTION_ROWS, Produced, produce
-from examples.demo.spark_progress import QueryProgress, is_without_records, query_progress
+from spark_plugin.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.query_progress import (
+    BatchInHand,
+    batch_in_hand,
+    is_without_records,
+    query_progress,
+)
+from txlog.cli import job_process
+from txlog.cli.job_process import JobFailed, JobProcess
+from txlog.cli.spark_environment import spark_environment
 from txlog.clients.admin import Admin
+from txlog.clock import Runtime
 from txlog.errors import UnknownGroup
 
 BATCH_WAIT_S = 180.0
@@ -76,14 +85,8 @@ class Kill:
     """After the first micro-batch of the run, or after the plan of one without records."""
     with_workers: bool
     checkpoint_lost: bool
-    batch: int
+    found: BatchInHand
     """The newest planned micro-batch."""
-    was_in_flight: bool
-    """That batch was begun, and is run again unless the checkpoint is lost."""
-    was_without_records: bool
-    """That batch reads nothing: the watermark alone lets it write."""
-    was_in_log: bool
-    """The log has that batch already: running it again must change nothing."""
 
 
 @dataclass(slots=True)
@@ -104,7 +107,7 @@ class DrillFacts:
     def replays_of(self, job: str) -> int:
         """How many micro-batches of a job were run again."""
         return sum(
-            kill.job == job and kill.was_in_flight and not kill.checkpoint_lost
+            kill.job == job and kill.found.is_in_flight and not kill.checkpoint_lost
             for kill in self.kills
         )
 
@@ -199,19 +202,25 @@ class Drill:
         self._start(job, job.kills)
 
     def _start(self, job: JobPlan, run: int) -> JobProcess:
-        checkpoint = self._checkpoint(job)
         lost = job.checkpoint_lost_at is not None and run > job.checkpoint_lost_at
-        arguments = ["--root", self.root, "--checkpoint", str(checkpoint)]
+        arguments = ["--root", self.root, "--checkpoint", str(self._folder(job))]
         arguments += ["--take-over"] if lost else []
         log = self.work / f"{job.name}-{run}.log"
         process = job_process.start(
-            job.name, job.script, arguments, folder=self.work, log=log, scratch=self.scratch
+            job.name,
+            [sys.executable, str(job.script), *arguments],
+            folder=self.work,
+            log=log,
+            environment=spark_environment(self.scratch),
         )
         self._running[job.name] = process
         return process
 
-    def _checkpoint(self, job: JobPlan) -> Path:
+    def _folder(self, job: JobPlan) -> Path:
         return self.work / "checkpoints" / job.name
+
+    def _checkpoint(self, job: JobPlan) -> Checkpoint:
+        return open_checkpoint(str(self._folder(job)), Runtime())
 
     def _await_first_batch(self, job: JobPlan, process: JobProcess) -> None:
         before = query_progress(self._checkpoint(job)).finished
@@ -256,20 +265,11 @@ class Drill:
             raise JobFailed("the drill was stopped.")
         process.require_running()
         killed = process.kill(with_workers=with_workers)
-        progress = query_progress(self._checkpoint(job))
+        found = batch_in_hand(self._checkpoint(job), Admin(self.root).replay_marks())
         is_lost = number == job.checkpoint_lost_at
-        kill = Kill(
-            job.name,
-            moment_s,
-            with_workers,
-            is_lost,
-            progress.planned,
-            progress.is_in_flight,
-            is_without_records(self._checkpoint(job), progress.planned),
-            self._is_in_log(progress),
-        )
+        kill = Kill(job.name, moment_s, with_workers, is_lost, found)
         if is_lost:
-            shutil.rmtree(self._checkpoint(job))
+            shutil.rmtree(self._folder(job))
         with self._lock:
             self._killed.append(process)
             self.facts.cpu_s[job.name] = self.facts.cpu_s.get(job.name, 0.0) + killed.cpu_s
@@ -278,13 +278,6 @@ class Drill:
 
     def _last_kind(self, job: JobPlan) -> bool:
         return next(k.with_workers for k in reversed(self.facts.kills) if k.job == job.name)
-
-    def _is_in_log(self, progress: QueryProgress) -> bool:
-        marks = Admin(self.root).replay_marks()
-        return any(
-            mark.query_id == progress.query_id and mark.batch_id >= progress.planned
-            for mark in marks
-        )
 
     # The end.
 
@@ -334,8 +327,9 @@ class Drill:
 def describe(kill: Kill, number: int, processes: int) -> str:
     """One line of what a kill found."""
     whom = "driver and workers" if kill.with_workers else "driver without its workers"
-    state = f"in batch {kill.batch}" if kill.was_in_flight else f"after batch {kill.batch}"
-    state += " (without records)" if kill.was_without_records else ""
-    state += ", which the log has" if kill.was_in_flight and kill.was_in_log else ""
+    found = kill.found
+    state = f"in batch {found.batch}" if found.is_in_flight else f"after batch {found.batch}"
+    state += " (without records)" if found.is_without_records else ""
+    state += ", which the log has" if found.is_in_flight and found.is_in_log else ""
     lost = "; [yellow]checkpoint deleted[/yellow]" if kill.checkpoint_lost else ""
     return f"[bold]{kill.job}[/bold] kill {number}: {whom} ({processes} processes) {state}{lost}"

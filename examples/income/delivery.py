@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from examples.demo.job_process import python_path
+from txlog.cli.spark_environment import python_path
 from examples.income.loop import BATCH_ORDERS, Job, Step
 from examples.income.mortal_loop import DYING_BATCH, LOOPS, job_of
 from examples.income.orders import COUNT, Order, made_up_orders, produce

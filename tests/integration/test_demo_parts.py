@@ -1,13 +1,7 @@
 """The demo's parts without Spark: its input, its producer, its kills, and a verifier that sees."""
 
-import json
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -17,10 +11,8 @@ from examples.demo.comparison import compare
 from examples.demo.drill import plans
 from examples.demo.expected import expected_outputs
 from examples.demo.flights import FLIGHT_COUNT, FLIGHTS_SCHEMA, csv_archive, read_flights
-from examples.demo.job_process import JobFailed, JobProcess, start
 from examples.demo.report import TOPICS, _record_rows
 from examples.demo.root import prepare_root
-from examples.demo.spark_progress import NONE, is_without_records, query_progress
 from examples.demo.transactions import PRODUCER
 from examples.demo.verify import SOURCE
 from tests.integration.small_demo import DAY_ROWS, SmallDemo, Tables, one_day
@@ -222,97 +214,3 @@ def test_a_number_of_kills_that_makes_no_sense_is_refused() -> None:
     for kills in ("0", "21"):
         with pytest.raises(SystemExit):
             parse(["--kills", kills])
-
-
-PARENT = """
-import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
-                         start_new_session=True)
-print(child.pid, flush=True)
-time.sleep(600)
-"""
-
-
-@pytest.fixture
-def family(tmp_path: Path) -> Iterator[tuple[JobProcess, psutil.Process]]:
-    """A job and a child of it in a process group of its own, as Spark's workers are."""
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    log = tmp_path / "log"
-    job = start("family", script, [], folder=tmp_path, log=log, scratch=tmp_path)
-    while not log.read_text().strip():
-        job.require_running()
-        time.sleep(0.01)
-    child = psutil.Process(int(log.read_text()))
-    yield job, child
-    job.kill()
-    if child.is_running():
-        child.kill()
-
-
-def test_a_kill_hits_the_whole_tree(family: tuple[JobProcess, psutil.Process]) -> None:
-    job, child = family
-    assert job.kill().processes == 2
-    assert psutil.wait_procs([child], timeout=10)[1] == [] or child.status() == "zombie"
-    assert job.orphans == []
-
-
-def test_a_kill_of_the_driver_leaves_its_workers_at_work(
-    family: tuple[JobProcess, psutil.Process],
-) -> None:
-    job, child = family
-    assert job.kill(with_workers=False).processes == 1
-    assert child.is_running()
-    assert child.status() not in ("stopped", "zombie")
-    assert [orphan.pid for orphan in job.orphans] == [child.pid]
-
-
-def test_a_job_that_ends_by_itself_is_reported_with_its_last_words(tmp_path: Path) -> None:
-    script = tmp_path / "short.py"
-    script.write_text("raise SystemExit('out of paper')")
-    job = start("short", script, [], folder=tmp_path, log=tmp_path / "log", scratch=tmp_path)
-    job.process.wait(30)
-    with pytest.raises(JobFailed, match="out of paper"):
-        job.require_running()
-
-
-def test_the_workers_python_takes_the_project_from_here(tmp_path: Path) -> None:
-    """And PySpark from where it is installed, whatever the JVM puts first."""
-    script = tmp_path / "nothing.py"
-    script.write_text("")
-    start("x", script, [], folder=tmp_path, log=tmp_path / "log", scratch=tmp_path).process.wait()
-    code = "import txlog, sys; print(sys.path[1:3], txlog.__file__)"
-    told = subprocess.run(
-        [tmp_path / "python", "-c", code],
-        env={"PYTHONPATH": "/somewhere/pyspark.zip"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "pyspark.zip" not in told.stdout
-    assert sys.executable in (tmp_path / "python").read_text()
-
-
-def test_progress_is_read_from_a_checkpoint(tmp_path: Path) -> None:
-    assert query_progress(tmp_path) == query_progress(tmp_path / "missing")
-    assert query_progress(tmp_path).planned == NONE
-    for folder, names in (("offsets", "0 1 2 10 .10.crc"), ("commits", "0 1 2 .2.crc")):
-        (tmp_path / folder).mkdir()
-        for name in names.split():
-            (tmp_path / folder / name).write_text("v1\n{}\n{}")
-    (tmp_path / "metadata").write_text(json.dumps({"id": "query"}))
-    progress = query_progress(tmp_path)
-    assert (progress.query_id, progress.planned, progress.finished) == ("query", 10, 2)
-    assert progress.is_in_flight
-
-
-def test_a_batch_that_repeats_its_sources_reads_nothing(tmp_path: Path) -> None:
-    (tmp_path / "offsets").mkdir()
-    for batch, source in enumerate(["a", "b", "b"]):
-        (tmp_path / "offsets" / str(batch)).write_text(f'v1\n{{"batch": {batch}}}\n{source}')
-    assert [is_without_records(tmp_path, batch) for batch in range(4)] == [
-        False,
-        False,
-        True,
-        False,
-    ]

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, functions
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.streaming import StreamingQuery
 
+from spark_plugin.jobs.numbers_job import number, split
 from tests.spark.session import small_session
 
 SLOW_START = "Python worker failed to connect back"
@@ -38,24 +39,11 @@ def start(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
 
 def begin(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
     """One query: what it reads, what it makes of it, what it writes."""
+    name = job["name"]
     source = spark.readStream.format("txlog").options(**job["read"]).load()
-    frame = windows(source) if job["is_stateful"] else split(source, job["name"])
-    writer = frame.writeStream.format("txlog").queryName(job["name"]).options(**job["write"])
+    frame = windows(source) if job["is_stateful"] else split(source, f"{name}.even", f"{name}.odd")
+    writer = frame.writeStream.format("txlog").queryName(name).options(**job["write"])
     return writer.trigger(processingTime="100 milliseconds").start()
-
-
-def number(source: DataFrame) -> Column:
-    """The number that a record holds."""
-    return source["value"].cast("string").cast("long")
-
-
-def split(source: DataFrame, name: str) -> DataFrame:
-    """Even numbers to one topic, odd ones to another: two topics in one transaction."""
-    parity = functions.when(number(source) % 2 == 0, "even").otherwise("odd")
-    return source.select(
-        number(source).alias("n"),
-        functions.concat(functions.lit(f"{name}."), parity).alias("topic"),
-    )
 
 
 def windows(source: DataFrame) -> DataFrame:

@@ -19,6 +19,7 @@ from txlog.cli import (
     consume,
     dlq,
     doctor,
+    drill,
     group_offsets,
     maintain,
     produce,
@@ -92,6 +93,7 @@ app.add_typer(dlq.app)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("drill", epilog=drill.EXAMPLES)(drill.drill)
 app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
 app.command("maintain", epilog=maintain.MAINTAIN_EXAMPLES)(maintain.maintain)
 app.command("vacuum", epilog=maintain.VACUUM_EXAMPLES)(maintain.vacuum)

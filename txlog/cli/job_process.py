@@ -8,33 +8,22 @@ of them die at one moment. It knows nothing of logs or topics.
 from __future__ import annotations
 
 import contextlib
-import os
-import shlex
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-PROJECT = Path(__file__).resolve().parents[2]
+from txlog.clock import Runtime
 
 DEATH_WAIT_S = 30
 """Wait for processes that were killed, or whose driver was, to be gone."""
 
 LOG_TAIL_LINES = 40
 
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""A driver lives for half a minute: the better compiler would cost more than it gains."""
-
-SPARK_CONF = {"spark.driver.memory": "1g", "spark.master": "local[1]"}
-"""Two drivers share two cores."""
-
-SOCKET_FOLDER_LENGTH_MAX = 60
-"""Characters; Unix sockets with longer names cannot be made on every system."""
+POLL_MS = 200.0
 
 
 class JobFailed(RuntimeError):
@@ -60,13 +49,17 @@ class JobProcess:
     orphans: list[psutil.Process] = field(default_factory=list)
     """Workers that were left alive when their driver was killed."""
 
+    @property
+    def status(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self.process.poll()
+
     def require_running(self) -> None:
         """Raises JobFailed with the end of its log."""
-        status = self.process.poll()
-        if status is not None:
+        if self.status is not None:
             raise JobFailed(
-                f"job {self.name} ended by itself with status {status}; the end of {self.log}:\n"
-                f"{tail(self.log)}"
+                f"job {self.name} ended by itself with status {self.status}; the end of "
+                f"{self.log}:\n{tail(self.log)}"
             )
 
     def kill(self, *, with_workers: bool = True) -> Killed:
@@ -102,12 +95,13 @@ class JobProcess:
         """Ask it to do what there is and to stop; its CPU seconds. Raises JobFailed."""
         self.require_running()
         self.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + timeout_s
+        clock = Runtime().clock
+        deadline_ms = clock.monotonic_ms() + timeout_s * 1000
         cpu_s = 0.0
-        while self.process.poll() is None and time.monotonic() < deadline:
+        while self.status is None and clock.monotonic_ms() < deadline_ms:
             cpu_s = max(cpu_s, sum(_cpu_s(p) for p in _tree(self.process.pid)))
-            time.sleep(0.2)
-        if self.process.poll() != 0:
+            clock.sleep_ms(POLL_MS)
+        if self.status != 0:
             self.kill()
             raise JobFailed(
                 f"job {self.name} was asked to finish, and had not after {timeout_s:.0f} s or "
@@ -117,59 +111,25 @@ class JobProcess:
 
 
 def start(
-    name: str, script: Path, arguments: Sequence[str], *, folder: Path, log: Path, scratch: Path
+    name: str,
+    command: Sequence[str],
+    *,
+    folder: Path,
+    log: Path,
+    environment: Mapping[str, str],
 ) -> JobProcess:
-    """Run a job file with Spark's settings of conf/; its output goes to `log`."""
+    """Run a command in a session of its own; its output goes to `log`."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, str(script), *arguments],
+            command,
             cwd=folder,
-            env=environment(scratch),
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
     return JobProcess(name, process, log)
-
-
-def environment(scratch: Path) -> Mapping[str, str]:
-    """This process's variables, and where Spark finds the project and puts what it may lose."""
-    java_options = JAVA_OPTIONS
-    if len(str(scratch)) <= SOCKET_FOLDER_LENGTH_MAX:
-        java_options += f" -Djava.io.tmpdir={scratch}"
-    spark = {**SPARK_CONF, "spark.driver.extraJavaOptions": java_options}
-    conf = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in spark.items()]
-    return {
-        **os.environ,
-        "PYTHONPATH": python_path(),
-        "PYSPARK_PYTHON": str(_worker_python(scratch)),
-        "PYSPARK_SUBMIT_ARGS": " ".join([*conf, "pyspark-shell"]),
-        "SPARK_CONF_DIR": os.environ.get("SPARK_CONF_DIR") or str(PROJECT / "conf"),
-        "SPARK_LOCAL_DIRS": str(scratch),
-    }
-
-
-def _worker_python(scratch: Path) -> Path:
-    """A Python for Spark's workers that takes PySpark from where it is installed.
-
-    The JVM puts PySpark's zip file first on their path, and Python compiles what it imports from a
-    zip file again in every process: 0.7 s of a core, ten times at each start of a driver.
-    """
-    script = scratch / "python"
-    if not script.exists():
-        path, python = shlex.quote(python_path()), shlex.quote(sys.executable)
-        fresh = scratch / f"python.{os.urandom(4).hex()}"
-        fresh.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {python} "$@"\n', encoding="utf-8")
-        fresh.chmod(0o755)
-        fresh.rename(script)
-    return script
-
-
-def python_path() -> str:
-    """PYTHONPATH of a process that runs what is in this project."""
-    paths = [str(PROJECT), os.environ.get("PYTHONPATH")]
-    return os.pathsep.join(filter(None, paths))
 
 
 def tail(log: Path) -> str:
@@ -221,9 +181,10 @@ def _cpu_s(process: psutil.Process) -> float:
 
 def _require_gone(processes: Iterable[psutil.Process]) -> None:
     """Raises JobFailed if a process outlives its SIGKILL: what follows would prove nothing."""
-    deadline = time.monotonic() + DEATH_WAIT_S
+    clock = Runtime().clock
+    deadline_ms = clock.monotonic_ms() + DEATH_WAIT_S * 1000
     left = list(processes)
     while left := [process for process in left if _is_alive(process)]:
-        if time.monotonic() > deadline:
-            raise JobFailed(f"{left[0]} does not die; end it, and run the demo again.")
-        time.sleep(0.01)
+        if clock.monotonic_ms() > deadline_ms:
+            raise JobFailed(f"{left[0]} does not die; end it, and begin anew.")
+        clock.sleep_ms(10.0)

@@ -1,0 +1,1 @@
+"""Jobs that come with txlog; `spark-submit` or `python` runs their files."""

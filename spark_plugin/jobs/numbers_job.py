@@ -1,0 +1,79 @@
+"""Numbers become even and odd ones: two topics, written in one transaction a micro-batch.
+
+    spark-submit spark_plugin/jobs/numbers_job.py --root ./data --checkpoint ./checkpoint
+
+`txlog drill` runs it, kills it and starts it again. It stands alone, as a job that is handed to a
+cluster does. SIGTERM asks it to finish what there is and to stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession, functions
+from pyspark.sql.streaming.query import StreamingQuery
+
+WAIT_S = 1
+"""How often the job looks whether it was asked to finish."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run until asked to finish; an error of the query ends the process with it."""
+    options = parse(arguments)
+    asked = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    spark = SparkSession.builder.appName("txlog drill").getOrCreate()
+    query = start(spark, options)
+    while not asked.is_set():
+        if query.awaitTermination(WAIT_S):
+            return
+    query.processAllAvailable()
+    query.stop()
+    spark.stop()
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="numbers -> even and odd numbers")
+    parser.add_argument("--root", required=True, help="the log: a folder or s3://bucket/prefix")
+    parser.add_argument("--checkpoint", required=True, help="folder of Spark's checkpoint")
+    parser.add_argument("--numbers", default="numbers", help="topic to read; also the group")
+    parser.add_argument("--even", default="even", help="topic to write")
+    parser.add_argument("--odd", default="odd", help="topic to write")
+    return parser.parse_args(arguments)
+
+
+def start(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
+    """The group's offsets are committed with the numbers, in the same transaction."""
+    numbers = (
+        spark.readStream.format("txlog")
+        .option("subscribe", options.numbers)
+        .option("group.id", options.numbers)
+        .option("startingOffsets", "committed")
+        .load(options.root)
+    )
+    return (
+        split(numbers, options.even, options.odd)
+        .writeStream.format("txlog")
+        .option("checkpointLocation", options.checkpoint)
+        .option("createTopics", "false")
+        .start(options.root)
+    )
+
+
+def number(source: DataFrame) -> Column:
+    """The number that a record holds, as text."""
+    return source["value"].cast("string").cast("long")
+
+
+def split(source: DataFrame, even: str, odd: str) -> DataFrame:
+    """Even numbers to one topic, odd ones to another."""
+    topic = functions.when(number(source) % 2 == 0, even).otherwise(odd)
+    return source.select(number(source).alias("n"), topic.alias("topic"))
+
+
+if __name__ == "__main__":
+    main()

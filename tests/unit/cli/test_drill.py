@@ -1,0 +1,260 @@
+"""`txlog drill` without Spark: its plan, its report, what it refuses, and checks that see."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_plugin.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.drill_points import POINTS, DrillPoints, Moment, Place
+from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
+from spark_plugin.query_progress import BatchInHand
+from tests.command_line import run
+from txlog.cli.drill_checks import DrillCheck, drill_checks
+from txlog.cli.drill_log import PARTITIONS, PORTION, DrillLog
+from txlog.cli.drill_report import DrillResult, document, html_report
+from txlog.cli.drill_rounds import AT_RANDOM, Kill, plan_rounds
+from txlog.clients.connection import open_connection
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime
+from txlog.model import TopicPartition
+from txlog.storage.local import LocalStore
+from txlog.storage.store import Created
+
+# The plan.
+
+
+def test_one_seed_gives_one_plan_with_every_point_and_random_moments() -> None:
+    assert plan_rounds(12, 7) == plan_rounds(12, 7)
+    planned = [planned.point for planned in plan_rounds(12, 7)]
+    assert [point for point in planned if point != AT_RANDOM] == list(POINTS)
+    assert planned.count(AT_RANDOM) == 3
+    delays = {r.delay_ms for seed in range(20) for r in plan_rounds(4, seed)} - {0.0}
+    assert len(delays) == 20
+
+
+def test_a_short_drill_begins_at_any_point_and_ends_at_random() -> None:
+    plans = [[r.point for r in plan_rounds(3, seed)] for seed in range(200)]
+    assert all(plan[-1] == AT_RANDOM for plan in plans)
+    assert {point for plan in plans for point in plan} == {*POINTS, AT_RANDOM}
+    assert plan_rounds(1, 0)[0].point in POINTS
+
+
+# The points.
+
+
+def test_a_process_stops_at_the_object_that_was_meant(tmp_path: Path) -> None:
+    points = DrillPoints(tmp_path)
+    points.set("second", Place(Moment.AFTER, "topics/", ('"marker_written"',), number=2))
+    points.release("second")  # Nobody waits for ever here.
+    calls: list[str] = []
+
+    def create(path: str, data: bytes) -> None:
+        points.create(path, data, lambda: calls.append(path) or Created())  # type: ignore[func-returns-value]
+
+    create("topics/a/1", b'{"type":"marker_written"}')
+    create("transactions/0", b'{"type":"marker_written"}')
+    assert len(list(tmp_path.glob("second.created *"))) == 1
+    create("topics/b/1", b'{"type":"marker_written"}')
+    assert len(list(tmp_path.glob("second.created *"))) == 2
+    assert calls == ["topics/a/1", "transactions/0", "topics/b/1"]
+    points.clear()
+    assert list(tmp_path.glob("*.*")) == []
+
+
+# The report.
+
+FOUND = BatchInHand(3, True, False, True)
+RESULT = DrillResult(
+    "/data",
+    "<script>alert(1)</script>",
+    7,
+    61_000.0,
+    (
+        Kill(1, "after pend", True, True, 9, FOUND, "replayed: was in the log", 12_345.6),
+        Kill(2, AT_RANDOM, True, False, 2, BatchInHand(4, False, False, False), "went on", None),
+    ),
+    (DrillCheck("input = output", True, "500 in, 500 out"),),
+)
+
+
+class _Reader(HTMLParser):
+    """Every tag, attribute and text of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.references: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.references += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_the_report_is_one_file_that_needs_nothing_else_and_obeys_no_text() -> None:
+    reader = _Reader()
+    reader.feed(html_report(RESULT))
+    assert reader.references == []
+    assert "script" not in reader.tags
+    assert "<script>alert(1)</script>" in reader.texts
+    text = " ".join(reader.texts)
+    for wanted in ("12.3 s", "after pend", "replayed: was in the log", "500 in, 500 out"):
+        assert wanted in text
+    assert "txlog drill --seed 7 --kills 2" in text
+    assert "Nothing was lost" in text
+
+
+def test_a_failure_is_told_everywhere() -> None:
+    failed = DrillResult(
+        "/data", "job", 7, 1.0, (), (DrillCheck("open transactions", False, "one"),), "it died"
+    )
+    assert document(failed)["ok"] is False
+    page = html_report(failed)
+    assert "The drill failed." in page
+    assert "it died" in page
+    assert json.loads(json.dumps(document(RESULT)))["replays"] == 1
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["--job", "nowhere.py", "--checkpoint", "c"], 2, "there is no job nowhere.py"),
+        (["--job", __file__], 2, "--job needs --checkpoint"),
+        (["--checkpoint", "c"], 2, "give --job FILE"),
+        (["--kills", "0"], 2, "--kills"),
+        (["--job", __file__, "--checkpoint", "c"], 2, "no log was named"),
+    ],
+)
+def test_a_drill_that_cannot_be_is_refused_at_once(
+    arguments: list[str], code: int, why: str
+) -> None:
+    done = run("drill", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert why in done.err
+
+
+def test_a_job_that_ends_by_itself_fails_the_drill_with_its_last_words(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text("raise SystemExit('out of paper')")
+    open_connection(LocalStore(tmp_path / "log", Runtime()), Runtime(), create=True)
+    report = tmp_path / "drill.html"
+    done = run(
+        *("drill", "--job", job, "--checkpoint", tmp_path / "checkpoint", "--report", report),
+        *("--kills", 2, "-o", "json"),
+        root=tmp_path / "log",
+    )
+    assert (done.code, done.json["ok"], done.json["kills"]) == (1, False, [])
+    assert "out of paper" in done.json["failure"]
+    assert "out of paper" in report.read_text()
+    kept = re.search(r"are in (\S+)\.\n", done.err)
+    assert kept is not None
+    assert (Path(kept[1]) / "run-1.log").read_text() == "out of paper\n"
+
+
+# The checks.
+
+
+class SmallDrill:
+    """What a drill leaves whose job has copied all numbers, but for what a test spoils."""
+
+    def __init__(self, folder: Path) -> None:
+        store = LocalStore(folder / "log", Runtime(), durable=False)
+        self.connection = open_connection(store, Runtime(), create=True)
+        self.data = DrillLog(self.connection, "drill-1")
+        self.data.create()
+        self.data.feed()
+        self.data.close()
+        self.folder = folder / "checkpoint"
+        (self.folder / "offsets").mkdir(parents=True)
+        (self.folder / "commits").mkdir()
+        (self.folder / "metadata").write_text('{"id":"query"}')
+        cluster, ends = self.connection.cluster, self.ends()
+        ranges = {p: PartitionRange(0, end) for p, end in ends.items()}
+        topics = {self.data.numbers: TopicOffsets(self.topic().topic_id, ranges)}
+        line = encode(SourceOffset(cluster.log_id, self.data.numbers, topics))
+        (self.folder / "offsets" / "0").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
+        (self.folder / "commits" / "0").write_text("v1\n{}")
+
+    def topic(self) -> object:
+        return self.connection.cluster.topic(self.data.numbers)
+
+    def ends(self) -> dict[int, int]:
+        state = self.topic().catch_up()  # type: ignore[attr-defined]
+        return {p: state.end_offset(p) for p in range(PARTITIONS)}
+
+    def copy(self, numbers: list[int], behind: int = 0) -> None:
+        """In one transaction with the group's offsets."""
+        producer = Producer(self.connection, transactional_id="copier")
+        producer.init_transactions()
+        even, odd = self.data.outputs
+        with producer.transaction():
+            for number in numbers:
+                producer.send(odd if number % 2 else even, {"n": number})
+            ends = self.ends()
+            ends[0] -= behind
+            offsets = {TopicPartition(self.data.numbers, p): end for p, end in ends.items()}
+            producer.send_offsets_to_transaction(offsets, self.data.numbers)
+        producer.close()
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return open_checkpoint(str(self.folder), Runtime())
+
+    def failed(self) -> dict[str, str]:
+        """Name -> what was found, of the checks that fail."""
+        checks = drill_checks(self.connection, self.checkpoint, self.data)
+        return {check.name: check.found for check in checks if not check.is_well}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> SmallDrill:
+    return SmallDrill(tmp_path)
+
+
+def test_a_drill_after_which_everything_is_there_once_is_proven(small: SmallDrill) -> None:
+    small.copy(list(range(PORTION)))
+    assert small.failed() == {}
+    assert small.data.aborted == PORTION // 2
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [
+        ([*range(1, PORTION)], "1 lost, 0 duplicated, 0 wrong"),
+        ([*range(PORTION), 8], "0 lost, 1 duplicated, 0 wrong"),
+        ([*range(PORTION), -2], "0 lost, 0 duplicated, 1 wrong"),
+    ],
+)
+def test_one_number_that_is_not_right_is_seen(
+    small: SmallDrill, numbers: list[int], found: str
+) -> None:
+    small.copy(numbers)
+    assert list(small.failed()) == ["input = output"]
+    assert found in small.failed()["input = output"]
+
+
+def test_a_group_that_is_behind_is_seen(small: SmallDrill) -> None:
+    small.copy(list(range(PORTION)), behind=3)
+    assert small.failed() == {"group at the end": "3 records behind"}
+
+
+def test_damage_is_seen_by_every_check_that_meets_it(small: SmallDrill) -> None:
+    small.copy(list(range(PORTION)))
+    root = Path(small.connection.cluster.store.url)
+    segment = next((root / "topics" / small.data.outputs[0]).rglob("segments/*.arrow"))
+    data = bytearray(segment.read_bytes())
+    data[data.index(pa.array([2, 4, 6]).buffers()[1].to_pybytes())] ^= 1
+    segment.write_bytes(data)
+    failed = small.failed()
+    assert list(failed) == ["input = output", "every stored byte"]
+    assert all(segment.name in found for found in failed.values())

@@ -1,0 +1,29 @@
+"""The variables of a small Spark job: it finds txlog, and its workers do."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from txlog.cli.spark_environment import spark_environment
+
+
+def test_the_workers_python_takes_the_project_from_here(tmp_path: Path) -> None:
+    """And PySpark from where it is installed, whatever the JVM puts first."""
+    variables = spark_environment(tmp_path)
+    assert variables["PYSPARK_PYTHON"] == str(tmp_path / "python")
+    code = "import txlog, sys; print(sys.path[1:3], txlog.__file__)"
+    told = subprocess.run(
+        [tmp_path / "python", "-c", code],
+        env={"PYTHONPATH": "/somewhere/pyspark.zip"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "pyspark.zip" not in told.stdout
+    assert sys.executable in (tmp_path / "python").read_text()
+
+
+def test_nothing_listens_beyond_this_machine(tmp_path: Path) -> None:
+    submitted = spark_environment(tmp_path)["PYSPARK_SUBMIT_ARGS"]
+    assert "spark.driver.bindAddress=127.0.0.1" in submitted
+    assert submitted.endswith("pyspark-shell")

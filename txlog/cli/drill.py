@@ -1,0 +1,245 @@
+"""`txlog drill`: kill a Spark job again and again, and prove that the log holds what it should.
+
+The job runs as a process of its own; nothing of PySpark is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spark_plugin.checkpoint import open_checkpoint
+from txlog.cli.drill_checks import DrillCheck, drill_checks
+from txlog.cli.drill_log import DrillLog
+from txlog.cli.drill_report import DrillResult, document, html_report, sections
+from txlog.cli.drill_rounds import Drill, DrilledJob, Round, plan_rounds
+from txlog.cli.exit_codes import FAILED
+from txlog.cli.job_process import JobFailed
+from txlog.cli.output import counted
+from txlog.cli.session import Session, with_session
+from txlog.cli.spark_environment import PACKAGES, python_path, spark_environment
+from txlog.clients.connection import Connection, connect
+from txlog.clock import Runtime
+from txlog.errors import UsageError
+
+BUNDLED_JOB = PACKAGES / "spark_plugin" / "jobs" / "numbers_job.py"
+KILLS_MAX = 1_000
+
+EXAMPLES = """Examples:
+
+txlog drill --report drill.html
+
+txlog --root s3://bucket/log drill --kills 24
+
+txlog --root ./data drill --job copy.py --checkpoint ./checkpoints/copy -- --root ./data
+"""
+
+
+@with_session
+def drill(
+    session: Session,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARGUMENT]...", help="Handed to the job.", show_default=False),
+    ] = None,
+    job: Annotated[
+        Path | None,
+        typer.Option("--job", metavar="FILE", help="A PySpark job of yours, on --root."),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="DIR", help="The checkpoint of your job's query."),
+    ] = None,
+    kills: Annotated[
+        int, typer.Option("--kills", min=1, max=KILLS_MAX, help="How often it is killed.")
+    ] = 12,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Of the kills; default: a new one.")
+    ] = None,
+    wait_s: Annotated[
+        float, typer.Option("--wait", min=1, help="Seconds for a micro-batch to come.")
+    ] = 180.0,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report here.")
+    ] = None,
+) -> None:
+    """Kill a Spark job at named points and at random, restart it, and prove what the log holds.
+
+    Without --job it is a small job that comes with txlog, on topics of its own, which are deleted
+    again; without --root also on a log of its own. A job of yours is started with Python, must run
+    until it is ended, and should have records to read meanwhile. Exit code 1 if the job does not
+    recover, or if anything is lost, doubled, torn or left open.
+    """
+    runtime = Runtime()
+    chosen = int(runtime.entropy.token()[:8], 16) if seed is None else seed
+    with _scratch() as scratch:
+        subject = _subject(session, scratch, job, checkpoint, arguments or [], chosen, wait_s)
+        result = _run(session, subject, plan_rounds(kills, chosen), chosen)
+        if report is not None:
+            report.write_text(html_report(result), encoding="utf-8")
+        session.show(document(result), sections(result))
+        if not result.is_well:
+            session.say(f"Checkpoints, the job's output and its log are in {scratch.keep()}.")
+            raise typer.Exit(FAILED)
+
+
+@dataclass(slots=True)
+class _Scratch:
+    """A folder for what a drill needs; it stays if the drill fails."""
+
+    folder: Path
+    is_kept: bool = False
+
+    def keep(self) -> Path:
+        """The folder, which stays."""
+        self.is_kept = True
+        return self.folder
+
+
+@contextmanager
+def _scratch() -> Iterator[_Scratch]:
+    scratch = _Scratch(Path(tempfile.mkdtemp(prefix="txlog-drill-")))
+    try:
+        yield scratch
+    finally:
+        if not scratch.is_kept:
+            shutil.rmtree(scratch.folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What is drilled, and on which log."""
+
+    connection: Connection
+    job: DrilledJob
+    root: str
+    """For the report."""
+    name: str
+    data: DrillLog | None
+    """Of the bundled job."""
+
+
+def _subject(
+    session: Session,
+    scratch: _Scratch,
+    job: Path | None,
+    checkpoint: str | None,
+    arguments: list[str],
+    seed: int,
+    wait_s: float,
+) -> _Subject:
+    """Raises UsageError, NotATxlog, TopicExists."""
+    if job is None:
+        if checkpoint is not None or arguments:
+            raise UsageError("--checkpoint and arguments are for a job of yours; give --job FILE.")
+        return _bundled(session, scratch, seed, wait_s)
+    if checkpoint is None:
+        raise UsageError("--job needs --checkpoint DIR, by which the drill sees how far it is.")
+    if not job.is_file():
+        raise UsageError(f"there is no job {job}; give the path of its Python file.")
+    return _users(session, scratch, job, checkpoint, arguments, wait_s)
+
+
+def _bundled(session: Session, scratch: _Scratch, seed: int, wait_s: float) -> _Subject:
+    root = _place(session.options.root or str(scratch.folder / "log"))
+    connection = connect(root, create=True)
+    token = connection.runtime.entropy.token()[:8]
+    data = DrillLog(connection, f"drill-{seed}-{token}")
+    data.create()
+    folder = scratch.folder / "checkpoint"
+    command = [sys.executable, str(BUNDLED_JOB), "--root", root, "--checkpoint", str(folder)]
+    job = DrilledJob(
+        [*command, *data.job_arguments],
+        scratch.folder,
+        spark_environment(scratch.folder),
+        open_checkpoint(str(folder), connection.runtime),
+        wait_s,
+    )
+    shown = root if session.options.root else "a log of its own, in a folder that is gone"
+    return _Subject(connection, job, shown, "the one that comes with txlog", data)
+
+
+def _users(
+    session: Session,
+    scratch: _Scratch,
+    job: Path,
+    checkpoint: str,
+    arguments: list[str],
+    wait_s: float,
+) -> _Subject:
+    connection = session.admin().connection
+    environment = {
+        "PYSPARK_PYTHON": sys.executable,
+        **os.environ,
+        "PYTHONPATH": python_path(),
+    }
+    location = _place(checkpoint)
+    drilled = DrilledJob(
+        [sys.executable, str(job.absolute()), *arguments],
+        scratch.folder,
+        environment,
+        open_checkpoint(location, connection.runtime),
+        wait_s,
+        Path.cwd(),
+    )
+    return _Subject(connection, drilled, session.root, str(job), None)
+
+
+def _place(text: str) -> str:
+    """A folder by its full path, as the job runs in a folder of its own."""
+    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
+
+
+def _run(session: Session, subject: _Subject, rounds: list[Round], seed: int) -> DrillResult:
+    clock, data = subject.connection.runtime.clock, subject.data
+    began_ms = clock.monotonic_ms()
+
+    def say(text: str) -> None:
+        session.say(f"{(clock.monotonic_ms() - began_ms) / 1000:7.1f} s  {text}")
+
+    say(f"{counted(len(rounds), 'kill')} of {subject.name}, --seed {seed}; Spark starts now")
+    drilled = Drill(
+        subject.connection,
+        subject.job,
+        rounds,
+        say,
+        feed=data.feed if data is not None else _nothing,
+        is_drained=(lambda: data.lag() == 0) if data is not None else (lambda: True),
+    )
+    failure = ""
+    checks: tuple[DrillCheck, ...] = ()
+    try:
+        drilled.run()
+        say("the job has recovered from every kill; now the proof, from the stored bytes")
+        checks = tuple(drill_checks(subject.connection, subject.job.checkpoint, data))
+    except JobFailed as error:
+        failure = str(error)
+    finally:
+        if data is not None:
+            data.close()
+    result = DrillResult(
+        subject.root,
+        subject.name,
+        seed,
+        clock.monotonic_ms() - began_ms,
+        tuple(drilled.kills),
+        checks,
+        failure,
+        drilled.orphans_killed,
+    )
+    if data is not None and result.is_well and session.options.root:
+        data.delete()
+    return result
+
+
+def _nothing() -> None:
+    """A job of the user's is fed by whoever writes to its log."""

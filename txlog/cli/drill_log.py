@@ -1,0 +1,119 @@
+"""The bundled drill's own data: numbers that go in, and what must come out.
+
+Its topics and its group bear names that nobody else has, so that a drill may run on a log that is
+used for other things.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from txlog.clients.admin import Admin, NewTopic
+from txlog.clients.connection import Connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.errors import UnknownGroup, UnknownTopic
+
+PORTION = 500
+"""Numbers that are put in at once."""
+
+PARTITIONS = 4
+NUMBERS = pa.schema([pa.field("n", pa.int64())])
+
+
+@dataclass(slots=True)
+class DrillLog:
+    """Topics of one drill."""
+
+    connection: Connection
+    name: str
+    count: int = 0
+    """Numbers that were committed."""
+    aborted: int = 0
+    """Numbers whose transaction was aborted: nobody may see them."""
+    _producer: Producer | None = field(default=None, repr=False)
+
+    @property
+    def numbers(self) -> str:
+        """The topic that is read, and the group that reads it."""
+        return f"{self.name}.numbers"
+
+    @property
+    def outputs(self) -> tuple[str, str]:
+        """The topics that are written: even, odd."""
+        return f"{self.name}.even", f"{self.name}.odd"
+
+    @property
+    def job_arguments(self) -> list[str]:
+        """What the bundled job is told of them."""
+        even, odd = self.outputs
+        return ["--numbers", self.numbers, "--even", even, "--odd", odd]
+
+    def create(self) -> None:
+        """Make the topics. Raises TopicExists."""
+        admin = Admin(self.connection)
+        outputs = [NewTopic(name, 2, NUMBERS) for name in self.outputs]
+        admin.create_topics([NewTopic(self.numbers, PARTITIONS), *outputs])
+        self._producer = Producer(self.connection, transactional_id=self.name)
+        self._producer.init_transactions()
+
+    def feed(self) -> None:
+        """The next numbers, in two transactions; the first is aborted once, and sent again."""
+        for half in (range(PORTION // 2), range(PORTION // 2, PORTION)):
+            if not half.start:
+                self._send(half, is_committed=False)
+                self.aborted += len(half)
+            self._send(half, is_committed=True)
+        self.count += PORTION
+
+    def _send(self, numbers: range, *, is_committed: bool) -> None:
+        producer = self._producer
+        if producer is None:
+            return
+        producer.begin_transaction()
+        for number in numbers:
+            text = b"%d" % (self.count + number)
+            producer.send(self.numbers, text, partition=number % PARTITIONS)
+        if is_committed:
+            producer.commit_transaction()
+        else:
+            producer.flush()
+            producer.abort_transaction()
+
+    def lag(self) -> int:
+        """Numbers that the group has not consumed."""
+        try:
+            return Admin(self.connection).describe_group(self.numbers).lag
+        except UnknownGroup:
+            return self.count
+
+    def found(self, topic: str) -> list[int]:
+        """The committed numbers of a topic, in order."""
+        consumer = Consumer(
+            topic,
+            root=self.connection,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        found: list[int] = []
+        while (table := consumer.poll_arrow()) is not None:
+            column = table["n"] if topic != self.numbers else table["value"].cast(pa.string())
+            found += column.cast(pa.int64()).to_pylist()
+        return sorted(found)
+
+    def close(self) -> None:
+        """Nothing of it is on its way."""
+        if self._producer is not None:
+            self._producer.close()
+
+    def delete(self) -> None:
+        """Take the topics away; a log that is used for other things keeps no trace in its lists."""
+        admin = Admin(self.connection)
+        for name in (self.numbers, *self.outputs):
+            try:
+                admin.delete_topics([name])
+            except UnknownTopic:
+                continue

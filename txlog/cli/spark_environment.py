@@ -1,0 +1,75 @@
+"""Variables with which a small Spark job starts quickly, and finds txlog in its workers.
+
+For jobs that are drilled or shown; a job of a user's own keeps the variables that it has.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import txlog
+from txlog.clock import Runtime
+
+PACKAGES = Path(txlog.__file__).resolve().parents[1]
+"""The folder in which txlog lies: that of the sources, or of all installed packages."""
+
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+"""A driver lives for half a minute: the better compiler would cost more than it gains."""
+
+SPARK_CONF = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.master": "local[1]",
+    "spark.ui.enabled": "false",
+}
+"""Several drivers may share two cores; nothing listens beyond this machine."""
+
+SOCKET_FOLDER_LENGTH_MAX = 60
+"""Characters; Unix sockets with longer names cannot be made on every system."""
+
+
+def spark_environment(scratch: Path) -> Mapping[str, str]:
+    """This process's variables, and where Spark finds txlog and puts what it may lose."""
+    java_options = JAVA_OPTIONS
+    if len(str(scratch)) <= SOCKET_FOLDER_LENGTH_MAX:
+        java_options += f" -Djava.io.tmpdir={scratch}"
+    spark = {**SPARK_CONF, "spark.driver.extraJavaOptions": java_options}
+    conf = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in spark.items()]
+    settings = PACKAGES / "conf"
+    variables = {
+        **os.environ,
+        "PYTHONPATH": python_path(),
+        "PYSPARK_PYTHON": str(_worker_python(scratch)),
+        "PYSPARK_SUBMIT_ARGS": " ".join([*conf, "pyspark-shell"]),
+        "SPARK_LOCAL_DIRS": str(scratch),
+    }
+    if not os.environ.get("SPARK_CONF_DIR") and (settings / "spark-defaults.conf").exists():
+        variables["SPARK_CONF_DIR"] = str(settings)
+    return variables
+
+
+def python_path() -> str:
+    """PYTHONPATH with txlog's own folder before all others."""
+    paths = [str(PACKAGES), os.environ.get("PYTHONPATH")]
+    return os.pathsep.join(filter(None, paths))
+
+
+def _worker_python(scratch: Path) -> Path:
+    """A Python for Spark's workers that takes PySpark from where it is installed.
+
+    The JVM puts PySpark's zip file first on their path, and Python compiles what it imports from a
+    zip file again in every process: 0.7 s of a core, ten times at each start of a driver.
+    """
+    script = scratch / "python"
+    if not script.exists():
+        path, python = shlex.quote(python_path()), shlex.quote(sys.executable)
+        fresh = scratch / f"python.{Runtime().entropy.token()[:8]}"
+        fresh.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {python} "$@"\n', encoding="utf-8")
+        fresh.chmod(0o755)
+        fresh.rename(script)
+    return script
