@@ -120,6 +120,11 @@ def journal_root(path: str) -> str | None:
     return match.group(1) if match else None
 
 
+def is_segment(path: str) -> bool:
+    """Whether the path is one that a topic gives to its segments."""
+    return journal_root(path) is not None and path.rsplit("/", 2)[-2] == "segments"
+
+
 def cluster_journal() -> JournalLayout:
     """Journal of topics and producer ids."""
     return JournalLayout(CLUSTER_JOURNAL)

@@ -28,7 +28,6 @@ from txlog.errors import (
     UnknownTransaction,
 )
 from txlog.groups.offsets_state import Pending
-from txlog.log.cluster import check_partition_count
 from txlog.log.cluster_state import unknown_topic
 from txlog.log.schema import (
     KAFKA_SCHEMA,
@@ -37,7 +36,12 @@ from txlog.log.schema import (
     is_kafka_schema,
     validate_schema,
 )
-from txlog.log.topic_events import AddPartitions, AlterConfig, EvolveSchema
+from txlog.log.topic_events import (
+    AddPartitions,
+    AlterConfig,
+    EvolveSchema,
+    check_partition_count,
+)
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_topic_name
 from txlog.settings import TopicConfig
 

@@ -17,7 +17,7 @@ from txlog.clients.segment_references import unreferenced_segments
 from txlog.coordinator.events import Participant
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.state import CoordinatorState
-from txlog.errors import CorruptData, MissingObject
+from txlog.errors import CorruptData, InvalidName, MissingObject
 from txlog.groups.offsets_state import OffsetsMachine
 from txlog.journal.audit import Audit, Finding, audit_journal
 from txlog.journal.machine import Machine
@@ -162,7 +162,7 @@ class _LogAudit:
         found = {(name, topic.opened.topic_id) for name, topic in cluster.state.topics.items()}
         if not cluster.is_whole:
             parts = (stored.path.split("/") for stored in self._store.list_after(f"{TOPICS}/"))
-            found |= {(part[1], part[2]) for part in parts if len(part) > 3}
+            found |= {(part[1], part[2]) for part in parts if _is_topic(part)}
         return sorted(found)
 
     # Topics.
@@ -247,6 +247,15 @@ class _LogAudit:
                 if problem:
                     text = f"{problem} (staged by transaction {tx_id} of {root})"
                     report.findings.append(Finding(segment.path, "I15", text))
+
+
+def _is_topic(parts: Sequence[str]) -> bool:
+    """Whether such a folder may be that of a topic: anybody can put anything beside them."""
+    try:
+        TopicOpened(parts[2], parts[1], 1, "", TopicConfig())
+    except (IndexError, InvalidName):
+        return False
+    return len(parts) > 3
 
 
 def _let_it_be(row: IndexedBatch) -> None:

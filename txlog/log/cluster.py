@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from txlog.clock import Runtime
-from txlog.errors import CorruptData, InvalidConfig, NotATxlog
+from txlog.errors import CorruptData, NotATxlog
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
 from txlog.journal.replica import Replica, ReplicaOptions
@@ -26,9 +26,8 @@ from txlog.log.cluster_state import (
     DeleteTopic,
     unknown_topic,
 )
-from txlog.log.topic_events import CloseTopic, TopicOpened
+from txlog.log.topic_events import CloseTopic, TopicOpened, check_partition_count
 from txlog.log.topic_log import TopicLog
-from txlog.log.topic_rules import PARTITIONS_MAX
 from txlog.model import validate_topic_name
 from txlog.settings import LogSettings, ProcessSettings, TopicConfig
 from txlog.storage.probe import ProbeResult, probe
@@ -167,14 +166,6 @@ class Cluster:
                 first: int = self._replica.execute(AllocateProducerIds(PRODUCER_ID_BLOCK))
                 self._pids = list(range(first + PRODUCER_ID_BLOCK - 1, first - 1, -1))
             return self._pids.pop()
-
-
-def check_partition_count(topic: str, count: int) -> None:
-    """Refuse what no topic can have. Raises InvalidConfig."""
-    if type(count) is not int or not 1 <= count <= PARTITIONS_MAX:
-        raise InvalidConfig(
-            f"topic {topic!r} cannot have {count!r} partitions; choose 1 to {PARTITIONS_MAX}."
-        )
 
 
 def create_cluster(

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from txlog.clock import FanOut
 from txlog.errors import CorruptData, MissingObject
+from txlog.layout import is_segment
 from txlog.log.batch import SegmentBatch
 from txlog.log.conversion import OFFSET_COLUMN, adapt
 from txlog.log.index import IndexedBatch
@@ -151,8 +152,16 @@ def read_at_once(
 def _read(
     source: RowSource, group: Sequence[IndexedBatch], columns: Sequence[str] | None
 ) -> Iterator[FetchedBatch]:
+    path = group[0].segment
+    if not is_segment(path):
+        raise CorruptData(
+            f"topic {source.topic!r} says that offset {group[0].base_offset} of partition "
+            f"{group[0].partition} lies in {path!r:.100}, which is no name of a segment. Run "
+            "'txlog verify' to find the entry or snapshot that says so.",
+            path=path,
+        )
     ranges = [ByteRange(row.position, row.length) for row in group]
-    found = source.store.get_ranges(group[0].segment, ranges)
+    found = source.store.get_ranges(path, ranges)
     if found is None:
         for row in group:
             yield from _read_elsewhere(source, row, columns)
@@ -229,6 +238,13 @@ def _decode(
         row.timestamp_min_ms,
         row.timestamp_max_ms,
     )
+    if row.schema_id not in source.schemas:
+        raise CorruptData(
+            f"topic {source.topic!r} says that {row.segment} has schema {row.schema_id}, and "
+            f"knows {len(source.schemas)}. Run 'txlog verify' to find the entry or snapshot that "
+            "says so.",
+            path=row.segment,
+        )
     schema = source.schemas[row.schema_id]
     written = physical_schema(schema) if row.stored_rows < 0 else compacted_schema(schema)
     present = None if columns is None else [name for name in columns if name in written.names]

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.errors import CorruptData, IncompatibleSchema
+from txlog.layout import is_segment
 from txlog.log.batch import SegmentBatch
 from txlog.log.column_types import canonical_field
 from txlog.log.conversion import TIMESTAMP_FIELD
@@ -131,6 +132,8 @@ def _require_footer(view: memoryview, schema: pa.Schema, count: int, origin: str
 
 def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) -> str:
     """What is wrong with a stored segment that should hold these batches; "" if nothing is."""
+    if not is_segment(path):
+        return f"{path!r:.100} is no name of a segment"
     data = store.get(path)
     if data is None:
         return f"{path} is missing, and the log refers to this segment"

@@ -7,17 +7,32 @@ offset (design section 5).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from txlog.errors import InvalidConfig, InvalidName
 from txlog.log.batch import Segment
 from txlog.log.index import ChunkKey, ChunkRef
-from txlog.model import Decision, TxId
+from txlog.model import Decision, TxId, validate_topic_name
 from txlog.settings import TopicConfig
 
 NO_PRODUCER = -1
 """The pid of an append that asks for no de-duplication."""
+
+PARTITIONS_MAX = 10_000
+"""Of a topic. An event that says more is not believed: it would cost all memory (I16)."""
+
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def check_partition_count(topic: str, count: int) -> None:
+    """Refuse what no topic can have. Raises InvalidConfig."""
+    if type(count) is not int or not 1 <= count <= PARTITIONS_MAX:
+        raise InvalidConfig(
+            f"topic {topic!r} cannot have {count!r} partitions; choose 1 to {PARTITIONS_MAX}."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,13 @@ class TopicOpened:
     schema: str
     """The Arrow schema, as base64 text of its IPC message."""
     config: TopicConfig
+
+    def __post_init__(self) -> None:
+        """Name and id become part of paths. Raises InvalidName, InvalidConfig."""
+        validate_topic_name(self.name)
+        if not _TOPIC_ID.fullmatch(self.topic_id):
+            raise InvalidName(f"{self.topic_id!r:.80} is no id of a topic.")
+        check_partition_count(self.name, self.partition_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +107,10 @@ class PartitionsAdded:
     """The topic has this many partitions from here on."""
 
     partition_count: int
+
+    def __post_init__(self) -> None:
+        """Raises InvalidConfig."""
+        check_partition_count("", self.partition_count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from txlog.log.retired_producers import is_retired
 from txlog.log.sequence import Repeated, check_sequence
 from txlog.log.topic_events import (
     NO_PRODUCER,
+    PARTITIONS_MAX,
     AddPartitions,
     AdvanceCleaner,
     AdvanceHorizon,
@@ -59,8 +60,6 @@ from txlog.log.topic_events import (
 )
 from txlog.log.topic_state import NEW_PRODUCER, ProducerState, TopicState
 from txlog.model import Decision
-
-PARTITIONS_MAX = 10_000
 
 
 def decide(state: TopicState, command: TopicCommand) -> Decided:

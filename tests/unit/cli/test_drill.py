@@ -53,7 +53,11 @@ def test_a_process_stops_at_the_object_that_was_meant(tmp_path: Path) -> None:
     calls: list[str] = []
 
     def create(path: str, data: bytes) -> None:
-        points.create(path, data, lambda: calls.append(path) or Created())  # type: ignore[func-returns-value]
+        def done() -> Created:
+            calls.append(path)
+            return Created()
+
+        points.create(path, data, done)
 
     create("topics/a/1", b'{"type":"marker_written"}')
     create("transactions/0", b'{"type":"marker_written"}')
