@@ -20,6 +20,7 @@ NAME_LENGTH_MAX = 249
 
 TRANSACTIONAL_ID_LENGTH_MAX = 512
 
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _INTERNAL_PREFIX = "__"
 
@@ -114,6 +115,13 @@ def validate_topic_name(name: object, *, internal: bool = False) -> str:
 def is_internal_topic(name: str) -> bool:
     """Whether the name is kept for topics of the log's own."""
     return name.startswith(_INTERNAL_PREFIX)
+
+
+def validate_topic_id(topic_id: object) -> str:
+    """Refuse what cannot be the id of a topic, which becomes part of paths. Raises InvalidName."""
+    if isinstance(topic_id, str) and _TOPIC_ID.fullmatch(topic_id):
+        return topic_id
+    raise InvalidName(f"{topic_id!r:.80} is no id of a topic; ids have 1 to 64 letters and digits.")
 
 
 def validate_group_id(name: object) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from txlog.log.batch import Segment
-from txlog.model import TxId
+from txlog.model import TxId, validate_topic_id, validate_topic_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,11 @@ class Participant:
     partitions: tuple[int, ...] = ()
     """Those that it writes in the log; staged ones are named by their segments."""
     segments: tuple[Segment, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Name and id become part of paths. Raises InvalidName."""
+        validate_topic_name(self.topic)
+        validate_topic_id(self.topic_id)
 
 
 @dataclass(frozen=True, slots=True)

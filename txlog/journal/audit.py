@@ -151,8 +151,8 @@ class _Walk(Generic[StateT]):
         self._boundary = self._newest_boundary()
         self._set_base()
         # Listed before the entries: a snapshot never covers what is not there yet.
-        snapshots = self._numbered(self._layout.snapshots)
-        for slot in self._numbered(self._layout.entries):
+        snapshots = self._numbered(self._layout.snapshots, self._layout.snapshot)
+        for slot in self._numbered(self._layout.entries, self._layout.entry):
             if slot >= self._boundary.lowest_slot:
                 self._entry(slot, slot in snapshots, max(snapshots, default=-1))
         self._check_other_snapshots(snapshots)
@@ -165,9 +165,11 @@ class _Walk(Generic[StateT]):
         except CorruptData:
             return False
 
-    def _numbered(self, folder: str) -> list[int]:
-        listed = (parse_number(stored.path) for stored in self._store.list_after(folder))
-        return sorted(slot for slot in listed if slot is not None)
+    def _numbered(self, folder: str, name_of: Callable[[int], str]) -> list[int]:
+        """Numbers of the objects of a folder; what bears another name is somebody else's."""
+        paths = (stored.path for stored in self._store.list_after(folder))
+        pairs = ((parse_number(path), path) for path in paths)
+        return sorted(slot for slot, path in pairs if slot is not None and name_of(slot) == path)
 
     def _get(self, path: str) -> bytes | None:
         data = self._store.get(path)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from txlog.errors import CorruptData
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
-from txlog.layout import JournalLayout
+from txlog.layout import JournalLayout, parse_number
 from txlog.storage.store import Created, Store
 
 
@@ -61,8 +61,15 @@ def decode_boundary(data: bytes, path: str) -> Boundary:
     try:
         boundary: Boundary = decode(Boundary, json.loads(body))
     except (ValueError, RecursionError, CorruptData) as error:
-        raise CorruptData(
-            f"{path} is no boundary of a journal ({error!s:.100}). Restore it from a backup.",
-            path=path,
-        ) from error
+        raise _damaged(path, f"{error!s:.100}") from error
+    # Readers probe from one number to the next: one that names itself falsely would lead them
+    # round in a circle.
+    if boundary.ordinal != parse_number(path):
+        raise _damaged(path, f"it says that it is number {boundary.ordinal}")
     return boundary
+
+
+def _damaged(path: str, why: str) -> CorruptData:
+    return CorruptData(
+        f"{path} is no boundary of a journal ({why}). Restore it from a backup.", path=path
+    )

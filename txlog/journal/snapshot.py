@@ -66,13 +66,20 @@ def decode_snapshot(data: bytes, path: str) -> tuple[SnapshotHead, dict[str, lis
     head = _head(path, rows[0])
     sections: dict[str, list[Json]] = {}
     for name, row in zip(names[1:-1], rows[1:-1], strict=True):
-        sections.setdefault(name, []).append(json.loads(row))
+        sections.setdefault(name, []).append(_value(path, row))
     return head, sections
+
+
+def _value(path: str, row: str) -> Json:
+    try:
+        return json.loads(row)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"a row is no JSON ({error!s:.80})") from error
 
 
 def _head(path: str, row: str) -> SnapshotHead:
     """The version comes first: a newer one may have other fields."""
-    value = json.loads(row)
+    value = _value(path, row)
     version = value.get("format") if isinstance(value, dict) else None
     if version != FORMAT_VERSION:
         raise UnsupportedFormat(

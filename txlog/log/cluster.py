@@ -208,7 +208,7 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
     try:
         value = json.loads(body)
         version = value["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(
             f"{path} is no cluster file; restore it from a backup.", path=path
         ) from error

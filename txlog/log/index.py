@@ -279,7 +279,10 @@ def decode_rows(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch, ..
 def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
     """The references of a node. Raises CorruptData naming `path`."""
     texts = _checked(data, ref, path, _REF_SCHEMA)["ref"].to_pylist()
-    return tuple(decode(ChunkRef, json.loads(text)) for text in texts)
+    try:
+        return tuple(decode(ChunkRef, json.loads(text)) for text in texts)
+    except (ValueError, TypeError, RecursionError, CorruptData) as error:
+        raise _not_a_chunk(path, f"a reference cannot be read: {error!s:.80}") from error
 
 
 def _checked(data: bytes, ref: ChunkRef, path: str, schema: pa.Schema) -> pa.Table:
@@ -289,7 +292,15 @@ def _checked(data: bytes, ref: ChunkRef, path: str, schema: pa.Schema) -> pa.Tab
             f"{ref.length} with {ref.crc32}. Restore it from a backup.",
             path=path,
         )
-    table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+    try:
+        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        raise _not_a_chunk(path, f"it is no Arrow file: {error!s:.80}") from error
     if table.schema != schema:
-        raise CorruptData(f"{path} does not have the columns of an index chunk.", path=path)
+        raise _not_a_chunk(path, "its columns are others")
     return table
+
+
+def _not_a_chunk(path: str, why: str) -> CorruptData:
+    return CorruptData(f"{path} is no index chunk ({why}). Restore it from a backup.", path=path)

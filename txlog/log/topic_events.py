@@ -7,15 +7,14 @@ offset (design section 5).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from txlog.errors import InvalidConfig, InvalidName
+from txlog.errors import InvalidConfig
 from txlog.log.batch import Segment
 from txlog.log.index import ChunkKey, ChunkRef
-from txlog.model import Decision, TxId, validate_topic_name
+from txlog.model import Decision, TxId, validate_topic_id, validate_topic_name
 from txlog.settings import TopicConfig
 
 NO_PRODUCER = -1
@@ -23,8 +22,6 @@ NO_PRODUCER = -1
 
 PARTITIONS_MAX = 10_000
 """Of a topic. An event that says more is not believed: it would cost all memory (I16)."""
-
-_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def check_partition_count(topic: str, count: int) -> None:
@@ -64,8 +61,7 @@ class TopicOpened:
     def __post_init__(self) -> None:
         """Name and id become part of paths. Raises InvalidName, InvalidConfig."""
         validate_topic_name(self.name)
-        if not _TOPIC_ID.fullmatch(self.topic_id):
-            raise InvalidName(f"{self.topic_id!r:.80} is no id of a topic.")
+        validate_topic_id(self.topic_id)
         check_partition_count(self.name, self.partition_count)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from txlog.clock import FanOut, Runtime, segment_id
 from txlog.errors import (
     BoundaryMoved,
+    CorruptData,
     InvalidRecord,
     MissingObject,
     OffsetOutOfRange,
@@ -102,6 +103,13 @@ class TopicLog:
         if not state.topic_id:
             self._replica.execute(OpenTopic(self.opened))
             state = self._replica.state
+        if state.topic_id != self.topic_id:
+            raise CorruptData(
+                f"{self.layout.root} holds the journal of topic {state.name!r} (id "
+                f"{state.topic_id}): objects of two topics were swapped. Restore them from a "
+                "backup.",
+                path=self.layout.root,
+            )
         return state
 
     def execute(self, command: TopicCommand) -> Any:

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from txlog.coordinator.events import CoordinatorEvent
+from txlog.coordinator.events import CoordinatorEvent, Participant
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import CorruptData
 from txlog.groups.offsets_state import OffsetsEvent, OffsetsMachine
 from txlog.journal.codec import decode, encode
 from txlog.journal.machine import Machine
 from txlog.log.cluster_state import ClusterEvent, ClusterMachine
-from txlog.log.topic_events import TopicEvent
+from txlog.log.topic_events import PARTITIONS_MAX, PartitionsAdded, TopicEvent, TopicOpened
 from txlog.log.topic_machine import TopicMachine
 from txlog.settings import COMPRESSION_TYPES, TopicConfig
 
@@ -37,6 +37,15 @@ st.register_type_strategy(
         max_message_bytes=st.integers(1, 1 << 30),
     ),
 )
+IDS = st.from_regex(r"[a-f0-9]{1,16}", fullmatch=True)
+NAMES = st.from_regex(r"[a-z][A-Za-z0-9._-]{0,8}", fullmatch=True)
+COUNTS = st.integers(1, PARTITIONS_MAX)
+st.register_type_strategy(
+    TopicOpened,
+    st.builds(TopicOpened, topic_id=IDS, name=NAMES, partition_count=COUNTS),
+)
+st.register_type_strategy(PartitionsAdded, st.builds(PartitionsAdded, partition_count=COUNTS))
+st.register_type_strategy(Participant, st.builds(Participant, topic_id=IDS, topic=NAMES))
 
 
 class Colour(StrEnum):

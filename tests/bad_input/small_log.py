@@ -1,0 +1,86 @@
+"""A small log with every kind of object, and what whoever uses all of it sees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from tests.memory_log import MemoryLog
+from txlog.model import TopicPartition
+from txlog.settings import LogSettings
+
+KINDS = {
+    "cluster file": r"txlog\.json",
+    "entry": r".*/entries/\d+\.json",
+    "snapshot": r".*/snapshots/\d+\.arrow",
+    "chunk": r".*/chunks/[\d-]+\.arrow",
+    "boundary": r".*/boundaries/\d+\.json",
+    "hint": r".*/hint\.json",
+    "segment": r".*/segments/\w+\.arrow",
+}
+"""Kind -> how its paths look."""
+
+COUNT = 13
+U0 = TopicPartition("u", 0)
+
+
+@cache
+def objects() -> dict[str, bytes]:
+    """Topics `u`, two partitions, and `v`, whose old entries are pruned: transactions over both,
+    one aborted, with a group's offsets; a snapshot every four entries, so that chunks are sealed.
+    """
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log.admin.create_topic("u", 2)
+    log.admin.create_topic("v", 1, config={"compression.type": "zstd"})
+    producer = log.producer("a")
+    for number in range(COUNT):
+        producer.begin_transaction()
+        producer.send("u", b"u%d" % number, partition=number % 2)
+        producer.send("v", b"v%d" % number, headers=[("h", b"x" * 50)])
+        if number == 3:
+            producer.flush()
+            producer.abort_transaction()
+        else:
+            producer.send_offsets_to_transaction({U0: number // 2}, "g")
+            producer.commit_transaction()
+    producer.close()
+    log.process().cluster.topic("v").prune(keep_entries=5)
+    log.process().cluster.topic("u").prune(keep_entries=20)
+    log.check()
+    return log.objects()
+
+
+def copy(changed: Mapping[str, bytes], gone: Iterable[str] = ()) -> MemoryLog:
+    """The log with some objects replaced, and others taken away."""
+    log = MemoryLog(objects=objects())
+    for path in gone:
+        log.memory.delete(path)
+    for path, data in changed.items():
+        log.memory.replace(path, data)
+    return log
+
+
+def paths(kind: str) -> list[str]:
+    """Objects of that kind."""
+    return [path for path in sorted(objects()) if re.fullmatch(KINDS[kind], path)]
+
+
+def everything(log: MemoryLog) -> tuple[Any, ...]:
+    """All records by both levels, the group, and a new transaction of another process."""
+    seen = (
+        log.values("u"),
+        log.values("v"),
+        log.values("u", isolation="read_uncommitted"),
+        log.consumer("u", group_id="g").committed(U0),
+    )
+    with log.elsewhere("a").transaction():
+        pass
+    return seen
+
+
+@cache
+def expected() -> tuple[Any, ...]:
+    """What a sound log shows."""
+    return everything(copy({}))
