@@ -24,6 +24,8 @@ from txlog.log.cluster import decode_cluster_file
 from txlog.log.index import ChunkRef, decode_refs, decode_rows
 from txlog.log.segment_scan import scan_segment
 
+pytestmark = pytest.mark.slow
+
 FUZZ = settings(
     max_examples=60,
     deadline=None,
@@ -244,7 +246,7 @@ def test_another_version_asks_for_a_newer_txlog(kind: str) -> None:
     newer = objects()[path].replace(b'{"format":1,', b'{"format":7,', 1)
     if kind == "snapshot":
         newer = snapshot_of(("journal", HEAD.replace("1", "7", 1)))
-    with pytest.raises(UnsupportedFormat, match="some/object has format version 7.*newer txlog"):
+    with pytest.raises(UnsupportedFormat, match="some/object.* has format version 7.*newer txlog"):
         DECODERS[kind](newer)
 
 

@@ -13,6 +13,7 @@ from txlog.groups.offsets_state import (
     CommittedOffset,
     GroupDeleted,
     OffsetsCommitted,
+    OffsetsDeleted,
     OffsetsPended,
     OffsetsState,
     Pending,
@@ -80,6 +81,9 @@ def _note(facts: OffsetsFacts, step: Step) -> None:
             group.released[event.tx_id] = step.path
         case OffsetsCommitted():
             _commit(facts, step, group, event.offsets)
+        case OffsetsDeleted():
+            for topic, partition in event.partitions:
+                group.committed.pop(TopicPartition(topic, partition), None)
         case GroupDeleted():
             facts.groups[event.group] = GroupFacts(
                 event.group,

@@ -260,3 +260,11 @@ def test_a_transaction_that_is_complete_but_for_its_last_entry_is_no_finding(log
     """COMMITTED is not waited for: its process may die before it is written."""
     log.edit(COORDINATOR, dropping(TransactionCompleted, 3))
     assert check_log(log.store) == []
+
+
+def test_a_position_that_was_deleted_by_hand_is_no_finding(log: SoundLog) -> None:
+    offsets = log.process.connection.offsets
+    where = next(iter(offsets.group(GROUP).committed))
+    offsets.delete_offsets(GROUP, (where,))
+    assert where not in offsets.group(GROUP).committed
+    assert check_log(log.store) == []

@@ -1,0 +1,152 @@
+"""A log that the first release wrote is read by this txlog, whole, and can be used further."""
+
+import json
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_plugin.offsets import decode, encode
+from tests.command_line import run
+from tests.formats.golden_view import view
+from tests.formats.v1.make_golden import FIRST_MS, LONG
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.log_audit import audit_log, stored_objects
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime
+from txlog.journal.entry import decode_entry
+from txlog.layout import parse_number
+from txlog.model import IsolationLevel, TopicPartition, TransactionOutcome, TxId
+from txlog.storage.counting import object_kind
+from txlog.storage.local import LocalStore
+from txlog.testing.clock import ManualClock, manual_runtime
+from txlog.testing.invariants import check_log
+
+VERSIONS = sorted(Path(__file__).parent.glob("v*"), key=lambda folder: int(folder.name[1:]))
+BYTES_MAX = 300_000
+EVENTS = {
+    "abort_prepared",
+    "batches_appended",
+    "commit_prepared",
+    "group_deleted",
+    "marker_written",
+    "offsets_committed",
+    "offsets_deleted",
+    "offsets_pended",
+    "pending_applied",
+    "producer_ids_allocated",
+    "producer_initialised",
+    "schema_evolved",
+    "topic_closed",
+    "topic_created",
+    "topic_deleted",
+    "topic_opened",
+    "transaction_begun",
+    "transaction_completed",
+}
+"""What the entries must speak of, among others."""
+
+
+@pytest.fixture(params=VERSIONS, ids=lambda folder: folder.name)
+def version(request: pytest.FixtureRequest) -> Path:
+    """The folder of one version of the format."""
+    folder: Path = request.param
+    return folder
+
+
+@pytest.fixture
+def root(version: Path, tmp_path: Path) -> Path:
+    """The log of that version on a disk; nobody has opened it."""
+    with tarfile.open(version / "log.tar.xz") as archive:
+        archive.extractall(tmp_path / "log", filter="data")
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def connection(root: Path) -> Connection:
+    """A second after it was written: nothing that is open in it has timed out."""
+    runtime = manual_runtime(clock=ManualClock(FIRST_MS + 1000.0))
+    return open_connection(LocalStore(root, Runtime(), durable=False), runtime)
+
+
+@pytest.fixture
+def expected(version: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((version / "expected.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_it_is_small_and_holds_every_kind_of_object_and_event(
+    version: Path, connection: Connection
+) -> None:
+    assert sum(file.stat().st_size for file in version.glob("*.*")) < BYTES_MAX
+    store = connection.cluster.store
+    listed = [stored.path for stored in stored_objects(connection)]
+    kinds = {object_kind(path) for path in listed}
+    assert kinds == {"boundary", "chunk", "cluster-file", "entry", "hint", "segment", "snapshot"}
+    events = set()
+    for path in listed:
+        if object_kind(path) == "entry":
+            entry, _ = decode_entry(store.get(path) or b"", path, parse_number(path) or 0)
+            events |= {event["type"] for event in entry.events}
+    assert events >= EVENTS
+    spans = [re.findall(r"\d{20}", path) for path in listed if "/chunks/" in path]
+    assert any(int(last) - int(first) > LONG // 2 for first, last in spans), "a node of the index"
+
+
+def test_it_shows_what_it_showed_when_it_was_written(
+    connection: Connection, expected: dict[str, Any]
+) -> None:
+    found = json.loads(json.dumps(view(connection, expected["asked"])))
+    for part, value in expected["view"].items():
+        assert found[part] == value, part
+
+
+def test_it_keeps_every_invariant_and_every_object_is_whole(connection: Connection) -> None:
+    report = audit_log(connection, (), stored_objects(connection))
+    assert report.findings == []
+    assert {found.kind for found in report.unreferenced} == {
+        "of a deleted topic",
+        "segment",
+    }, "a half message that was rolled back"
+    assert check_log(connection) == []
+
+
+def test_verify_reads_it_without_changing_a_byte(root: Path) -> None:
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    done = run("verify", root, "--at-rest", "-o", "json")
+    assert (done.code, done.json["damage"]) == (0, [])
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_a_line_of_sparks_checkpoint_is_read_and_written_as_it_was(
+    expected: dict[str, Any],
+) -> None:
+    assert encode(decode(expected["offset"], "the golden log")) == expected["offset"]
+
+
+def test_it_can_be_written_to_and_what_was_left_open_is_ended(
+    connection: Connection, expected: dict[str, Any]
+) -> None:
+    decided = TxId(*map(int, expected["asked"][6].split("-")))
+    coordinator, name = connection.coordinator_with(decided)
+    coordinator.finish(name, decided)
+    assert coordinator.outcome(decided) is TransactionOutcome.COMMITTED
+    late = Producer(connection, transactional_id="late")
+    late.init_transactions()
+    connection.offsets.fetch("reader", [TopicPartition("long", 0)])
+    shop = Producer(connection, transactional_id="shop")
+    shop.init_transactions()
+    with shop.transaction():
+        shop.send("plain", b"and more", partition=1)
+        shop.send("typed", {"id": 8})
+    shop.close()
+    found = view(connection, [])
+    committed = str(IsolationLevel.READ_COMMITTED)
+    before = expected["view"]["topics"]
+    for topic, count in (("plain", 2), ("typed", 1), ("long", 0)):
+        assert len(found["topics"][topic][committed]) == len(before[topic][committed]) + count
+    assert found["groups"]["copier"]["pending"] == []
+    assert found["groups"]["reader"]["pending"] == []
+    assert check_log(connection) == []

@@ -1,0 +1,296 @@
+"""Makes the golden log of format version 1: `python -m tests.formats.v1.make_golden`.
+
+It was run when version 1 was released, and is not run again: a log that an old txlog wrote must be
+read by every later one, so `log.tar.xz` and `expected.json` are never changed. It holds a bit of
+everything that is stored. Clock and identifiers are seeded, so that one program makes one log.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import tarfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
+from tests.formats.golden_view import view
+from tests.memory_log import MemoryLog
+from txlog.clients import connection
+from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
+from txlog.clients.producer import Producer
+from txlog.clients.transaction_mq_producer import TransactionMQProducer
+from txlog.clients.transaction_session import TransactionSession
+from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
+from txlog.groups.offsets_state import PendingOffset
+from txlog.log.schema import record_batch_from_rows, with_timestamp
+from txlog.model import OffsetAndMetadata, TopicPartition, TxId
+from txlog.settings import LogSettings
+from txlog.testing.invariants import check_log
+
+FOLDER = Path(__file__).parent
+SETTINGS = LogSettings(
+    transaction_state_log_num_partitions=2,
+    offsets_topic_num_partitions=2,
+    journal_snapshot_entries=2,
+)
+FIRST_MS = 1_700_000_000_000
+LONG = 140
+"""Records of topic `long`, one an entry: so many that chunks are packed into a node."""
+STEP = 40
+"""Of them, how many a micro-batch reads."""
+
+TYPED = pa.schema(
+    [
+        pa.field("id", pa.int32(), nullable=False),
+        pa.field("flag", pa.bool_()),
+        pa.field("small", pa.uint8()),
+        pa.field("ratio", pa.float32()),
+        pa.field("text", pa.string()),
+        pa.field("raw", pa.binary()),
+        pa.field("fixed", pa.binary(3)),
+        pa.field("day", pa.date32()),
+        pa.field("at", pa.timestamp("us", "UTC")),
+        pa.field("local", pa.timestamp("ms")),
+        pa.field("clock", pa.time64("us")),
+        pa.field("span", pa.duration("s")),
+        pa.field("price", pa.decimal128(12, 3)),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("place", pa.struct([("x", pa.int64()), ("y", pa.float64())])),
+        pa.field("counts", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+EVOLVED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        *(f for f in TYPED if f.name not in ("id", "ratio", "price")),
+        pa.field("ratio", pa.float64()),
+        pa.field("price", pa.decimal128(20, 3)),
+        pa.field("added", pa.string()),
+    ]
+)
+ROW = {
+    "id": 7,
+    "flag": True,
+    "small": 255,
+    "ratio": 0.5,
+    "text": "naïve ☃ \x00",
+    "raw": b"\xff\x00",
+    "fixed": b"abc",
+    "day": dt.date(2013, 1, 1),
+    "at": dt.datetime(2013, 1, 1, 5, 15, tzinfo=dt.UTC),
+    "local": dt.datetime(1969, 12, 31, 23, 59, 59, 1000),  # noqa: DTZ001 - it has none
+    "clock": dt.time(5, 15, 0, 1),
+    "span": dt.timedelta(seconds=-3),
+    "price": Decimal("-12.345"),
+    "tags": ["a", None, ""],
+    "place": {"x": 1, "y": None},
+    "counts": [("k", 1), ("l", None)],
+}
+EMPTY = dict.fromkeys(ROW) | {"id": -1}
+
+
+class _Asked:
+    """Ends the half transactions named `paid`, and cannot tell of the others."""
+
+    def execute_local_transaction(self, half: HalfTransaction, arg: Any) -> LocalTransactionState:
+        states = LocalTransactionState
+        return {"paid": states.COMMIT_MESSAGE, "void": states.ROLLBACK_MESSAGE}.get(
+            half.transaction_id, states.UNKNOW
+        )
+
+    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOW
+
+
+def make() -> tuple[MemoryLog, list[str]]:
+    """The log, and the transactions and tags that are asked for."""
+    log = MemoryLog(SETTINGS)
+    log.clock.now_ms = float(FIRST_MS)
+    log.admin.create_topic("plain", 2)
+    log.admin.create_topic("typed", 1, TYPED, {"compression.type": "lz4", "key.column": "text"})
+    log.admin.create_topic("small", 1, config={"compression.type": "zstd"})
+    log.admin.create_topic("long", 1)
+    make_deleted(log)
+    asked = [str(tx_id) for tx_id in make_plain(log)]
+    make_typed(log)
+    make_long(log)
+    asked += [str(tx_id) for tx_id in make_staged(log)]
+    make_half(log)
+    make_groups(log)
+    log.process().cluster.topic("plain").prune(keep_entries=6)
+    return log, [*asked, "order-1", "paid", "open", "9-9-9"]
+
+
+def make_deleted(log: MemoryLog) -> None:
+    """One topic is gone, with its files; another was created again under its name."""
+    for name in ("gone", "again"):
+        log.admin.create_topic(name, 1)
+        producer = log.producer()
+        producer.send(name, b"old")
+        producer.flush()
+        log.admin.delete_topics([name])
+    log.admin.create_topic("again", 1)
+    producer = log.producer()
+    producer.send("again", b"new", timestamp_ms=FIRST_MS)
+    producer.flush()
+
+
+def make_plain(log: MemoryLog) -> list[TxId]:
+    """Outside of transactions, committed, tagged, aborted; with an older instance fenced."""
+    producer = log.producer()
+    producer.send("plain", b"v", key=b"k", headers=[("h", b"1"), ("h", None)], timestamp_ms=5)
+    producer.send("plain", None, key=None, partition=1, timestamp_ms=FIRST_MS)
+    producer.flush()
+    found = []
+    log.producer("shop")
+    shop = log.elsewhere("shop")
+    for number, ending in enumerate(("commit", "abort", "tagged", "commit")):
+        found.append(shop.begin_transaction("order-1" if ending == "tagged" else ""))
+        for partition in (0, 1):
+            shop.send("plain", b"%s %d" % (ending.encode(), number), partition=partition)
+        shop.send("small", b"small " * 50)
+        if ending == "abort":
+            shop.flush()
+            shop.abort_transaction()
+        else:
+            where = TopicPartition("plain", 0)
+            shop.send_offsets_to_transaction({where: OffsetAndMetadata(number, "note")}, "billing")
+            shop.commit_transaction()
+    shop.close()
+    return found
+
+
+def make_typed(log: MemoryLog) -> None:
+    """Records of both schemas."""
+    producer = log.producer()
+    for row in (ROW, EMPTY):
+        producer.send("typed", row, timestamp_ms=FIRST_MS)
+    producer.flush()
+    log.admin.evolve_schema("typed", EVOLVED)
+    producer.send("typed", {**ROW, "id": 1 << 40, "added": "new"}, timestamp_ms=FIRST_MS)
+    producer.flush()
+
+
+def make_long(log: MemoryLog) -> None:
+    """One record an entry."""
+    producer = log.producer()
+    for number in range(LONG):
+        producer.send("long", b"%d" % number, timestamp_ms=FIRST_MS + number)
+        producer.flush()
+
+
+def make_staged(log: MemoryLog) -> list[TxId]:
+    """What a Spark query leaves: two batches complete, one decided and not applied."""
+    process = log.process()
+    session = TransactionSession(process, "spark.query", "copier")
+    session.register("run", is_run=True, groups=("copier",))
+    found = []
+    for batch in range(2):
+        found.append(session.begin())
+        _pend(session, log, batch)
+        session.commit((_staged(log, batch),), _mark(batch))
+        session.join()
+    found.append(session.begin())
+    _pend(session, log, 2)
+    coordinator = process.coordinator_of("copier")
+    name = session.transactional_id
+    coordinator.prepare_commit(name, session.tx_id, (_staged(log, 2),), ("copier",), _mark(2), "")
+    return found
+
+
+def _pend(session: TransactionSession, log: MemoryLog, batch: int) -> None:
+    topic_id = log.process().cluster.topic("long").topic_id
+    moved = PendingOffset("long", topic_id, 0, STEP * batch, STEP * batch + STEP)
+    session.pend_staged("copier", (moved,))
+
+
+def _mark(batch: int) -> ReplayMark:
+    moved = OffsetRange("copier", "long", 0, STEP * batch, STEP * batch + STEP)
+    return ReplayMark("query", batch, (moved,), f"fingerprint {batch}")
+
+
+def _staged(log: MemoryLog, batch: int) -> Participant:
+    topic = log.process().cluster.topic("plain")
+    topic.catch_up()
+    rows = [{"key": None, "value": b"staged %d" % batch, "headers": None}]
+    stored = with_timestamp(record_batch_from_rows(rows, topic.schema()), FIRST_MS)
+    return Participant(topic.topic_id, "plain", (), (topic.stage({0: [stored]}, 0),))
+
+
+def make_half(log: MemoryLog) -> None:
+    """Half transactions: committed, rolled back, and one that is open for ever."""
+    producer = TransactionMQProducer("shop-group", log.connection, listener=_Asked())
+    producer.start(check_in_background=False)
+    for name in ("paid", "void", "open"):
+        message = Message("plain", b"half " + name.encode(), b"k", [("n", b"1")], 1, FIRST_MS)
+        producer.send_message_in_transaction(message, transaction_id=name)
+
+
+def make_groups(log: MemoryLog) -> None:
+    """One that has read by itself, one with a position taken away, one that is gone, a pend."""
+    consumer = log.consumer("long", group_id="reader")
+    consumer.commit({TopicPartition("long", 0): OffsetAndMetadata(125, "half way")})
+    offsets = log.process().offsets
+    for group in ("forgotten", "partly"):
+        log.consumer("plain", group_id=group).commit(
+            {TopicPartition("plain", 0): 1, TopicPartition("plain", 1): 1}
+        )
+    offsets.delete("forgotten")
+    offsets.delete_offsets("partly", (TopicPartition("plain", 1),))
+    late = Producer(log.process(), transactional_id="late", transaction_timeout_ms=900_000)
+    late.init_transactions()
+    late.begin_transaction()
+    late.send("plain", b"open", partition=1)
+    late.flush()
+    late.send_offsets_to_transaction({TopicPartition("long", 0): 130}, "reader")
+
+
+def without_old_snapshots(log: MemoryLog) -> None:
+    """Only the newest of each journal, which its boundary may name: others may vanish (R16)."""
+    newest: dict[str, str] = {}
+    for path in sorted(log.objects()):
+        folder, is_snapshot, _ = path.partition("/snapshots/")
+        if is_snapshot:
+            if folder in newest:
+                log.memory.delete(newest[folder])
+            newest[folder] = path
+
+
+def offset_line(log: MemoryLog) -> str:
+    """What the source writes into Spark's checkpoint."""
+    cluster = log.process().cluster
+    ranges = {0: PartitionRange(STEP, 2 * STEP)}
+    topics = {"long": TopicOffsets(cluster.topic("long").topic_id, ranges)}
+    return encode(SourceOffset(cluster.log_id, "copier", topics))
+
+
+def main() -> None:
+    """Write `log.tar.xz` and `expected.json` beside this file."""
+    connection.writer_name = lambda: "golden"  # Else entries would bear the machine's name.
+    log, asked = make()
+    without_old_snapshots(log)
+    found = check_log(log.process())
+    if found:
+        raise SystemExit("\n".join(map(str, found)))
+    objects = log.objects()
+    with tarfile.open(FOLDER / "log.tar.xz", "w:xz", preset=9) as archive:
+        for path, data in sorted(objects.items()):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    expected = {
+        "asked": asked,
+        "offset": offset_line(log),
+        "view": view(MemoryLog(objects=objects).process(), asked),
+    }
+    text = json.dumps(expected, indent=1, sort_keys=True)
+    (FOLDER / "expected.json").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
