@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from txlog.cli.spark_environment import python_path
 from examples.income.loop import BATCH_ORDERS, Job, Step
 from examples.income.mortal_loop import DYING_BATCH, LOOPS, job_of
 from examples.income.orders import COUNT, Order, made_up_orders, produce
 from txlog import Consumer, TxlogError
+from txlog.cli.spark_environment import python_path
 
 WAIT_S = 60
 COUNT_MIN = len(Step) * DYING_BATCH * BATCH_ORDERS

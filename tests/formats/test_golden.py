@@ -17,7 +17,7 @@ from txlog.clients.log_audit import audit_log, stored_objects
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime
 from txlog.journal.entry import decode_entry
-from txlog.layout import parse_number
+from txlog.layout import chunk_name_of, parse_number
 from txlog.model import IsolationLevel, TopicPartition, TransactionOutcome, TxId
 from txlog.storage.counting import object_kind
 from txlog.storage.local import LocalStore
@@ -29,8 +29,13 @@ BYTES_MAX = 300_000
 EVENTS = {
     "abort_prepared",
     "batches_appended",
+    "chunks_replaced",
+    "cleaner_advanced",
     "commit_prepared",
     "group_deleted",
+    "horizon_advanced",
+    "index_sealed",
+    "log_start_advanced",
     "marker_written",
     "offsets_committed",
     "offsets_deleted",
@@ -38,13 +43,16 @@ EVENTS = {
     "pending_applied",
     "producer_ids_allocated",
     "producer_initialised",
+    "producers_retired",
     "schema_evolved",
+    "staging_horizon_advanced",
     "topic_closed",
     "topic_created",
     "topic_deleted",
     "topic_opened",
     "transaction_begun",
     "transaction_completed",
+    "transactional_id_expired",
 }
 """What the entries must speak of, among others."""
 
@@ -67,7 +75,7 @@ def root(version: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def connection(root: Path) -> Connection:
     """A second after it was written: nothing that is open in it has timed out."""
-    runtime = manual_runtime(clock=ManualClock(FIRST_MS + 1000.0))
+    runtime = manual_runtime(999, ManualClock(FIRST_MS + 1000.0))
     return open_connection(LocalStore(root, Runtime(), durable=False), runtime)
 
 
@@ -91,8 +99,9 @@ def test_it_is_small_and_holds_every_kind_of_object_and_event(
             entry, _ = decode_entry(store.get(path) or b"", path, parse_number(path) or 0)
             events |= {event["type"] for event in entry.events}
     assert events >= EVENTS
-    spans = [re.findall(r"\d{20}", path) for path in listed if "/chunks/" in path]
+    spans = [re.findall(r"\d{20}", path)[:2] for path in listed if "/chunks/" in path]
     assert any(int(last) - int(first) > LONG // 2 for first, last in spans), "a node of the index"
+    assert any(chunk_name_of(path) for path in listed if "/chunks/" in path), "a rewritten chunk"
 
 
 def test_it_shows_what_it_showed_when_it_was_written(

@@ -2,13 +2,14 @@
 
 It guards I15 for people, and looks for what nobody refers to. Journals are audited one by one
 (`txlog/journal/audit.py`); here their topics' records are decoded, and the journals' references to
-segments followed. It opens no replica, because a replica mends snapshots: nothing is written.
-Coordinators come before topics (rule R18). It may be used while others write.
+segments followed. Nothing is written. Coordinators come before topics (rule R18). It may be used
+while others write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +18,9 @@ from txlog.clients.segment_references import unreferenced_segments
 from txlog.coordinator.events import Participant
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.state import CoordinatorState
-from txlog.errors import CorruptData, InvalidName, MissingObject
+from txlog.errors import BoundaryMoved, CorruptData, OffsetOutOfRange
 from txlog.groups.offsets_state import OffsetsMachine
-from txlog.journal.audit import Audit, Finding, audit_journal
+from txlog.journal.audit import ATTEMPTS_MAX, Audit, Finding, audit_journal
 from txlog.journal.machine import Machine
 from txlog.layout import (
     CLUSTER_FILE,
@@ -29,12 +30,11 @@ from txlog.layout import (
     cluster_journal,
     journal_root,
     offsets_journal,
-    topic_journal,
     transactions_journal,
 )
 from txlog.log.cluster_state import ClusterMachine, ClusterState, unknown_topic
 from txlog.log.index import IndexedBatch
-from txlog.log.reader import RowSource, read_rows
+from txlog.log.reader import RowSource, read_rows, relocated_rows
 from txlog.log.schema import decode_schema
 from txlog.log.segment_scan import segment_problem
 from txlog.log.topic_events import TopicOpened
@@ -43,9 +43,12 @@ from txlog.log.topic_machine import TopicMachine
 from txlog.log.topic_state import NEW_PRODUCER, TopicState
 from txlog.model import TxId
 from txlog.settings import TopicConfig
+from txlog.storage.read_only import ReadOnlyStore
 from txlog.storage.store import StoredObject
 
 OnBytes = Callable[[int], object]
+
+_DELETED = "of a deleted topic"
 
 
 @dataclass(slots=True)
@@ -117,9 +120,8 @@ class _LogAudit:
     """One walk over a log."""
 
     def __init__(self, connection: Connection, on_bytes: OnBytes) -> None:
-        self._connection = connection
         self._cluster = connection.cluster
-        self._store = connection.cluster.store
+        self._store = ReadOnlyStore(connection.cluster.store)
         self._on_bytes = on_bytes
         self._staged: list[tuple[str, TxId, Participant]] = []
         self.known: set[str] = set()
@@ -161,35 +163,38 @@ class _LogAudit:
         """
         found = {(name, topic.opened.topic_id) for name, topic in cluster.state.topics.items()}
         if not cluster.is_whole:
-            parts = (stored.path.split("/") for stored in self._store.list_after(f"{TOPICS}/"))
-            found |= {(part[1], part[2]) for part in parts if _is_topic(part)}
+            listed = self._store.list_after(f"{TOPICS}/")
+            roots = {root for stored in listed if (root := journal_root(stored.path))}
+            found |= {(root.split("/")[1], root.split("/")[2]) for root in roots}
         return sorted(found)
 
     # Topics.
 
     def _topic(self, name: str, topic_id: str) -> JournalReport:
-        found = self._audit_topic(name, topic_id)
-        report = _report(found, name)
         opened = TopicOpened(topic_id, name, 1, "", TopicConfig())
         topic = TopicLog(self._store, opened, self._cluster.runtime, self._cluster.options)
-        missing = list(self._read_topic(topic, found.state, report))
-        if missing:
-            self._judge_missing(topic, missing, report)
+        for _ in range(ATTEMPTS_MAX - 1):
+            with suppress(BoundaryMoved):  # A merge or a compaction has moved what is being read.
+                return self._read_once(topic)
+        return self._read_once(topic)
+
+    def _read_once(self, topic: TopicLog) -> JournalReport:
+        """Raises BoundaryMoved."""
+        window = self._cluster.file.settings.journal_snapshot_entries
+        found = self._audit(topic.layout, TopicMachine(window))
+        report = _report(found, topic.name)
+        self._read_topic(topic, found.state, report)
         if found.is_whole:
-            self._check_staged(topic_id, found.state, report)
+            self._check_staged(topic.topic_id, found.state, report)
         report.findings[:] = dict.fromkeys(report.findings)
         return report
 
-    def _audit_topic(self, name: str, topic_id: str) -> Audit[TopicState]:
-        window = self._cluster.file.settings.journal_snapshot_entries
-        return self._audit(topic_journal(name, topic_id), TopicMachine(window))
-
-    def _read_topic(
-        self, topic: TopicLog, state: TopicState, report: JournalReport
-    ) -> Iterator[tuple[IndexedBatch, MissingObject]]:
-        """Decode every batch of the index, and see that offsets are dense; yields what is gone."""
+    def _read_topic(self, topic: TopicLog, state: TopicState, report: JournalReport) -> None:
+        """Decode every batch of the index, and see that offsets are dense."""
+        if state.closed:
+            return
         try:
-            source = self._source(topic, state)
+            source = _source(topic, state)
             for partition, bounds in enumerate(state.partitions):
                 expected = None
                 rows = topic.batches(state, partition, bounds.log_start, bounds.next_offset)
@@ -198,43 +203,22 @@ class _LogAudit:
                         text = f"partition {partition} goes on at {row.base_offset}, not {expected}"
                         report.findings.append(Finding(topic.layout.root, "I2", text))
                     expected = row.next_offset
-                    yield from self._read_batch(source, row, report)
-        except MissingObject as error:  # A chunk: the audit has judged it.
-            report.findings.append(_finding(error, topic.layout.root))
+                    self._read_batch(source, row, report)
         except CorruptData as error:
             report.findings.append(_finding(error, topic.layout.root))
 
-    def _source(self, topic: TopicLog, state: TopicState) -> RowSource:
-        schemas = {number: decode_schema(text) for number, text in enumerate(state.schemas)}
-        return RowSource(self._store, topic.name, schemas, state.newest_schema_id, _let_it_be)
-
-    def _read_batch(
-        self, source: RowSource, row: IndexedBatch, report: JournalReport
-    ) -> Iterator[tuple[IndexedBatch, MissingObject]]:
+    def _read_batch(self, source: RowSource, row: IndexedBatch, report: JournalReport) -> None:
+        if not row.record_count:
+            return
         report.batches += 1
         report.size_bytes += row.length
         self._on_bytes(row.length)
         try:
             report.records += sum(fetched.batch.num_rows for fetched in read_rows(source, [row]))
-        except MissingObject as error:
-            yield row, error
+        except OffsetOutOfRange:
+            return  # Deleted meanwhile (rule R19).
         except CorruptData as error:
             report.findings.append(_finding(error, row.segment))
-
-    def _judge_missing(
-        self,
-        topic: TopicLog,
-        missing: list[tuple[IndexedBatch, MissingObject]],
-        report: JournalReport,
-    ) -> None:
-        """Against the state as it is now: retention or a merge may have taken it (rule R19)."""
-        state = self._audit_topic(topic.name, topic.topic_id).state
-        for row, error in missing:
-            bounds = state.partitions[row.partition]
-            start, end = max(row.base_offset, bounds.log_start), row.next_offset
-            now = topic.batches(state, row.partition, start, end)
-            if any(other.segment == row.segment for other in now):
-                report.findings.append(_finding(error, row.segment))
 
     def _check_staged(self, topic_id: str, state: TopicState, report: JournalReport) -> None:
         """What an open transaction has staged here is there, and whole, until it is applied."""
@@ -249,17 +233,15 @@ class _LogAudit:
                     report.findings.append(Finding(segment.path, "I15", text))
 
 
-def _is_topic(parts: Sequence[str]) -> bool:
-    """Whether such a folder may be that of a topic: anybody can put anything beside them."""
-    try:
-        TopicOpened(parts[2], parts[1], 1, "", TopicConfig())
-    except (IndexError, InvalidName):
-        return False
-    return len(parts) > 3
-
-
-def _let_it_be(row: IndexedBatch) -> None:
-    """A missing segment is judged at the end, by the state of then."""
+def _source(topic: TopicLog, state: TopicState) -> RowSource:
+    schemas = {number: decode_schema(text) for number, text in enumerate(state.schemas)}
+    return RowSource(
+        topic.store,
+        topic.name,
+        schemas,
+        state.newest_schema_id,
+        lambda row: relocated_rows(topic, row),
+    )
 
 
 def _report(found: Audit[Any], name: str) -> JournalReport:
@@ -309,4 +291,7 @@ def _kind(path: str, known: set[str], unnamed: set[str]) -> str:
         return "of no kind that txlog writes"
     if root in known:
         return "segment" if path in unnamed else ""
-    return "of a deleted topic" if root.startswith(f"{TOPICS}/") else "of no journal of this log"
+    if not root.startswith(f"{TOPICS}/"):
+        return "of no journal of this log"
+    # The last boundary of a deleted topic, and the snapshot that it names, stay for ever (R14).
+    return "" if path.startswith((f"{root}/boundaries/", f"{root}/snapshots/")) else _DELETED

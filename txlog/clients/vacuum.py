@@ -15,7 +15,7 @@ from functools import partial
 from txlog.clients.connection import Connection
 from txlog.clients.segment_references import staged_segments
 from txlog.errors import UnknownTopic
-from txlog.layout import TOPICS, chunk_name_of, segment_id_at, segment_id_of
+from txlog.layout import TOPICS, chunk_name_of, journal_root, segment_id_at, segment_id_of
 from txlog.log.index import ChunkRef, IndexedBatch
 from txlog.log.topic_events import AdvanceHorizon
 from txlog.log.topic_log import TopicLog
@@ -124,8 +124,9 @@ class Vacuum:
         """Topics that have objects and no name any more; listed before the names are asked."""
         cluster = self._connection.cluster
         present = {t.opened.topic_id for t in cluster.state().topics.values()}
-        folders = {tuple(stored.path.split("/")[1:3]) for stored in listed}
-        for name, topic_id in sorted(folders):
+        roots = {root for stored in listed if (root := journal_root(stored.path))}
+        for root in sorted(roots):
+            _, name, topic_id = root.split("/")
             if topic_id not in present:
                 yield cluster.topic_of_id(name, topic_id)
 

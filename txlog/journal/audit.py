@@ -154,7 +154,7 @@ class _Walk(Generic[StateT]):
         snapshots = self._numbered(self._layout.snapshots, self._layout.snapshot)
         for slot in self._numbered(self._layout.entries, self._layout.entry):
             if slot >= self._boundary.lowest_slot:
-                self._entry(slot, slot in snapshots, max(snapshots, default=-1))
+                self._entry(slot, slot in snapshots)
         self._check_other_snapshots(snapshots)
         return self._audit
 
@@ -218,7 +218,7 @@ class _Walk(Generic[StateT]):
 
     # Entries.
 
-    def _entry(self, slot: int, has_snapshot: bool, newest_snapshot: int) -> None:
+    def _entry(self, slot: int, has_snapshot: bool) -> None:
         path = self._layout.entry(slot)
         self._check_hole(slot, path)
         self._audit.tip = max(self._audit.tip, slot)
@@ -237,7 +237,7 @@ class _Walk(Generic[StateT]):
         self._check_link(entry, crc32, path)
         if slot > self._audit.base_slot:
             self._apply(entry, path)
-            self._check_chunks(slot, newest_snapshot)
+            self._check_chunks(has_snapshot)
             if has_snapshot:
                 self._check_snapshot(slot, crc32)
 
@@ -297,20 +297,19 @@ class _Walk(Generic[StateT]):
 
     # Chunks and snapshots.
 
-    def _check_chunks(self, slot: int, newest_snapshot: int) -> None:
-        """What the state has sealed is stored, byte for byte, once a snapshot refers to it."""
+    def _check_chunks(self, is_saved: bool) -> None:
+        """What the state seals is stored byte for byte, unless it was replaced and removed since.
+
+        Chunks are saved before the snapshot of their slot: from there on they are read from the
+        store. Whether one that the log refers to is missing shows when the index is read.
+        """
         audit = self._audit
-        chunks = self._machine.unsaved_chunks(audit.state) if audit.is_whole else ()
-        are_all_stored = bool(chunks)
-        for chunk in chunks:
+        for chunk in self._machine.unsaved_chunks(audit.state) if audit.is_whole else ():
             path = self._layout.chunk(chunk.first_slot, chunk.last_slot)
             data = self._get(path)
-            are_all_stored = are_all_stored and data is not None
-            if data is None and slot <= newest_snapshot:
-                audit.report("I15", path, f"{path} is missing, and snapshots refer to it")
-            elif data is not None and data != chunk.data:
+            if data is not None and data != chunk.data:
                 audit.report("I15", path, f"{path} is damaged: the entries lead to other bytes")
-        if are_all_stored:
+        if is_saved and audit.is_whole:
             audit.state = self._machine.without_unsaved(audit.state)
 
     def _check_snapshot(self, slot: int, crc32: int) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from txlog.errors import CorruptData
-from txlog.log.batch import Segment, SegmentBatch
+from txlog.log.batch import Segment
 from txlog.log.retired_producers import is_retired, with_retired
 from txlog.log.segment_scan import segment_problem
 from txlog.log.topic_events import (

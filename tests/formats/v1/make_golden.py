@@ -27,7 +27,11 @@ from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
 from txlog.groups.offsets_state import PendingOffset
+from txlog.layout import segment_id_at
+from txlog.log.compaction import CompactionLimits, compact
+from txlog.log.merging import merge_segments
 from txlog.log.schema import record_batch_from_rows, with_timestamp
+from txlog.log.topic_events import AdvanceHorizon, RetireProducers, SealIndex
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId
 from txlog.settings import LogSettings
 from txlog.testing.invariants import check_log
@@ -110,11 +114,14 @@ class _Asked:
 def make() -> tuple[MemoryLog, list[str]]:
     """The log, and the transactions and tags that are asked for."""
     log = MemoryLog(SETTINGS)
+    log.producer("idle")
     log.clock.now_ms = float(FIRST_MS)
     log.admin.create_topic("plain", 2)
     log.admin.create_topic("typed", 1, TYPED, {"compression.type": "lz4", "key.column": "text"})
     log.admin.create_topic("small", 1, config={"compression.type": "zstd"})
     log.admin.create_topic("long", 1)
+    log.admin.create_topic("newest", 1, config={"cleanup.policy": "compact"})
+    log.admin.create_topic("merged", 1)
     make_deleted(log)
     asked = [str(tx_id) for tx_id in make_plain(log)]
     make_typed(log)
@@ -122,6 +129,7 @@ def make() -> tuple[MemoryLog, list[str]]:
     asked += [str(tx_id) for tx_id in make_staged(log)]
     make_half(log)
     make_groups(log)
+    make_cleaned(log)
     log.process().cluster.topic("plain").prune(keep_entries=6)
     return log, [*asked, "order-1", "paid", "open", "9-9-9"]
 
@@ -259,6 +267,31 @@ def without_old_snapshots(log: MemoryLog) -> None:
             if folder in newest:
                 log.memory.delete(newest[folder])
             newest[folder] = path
+
+
+def make_cleaned(log: MemoryLog) -> None:
+    """What maintenance leaves: compacted, merged, cut down, a horizon, a producer retired."""
+    producer = log.producer()
+    for number in range(20):
+        key = b"key %d" % (number % 3)
+        value = None if number == 18 else b"value %d" % number
+        producer.send("newest", value, key=key, timestamp_ms=FIRST_MS + number)
+        producer.send("merged", b"merged %d" % number, timestamp_ms=FIRST_MS + number)
+        producer.flush()
+    newest, merged = (log.connection.cluster.topic(name) for name in ("newest", "merged"))
+    now_ms = log.clock.wall_ms()
+    for topic in (newest, merged):
+        topic.execute(SealIndex())
+    limits = CompactionLimits(keys_max=100, batch_bytes=2_000)
+    compact(newest, now_ms, limits, force=True)
+    merge_segments(merged, 2_000)
+    log.admin.delete_records({TopicPartition("merged", 0): 4})
+    for topic in (newest, merged):
+        topic.execute(AdvanceHorizon(segment_id_at(now_ms - 1)))
+    newest.execute(RetireProducers(tuple(newest.state.producers)[:1], now_ms + 1))
+    for coordinator in log.connection.coordinators():
+        coordinator.advance_horizon(segment_id_at(now_ms - 1))
+        coordinator.expire_ids(FIRST_MS - 1)
 
 
 def offset_line(log: MemoryLog) -> str:

@@ -1,0 +1,59 @@
+"""A store that takes nothing: whoever reads a damaged log must not mend it by the way.
+
+It guards I15 for audits: a replica that opens a journal writes a snapshot anew if it finds one
+damaged, and carries on where it may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
+
+from txlog.errors import StoreDenied
+from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
+
+
+class ReadOnlyStore:
+    """`store`, whose objects can be read and listed only."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def url(self) -> str:
+        """The inner store's URL."""
+        return self._store.url
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        """Raises StoreDenied."""
+        self._refuse(path)
+
+    def get(self, path: str) -> bytes | None:
+        """See Store.get."""
+        return self._store.get(path)
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        """See Store.get_ranges."""
+        return self._store.get_ranges(path, ranges)
+
+    def put_new(self, path: str, data: Body) -> None:
+        """Raises StoreDenied."""
+        self._refuse(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Raises StoreDenied."""
+        self._refuse(path)
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        """See Store.list_after."""
+        return self._store.list_after(prefix, after)
+
+    def delete(self, path: str) -> None:
+        """Raises StoreDenied."""
+        self._refuse(path)
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise StoreDenied(
+            f"{path} was to be changed, but {self.url} is only read here; nothing was written.",
+            path=path,
+        )
