@@ -38,7 +38,7 @@ SEGMENT_RANDOM_DIGITS = 20
 """Hexadecimal digits of a segment's id: milliseconds since 1970, then random ones."""
 _NUMBERED = re.compile(r"(?:.*/)?(\d{20})\.(?:json|arrow)")
 _JOURNALS = re.compile(
-    rf"({CLUSTER_JOURNAL}|{TOPICS}/(?!__)[A-Za-z0-9._-]{{1,249}}/[A-Za-z0-9_-]{{1,64}}"
+    rf"({CLUSTER_JOURNAL}|{TOPICS}/[A-Za-z0-9._-]{{1,249}}/[A-Za-z0-9_-]{{1,64}}"
     rf"|(?:{TRANSACTIONS}|{CONSUMER_OFFSETS})/[0-9]+)/"
     r"(?:hint\.json|(?:entries|boundaries)/\d{20}\.json|snapshots/\d{20}\.arrow"
     r"|chunks/\d{20}-\d{20}(?:-[0-9a-f]{32})?\.arrow|segments/[0-9a-f]{32}\.arrow)"

@@ -62,10 +62,10 @@ def make_problem(words: list[str]) -> str:
 
 
 def txlog_problem(words: list[str]) -> str:
-    """Commands and options exist, here or at the top; what follows the command is its own."""
+    """Commands and options exist, here or at the top; what follows them, or --, is their own."""
     command, names = ROOT_COMMAND, option_names(ROOT_COMMAND)
     waits = False
-    for word in words:
+    for word in words[: words.index("--")] if "--" in words else words:
         if word.startswith("-") and word != "-":
             if word not in names:
                 return f"no option {word}"

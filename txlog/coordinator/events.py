@@ -24,7 +24,7 @@ class Participant:
 
     def __post_init__(self) -> None:
         """Name and id become part of paths. Raises InvalidName."""
-        validate_topic_name(self.topic)
+        validate_topic_name(self.topic, internal=True)
         validate_topic_id(self.topic_id)
 
 

@@ -60,7 +60,7 @@ class TopicOpened:
 
     def __post_init__(self) -> None:
         """Name and id become part of paths. Raises InvalidName, InvalidConfig."""
-        validate_topic_name(self.name)
+        validate_topic_name(self.name, internal=True)
         validate_topic_id(self.topic_id)
         check_partition_count(self.name, self.partition_count)
 

@@ -134,6 +134,8 @@ def test_a_refusal_tells_by_how_much_and_which_command_resolves_it(
     assert story.commands == (
         f"txlog group reset {GROUP} --topic numbers:0 --to-offset 4 --execute",
     )
+    move_group(log, 4)
+    assert told(log, query).next_start is NextStart.GOES_ON
 
 
 @pytest.mark.parametrize("is_after", [False, True])
