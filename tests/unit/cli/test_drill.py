@@ -2,6 +2,7 @@
 
 import json
 import re
+import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -147,7 +148,10 @@ def test_a_drill_that_cannot_be_is_refused_at_once(
     assert why in done.err
 
 
-def test_a_job_that_ends_by_itself_fails_the_drill_with_its_last_words(tmp_path: Path) -> None:
+def test_a_job_that_ends_by_itself_fails_the_drill_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     job = tmp_path / "job.py"
     job.write_text("raise SystemExit('out of paper')")
     open_connection(LocalStore(tmp_path / "log", Runtime()), Runtime(), create=True)
