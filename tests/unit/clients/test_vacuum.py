@@ -291,3 +291,13 @@ def test_R17_a_horizon_that_a_clock_far_ahead_has_chosen_keeps_nobody_from_writi
     assert log.values("u") == [b"written", b"and written"]
     assert vacuum(log).objects == 0
     log.check()
+
+
+def test_strange_objects_beside_the_topics_are_let_be(log: MemoryLog) -> None:
+    stored = ["topics/stray", "topics/u/stray", "topics/a b/c/segments/x"]
+    for path in stored:
+        log.memory.put_new(path, b"?")
+    stage(log, b"abandoned")
+    log.clock.advance(DAY_MS + 1)
+    assert vacuum(log).objects == 1
+    assert [log.memory.get(path) for path in stored] == [b"?"] * len(stored)
