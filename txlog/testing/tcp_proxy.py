@@ -44,6 +44,7 @@ class TcpProxy:
         self._refuse_after_loss = False
         self._refusing = False
         self._stalling = False
+        self._delay_ms = 0.0
         self._port = 0
         self.requests: Counter[str] = Counter()
         """Requests passed on so far, by method."""
@@ -72,8 +73,13 @@ class TcpProxy:
         """Pass on requests, and keep their answers for ever."""
         self._stalling = True
 
+    def delay(self, delay_ms: float) -> None:
+        """Pass everything on, but answers so much later."""
+        self._delay_ms = delay_ms
+
     def recover(self) -> None:
-        """Pass everything on again."""
+        """Pass everything on again, at once."""
+        self._delay_ms = 0.0
         self._refusing = self._stalling = self._refuse_after_loss = False
         self._to_lose.clear()
 
@@ -155,6 +161,8 @@ class TcpProxy:
                 if self._refusing:
                     self._cut_all()
                 raise ConnectionError("the answer is lost")
+            if self._delay_ms:
+                await asyncio.sleep(self._delay_ms / 1e3)
             if not self._stalling:
                 writer.write(data)
                 await writer.drain()

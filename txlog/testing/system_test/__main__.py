@@ -1,0 +1,108 @@
+"""`python -m txlog.testing.system_test [--records N] [--store disk|s3|proxy]`: the long form.
+
+Copies records exactly once with processes that are killed, stopped and replaced, and compares what
+came out with what went in. Prints figures on stdout and progress on stderr. Ends with status 1 if
+anything is lost, doubled, out of order or seen too early.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from dataclasses import fields
+from pathlib import Path
+
+from txlog.testing.system_test.place import PlaceKind, place
+from txlog.testing.system_test.run import SystemTest, SystemTestReport, run_system_test
+from txlog.testing.system_test.trouble import TroubleCounts
+
+TIMEOUTS_MS = {PlaceKind.DISK: 1_500, PlaceKind.S3: 4_000, PlaceKind.PROXY: 8_000}
+"""A transaction must fit into it, and a process that is stopped stands still for longer."""
+
+
+def _arguments() -> argparse.Namespace:
+    default = {field.name: field.default for field in fields(SystemTest)}
+    parser = argparse.ArgumentParser(prog="python -m txlog.testing.system_test", description=__doc__)
+    numbers = {
+        "--records": (default["records"], "records to copy"),
+        "--copiers": (default["copiers"], "processes that copy"),
+        "--partitions": (default["partitions"], "partitions of both topics"),
+        "--transaction-records": (default["transaction_records"], "records in a transaction"),
+        "--kills": (3, "times that each copier is killed (-9)"),
+        "--stops": (3, "times that each is stopped for longer than its transaction may last"),
+        "--takeovers": (1, "times that each is stopped, replaced, and continued"),
+    }
+    for name, (value, text) in numbers.items():
+        parser.add_argument(name, type=int, default=value, help=f"{text} (default {value})")
+    parser.add_argument(
+        "--pause-ms",
+        type=float,
+        default=default["pause_ms"],
+        help="longest pause of a copier after each step (default %(default)s)",
+    )
+    parser.add_argument(
+        "--store",
+        type=PlaceKind,
+        choices=list(PlaceKind),
+        default=PlaceKind.DISK,
+        help="a temporary folder, an S3 server on this machine, or that behind a line that cuts, "
+        "delays and loses answers (default %(default)s)",
+    )
+    parser.add_argument("--root", default="", help="a new log here instead; it is not deleted")
+    parser.add_argument("--timeout-ms", type=int, help="transaction.timeout.ms of the copiers")
+    parser.add_argument("--seed", type=int, help="of all chance; printed if it is not given")
+    parser.add_argument(
+        "--no-maintenance", action="store_true", help="without `txlog maintain` beside the copiers"
+    )
+    return parser.parse_args()
+
+
+def _test(asked: argparse.Namespace) -> SystemTest:
+    seed = random.randrange(1 << 32) if asked.seed is None else asked.seed
+    return SystemTest(
+        records=asked.records,
+        copiers=asked.copiers,
+        partitions=max(asked.partitions, asked.copiers),
+        transaction_records=asked.transaction_records,
+        transaction_timeout_ms=asked.timeout_ms or TIMEOUTS_MS[asked.store],
+        pause_ms=asked.pause_ms,
+        counts=TroubleCounts(asked.kills, asked.stops, asked.takeovers),
+        is_maintained=not asked.no_maintenance,
+        seed=seed,
+    )
+
+
+def _note(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def _show(report: SystemTestReport) -> None:
+    width = max(map(len, report.figures))
+    for name, value in report.figures.items():
+        text = json.dumps(value) if isinstance(value, dict) else str(value)
+        sys.stdout.write(f"{name:{width}}  {text}\n")
+    for problem in report.problems:
+        sys.stdout.write(f"problem: {problem}\n")
+
+
+def main() -> int:
+    """Exit status 0 if all is well."""
+    asked = _arguments()
+    test = _test(asked)
+    _note(f"seed {test.seed}")
+    folder = Path(tempfile.mkdtemp(prefix="txlog-system-test-said-"))
+    with place(asked.store, asked.root, test.seed) as where:
+        report = run_system_test(test, where, folder, _note)
+    report.figures = {"seed": test.seed, "store": asked.root or str(asked.store), **report.figures}
+    _show(report)
+    if report.problems:
+        _note(f"What the processes said is in {folder}")
+    return 1 if report.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Keeps one copier at its work, and from it: starts, kills, stops and replaces its process.
+
+A keeper runs on a thread of its own. It raises WorkerFailed if a process ends, or falls silent,
+where the plan has not made it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from txlog.testing.system_test.trouble import Trouble, TroubleKind
+from txlog.testing.worker_process import FENCED_STATUS, WorkerProcess
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has happened to one copier so far."""
+
+    troubles: Counter[TroubleKind] = field(default_factory=Counter)
+    fenced: int = 0
+    """Processes that noticed that they had been replaced."""
+    starts: int = 0
+    done: int = 0
+    """Records copied, by the position of the newest process."""
+
+
+class Keeper:
+    """One copier and its troubles."""
+
+    def __init__(self, start: Callable[[int], WorkerProcess], plan: Sequence[Trouble]) -> None:
+        """`start` is given how many processes there were before."""
+        self.tally = Tally()
+        self._start_process = start
+        self._plan = list(plan)
+        self._process = self._started()
+
+    def run(self) -> None:
+        """Until the copier has ended by itself, and every trouble has been."""
+        try:
+            while (message := self._process.message()) is not None:
+                self._note(message)
+                while self._plan and self.tally.done >= self._plan[0].at_records:
+                    self._trouble(self._plan.pop(0))
+            self._process.require_success()
+        finally:
+            self._process.resume()
+            self._process.kill()
+
+    def _started(self) -> WorkerProcess:
+        process = self._start_process(self.tally.starts)
+        self.tally.starts += 1
+        return process
+
+    def _note(self, message: dict[str, Any]) -> None:
+        self.tally.done = int(message["done"])
+
+    def _trouble(self, trouble: Trouble) -> None:
+        time.sleep(trouble.delay_s)
+        if trouble.kind is TroubleKind.KILL:
+            self._process.kill()
+            self._process = self._started()
+        else:
+            self._process.suspend()
+            if trouble.kind is TroubleKind.TAKEOVER:
+                self._replace()
+            else:
+                time.sleep(trouble.stop_s)
+                self._process.resume()
+        self.tally.troubles[trouble.kind] += 1
+
+    def _replace(self) -> None:
+        """The first instance goes on once the second is at work, and must notice."""
+        stopped, self._process = self._process, self._started()
+        try:
+            if (message := self._process.message()) is None:
+                raise self._process.failure("ended where it was to take over")
+            self._note(message)
+            stopped.resume()
+            status = stopped.status()
+        finally:
+            stopped.resume()
+            stopped.kill()
+        if status not in (0, FENCED_STATUS):
+            raise stopped.failure(f"ended with status {status} after it was replaced")
+        self.tally.fenced += status == FENCED_STATUS

@@ -1,0 +1,95 @@
+"""`txlog maintain`, run beside the copiers with short limits, and killed now and then.
+
+It merges the segments that the reader is about to read, and deletes what they replace. What it
+could do and what not is counted from its own words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+INTERVAL_MS = 500
+FILE_DELETE_DELAY_MS = 500
+STAGING_RETENTION_MS = 120_000
+"""Well above the longest stop: what is younger is not collected."""
+
+LIFE_S = (3.0, 8.0)
+"""It is killed after so long, and started again."""
+
+
+class Maintainer:
+    """One after the other, as long as a block lasts."""
+
+    def __init__(self, root: str, environment: Mapping[str, str], folder: Path, seed: str) -> None:
+        self.kills = 0
+        self.ended: list[int] = []
+        """Exit statuses of those that ended without having been killed: there should be none."""
+        self._root = root
+        self._environment = {**os.environ, **environment}
+        self._actions = folder / "maintain.jsonl"
+        self._errors = folder / "maintain.err"
+        self._random = random.Random(seed)
+        self._over = threading.Event()
+
+    @contextmanager
+    def at_work(self, is_killed: bool = True) -> Iterator[None]:
+        """In a block; `is_killed` now and then, otherwise only at the end."""
+        thread = threading.Thread(target=self._keep, args=(is_killed,), name="maintainer")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def actions(self) -> Counter[str]:
+        """What it did, by status and task: `ok merging`, `fail vacuum`."""
+        found: Counter[str] = Counter()
+        for line in self._actions.read_text().splitlines():
+            if line.endswith("}"):  # A process that was killed may have left half a line.
+                action = json.loads(line)
+                found[f"{action['status']} {action['task']}"] += 1
+        return found
+
+    def _keep(self, is_killed: bool) -> None:
+        while not self._over.is_set():
+            process = self._started()
+            limit_s = self._random.uniform(*LIFE_S) if is_killed else None
+            self._wait(process, limit_s)
+            if (status := process.poll()) is not None:
+                self.ended.append(status)
+                self._over.wait(1)
+            else:
+                self.kills += 1
+            process.kill()
+            process.wait()
+
+    def _wait(self, process: subprocess.Popen[bytes], limit_s: float | None) -> None:
+        waited_s = 0.0
+        while process.poll() is None and (limit_s is None or waited_s < limit_s):
+            if self._over.wait(0.2):
+                return
+            waited_s += 0.2
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "txlog.cli.main", "--root", self._root, "-o", "json"]
+        command += ["maintain", "--interval-ms", str(INTERVAL_MS)]
+        command += ["--config", f"file.delete.delay.ms={FILE_DELETE_DELAY_MS}"]
+        command += ["--config", f"staging.retention.ms={STAGING_RETENTION_MS}"]
+        with self._actions.open("ab") as actions, self._errors.open("ab") as errors:
+            return subprocess.Popen(
+                command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=actions,
+                stderr=errors,
+            )

@@ -1,0 +1,68 @@
+"""A reader at `read_committed` that looks on while the faults happen, as a process.
+
+`python -m txlog.testing.system_test.reader OPTIONS` (JSON, see ReaderOptions) writes down every
+record in the order in which it was given it: a line with partition, offset and value. It ends when
+it is told so and nothing is left.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from txlog.clients.connection import connect
+from txlog.clients.consumer import Consumer
+from txlog.clients.consumer_record import ConsumerRecord
+from txlog.testing.worker_process import again, tell, told_to_end
+
+POLL_MS = 100
+POLL_RECORDS = 5_000
+EMPTY_POLLS = 3
+"""So many in a row, after it was told to end, and nothing is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderOptions:
+    """What the reader is told."""
+
+    root: str
+    topic: str
+    seen_file: str
+
+
+def records_until_told(root: str, topic: str) -> Iterator[list[ConsumerRecord]]:
+    """Everything at `read_committed` from the beginning, poll by poll, as it comes."""
+    connection = again(lambda: connect(root))
+    consumer = again(
+        lambda: Consumer(
+            topic,
+            root=connection,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+    )
+    empty_polls = 0
+    while empty_polls < EMPTY_POLLS:
+        is_last = told_to_end()
+        polled = again(partial(consumer.poll, POLL_MS, POLL_RECORDS))
+        yield [record for records in polled.values() for record in records]
+        empty_polls = empty_polls + 1 if is_last and not polled else 0
+
+
+def main() -> None:
+    """See the top."""
+    options = ReaderOptions(**json.loads(sys.argv[1]))
+    count = 0
+    with open(options.seen_file, "w", encoding="ascii") as seen:
+        for records in records_until_told(options.root, options.topic):
+            count += len(records)
+            seen.writelines(f"{r.partition} {r.offset} {r.value.decode()}\n" for r in records)
+            if records:
+                tell(seen=count)
+
+
+if __name__ == "__main__":
+    main()

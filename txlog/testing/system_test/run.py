@@ -1,0 +1,257 @@
+"""The system test from end to end: fill, copy under troubles, compare.
+
+It starts the processes and judges what they leave; `keeper.py` does the troubling and
+`comparison.py` the comparing. Proves I3, I5, I6 and I8 with real processes, on a real store.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime
+from txlog.model import Decision
+from txlog.storage.open import open_store
+from txlog.testing.invariants import log_facts
+from txlog.testing.system_test import copier, reader
+from txlog.testing.system_test.comparison import PartitionRecords, Seen, compared
+from txlog.testing.system_test.copier import CopierOptions
+from txlog.testing.system_test.keeper import Keeper
+from txlog.testing.system_test.maintainer import Maintainer
+from txlog.testing.system_test.place import Place
+from txlog.testing.system_test.reader import ReaderOptions
+from txlog.testing.system_test.topics import GROUP, INPUT, OUTPUT, records_in, share
+from txlog.testing.system_test.trouble import TroubleCounts, TroubleKind, planned
+from txlog.testing.worker_process import WorkerProcess
+
+PROGRESS_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemTest:
+    """What is to be done."""
+
+    records: int = 100_000
+    copiers: int = 4
+    partitions: int = 8
+    transaction_records: int = 750
+    transaction_timeout_ms: int = 1_500
+    pause_ms: float = 40
+    """The longest pause of a copier after each step of a transaction."""
+    counts: TroubleCounts = TroubleCounts()
+    is_maintained: bool = True
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class SystemTestReport:
+    """What happened."""
+
+    figures: dict[str, object] = field(default_factory=dict)
+    """Name -> value, in the order in which they are to be shown."""
+    problems: list[str] = field(default_factory=list)
+    """Empty if input and output are the same, record for record."""
+
+
+class _Run:
+    """One run, step by step."""
+
+    def __init__(
+        self, test: SystemTest, place: Place, folder: Path, note: Callable[[str], None]
+    ) -> None:
+        self._test = test
+        self._place = place
+        self._folder = folder
+        self._note = note
+        self._begun = time.monotonic()
+
+    def run(self) -> SystemTestReport:
+        self._fill(self._connection(create=True))
+        environment = self._place.environment
+        maintainer = Maintainer(
+            self._place.root, environment, self._folder, f"{self._test.seed} maintainer"
+        )
+        upkeep = maintainer.at_work() if self._test.is_maintained else nullcontext()
+        begun = time.monotonic()
+        with self._place.troubled(), upkeep:
+            onlooker = self._reader()
+            try:
+                keepers = self._copy(onlooker)
+                onlooker.end()
+                onlooker.require_success()
+            finally:
+                onlooker.kill()
+        report = SystemTestReport()
+        report.figures["seconds"] = round(time.monotonic() - begun, 1)
+        self._count(report, keepers, maintainer)
+        self._judge(report)
+        return report
+
+    def _connection(self, *, create: bool = False) -> Connection:
+        """Straight to the store, as nobody has opened the log before."""
+        runtime = Runtime()
+        store = open_store(self._place.root, runtime, self._place.storage_options)
+        return open_connection(store, runtime, create=create)
+
+    # Before.
+
+    def _fill(self, connection: Connection) -> None:
+        admin = Admin(connection)
+        for topic in (INPUT, OUTPUT):
+            admin.create_topic(topic, self._test.partitions)
+        with Producer(connection) as producer:
+            for number in range(self._test.records):
+                partition = number % self._test.partitions
+                producer.send(INPUT, b"%d" % number, partition=partition)
+        self._note(f"{self._test.records} records in {self._place.root}")
+
+    # Meanwhile.
+
+    def _reader(self) -> WorkerProcess:
+        options = ReaderOptions(
+            root=self._place.root, topic=OUTPUT, seen_file=str(self._folder / "seen")
+        )
+        return WorkerProcess(
+            reader.__name__,
+            asdict(options),
+            self._folder / "reader.err",
+            self._place.environment,
+            is_endless=True,
+        )
+
+    def _copy(self, onlooker: WorkerProcess) -> list[Keeper]:
+        """All copiers with their troubles; raises what the first that failed raised."""
+        keepers = [self._keeper(number) for number in range(self._test.copiers)]
+        with ThreadPoolExecutor(len(keepers)) as pool:
+            ends = [pool.submit(keeper.run) for keeper in keepers]
+            seen = 0
+            while wait(ends, PROGRESS_S).not_done:
+                seen = max([seen, *(int(message["seen"]) for message in onlooker.messages())])
+                self._progress(keepers, seen)
+        for end in ends:
+            end.result()
+        return keepers
+
+    def _keeper(self, number: int) -> Keeper:
+        test = self._test
+        chance = random.Random(f"{test.seed} copier {number}")
+        partitions = share(number, test.copiers, test.partitions)
+        own_records = sum(records_in(p, test.partitions, test.records) for p in partitions)
+        plan = planned(
+            chance, test.counts, own_records, test.transaction_timeout_ms, test.pause_ms
+        )
+
+        def start(starts: int) -> WorkerProcess:
+            options = CopierOptions(
+                root=self._place.root,
+                number=number,
+                partitions=partitions,
+                transaction_records=test.transaction_records,
+                transaction_timeout_ms=test.transaction_timeout_ms,
+                pause_ms=test.pause_ms,
+                seed=f"{test.seed} copier {number} process {starts}",
+            )
+            errors = self._folder / f"copier-{number}-{starts}.err"
+            return WorkerProcess(copier.__name__, asdict(options), errors, self._place.environment)
+
+        return Keeper(start, plan)
+
+    def _progress(self, keepers: list[Keeper], seen: int) -> None:
+        done = sum(keeper.tally.done for keeper in keepers)
+        troubles = ", ".join(f"{count} {kind}s" for kind, count in _troubles(keepers).items())
+        self._note(
+            f"{time.monotonic() - self._begun:5.0f} s  {done} of {self._test.records} copied, "
+            f"{seen} seen; {troubles}"
+        )
+
+    # Afterwards.
+
+    def _count(
+        self, report: SystemTestReport, keepers: list[Keeper], maintainer: Maintainer
+    ) -> None:
+        figures = report.figures
+        figures["records"] = self._test.records
+        figures["copiers"] = self._test.copiers
+        for kind, count in _troubles(keepers).items():
+            figures[f"{kind}s"] = count
+        figures["fenced"] = sum(keeper.tally.fenced for keeper in keepers)
+        for keeper in keepers:
+            for kind in TroubleKind:
+                wanted = getattr(self._test.counts, f"{kind}s")
+                if keeper.tally.troubles[kind] < wanted:
+                    report.problems.append(f"fewer {kind}s than asked for: {keeper.tally}")
+        if self._test.is_maintained:
+            figures["maintenance killed"] = maintainer.kills
+            figures["maintenance"] = dict(sorted(maintainer.actions().items()))
+            if maintainer.ended:
+                report.problems.append(f"txlog maintain ended by itself: {maintainer.ended}")
+        if self._place.weather:
+            figures["weather"] = dict(sorted(self._place.weather.spells.items()))
+
+    def _judge(self, report: SystemTestReport) -> None:
+        connection = self._connection()
+        expected = {p: [b"%d" % n for n in self._numbers(p)] for p in range(self._test.partitions)}
+        found = compared(expected, self._read(connection), self._seen())
+        for name in ("duplicates", "lost", "strangers"):
+            report.figures[name] = getattr(found, name)
+        report.problems += found.problems
+        if (lag := Admin(connection).describe_group(GROUP).lag) != 0:
+            report.problems.append(f"the group lags by {lag} records")
+        self._judge_bytes(report, connection)
+
+    def _judge_bytes(self, report: SystemTestReport, connection: Connection) -> None:
+        facts = log_facts(connection)
+        markers = [topic.decisions() for topic in facts.topics.values() if topic.name == OUTPUT]
+        for decision in (Decision.COMMIT, Decision.ABORT):
+            ended = [tx_id for each in markers for tx_id, d in each.items() if d is decision]
+            report.figures[f"transactions with {decision}"] = len(ended)
+        findings = facts.all_findings()
+        report.figures["findings"] = len(findings)
+        report.problems += [str(finding) for finding in findings]
+
+    def _numbers(self, partition: int) -> range:
+        return range(partition, self._test.records, self._test.partitions)
+
+    def _read(self, connection: Connection) -> PartitionRecords:
+        consumer = Consumer(
+            OUTPUT,
+            root=connection,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+        )
+        found: dict[int, list[Seen]] = {}
+        while polled := consumer.poll(timeout_ms=1_000, max_records=100_000):
+            for where, records in polled.items():
+                found.setdefault(where.partition, []).extend((r.offset, r.value) for r in records)
+        return found
+
+    def _seen(self) -> PartitionRecords:
+        found: dict[int, list[Seen]] = {}
+        for line in (self._folder / "seen").read_bytes().splitlines():
+            partition, offset, value = line.split()
+            found.setdefault(int(partition), []).append((int(offset), value))
+        return found
+
+
+def _troubles(keepers: list[Keeper]) -> Counter[TroubleKind]:
+    total = Counter(dict.fromkeys(TroubleKind, 0))
+    for keeper in keepers:
+        total.update(keeper.tally.troubles)
+    return total
+
+
+def run_system_test(
+    test: SystemTest, place: Place, folder: Path, note: Callable[[str], None] = lambda line: None
+) -> SystemTestReport:
+    """Run it; `folder` takes what the processes say. Raises WorkerFailed if one of them fails."""
+    return _Run(test, place, folder, note).run()

@@ -1,0 +1,77 @@
+"""What is done to the copiers: when, and in what order. One seed gives one plan.
+
+It only plans; `keeper.py` carries it out. How the processes then interleave is the machine's.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+
+LAST_SHARE = 0.85
+"""The last trouble comes at this share of a copier's records at the latest."""
+
+DELAY_PAUSES = 6
+"""A copier pauses so often in a transaction: the trouble comes anywhere between two commits."""
+
+
+class TroubleKind(StrEnum):
+    """Ways to trouble a process."""
+
+    KILL = "kill"
+    """SIGKILL, then it is started again."""
+
+    STOP = "stop"
+    """SIGSTOP until its transaction has timed out, then SIGCONT."""
+
+    TAKEOVER = "takeover"
+    """SIGSTOP, a second instance under the same transactional id, then SIGCONT for the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One of them."""
+
+    kind: TroubleKind
+    at_records: int
+    """Not before the copier has done so many records."""
+    delay_s: float
+    """Then wait so long."""
+    stop_s: float
+    """How long it stands still."""
+
+
+@dataclass(frozen=True, slots=True)
+class TroubleCounts:
+    """How often each copier is troubled."""
+
+    kills: int = 3
+    stops: int = 3
+    takeovers: int = 1
+
+
+def planned(
+    chance: random.Random,
+    counts: TroubleCounts,
+    share_records: int,
+    timeout_ms: int,
+    pause_ms: float,
+) -> list[Trouble]:
+    """A copier's troubles in order, spread over its share of the records.
+
+    It stands still for two to three times `timeout_ms`, its transaction timeout.
+    """
+    kinds = [TroubleKind.KILL] * counts.kills + [TroubleKind.STOP] * counts.stops
+    kinds += [TroubleKind.TAKEOVER] * counts.takeovers
+    chance.shuffle(kinds)
+    width = LAST_SHARE * share_records / max(len(kinds), 1)
+    return [
+        Trouble(
+            kind,
+            int((index + chance.random()) * width),
+            chance.uniform(0, DELAY_PAUSES * pause_ms / 2) / 1e3,
+            chance.uniform(2, 3) * timeout_ms / 1e3,
+        )
+        for index, kind in enumerate(kinds)
+    ]
