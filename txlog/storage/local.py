@@ -3,8 +3,10 @@
 It guards I1 by link(2): a whole, synced temporary file gets its name only if the name is free, so
 that nobody ever sees a part of an object and only one writer wins (storage rule 6). What it says
 was created survives a loss of power: the file, its folder and every newly made parent are synced
-first. Others may see an object a moment before that. fsspec's own exclusive write is not used: it
-is not exclusive. This module must not know what the objects mean.
+first. Others may find an object a moment before that. They can tell, as it has its temporary name
+still, and sync its name themselves: otherwise they would build on what may be lost. (Where there
+are no hard links they cannot tell.) fsspec's own exclusive write is not used: it is not exclusive.
+This module must not know what the objects mean.
 """
 
 from __future__ import annotations
@@ -112,11 +114,23 @@ class LocalStore:
         )
 
     def get(self, path: str) -> bytes | None:
-        """See Store.get."""
-        return self._read_file(path, _read_all)
+        """See Store.get. What it returns survives a loss of power, whoever wrote it."""
+        found = self._read_file(path, _read_all)
+        if found is None:
+            return None
+        data, names = found
+        if names > 1 and self._durable:  # Its writer has not synced its name yet, or died.
+            try:
+                _sync_folder(os.path.dirname(self._base + path))
+            except OSError as error:
+                raise store_error(error, "read", self._base + path) from error
+        return data
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
-        """See Store.get_ranges. Large reads are views of the mapped file and copy nothing."""
+        """See Store.get_ranges. Large reads are views of the mapped file and copy nothing.
+
+        For objects with unique names: nobody knows these before they are safe.
+        """
         return self._read_file(path, partial(_read_ranges, ranges))
 
     def put_new(self, path: str, data: Body) -> None:
@@ -207,12 +221,14 @@ class LocalStore:
             temporary = self._write_temporary(target, data, self._durable)
             try:
                 published = self._publish(temporary, target)
-            finally:
+            except BaseException:
                 _remove(temporary)
+                raise
         except OSError as error:
             raise store_error(error, "create", target) from error
         if published:
             self._sync_name(target)
+        _remove(temporary)  # Not before: until then others know that the name is not safe.
         return published
 
     def _write_temporary(self, target: str, data: Body, durable: bool) -> str:
@@ -379,8 +395,10 @@ def _first_bytes(parts: Iterable[memoryview]) -> list[memoryview]:
     return found
 
 
-def _read_all(descriptor: int) -> bytes:
-    return _read(descriptor, os.fstat(descriptor).st_size, 0)
+def _read_all(descriptor: int) -> tuple[bytes, int]:
+    """The content, and how many names the file has."""
+    status = os.fstat(descriptor)
+    return _read(descriptor, status.st_size, 0), status.st_nlink
 
 
 def _read(descriptor: int, length: int, start: int) -> bytes:

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from txlog.clock import Runtime
-from txlog.errors import InternalError, StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailable
+from txlog.errors import (
+    InternalError,
+    OutcomeUnknown,
+    StoreDenied,
+    StoreFull,
+    StoreNotAtomic,
+    StoreUnavailable,
+)
 from txlog.storage import ByteRange, Created, Exists, LocalStore, sweep_temporaries
 from txlog.storage.local import MAP_BYTES_MIN
 from txlog.storage.publish import rename_exclusively
@@ -87,6 +94,53 @@ def test_a_create_that_is_repeated_syncs_before_it_calls_itself_durable(
     calls = _record_calls(monkeypatch, tmp_path)
     assert store.create("a/b", b"x") == Created()
     assert calls[-1] == "sync log/a"
+
+
+def test_I4_a_name_that_its_writer_has_not_synced_is_synced_by_whoever_reads_it(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise what a reader does next may survive a loss of power, and what it rests on not."""
+    reader = LocalStore(tmp_path / "log", Runtime())
+    throw_away = LocalStore(tmp_path / "log", Runtime(), durable=False)
+    link, seen = os.link, []
+
+    def link_and_be_seen(source: str, target: str) -> None:
+        link(source, target)
+        calls = _record_calls(monkeypatch, tmp_path)
+        assert throw_away.get("a/b") == b"x"
+        assert calls == []
+        assert reader.get("a/b") == b"x"
+        seen.extend(calls)
+
+    monkeypatch.setattr(os, "link", link_and_be_seen)
+    store.create("a/b", b"x")
+    assert seen == ["sync log/a"]
+    monkeypatch.undo()
+    calls = _record_calls(monkeypatch, tmp_path)
+    assert reader.get("a/b") == b"x"
+    assert calls == [], "its writer has"
+
+
+def test_I4_a_name_whose_writer_could_not_sync_it_is_known_as_such(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create("a/0", b"so that the folders are there")
+    fsync = os.fsync
+
+    def fail_for_folders(descriptor: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "failed")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_for_folders)
+    with pytest.raises(OutcomeUnknown):
+        store.create("a/1", b"x")
+    with pytest.raises(StoreUnavailable):
+        LocalStore(tmp_path / "log", Runtime()).get("a/1")
+    monkeypatch.undo()
+    calls = _record_calls(monkeypatch, tmp_path)
+    assert LocalStore(tmp_path / "log", Runtime()).get("a/1") == b"x"
+    assert calls == ["sync log/a"]
 
 
 def test_a_folder_removed_behind_its_back_is_made_again(store: LocalStore, tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ TIMEOUTS_MS = {PlaceKind.DISK: 1_500, PlaceKind.S3: 4_000, PlaceKind.PROXY: 8_00
 
 def _arguments() -> argparse.Namespace:
     default = {field.name: field.default for field in fields(SystemTest)}
-    parser = argparse.ArgumentParser(prog="python -m txlog.testing.system_test", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m txlog.testing.system_test", description=__doc__
+    )
     numbers = {
         "--records": (default["records"], "records to copy"),
         "--copiers": (default["copiers"], "processes that copy"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeAlias
 
 Seen: TypeAlias = tuple[int, bytes]
@@ -56,13 +57,11 @@ def _differences(wanted: Counter[bytes], values: Counter[bytes]) -> tuple[int, i
     return duplicates, lost, strangers
 
 
-def _reader_problems(
-    partition: int, output: Sequence[Seen], seen: Sequence[Seen]
-) -> list[str]:
+def _reader_problems(partition: int, output: Sequence[Seen], seen: Sequence[Seen]) -> list[str]:
     """It may have seen nothing but what is there at the end, once, in order, and all of it."""
     problems = []
     offsets = [offset for offset, _ in seen]
-    if any(later <= earlier for earlier, later in zip(offsets, offsets[1:], strict=False)):
+    if any(later <= earlier for earlier, later in pairwise(offsets)):
         problems.append(f"partition {partition}: the concurrent reader went backwards")
     if phantoms := set(seen) - set(output):
         example = min(phantoms)

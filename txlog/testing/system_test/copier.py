@@ -1,10 +1,10 @@
 """One transactional copier, as a process: consume, transform, produce, with its offsets.
 
 `python -m txlog.testing.system_test.copier OPTIONS` (JSON, see CopierOptions) copies its partitions
-from one topic to the same partitions of another and ends when nothing more is
-coming and all is copied. It is the program that a user would write: after an abortable error it
-aborts and begins again at the committed offsets; after a fencing one it ends, with status 3. A pause
-of random length after each step makes every step as likely a place to die as any other.
+from one topic to the same partitions of another and ends when nothing more is coming and all is
+copied. It is the program that a user would write: after an abortable error it aborts and begins
+again at the committed offsets; after a fencing one it ends, with status 3. A pause of random length
+after each step makes every step as likely a place to die as any other.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ class Copier:
         self._pause()
         for half in _halves(records):
             for record in half:
-                again(partial(self._producer.send, OUTPUT, record.value, partition=record.partition))
+                again(
+                    partial(self._producer.send, OUTPUT, record.value, partition=record.partition)
+                )
             again(self._producer.flush)
             self._pause()
         positions = {where: self._consumer.position(where) for where in self._where}

@@ -36,6 +36,9 @@ class Keeper:
         self.tally = Tally()
         self._start_process = start
         self._plan = list(plan)
+        self._noted_s = time.monotonic()
+        self._interval_s = float("inf")
+        """The shortest time from one commit to the next, with all pauses."""
         self._process = self._started()
 
     def run(self) -> None:
@@ -56,10 +59,15 @@ class Keeper:
         return process
 
     def _note(self, message: dict[str, Any]) -> None:
+        now_s = time.monotonic()
+        if message["copied"]:
+            self._interval_s = min(self._interval_s, now_s - self._noted_s)
+        self._noted_s = now_s
         self.tally.done = int(message["done"])
 
     def _trouble(self, trouble: Trouble) -> None:
-        time.sleep(trouble.delay_s)
+        if self._interval_s < float("inf"):
+            time.sleep(trouble.delay_share * self._interval_s)
         if trouble.kind is TroubleKind.KILL:
             self._process.kill()
             self._process = self._started()

@@ -22,14 +22,19 @@ FILE_DELETE_DELAY_MS = 500
 STAGING_RETENTION_MS = 120_000
 """Well above the longest stop: what is younger is not collected."""
 
-LIFE_S = (3.0, 8.0)
-"""It is killed after so long, and started again."""
-
 
 class Maintainer:
     """One after the other, as long as a block lasts."""
 
-    def __init__(self, root: str, environment: Mapping[str, str], folder: Path, seed: str) -> None:
+    def __init__(
+        self,
+        root: str,
+        environment: Mapping[str, str],
+        folder: Path,
+        seed: str,
+        life_s: float | None = None,
+    ) -> None:
+        """Each is killed after about `life_s`, without it only at the end."""
         self.kills = 0
         self.ended: list[int] = []
         """Exit statuses of those that ended without having been killed: there should be none."""
@@ -38,12 +43,13 @@ class Maintainer:
         self._actions = folder / "maintain.jsonl"
         self._errors = folder / "maintain.err"
         self._random = random.Random(seed)
+        self._life_s = life_s
         self._over = threading.Event()
 
     @contextmanager
-    def at_work(self, is_killed: bool = True) -> Iterator[None]:
-        """In a block; `is_killed` now and then, otherwise only at the end."""
-        thread = threading.Thread(target=self._keep, args=(is_killed,), name="maintainer")
+    def at_work(self) -> Iterator[None]:
+        """In a block."""
+        thread = threading.Thread(target=self._keep, name="maintainer")
         thread.start()
         try:
             yield
@@ -60,11 +66,11 @@ class Maintainer:
                 found[f"{action['status']} {action['task']}"] += 1
         return found
 
-    def _keep(self, is_killed: bool) -> None:
+    def _keep(self) -> None:
         while not self._over.is_set():
             process = self._started()
-            limit_s = self._random.uniform(*LIFE_S) if is_killed else None
-            self._wait(process, limit_s)
+            share = self._random.uniform(0.5, 1.5)
+            self._wait(process, None if self._life_s is None else share * self._life_s)
             if (status := process.poll()) is not None:
                 self.ended.append(status)
                 self._over.wait(1)

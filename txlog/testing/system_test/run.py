@@ -36,6 +36,9 @@ from txlog.testing.worker_process import WorkerProcess
 
 PROGRESS_S = 2.0
 
+MAINTAINER_LIFE_TIMEOUTS = 8
+"""On average maintenance is killed after so many transaction timeouts: several passes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemTest:
@@ -48,7 +51,7 @@ class SystemTest:
     transaction_timeout_ms: int = 1_500
     pause_ms: float = 40
     """The longest pause of a copier after each step of a transaction."""
-    counts: TroubleCounts = TroubleCounts()
+    counts: TroubleCounts = field(default_factory=TroubleCounts)
     is_maintained: bool = True
     seed: int = 0
 
@@ -77,9 +80,12 @@ class _Run:
 
     def run(self) -> SystemTestReport:
         self._fill(self._connection(create=True))
-        environment = self._place.environment
         maintainer = Maintainer(
-            self._place.root, environment, self._folder, f"{self._test.seed} maintainer"
+            self._place.root,
+            self._place.environment,
+            self._folder,
+            f"{self._test.seed} maintainer",
+            life_s=self._test.transaction_timeout_ms * MAINTAINER_LIFE_TIMEOUTS / 1e3,
         )
         upkeep = maintainer.at_work() if self._test.is_maintained else nullcontext()
         begun = time.monotonic()
@@ -147,9 +153,7 @@ class _Run:
         chance = random.Random(f"{test.seed} copier {number}")
         partitions = share(number, test.copiers, test.partitions)
         own_records = sum(records_in(p, test.partitions, test.records) for p in partitions)
-        plan = planned(
-            chance, test.counts, own_records, test.transaction_timeout_ms, test.pause_ms
-        )
+        plan = planned(chance, test.counts, own_records, test.transaction_timeout_ms)
 
         def start(starts: int) -> WorkerProcess:
             options = CopierOptions(

@@ -12,9 +12,6 @@ from enum import StrEnum
 LAST_SHARE = 0.85
 """The last trouble comes at this share of a copier's records at the latest."""
 
-DELAY_PAUSES = 6
-"""A copier pauses so often in a transaction: the trouble comes anywhere between two commits."""
-
 
 class TroubleKind(StrEnum):
     """Ways to trouble a process."""
@@ -36,8 +33,8 @@ class Trouble:
     kind: TroubleKind
     at_records: int
     """Not before the copier has done so many records."""
-    delay_s: float
-    """Then wait so long."""
+    delay_share: float
+    """Then wait for so much of the time from one commit to the next, from 0 to 1."""
     stop_s: float
     """How long it stands still."""
 
@@ -52,11 +49,7 @@ class TroubleCounts:
 
 
 def planned(
-    chance: random.Random,
-    counts: TroubleCounts,
-    share_records: int,
-    timeout_ms: int,
-    pause_ms: float,
+    chance: random.Random, counts: TroubleCounts, share_records: int, timeout_ms: int
 ) -> list[Trouble]:
     """A copier's troubles in order, spread over its share of the records.
 
@@ -70,7 +63,7 @@ def planned(
         Trouble(
             kind,
             int((index + chance.random()) * width),
-            chance.uniform(0, DELAY_PAUSES * pause_ms / 2) / 1e3,
+            chance.random(),
             chance.uniform(2, 3) * timeout_ms / 1e3,
         )
         for index, kind in enumerate(kinds)

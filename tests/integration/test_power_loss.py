@@ -1,0 +1,303 @@
+"""The power is lost at every point of a commit: what was acknowledged is there, nothing is torn."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.maintenance import Maintenance
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime, SerialFanOut
+from txlog.log.cluster import create_cluster
+from txlog.model import TopicPartition
+from txlog.settings import LogSettings, ProcessSettings
+from txlog.storage import LocalStore
+from txlog.storage.publish import publish_exclusively
+from txlog.testing.invariants import check_log
+from txlog.testing.power_loss import SURVIVALS, Disk, Trace, recorded, write_image
+
+pytestmark = pytest.mark.timeout(400)
+
+SOURCE, RESULTS, GROUP, NAME = "source", ("left", "right"), "group", "worker"
+S0 = TopicPartition(SOURCE, 0)
+COUNT = 2
+
+MEMORY = "/dev/shm"
+"""Hundreds of small logs are made and removed again; what they lie on does not matter."""
+
+Check: TypeAlias = Callable[[Path, set[str]], None]
+
+
+@dataclass
+class Recording:
+    """A trace, and what was acknowledged after how many of its operations."""
+
+    trace: Trace
+    acknowledged: list[tuple[int, str]] = field(default_factory=list)
+
+    def acknowledge(self, fact: str) -> None:
+        self.acknowledged.append((len(self.trace), fact))
+
+    def known_after(self, operations: int) -> set[str]:
+        return {fact for after, fact in self.acknowledged if after <= operations}
+
+
+def _opened(folder: Path, *, durable: bool = True) -> Connection:
+    """The log as a process finds it that has just started; one step after the other."""
+    runtime = Runtime(fan_out=SerialFanOut())
+    return open_connection(LocalStore(folder / "log", runtime, durable), runtime)
+
+
+def _made(folder: Path, *, durable: bool = True) -> Connection:
+    """The log as a process finds or makes it, with few journals, which are soon compacted."""
+    runtime = Runtime(fan_out=SerialFanOut())
+    settings = LogSettings(1, 1, journal_snapshot_entries=4)
+    create_cluster(LocalStore(folder / "log", runtime, durable), runtime, settings)
+    return _opened(folder, durable=durable)
+
+
+def _filled(folder: Path) -> None:
+    """A log with records to work on."""
+    connection = _made(folder, durable=False)
+    for topic in (SOURCE, *RESULTS):
+        Admin(connection).create_topic(topic)
+    with Producer(connection) as producer:
+        for number in range(COUNT):
+            producer.send(SOURCE, b"%d" % number)
+
+
+def _values(connection: Connection, topic: str) -> list[bytes]:
+    consumer = Consumer(
+        topic, root=connection, isolation_level="read_committed", auto_offset_reset="earliest"
+    )
+    return [r.value for found in consumer.poll(max_records=1_000).values() for r in found]
+
+
+def _registered(connection: Connection) -> Producer:
+    producer = Producer(connection, transactional_id=NAME)
+    producer.init_transactions()
+    return producer
+
+
+def _copy(
+    connection: Connection,
+    producer: Producer,
+    until: int = COUNT,
+    acknowledge: Callable[[str], None] = lambda fact: None,
+) -> None:
+    """One record a transaction, from the source to both results, with its offset."""
+    consumer = Consumer(
+        SOURCE, root=connection, group_id=GROUP, isolation_level="read_committed",
+        auto_offset_reset="earliest", enable_auto_commit=False,
+    )  # fmt: skip
+    while consumer.position(S0) < until and (polled := consumer.poll(max_records=1)):
+        producer.begin_transaction()
+        record = polled[S0][0]
+        for topic in RESULTS:
+            producer.send(topic, record.value)
+            producer.flush()
+        producer.send_offsets_to_transaction({S0: record.offset + 1}, consumer.group_metadata())
+        producer.commit_transaction()
+        acknowledge(f"copied {record.offset + 1}")
+
+
+def _losses(recording: Recording, disk: Disk, folder: Path) -> Iterator[tuple[Path, set[str], str]]:
+    """A folder for each different thing that a loss of power can leave, and what was acknowledged
+    by then."""
+    seen = set()
+    numbers = count()
+    for operations in range(len(recording.trace) + 1):
+        if operations:
+            disk.apply(recording.trace.operations[operations - 1])
+        known = recording.known_after(operations)
+        for survival in SURVIVALS:
+            image = disk.image(survival)
+            key = hash((tuple(image.items()), frozenset(known)))
+            if key in seen:
+                continue
+            seen.add(key)
+            left = folder / f"loss-{next(numbers)}"
+            write_image(image, left)
+            last = recording.trace.operations[operations - 1] if operations else "nothing"
+            yield left, known, f"after operation {operations} ({last!r:.120}), {survival}"
+
+
+def _copied(connection: Connection) -> int:
+    """How many records are copied: in both topics, in order, and by the group's offset alike."""
+    left, right = (_values(connection, topic) for topic in RESULTS)
+    reader = Consumer(SOURCE, root=connection, group_id=GROUP, enable_auto_commit=False)
+    offset = reader.committed(S0) or 0
+    assert left == right == [b"%d" % number for number in range(offset)]
+    return offset
+
+
+def _check_copies(left: Path, known: set[str]) -> None:
+    """Everything acknowledged is there, the rest whole or absent; and the work goes on."""
+    connection = _opened(left, durable=False)
+    assert check_log(connection) == []
+    producer = _registered(connection)
+    copied = _copied(connection)
+    assert copied >= max((int(fact.split()[1]) for fact in known), default=0)
+    _copy(connection, producer)
+    assert _copied(connection) == COUNT
+    assert check_log(connection) == []
+
+
+def _check_all(recording: Recording, disk: Disk, check: Check) -> None:
+    """`check` each loss; whatever it raises says which."""
+    losses = 0
+    with tempfile.TemporaryDirectory(dir=MEMORY if os.path.isdir(MEMORY) else None) as folder:
+        for left, known, where in _losses(recording, disk, Path(folder)):
+            losses += 1
+            try:
+                check(left, known)
+            except BaseException as error:
+                error.add_note(where)
+                raise
+            shutil.rmtree(left)
+    print(f"\n{len(recording.trace)} operations, {losses} different losses")
+    assert losses > len(recording.trace)
+
+
+def test_the_recording_is_what_the_disk_holds(tmp_path: Path) -> None:
+    """Otherwise the tests below would prove something of another program."""
+    _filled(tmp_path)
+    disk = Disk(tmp_path)
+    with recorded(tmp_path) as trace:
+        connection = _opened(tmp_path)
+        _copy(connection, _registered(connection))
+    for operation in trace.operations:
+        disk.apply(operation)
+    kept = next(s for s in SURVIVALS if (s.names, s.content) == ("all", "kept"))
+    assert disk.image(kept) == Disk(tmp_path).image(kept)
+
+
+@pytest.mark.slow
+def test_I4_I5_whatever_point_of_a_commit_the_power_is_lost_at(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    _filled(work)
+    connection = _opened(work, durable=False)
+    _copy(connection, _registered(connection), until=1)
+    disk = Disk(work)
+    with recorded(work) as trace:
+        recording = Recording(trace)
+        connection = _opened(work)
+        _copy(connection, _registered(connection), 2, recording.acknowledge)
+    assert len(recording.acknowledged) == 1
+    _check_all(recording, disk, _check_copies)
+
+
+@pytest.mark.slow
+def test_a_log_is_there_or_not_whatever_point_of_its_making_the_power_is_lost_at(
+    tmp_path: Path,
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    disk = Disk(work)
+    with recorded(work) as trace:
+        recording = Recording(trace)
+        admin = Admin(_made(work))
+        recording.acknowledge("made")
+        admin.create_topic(SOURCE)
+        recording.acknowledge(SOURCE)
+        with Producer(admin.connection) as producer:
+            producer.send(SOURCE, b"first").get()
+            recording.acknowledge("first")
+    _check_all(recording, disk, _check_made)
+
+
+def _check_made(left: Path, known: set[str]) -> None:
+    """It can be opened, or made anew if nobody was told that it is there."""
+    open_log = _opened if "made" in known else _made
+    connection = open_log(left, durable=False)
+    admin = Admin(connection)
+    if SOURCE not in admin.list_topics():
+        assert SOURCE not in known
+        admin.create_topic(SOURCE)
+    with Producer(connection) as producer:
+        producer.send(SOURCE, b"last").get()
+    values = _values(connection, SOURCE)
+    assert values in ([b"first", b"last"], [b"last"])
+    assert "first" not in known or values[0] == b"first"
+    assert check_log(connection) == []
+
+
+@pytest.mark.slow
+def test_I12_whatever_point_of_maintenance_the_power_is_lost_at(tmp_path: Path) -> None:
+    """What was deleted may be there again, all of it or a part."""
+    work = tmp_path / "work"
+    _filled(work)
+    connection = _opened(work, durable=False)
+    _copy(connection, _registered(connection))
+    Admin(connection).create_topic("deleted")
+    with Producer(connection) as producer:
+        producer.send("deleted", b"gone").get()
+    Admin(connection).delete_topics(["deleted"])
+    disk = Disk(work)
+    with recorded(work) as trace:
+        recording = Recording(trace)
+        recording.acknowledge(f"copied {COUNT}")
+        _maintain(_opened(work))
+    _check_all(recording, disk, _check_maintained)
+
+
+def _maintain(connection: Connection) -> None:
+    """Everything at once: the journals are cut down, too."""
+    _pass(connection)
+    for topic in RESULTS:
+        assert connection.cluster.topic(topic).prune(2) > 0
+    assert connection.coordinator_of(NAME).prune(2) > 0
+    assert connection.offsets.prune(2) > 0
+
+
+def _pass(connection: Connection) -> None:
+    """The first finds, the second deletes."""
+    settings = ProcessSettings(staging_retention_ms=1, file_delete_delay_ms=1)
+    maintenance = Maintenance(connection, settings)
+    for _ in range(2):
+        assert maintenance.run_once().failures == []
+        connection.runtime.clock.sleep_ms(2)
+
+
+def _check_maintained(left: Path, known: set[str]) -> None:
+    _check_copies(left, known)
+    connection = _opened(left, durable=False)
+    _pass(connection)
+    assert _copied(connection) == COUNT
+    assert check_log(connection) == []
+
+
+@pytest.mark.slow
+def test_I4_what_another_process_does_at_once_is_not_torn_by_a_loss_of_power(
+    tmp_path: Path,
+) -> None:
+    """It may see an entry whose name is not yet safe, and must not build on it elsewhere."""
+    work = tmp_path / "work"
+    _filled(work)
+    helped = []
+
+    def publish(temporary: str, target: str) -> bool:
+        published = publish_exclusively(temporary, target)
+        is_decision = "/transactions/" in target and b"commit_prepared" in Path(target).read_bytes()
+        if is_decision and not helped:
+            helped.append(_opened(work).coordinator_of(NAME).maintain())
+        return published
+
+    disk = Disk(work)
+    with recorded(work) as trace:
+        recording = Recording(trace)
+        runtime = Runtime(fan_out=SerialFanOut())
+        store = LocalStore(work / "log", runtime, publish=publish)
+        connection = open_connection(store, runtime)
+        _copy(connection, _registered(connection), 1, recording.acknowledge)
+    assert [len(each) for each in helped] == [1]
+    _check_all(recording, disk, _check_copies)
