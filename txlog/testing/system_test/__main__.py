@@ -8,15 +8,15 @@ anything is lost, doubled, out of order or seen too early.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import tempfile
 from dataclasses import fields
 from pathlib import Path
 
+from txlog.testing.system_test.figures import note, show
 from txlog.testing.system_test.place import PlaceKind, place
-from txlog.testing.system_test.run import SystemTest, SystemTestReport, run_system_test
+from txlog.testing.system_test.run import SystemTest, run_system_test
 from txlog.testing.system_test.trouble import TroubleCounts
 
 TIMEOUTS_MS = {PlaceKind.DISK: 1_500, PlaceKind.S3: 4_000, PlaceKind.PROXY: 8_000}
@@ -77,32 +77,18 @@ def _test(asked: argparse.Namespace) -> SystemTest:
     )
 
 
-def _note(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
-
-
-def _show(report: SystemTestReport) -> None:
-    width = max(map(len, report.figures))
-    for name, value in report.figures.items():
-        text = json.dumps(value) if isinstance(value, dict) else str(value)
-        sys.stdout.write(f"{name:{width}}  {text}\n")
-    for problem in report.problems:
-        sys.stdout.write(f"problem: {problem}\n")
-
-
 def main() -> int:
     """Exit status 0 if all is well."""
     asked = _arguments()
     test = _test(asked)
-    _note(f"seed {test.seed}")
+    note(f"seed {test.seed}")
     folder = Path(tempfile.mkdtemp(prefix="txlog-system-test-said-"))
     with place(asked.store, asked.root, test.seed) as where:
-        report = run_system_test(test, where, folder, _note)
+        report = run_system_test(test, where, folder, note)
     report.figures = {"seed": test.seed, "store": asked.root or str(asked.store), **report.figures}
-    _show(report)
+    show(report.figures, report.problems)
     if report.problems:
-        _note(f"What the processes said is in {folder}")
+        note(f"What the processes said is in {folder}")
     return 1 if report.problems else 0
 
 

@@ -1,0 +1,54 @@
+"""Kafka's own system test in short, on each store: copiers killed, stopped and replaced."""
+
+from pathlib import Path
+
+import pytest
+
+from txlog.testing.soak.run import Soak, run_soak
+from txlog.testing.system_test.place import PlaceKind, place
+from txlog.testing.system_test.run import SystemTest, run_system_test
+from txlog.testing.system_test.trouble import TroubleCounts
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+FORMS = {
+    PlaceKind.DISK: SystemTest(
+        records=4_000, copiers=2, partitions=4, transaction_records=100,
+        transaction_timeout_ms=1_000, counts=TroubleCounts(3, 2, 1), seed=1,
+    ),
+    PlaceKind.S3: SystemTest(
+        records=1_000, copiers=2, partitions=2, transaction_records=50, pause_ms=0,
+        transaction_timeout_ms=3_000, counts=TroubleCounts(1, 1, 0), seed=2,
+    ),
+    PlaceKind.PROXY: SystemTest(
+        records=600, copiers=2, partitions=2, transaction_records=50, pause_ms=0,
+        transaction_timeout_ms=5_000, counts=TroubleCounts(1, 1, 0), seed=3,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [PlaceKind.DISK, *(pytest.param(k, marks=pytest.mark.s3) for k in FORMS if k != "disk")],
+)
+def test_I3_I5_I6_I8_what_is_copied_under_troubles_is_copied_once_and_in_order(
+    kind: PlaceKind, tmp_path: Path
+) -> None:
+    test = FORMS[kind]
+    root = str(tmp_path / "log") if kind is PlaceKind.DISK else ""
+    with place(kind, root, test.seed) as where:
+        report = run_system_test(test, where, tmp_path, note=print)
+    print(report.figures)
+    assert report.problems == []
+    assert report.figures["kills"] == test.copiers * test.counts.kills
+    assert report.figures["stops"] == test.copiers * test.counts.stops
+
+
+def test_I3_I5_what_many_processes_write_and_copy_at_once_is_read_once_and_in_order(
+    tmp_path: Path,
+) -> None:
+    soak = Soak(seconds=5, producers=3, copiers=2, readers=2, partitions=3)
+    report = run_soak(soak, str(tmp_path / "log"), tmp_path, note=print)
+    print(report.figures)
+    assert report.problems == []
+    assert report.figures["records committed"]

@@ -1,0 +1,64 @@
+"""The system test's own judgement: it must see what is wrong."""
+
+import random
+
+import pytest
+
+from txlog.testing.system_test.comparison import compared
+from txlog.testing.system_test.topics import records_in, share
+from txlog.testing.system_test.trouble import TroubleCounts, TroubleKind, planned
+
+GOOD = {0: [(0, b"a"), (1, b"b"), (2, b"c")], 1: [(0, b"d")]}
+EXPECTED = {0: [b"a", b"b", b"c"], 1: [b"d"]}
+
+
+def test_the_same_records_in_the_same_order_are_no_problem() -> None:
+    found = compared(EXPECTED, GOOD, GOOD)
+    assert found.problems == []
+    assert found.records == 4
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        ([(0, b"a"), (1, b"b")], "lost: 1"),
+        ([(0, b"a"), (1, b"b"), (2, b"c"), (3, b"c")], "duplicates: 1"),
+        ([(0, b"a"), (1, b"b"), (2, b"c"), (3, b"x")], "strangers: 1"),
+        ([(0, b"b"), (1, b"a"), (2, b"c")], "partition 0: other records, or another order"),
+    ],
+)
+def test_what_differs_from_the_input_is_told(output: list[tuple[int, bytes]], problem: str) -> None:
+    assert problem in compared(EXPECTED, GOOD | {0: output}, GOOD | {0: output}).problems
+
+
+@pytest.mark.parametrize(
+    ("seen", "problem"),
+    [
+        ([(0, b"a"), (1, b"b")], "did not see 1 records"),
+        ([(0, b"a"), (1, b"b"), (2, b"c"), (5, b"x")], "saw 1 records that are not in the output"),
+        ([(0, b"a"), (1, b"x"), (2, b"c")], "saw 1 records that are not in the output"),
+        ([(0, b"a"), (2, b"c"), (1, b"b")], "went backwards"),
+        ([(0, b"a"), (1, b"b"), (1, b"b"), (2, b"c")], "went backwards"),
+    ],
+)
+def test_what_the_concurrent_reader_saw_wrongly_is_told(
+    seen: list[tuple[int, bytes]], problem: str
+) -> None:
+    found = compared(EXPECTED, GOOD, GOOD | {0: seen}).problems
+    assert any(problem in each for each in found)
+
+
+def test_every_partition_belongs_to_one_copier_and_every_record_to_one_partition() -> None:
+    shares = [share(number, 3, 8) for number in range(3)]
+    assert sorted(partition for each in shares for partition in each) == list(range(8))
+    assert sum(records_in(partition, 8, 1_001) for partition in range(8)) == 1_001
+
+
+def test_a_seed_gives_one_plan_whose_troubles_come_in_order_and_before_the_end() -> None:
+    counts = TroubleCounts(kills=3, stops=3, takeovers=1)
+    plan, same = (planned(random.Random("7"), counts, 1_000, 500) for _ in range(2))
+    assert plan == same
+    assert [each.kind for each in plan].count(TroubleKind.KILL) == 3
+    assert [each.at_records for each in plan] == sorted(each.at_records for each in plan)
+    assert plan[-1].at_records <= 850
+    assert all(each.stop_s >= 1 for each in plan)
