@@ -9,10 +9,13 @@ INSTALLED = $(VENV)/.installed
 ROOT ?= ./demo-data
 # Processes for the tests that start no JVM.
 WORKERS ?= auto
-# Seeds of each scenario, or minutes, and processes for `make sim`.
+# Seeds of each scenario, or minutes, and processes for `make sim`; minutes for `make soak`.
 SEEDS ?=
 MINUTES ?=
 SIM_WORKERS ?= 2
+# Records of `make system-test`, and its store: disk, s3 or proxy.
+RECORDS ?= 100000
+STORE ?= disk
 # More arguments for pytest or the demo, for example ARGS="-k fenced" or ARGS=--fresh.
 ARGS ?=
 
@@ -23,8 +26,8 @@ export SPARK_CONF_DIR ?= $(CURDIR)/conf
 export PYSPARK_PYTHON = $(abspath $(PYTHON))
 
 .DEFAULT_GOAL = help
-.PHONY: help install java demo delivery test test-fast sim check format style types layers tidy bench
-.PHONY: clean
+.PHONY: help install java demo delivery test test-fast sim system-test soak check format
+.PHONY: style types layers tidy bench clean
 
 help:
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -83,6 +86,12 @@ test-fast: install ## The tests that start no JVM and take seconds
 sim: install ## Simulated worlds with faults, seed after seed (SEEDS=, MINUTES=); docs/testing.md
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+system-test: install ## Kafka's system test: copiers killed, stopped, replaced (RECORDS=, STORE=)
+	$(PYTHON) -m txlog.testing.system_test --records $(RECORDS) --store $(STORE) $(ARGS)
+
+soak: install ## 16 producers, 4 copiers, 4 readers on one log for MINUTES (10)
+	$(PYTHON) -m txlog.testing.soak --minutes $(or $(MINUTES),10) $(ARGS)
 
 bench: install java ## Measure, beside Spark's own floor and Delta
 	$(PYTHON) -m benchmarks
