@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from txlog.testing.system_test.trouble import Trouble, TroubleKind
@@ -36,9 +37,9 @@ class Keeper:
         self.tally = Tally()
         self._start_process = start
         self._plan = list(plan)
-        self._noted_s = time.monotonic()
-        self._interval_s = float("inf")
-        """The shortest time from one commit to the next, with all pauses."""
+        self._noted_s: float | None = None
+        self._intervals_s: list[float] = []
+        """From one commit to the next, with all pauses, where no trouble lies between the two."""
         self._process = self._started()
 
     def run(self) -> None:
@@ -60,14 +61,14 @@ class Keeper:
 
     def _note(self, message: dict[str, Any]) -> None:
         now_s = time.monotonic()
-        if message["copied"]:
-            self._interval_s = min(self._interval_s, now_s - self._noted_s)
+        if self._noted_s is not None:
+            self._intervals_s.append(now_s - self._noted_s)
         self._noted_s = now_s
         self.tally.done = int(message["done"])
 
     def _trouble(self, trouble: Trouble) -> None:
-        if self._interval_s < float("inf"):
-            time.sleep(trouble.delay_share * self._interval_s)
+        if self._intervals_s:
+            time.sleep(trouble.delay_share * median(self._intervals_s))
         if trouble.kind is TroubleKind.KILL:
             self._process.kill()
             self._process = self._started()
@@ -79,6 +80,7 @@ class Keeper:
                 time.sleep(trouble.stop_s)
                 self._process.resume()
         self.tally.troubles[trouble.kind] += 1
+        self._noted_s = None
 
     def _replace(self) -> None:
         """The first instance goes on once the second is at work, and must notice."""
