@@ -311,6 +311,8 @@ def main() -> None:
     if found:
         raise SystemExit("\n".join(map(str, found)))
     objects = log.objects()
+    shown = MemoryLog(objects=objects)
+    shown.clock.now_ms = FIRST_MS + 1000.0
     with tarfile.open(FOLDER / "log.tar.xz", "w:xz", preset=9) as archive:
         for path, data in sorted(objects.items()):
             entry = tarfile.TarInfo(path)
@@ -319,7 +321,7 @@ def main() -> None:
     expected = {
         "asked": asked,
         "offset": offset_line(log),
-        "view": view(MemoryLog(objects=objects).process(), asked),
+        "view": view(shown.process(), asked),
     }
     text = json.dumps(expected, indent=1, sort_keys=True)
     (FOLDER / "expected.json").write_text(text + "\n", encoding="utf-8")
