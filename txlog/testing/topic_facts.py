@@ -179,21 +179,33 @@ class _Replay:
 
 
 def _check_sequences(facts: TopicFacts) -> None:
-    """I7: per (pid, epoch, partition) from 0 on, without a gap and without a repeat."""
-    expected: dict[tuple[int, int, int], int] = {}
+    """I7: per (pid, epoch, partition) from 0 on, without a gap and without a repeat.
+
+    Of what was pruned, batches that were merged have no sequence any more. There sequences may only
+    rise, and the live entries go on from what the base's producers remember.
+    """
+    base, base_slot = facts.walk.base, facts.walk.base_slot
+    pruned: dict[tuple[int, int, int], int] = {}
+    live: dict[tuple[int, int, int], int] = {}
     for row in facts.rows:
         if row.base_sequence < 0:
             continue
         key = (row.pid, row.epoch, row.partition)
-        wanted = expected.get(key, 0)
-        if row.base_sequence != wanted:
+        if row.slot <= base_slot:
+            wanted, is_right = pruned.get(key, 0), row.base_sequence >= pruned.get(key, 0)
+            pruned[key] = row.base_sequence + row.batch.row_count
+        else:
+            remembered = base.producers.get(row.pid, NEW_PRODUCER)
+            wanted = live.get(key, remembered.last_sequence(row.partition, row.epoch) + 1)
+            is_right = row.base_sequence == wanted
+            live[key] = row.base_sequence + row.batch.row_count
+        if not is_right:
             facts.walk.report(
                 "I7",
                 facts.walk.layout.entry(row.slot),
                 f"producer {row.pid} epoch {row.epoch} partition {row.partition}: sequence "
                 f"{row.base_sequence} where {wanted} is next",
             )
-        expected[key] = row.base_sequence + row.batch.row_count
 
 
 def _check_once(facts: TopicFacts) -> None:

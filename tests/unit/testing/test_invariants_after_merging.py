@@ -1,0 +1,54 @@
+"""`check_log` on a topic whose older batches were merged and whose older entries were pruned."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.journal.entry import decode_entry, encode_entry
+from txlog.layout import topic_journal
+from txlog.log.merging import merge_segments
+from txlog.log.topic_events import BatchesAppended
+from txlog.log.topic_machine import TopicMachine
+from txlog.settings import LogSettings
+from txlog.testing.invariants import check_log
+
+SNAPSHOT_ENTRIES = 4
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A producer's records, merged and pruned, and two more of it."""
+    log = MemoryLog(LogSettings(journal_snapshot_entries=SNAPSHOT_ENTRIES))
+    log.admin.create_topic("events")
+    producer = log.producer()
+    for number in range(30):
+        producer.send("events", b"%d" % number).get()
+    topic = log.connection.cluster.topic("events")
+    assert merge_segments(topic, 1 << 20).segments_before > 1
+    assert topic.prune(1) > 0
+    for number in (30, 31):
+        producer.send("events", b"%d" % number).get()
+    return log
+
+
+def test_merged_batches_have_no_sequence_and_nothing_is_wrong_with_that(log: MemoryLog) -> None:
+    assert check_log(log.memory) == []
+    assert log.values("events") == [b"%d" % number for number in range(32)]
+
+
+@pytest.mark.parametrize("sequence", [0, 30, 32])
+def test_I7_a_live_sequence_that_repeats_or_skips_is_found(log: MemoryLog, sequence: int) -> None:
+    layout = topic_journal("events", log.connection.cluster.topic("events").topic_id)
+    path = [stored.path for stored in log.memory.list_after(layout.entries)][-1]
+    data = log.memory.get(path)
+    assert data is not None
+    slot = int(path.rsplit("/", 1)[-1].partition(".")[0])
+    entry = decode_entry(data, path, slot)[0]
+    machine = TopicMachine(SNAPSHOT_ENTRIES)
+    event = machine.decode_event(entry.events[0])
+    assert isinstance(event, BatchesAppended)
+    changed = replace(event, base_sequences={0: sequence})
+    forged, _ = encode_entry(replace(entry, events=(machine.encode_event(changed),)))
+    log.memory.replace(path, forged)
+    assert "I7" in {finding.invariant for finding in check_log(log.memory)}
