@@ -31,6 +31,10 @@ from txlog.testing.worker_process import PATIENCE_S, WorkerProcess
 
 SAMPLE_S = 2.0
 NOTE_S = 10.0
+
+MAINTENANCE_INTERVAL_MS = 15_000
+"""Often for a soak, and seldom enough not to be what is measured."""
+
 CATCH_UP_S = 1_800.0
 """How long copiers and readers may need for what is left when the producers have ended."""
 
@@ -81,7 +85,7 @@ class _Run:
         admin = Admin(open_connection(open_store(self._root, runtime), runtime, create=True))
         for topic in (INPUT, OUTPUT):
             admin.create_topic(topic, self._soak.partitions)
-        maintainer = Maintainer(self._root, {}, self._folder, "soak")
+        maintainer = Maintainer(self._root, {}, self._folder, "soak", MAINTENANCE_INTERVAL_MS)
         report = SystemTestReport()
         with ExitStack() as stack:
             stack.enter_context(maintainer.at_work())

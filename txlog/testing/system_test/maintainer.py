@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-INTERVAL_MS = 500
 FILE_DELETE_DELAY_MS = 500
 STAGING_RETENTION_MS = 120_000
 """Well above the longest stop: what is younger is not collected."""
@@ -32,6 +31,7 @@ class Maintainer:
         environment: Mapping[str, str],
         folder: Path,
         seed: str,
+        interval_ms: int,
         life_s: float | None = None,
     ) -> None:
         """Each is killed after about `life_s`, without it only at the end."""
@@ -43,6 +43,7 @@ class Maintainer:
         self._actions = folder / "maintain.jsonl"
         self._errors = folder / "maintain.err"
         self._random = random.Random(seed)
+        self._interval_ms = interval_ms
         self._life_s = life_s
         self._over = threading.Event()
 
@@ -88,7 +89,7 @@ class Maintainer:
 
     def _started(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "txlog.cli.main", "--root", self._root, "-o", "json"]
-        command += ["maintain", "--interval-ms", str(INTERVAL_MS)]
+        command += ["maintain", "--interval-ms", str(self._interval_ms)]
         command += ["--config", f"file.delete.delay.ms={FILE_DELETE_DELAY_MS}"]
         command += ["--config", f"staging.retention.ms={STAGING_RETENTION_MS}"]
         with self._actions.open("ab") as actions, self._errors.open("ab") as errors:
