@@ -21,6 +21,7 @@ from txlog.log.cluster import create_cluster
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage import LocalStore
+from txlog.storage.object_path import TEMPORARY_PREFIX
 from txlog.storage.publish import publish_exclusively
 from txlog.testing.invariants import check_log
 from txlog.testing.power_loss import SURVIVALS, Disk, Trace, recorded, write_image
@@ -30,6 +31,9 @@ pytestmark = pytest.mark.timeout(400)
 SOURCE, RESULTS, GROUP, NAME = "source", ("left", "right"), "group", "worker"
 S0 = TopicPartition(SOURCE, 0)
 COUNT = 2
+
+LOSSES_MIN = 25
+"""Fewer different ones, and the recording has missed something."""
 
 MEMORY = "/dev/shm"
 """Hundreds of small logs are made and removed again; what they lie on does not matter."""
@@ -112,7 +116,7 @@ def _copy(
 
 def _losses(recording: Recording, disk: Disk, folder: Path) -> Iterator[tuple[Path, set[str], str]]:
     """A folder for each different thing that a loss of power can leave, and what was acknowledged
-    by then."""
+    by then. What differs in unfinished files alone, which nobody reads, is not different."""
     seen = set()
     numbers = count()
     for operations in range(len(recording.trace) + 1):
@@ -121,7 +125,8 @@ def _losses(recording: Recording, disk: Disk, folder: Path) -> Iterator[tuple[Pa
         known = recording.known_after(operations)
         for survival in SURVIVALS:
             image = disk.image(survival)
-            key = hash((tuple(image.items()), frozenset(known)))
+            named = [item for item in image.items() if TEMPORARY_PREFIX not in item[0]]
+            key = hash((tuple(named), frozenset(known)))
             if key in seen:
                 continue
             seen.add(key)
@@ -165,7 +170,7 @@ def _check_all(recording: Recording, disk: Disk, check: Check) -> None:
                 raise
             shutil.rmtree(left)
     print(f"\n{len(recording.trace)} operations, {losses} different losses")
-    assert losses > len(recording.trace)
+    assert losses >= LOSSES_MIN
 
 
 def test_the_recording_is_what_the_disk_holds(tmp_path: Path) -> None:
@@ -269,8 +274,10 @@ def _pass(connection: Connection) -> None:
 
 
 def _check_maintained(left: Path, known: set[str]) -> None:
-    _check_copies(left, known)
+    assert f"copied {COUNT}" in known
     connection = _opened(left, durable=False)
+    assert check_log(connection) == []
+    assert _copied(connection) == COUNT
     _pass(connection)
     assert _copied(connection) == COUNT
     assert check_log(connection) == []

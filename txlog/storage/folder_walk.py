@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from txlog.clock import Runtime
 from txlog.storage.object_path import TEMPORARY_PREFIX
 from txlog.storage.os_error import store_error
+from txlog.storage.publish import sync_folder
 from txlog.storage.store import StoredObject
 
 TEMPORARY_AGE_MAX_MS = 24 * 3600 * 1000
@@ -62,23 +63,29 @@ def sweep_temporaries(
     """Delete temporary files older than `age_min_ms` below `root`; how many there were.
 
     They hold nothing that was ever acknowledged. The age only keeps out of the way of writers that
-    are still at work; one that is hit by it fails and tries again.
+    are still at work; one that is hit by it fails and tries again. If one died just after it had
+    given a file its name, the temporary name says that the other is not safe yet: it goes only when
+    that is.
     """
     oldest_kept_ms = runtime.clock.wall_ms() - age_min_ms
     swept = 0
     for folder, _, names in os.walk(root):
         for name in names:
-            path = os.path.join(folder, name)
-            if name.startswith(TEMPORARY_PREFIX) and _modified_ms(path) < oldest_kept_ms:
-                swept += _removed(path)
+            if name.startswith(TEMPORARY_PREFIX):
+                swept += _swept(folder, os.path.join(folder, name), oldest_kept_ms)
     return swept
 
 
-def _modified_ms(path: str) -> float:
+def _swept(folder: str, path: str, oldest_kept_ms: float) -> bool:
     try:
-        return os.stat(path).st_mtime_ns / 1e6
+        status = os.stat(path)
     except FileNotFoundError:
-        return float("inf")
+        return False
+    if status.st_mtime_ns / 1e6 >= oldest_kept_ms:
+        return False
+    if status.st_nlink > 1:
+        sync_folder(folder)
+    return _removed(path)
 
 
 def _removed(path: str) -> bool:

@@ -11,7 +11,6 @@ This module must not know what the objects mean.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 from collections import deque
@@ -26,7 +25,7 @@ from txlog.errors import InternalError, OutcomeUnknown, StoreUnavailable
 from txlog.storage.folder_walk import sweep_temporaries, walk
 from txlog.storage.object_path import TEMPORARY_PREFIX, check_path, check_prefix
 from txlog.storage.os_error import store_error
-from txlog.storage.publish import Publish, publish_exclusively
+from txlog.storage.publish import Publish, publish_exclusively, sync_folder
 from txlog.storage.readback import check_entry_body
 from txlog.storage.store import (
     Body,
@@ -121,7 +120,7 @@ class LocalStore:
         data, names = found
         if names > 1 and self._durable:  # Its writer has not synced its name yet, or died.
             try:
-                _sync_folder(os.path.dirname(self._base + path))
+                sync_folder(os.path.dirname(self._base + path))
             except OSError as error:
                 raise store_error(error, "read", self._base + path) from error
         return data
@@ -270,7 +269,7 @@ class LocalStore:
         while self._durable and len(current) > len(top):
             current = os.path.dirname(current)
             try:
-                _sync_folder(current)
+                sync_folder(current)
             except PermissionError:  # Above the root there are folders that we may not read.
                 if len(current) >= len(self._folder):
                     raise
@@ -280,7 +279,7 @@ class LocalStore:
         if not self._durable:
             return
         try:
-            _sync_folder(os.path.dirname(target))
+            sync_folder(os.path.dirname(target))
         except OSError as error:
             raise OutcomeUnknown(
                 f"{target} was created, but its folder could not be synced "
@@ -345,17 +344,6 @@ def _newest_existing(folder: str) -> str:
     while not os.path.isdir(folder) and folder != "/":
         folder = os.path.dirname(folder)
     return folder
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, _READ | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # EINVAL: this file system has no such thing.
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _remove(path: str) -> None:

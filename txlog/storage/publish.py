@@ -58,6 +58,18 @@ def rename_exclusively(temporary: str, target: str) -> bool:
     raise OSError(number, os.strerror(number), target)
 
 
+def sync_folder(folder: str) -> None:
+    """The names in it survive a loss of power. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # EINVAL: this file system has no such thing.
+            raise
+    finally:
+        os.close(descriptor)
+
+
 def _not_atomic(target: str, reason: str) -> StoreNotAtomic:
     return StoreNotAtomic(
         f"the file system of {target} can neither link a file nor rename it without overwriting "

@@ -184,7 +184,7 @@ def _check_sequences(facts: TopicFacts) -> None:
     Of what was pruned, batches that were merged have no sequence any more. There sequences may only
     rise, and the live entries go on from what the base's producers remember.
     """
-    base, base_slot = facts.walk.base, facts.walk.base_slot
+    base, base_slot = facts.walk.base, facts.walk.audit.base_slot
     pruned: dict[tuple[int, int, int], int] = {}
     live: dict[tuple[int, int, int], int] = {}
     for row in facts.rows:

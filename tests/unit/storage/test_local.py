@@ -181,6 +181,20 @@ def test_the_sweep_takes_old_temporaries_only(store: LocalStore, tmp_path: Path)
     assert store.get("a/1") is not None
 
 
+def test_I4_a_temporary_name_of_an_object_goes_only_when_the_object_is_safe(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create("a/1", b"x")
+    os.link(tmp_path / "log/a/1", tmp_path / "log/a/.tmp-of-1")
+    (tmp_path / "log/a/.tmp-unfinished").touch()
+    for path in (tmp_path / "log/a").iterdir():
+        os.utime(path, (0, 0))
+    calls = _record_calls(monkeypatch, tmp_path)
+    assert sweep_temporaries(store.url, Runtime()) == 2
+    assert calls == ["sync log/a"]
+    assert os.listdir(tmp_path / "log/a") == ["1"]
+
+
 def test_large_ranges_are_views_of_the_mapped_file(store: LocalStore) -> None:
     body = os.urandom(2 * MAP_BYTES_MIN)
     store.put_new("a", body)
