@@ -94,18 +94,18 @@ def no_pend(patch: Patch) -> None:
 
 def short_snapshot(patch: Patch) -> None:
     """A snapshot holds the state before the entry that it names."""
-    original_advance, original_write = Replica._advance, Replica._write_snapshot
+    original_adopt, original_write = Replica._adopt_entry, Replica._write_snapshot
 
-    def advance(self: Any, state: Any, slot: int, crc32: int) -> None:
+    def adopt(self: Any, state: Any, slot: int, crc32: int) -> None:
         self.before = self._state
-        original_advance(self, state, slot, crc32)
+        original_adopt(self, state, slot, crc32)
 
     def write(self: Any, mend: bool = False) -> None:
         state, self._state = self._state, getattr(self, "before", self._state)
         original_write(self, mend)
         self._state = state
 
-    patch.setattr(Replica, "_advance", advance)
+    patch.setattr(Replica, "_adopt_entry", adopt)
     patch.setattr(Replica, "_write_snapshot", write)
 
 

@@ -38,9 +38,9 @@ def test_from_moves_a_group(own_log: SampleLog) -> None:
 
 
 def test_without_a_group_nothing_is_committed(own_log: SampleLog) -> None:
-    before = run("group", "list", "-o", "json", root=own_log.root).out
+    before = own_log.connection.offsets.groups()
     assert offsets(own_log, "-n", 3) == offsets(own_log, "-n", 3)
-    assert run("group", "list", "-o", "json", root=own_log.root).out == before
+    assert own_log.connection.offsets.groups() == before
 
 
 def test_a_record_that_came_during_the_command_is_not_passed_over(
