@@ -183,6 +183,7 @@ class BatchCommitter:
             committed,
             None if mark is None else BatchMark.of(mark),
             fingerprint=batch.fingerprint,
+            previous_fingerprint=batch.previous_fingerprint,
             may_skip=bool(self._options.label) or self._checkpoint is None,
         )
 

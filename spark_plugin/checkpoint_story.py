@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from spark_plugin.checkpoint import Checkpoint
-from spark_plugin.offset_log import GroupPartition, Standing, standings
+from spark_plugin.offset_log import BatchRange, GroupPartition, Standing, standings
 from spark_plugin.offsets import PartitionRange
-from spark_plugin.replay import AlreadyIn, BatchMark, Ranges, decide_batch
+from spark_plugin.replay import AlreadyIn, BatchMark, decide_batch
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
 from txlog.coordinator.events import ReplayMark
@@ -126,9 +126,14 @@ class _Teller:
         )
         if found.is_replay:
             batch = checkpoint.batch_range(file.batch_id, log_id)
-            return _judged(found, batch.ranges, committed, batch.fingerprint)
-        following = {where: PartitionRange(s.end, s.end + 1) for where, s in at.items()}
-        return _judged(found, following, committed, "")
+            return _judged(found, batch, committed)
+        # Of what Spark has not planned yet it is known where it begins, and after which plan.
+        following = BatchRange(
+            file.batch_id + 1,
+            {where: PartitionRange(s.end, s.end + 1) for where, s in at.items()},
+            previous_fingerprint=file.fingerprint,
+        )
+        return _judged(found, following, committed)
 
     def _mark(self, query_id: str) -> ReplayMark | None:
         """Of several writes of a `foreachBatch` the one that is furthest."""
@@ -203,14 +208,10 @@ def _unfinished(tx_id: TxId, pending: Pending, decision: Decision | None) -> str
 
 
 def _judged(
-    story: CheckpointStory,
-    ranges: Ranges,
-    committed: Mapping[GroupPartition, int | None],
-    fingerprint: str,
+    story: CheckpointStory, batch: BatchRange, committed: Mapping[GroupPartition, int | None]
 ) -> CheckpointStory:
     """What the sink will say to the batch that comes next."""
-    planned = story.planned or 0
-    batch_id = planned if story.is_replay else planned + 1
+    batch_id = batch.batch_id
     if story.mark is None and not any((story.owners or {}).values()):
         return _unwritten(story, batch_id)
     mark = None if story.mark is None else BatchMark.of(story.mark)
@@ -221,10 +222,11 @@ def _judged(
         answer = decide_batch(
             story.query_id,
             batch_id,
-            ranges,
+            batch.ranges,
             committed,
             mark,
-            fingerprint=fingerprint,
+            fingerprint=batch.fingerprint,
+            previous_fingerprint=batch.previous_fingerprint,
             may_skip=bool(story.mark and story.mark.label),
         )
     except CheckpointConflict as error:
@@ -242,7 +244,7 @@ def _judged(
     if story.is_replay:
         reason = f"the log does not have batch {batch_id}, and the group is where it starts."
         return replace(story, next_start=NextStart.REPLAY, reason=reason)
-    reason = f"batch {planned} is done, and the group is where batch {batch_id} will start."
+    reason = f"batch {story.planned} is done, and the group is where batch {batch_id} will start."
     return replace(story, next_start=NextStart.GOES_ON, reason=reason)
 
 

@@ -70,7 +70,8 @@ class OffsetFile:
         """SHA-256 of what the batch is: its sources' lines and its watermark (rule R2).
 
         Unlike `digest` it stays the same when Spark plans the very same batch once more, as it has
-        to when the file was lost: a plan's own time is not part of it.
+        to when the file was lost: a plan's own time is not part of it. The log keeps it for as long
+        as the query lives, and the next version of txlog compares with it: it may not change.
         """
         parts = [str(self.watermark_ms)]
         parts += [f"{key}:{text}" for key, text in sorted(self.lines.items())]
@@ -95,6 +96,8 @@ class BatchRange:
     groups: tuple[str, ...] = ()
     """Every group of this log that the query reads with, also if the batch does not advance it."""
     fingerprint: str = ""
+    previous_fingerprint: str = ""
+    """Of the batch before, as the checkpoint has it now; empty for batch 0."""
     digest: str = ""
 
     def by_group(self) -> dict[str, dict[TopicPartition, PartitionRange]]:
@@ -152,6 +155,7 @@ def batch_range(
         ungrouped=tuple(key for key, offset in own.items() if not offset.group),
         groups=tuple(sorted({offset.group for offset in own.values() if offset.group})),
         fingerprint=current.fingerprint,
+        previous_fingerprint=previous.fingerprint if previous is not None else "",
         digest=current.digest,
     )
 

@@ -13,21 +13,22 @@ The first test asks the consumer group, on every partition that the batch advanc
 
 The second asks the coordinator for the newest batch that it keeps of this query (rule R2):
 
-    UNSEEN     none: the query is new to the log
-    SAME       this batch id, with these very offsets
-    OTHER      this batch id, with other offsets
-    OLDER      the newest is a later batch
-    NEXT       the newest is the batch before this one
-    LATER      batches between the newest and this one never came
+    UNSEEN       none: the query is new to the log
+    SAME         this batch id, with these very offsets
+    OTHER        this batch id, with other offsets
+    OLDER        the newest is a later batch
+    NEXT         the newest is the batch before this one
+    AFTER_OTHER  the same, but in the checkpoint that one has other offsets now
+    LATER        batches between the newest and this one never came
 
-    | group / mark | UNSEEN | SAME   | OTHER  | OLDER  | NEXT   | LATER  |
-    |--------------|--------|--------|--------|--------|--------|--------|
-    | SILENT       | commit | in     | refuse | refuse | commit | refuse |
-    | AT_START     | commit | refuse | refuse | refuse | commit | refuse |
-    | AT_END       | refuse | in     | refuse | refuse | refuse | refuse |
-    | ELSEWHERE    | refuse | refuse | refuse | refuse | refuse | refuse |
+    | group / mark | UNSEEN | SAME   | OTHER  | OLDER  | NEXT   | AFTER_OTHER | LATER  |
+    |--------------|--------|--------|--------|--------|--------|-------------|--------|
+    | SILENT       | commit | in     | refuse | refuse | commit | refuse      | refuse |
+    | AT_START     | commit | refuse | refuse | refuse | commit | refuse      | refuse |
+    | AT_END       | refuse | in     | refuse | refuse | refuse | refuse      | refuse |
+    | ELSEWHERE    | refuse | refuse | refuse | refuse | refuse | refuse      | refuse |
 
-Three cells need their reason:
+Some answers need their reason:
 
 - OLDER is refused even if the group says "in". Spark replays only the newest batch, so an older one
   comes from a run that was overtaken, which stops either way, or from a checkpoint that was put
@@ -35,6 +36,10 @@ Three cells need their reason:
   or emit what a stateful query never emitted; the newest mark alone cannot tell.
 - AT_END and UNSEEN: the rows were consumed, but not by this query, so what it would have written is
   nowhere. A new query begins at the committed offsets instead.
+- AFTER_OTHER: a batch begins where the checkpoint's batch before it ends. If the log has another
+  one, rows between the two ends are left out or come twice, and of a source that is no txlog no
+  group tells. It comes of a checkpoint that is put back while a run is on it: what the next run
+  plans anew is refused, but then the first one notes its own batch of that number as done.
 - LATER: Spark calls the sink for every batch, so a gap is a batch that another sink got, or none.
   Only the writes of one `foreachBatch` may leave batches out (rule R30, `may_skip`).
 """
@@ -111,6 +116,7 @@ class MarkAnswer(Enum):
     OTHER = auto()
     OLDER = auto()
     NEXT = auto()
+    AFTER_OTHER = auto()
     LATER = auto()
 
 
@@ -130,6 +136,7 @@ def decide_batch(
     mark: BatchMark | None,
     *,
     fingerprint: str = "",
+    previous_fingerprint: str = "",
     may_skip: bool = False,
 ) -> AlreadyIn | Commit:
     """Apply the table above to one micro-batch.
@@ -137,12 +144,14 @@ def decide_batch(
     `ranges` is what the batch advances, `committed` the groups' offsets in (at least) those
     partitions, `mark` the newest batch of `query_id` that the coordinator keeps. Both must be read
     after every prepared transaction of the groups was finished: between its PREPARE and the
-    application of its offsets the two tests disagree. Raises CheckpointConflict, with the numbers,
-    if the batch must be refused.
+    application of its offsets the two tests disagree. `fingerprint` is of the batch's own file in
+    the checkpoint, `previous_fingerprint` of that of the batch before; each is empty if it is not
+    known, and then not compared. Raises CheckpointConflict, with the numbers, if the batch must be
+    refused.
     """
     batch = BatchMark(query_id, batch_id, dict(ranges), fingerprint)
     group_says = _ask_group(ranges, committed)
-    mark_says = _ask_mark(batch, mark)
+    mark_says = _ask_mark(batch, mark, previous_fingerprint)
     if mark_says is MarkAnswer.LATER and may_skip:
         mark_says = MarkAnswer.NEXT
     if (group_says, mark_says) in _IN:
@@ -163,21 +172,27 @@ def _ask_group(ranges: Ranges, committed: Committed) -> GroupAnswer:
     return GroupAnswer.ELSEWHERE
 
 
-def _ask_mark(batch: BatchMark, mark: BatchMark | None) -> MarkAnswer:
+def _ask_mark(batch: BatchMark, mark: BatchMark | None, previous_fingerprint: str) -> MarkAnswer:
     if mark is None:
         return MarkAnswer.UNSEEN
     if batch.batch_id < mark.batch_id:
         return MarkAnswer.OLDER
     if batch.batch_id == mark.batch_id:
         return MarkAnswer.SAME if _is_same(batch, mark) else MarkAnswer.OTHER
-    return MarkAnswer.NEXT if batch.batch_id == mark.batch_id + 1 else MarkAnswer.LATER
+    if batch.batch_id > mark.batch_id + 1:
+        return MarkAnswer.LATER
+    is_other = _are_known_to_differ(previous_fingerprint, mark.fingerprint)
+    return MarkAnswer.AFTER_OTHER if is_other else MarkAnswer.NEXT
 
 
 def _is_same(batch: BatchMark, mark: BatchMark) -> bool:
-    are_both_known = bool(batch.fingerprint and mark.fingerprint)
-    if are_both_known and batch.fingerprint != mark.fingerprint:
+    if _are_known_to_differ(batch.fingerprint, mark.fingerprint):
         return False
     return dict(batch.ranges) == dict(mark.ranges)
+
+
+def _are_known_to_differ(one: str, other: str) -> bool:
+    return bool(one and other) and one != other
 
 
 # Messages: the facts, the numbers of each partition, the remedy.
@@ -228,6 +243,8 @@ def _mark_sentence(batch: BatchMark, mark: BatchMark | None, says: MarkAnswer) -
             return f"the log has batches of this query up to {newest}"
         case MarkAnswer.NEXT:
             return f"the log has the batch before it, {newest}"
+        case MarkAnswer.AFTER_OTHER:
+            return f"the log has another batch {newest}, the one before it, than the checkpoint"
         case MarkAnswer.LATER:
             missing = f"{newest + 1} to {batch.batch_id - 1}"
             return f"the log has batches of this query up to {newest}, so {missing} never came"
@@ -265,10 +282,10 @@ def _distance(planned: PartitionRange, at: int) -> str:
 
 def _remedy(ranges: Ranges, group_says: GroupAnswer, mark_says: MarkAnswer) -> str:
     look = _look(ranges)
-    if mark_says in (MarkAnswer.OLDER, MarkAnswer.OTHER):
+    if mark_says in (MarkAnswer.OLDER, MarkAnswer.OTHER, MarkAnswer.AFTER_OTHER):
         return (
             "If another run of this query is on the checkpoint, stop this one. If the checkpoint "
-            f"was put back to an older state, {NEW_CHECKPOINT}{look}."
+            f"was put back to an older state, put its newest back, or {NEW_CHECKPOINT}{look}."
         )
     if mark_says is MarkAnswer.LATER:
         return (

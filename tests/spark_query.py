@@ -69,6 +69,11 @@ class Query:
         file = self.folder / "offsets" / str(batch)
         file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
 
+    def plan_other(self, batch: int, end: int) -> None:
+        """The same for a source that is no txlog: it begins where the batch before ends."""
+        file = self.folder / "offsets" / str(batch)
+        file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"n":{end}}}')
+
     def tasks(
         self, process: Connection, run: str, batch: int, start: int, end: int
     ) -> list[TaskMessage]:

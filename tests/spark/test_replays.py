@@ -266,6 +266,30 @@ def test_R2_a_replayed_batch_of_another_source_changes_nothing(bench: Bench) -> 
     assert len(found) in (10, 20)
 
 
+def test_R2_a_batch_after_another_plan_than_the_log_has_is_refused(bench: Bench) -> None:
+    """The checkpoint was put back, and a batch planned anew that the old run noted as done."""
+    bench.run(rates(bench))
+    before = bench.log.column("out", "n")
+    newest = max((bench.checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    plan = newest.read_text()
+    *head, line = plan.split("\n")
+    offset = json.loads(line)
+    newest.write_text("\n".join([*head, json.dumps({**offset, "offset": offset["offset"] + 5})]))
+    (newest.parent / f".{newest.name}.crc").unlink()
+    with pytest.raises(PySparkException, match=f"another batch {newest.name}, the one before it"):
+        bench.run(rates(bench))
+    assert bench.log.column("out", "n") == before
+    # Its own plan again, without the one that was made after the other.
+    newest.write_text(plan)
+    refused = int(newest.name) + 1
+    for name in (f"{refused}", f".{refused}.crc"):
+        (newest.parent / name).unlink()
+    bench.run(rates(bench))
+    found = bench.log.column("out", "n")
+    assert found == list(range(len(found)))
+    assert len(found) > len(before)
+
+
 def test_a_union_with_another_source_commits_the_groups_offsets_too(bench: Bench) -> None:
     files = bench.folder / "files"
     files.mkdir()

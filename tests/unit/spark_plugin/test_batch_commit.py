@@ -10,10 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_plugin.batch_commit import (
-    STAGED_TIMEOUT_MS,
-)
-from spark_plugin.staging import StagedTopic
+from spark_plugin.batch_commit import STAGED_TIMEOUT_MS
+from spark_plugin.staging import StagedTopic, TaskMessage
 from tests.faulty_stores import DyingStore, HookedStore, ProcessDied
 from tests.memory_log import MemoryLog
 from tests.spark_query import COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
@@ -243,6 +241,29 @@ def test_R1_tasks_that_saw_the_plan_of_another_batch_are_refused(
     with pytest.raises(CheckpointConflict, match="newest plan in the checkpoint was 1"):
         query.commit(process, "older", 0, messages)
     check(log, 2)
+
+
+def replanned(log: MemoryLog, query: Query) -> list[TaskMessage]:
+    """Batch 0 ended at 2 when it was committed, by the checkpoint it ends at 4; batch 1 follows."""
+    process = log.process()
+    query.plan_other(0, 2)
+    query.replay(process, "first", 0, 0, 2)
+    query.plan_other(0, 4)
+    query.plan_other(1, 6)
+    return query.tasks(process, "second", 1, 4, 6)
+
+
+def test_R2_a_batch_of_another_source_that_follows_another_plan_is_refused(
+    log: MemoryLog, query: Query
+) -> None:
+    messages = replanned(log, query)
+    with pytest.raises(CheckpointConflict, match="another batch 0, the one before it, than"):
+        query.commit(log.process(), "second", 1, messages)
+    assert copied(log) == [0, 1]
+    query.plan_other(0, 2)
+    query.replay(log.process(), "third", 1, 2, 6)
+    assert copied(log) == list(range(6))
+    log.check()
 
 
 def test_R24_the_checkpoint_of_another_query_is_refused(log: MemoryLog, query: Query) -> None:

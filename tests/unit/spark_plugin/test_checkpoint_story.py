@@ -83,6 +83,18 @@ def was_put_back(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     return 1, 4, 6
 
 
+def follows_another(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    """The checkpoint was put back, batch 0 planned anew, and the old run has noted its own."""
+    query.plan(0, 1, 4)
+    return 1, 4, 7
+
+
+def is_planned_after_another(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    query.plan(0, 1, 4)
+    query.plan(1, 4, 7)
+    return 1, 4, 7
+
+
 def lost_a_batch(log: MemoryLog, query: Query) -> tuple[int, int, int]:
     query.plan(1, 4, 7)
     query.note(1)
@@ -99,6 +111,8 @@ def lost_a_batch(log: MemoryLog, query: Query) -> tuple[int, int, int]:
         (was_moved_back, NextStart.REFUSED),
         (was_moved_on, NextStart.REFUSED),
         (was_put_back, NextStart.REFUSED),
+        (follows_another, NextStart.REFUSED),
+        (is_planned_after_another, NextStart.REFUSED),
         (lost_a_batch, NextStart.REFUSED),
     ],
 )

@@ -1,5 +1,7 @@
 """What a batch advances, from its file `offsets/<batch>` and the one before it."""
 
+from hashlib import sha256
+
 import pytest
 
 from spark_plugin.offset_log import GroupPartition, OffsetFile, batch_range, parse
@@ -107,6 +109,22 @@ def test_R1_the_digest_is_of_the_bytes_and_the_fingerprint_of_the_batch() -> Non
     second = parse(0, data(line((0, 2)), metadata=later), WHERE)
     assert first.digest != second.digest
     assert first.fingerprint == second.fingerprint
+
+
+def test_R2_the_fingerprint_is_the_one_that_logs_hold_already() -> None:
+    """It is compared with what another version of txlog has stored."""
+    plan = parse(7, data('{"b":2}', "-", metadata='{"batchWatermarkMs":5}'), WHERE)
+    assert plan.fingerprint == sha256(b'5\n0:{"b":2}\n1:-').hexdigest()
+
+
+def test_R2_a_batch_knows_the_plan_of_the_batch_before() -> None:
+    first, second = file(0, line((0, 2))), file(1, line((2, 3)))
+    found = batch_range(second, first, "log", WHERE)
+    assert (found.fingerprint, found.previous_fingerprint) == (
+        second.fingerprint,
+        first.fingerprint,
+    )
+    assert batch_range(first, None, "log", WHERE).previous_fingerprint == ""
 
 
 def test_R2_other_offsets_or_another_watermark_have_another_fingerprint() -> None:

@@ -55,14 +55,17 @@ def marks(ranges: Ranges) -> dict[MarkAnswer, list[BatchMark | None]]:
         MarkAnswer.SAME: [BatchMark("q", BATCH, ranges), BatchMark("q", BATCH, ranges, "print")],
         MarkAnswer.OTHER: [BatchMark("q", BATCH, other), BatchMark("q", BATCH, ranges, "another")],
         MarkAnswer.OLDER: [BatchMark("q", BATCH + 1, ranges), BatchMark("q", BATCH + 5)],
-        MarkAnswer.NEXT: [BatchMark("q", BATCH - 1), BatchMark("q", BATCH - 1, ranges, "print")],
+        MarkAnswer.NEXT: [BatchMark("q", BATCH - 1), BatchMark("q", BATCH - 1, other, "before")],
+        MarkAnswer.AFTER_OTHER: [BatchMark("q", BATCH - 1, other, "another")],
         MarkAnswer.LATER: [BatchMark("q", BATCH - 2), BatchMark("q", 0)],
     }
 
 
 def decide(ranges: Ranges, committed: Committed, mark: BatchMark | None) -> AlreadyIn | Commit:
     """The decision on batch 7 of query q."""
-    return decide_batch("q", BATCH, ranges, committed, mark, fingerprint="print")
+    return decide_batch(
+        "q", BATCH, ranges, committed, mark, fingerprint="print", previous_fingerprint="before"
+    )
 
 
 COMMIT = {
@@ -162,6 +165,23 @@ def test_R2_the_same_number_with_another_watermark_is_another_batch() -> None:
         decide({}, {}, BatchMark("q", BATCH, {}, "another"))
 
 
+def test_R2_a_batch_after_another_one_than_the_log_has_is_refused() -> None:
+    """The group is where it starts, if it has one; the rows of another source are not."""
+    mark = BatchMark("q", BATCH - 1, {}, "another")
+    for ranges, committed in ((PLANNED, {P0: 5, P1: 3}), ({}, {})):
+        with pytest.raises(CheckpointConflict, match="another batch 6, the one before it, than"):
+            decide(ranges, committed, mark)
+
+
+@pytest.mark.parametrize(("before", "kept"), [("", "print"), ("print", ""), ("print", "print")])
+def test_R2_plans_of_the_batch_before_are_compared_if_both_are_known(
+    before: str, kept: str
+) -> None:
+    mark = BatchMark("q", BATCH - 1, {}, kept)
+    decided = decide_batch("q", BATCH, {}, {}, mark, previous_fingerprint=before)
+    assert isinstance(decided, Commit)
+
+
 def test_R23_a_watermark_only_batch_commits_after_the_one_before_it() -> None:
     """The group stands at the end of its line: by the line alone it would count as in."""
     assert isinstance(decide({}, {P0: 9}, BatchMark("q", BATCH - 1, PLANNED)), Commit)
@@ -199,6 +219,13 @@ def test_R30_the_writes_of_a_foreach_batch_may_leave_batches_out() -> None:
     assert isinstance(decide_batch("q", BATCH, {}, {}, mark, may_skip=True), Commit)
     with pytest.raises(CheckpointConflict):
         decide_batch("q", 1, {}, {}, mark, may_skip=True)
+
+
+def test_R30_but_not_follow_another_batch_than_the_log_has() -> None:
+    mark = BatchMark("q", 2, {}, "another")
+    with pytest.raises(CheckpointConflict) as raised:
+        decide_batch("q", 3, {}, {}, mark, previous_fingerprint="before", may_skip=True)
+    assert raised.value.facts["mark_says"] == "AFTER_OTHER"
 
 
 def test_several_groups_move_together_or_not_at_all() -> None:
