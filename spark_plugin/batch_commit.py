@@ -143,11 +143,13 @@ class BatchCommitter:
         if self._checkpoint is None:
             return BatchRange(identity.batch_id, {})
         self._checkpoint.require_query(identity.query_id)
-        for message in messages[:1]:
-            if message.plan is not None:
-                _require_own_plan(message.plan, identity)
-                self._checkpoint.require_plan(message.plan)
+        plan = messages[0].plan if messages else None
+        if plan is not None:
+            _require_own_plan(plan, identity)
         batch = self._checkpoint.batch_range(identity.batch_id, self._connection.cluster.log_id)
+        if plan is not None:
+            # After what was read: so that is of this plan, and the batch before it is, too.
+            self._checkpoint.require_plan(plan)
         if batch.ungrouped:
             raise InvalidOption(
                 "a source of this query reads the log that the sink writes, without group.id, so "

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from spark_plugin.batch_commit import STAGED_TIMEOUT_MS
+from spark_plugin.batch_commit import STAGED_TIMEOUT_MS, BatchCommitter, batch_identity
+from spark_plugin.checkpoint import Checkpoint
+from spark_plugin.checkpoint_files import CheckpointFiles
 from spark_plugin.staging import StagedTopic, TaskMessage
 from tests.faulty_stores import DyingStore, HookedStore, ProcessDied
 from tests.memory_log import MemoryLog
@@ -263,6 +265,43 @@ def test_R2_a_batch_of_another_source_that_follows_another_plan_is_refused(
     query.plan_other(0, 2)
     query.replay(log.process(), "third", 1, 2, 6)
     assert copied(log) == list(range(6))
+    log.check()
+
+
+@dataclass
+class ChangingFiles:
+    """A checkpoint's folder in which something happens before one file is read."""
+
+    files: CheckpointFiles
+    name: str
+    happens: Callable[[], None]
+
+    def read(self, name: str) -> bytes | None:
+        """See CheckpointFiles."""
+        if name == self.name:
+            self.happens()
+        return self.files.read(name)
+
+    def list_names(self, folder: str) -> list[str]:
+        """See CheckpointFiles."""
+        return self.files.list_names(folder)
+
+
+def test_R1_a_checkpoint_that_is_put_back_while_it_is_read_is_refused(
+    log: MemoryLog, query: Query
+) -> None:
+    """Its batch 0 is the one that the log has again, and not the one that the tasks followed."""
+    messages = replanned(log, query)
+
+    def put_back() -> None:
+        query.plan_other(0, 2)
+        (query.folder / "offsets" / "1").unlink()
+
+    files = ChangingFiles(query.checkpoint.files, "offsets/0", put_back)
+    committer = BatchCommitter(log.process(), query.options, Checkpoint("changing", files))
+    with pytest.raises(CheckpointConflict, match=r"offsets/1 is missing"):
+        committer.commit(batch_identity(messages, 1), messages)
+    assert copied(log) == [0, 1]
     log.check()
 
 
