@@ -2,6 +2,11 @@
 
 A query's checkpoint is all that outlives its driver. It may be lost, or put back to an older state;
 two drivers may be on it at once; and another query may take the group over.
+
+A run reads the checkpoint when it starts. From then on it knows where it is, and where its batches
+end, from memory; it writes `offsets/N` and `commits/N`, each only if nobody has, and stops if
+somebody has. Between Spark's look at its plan and the sink's nothing happens here: the sink could
+not tell (docs/design/0007-spark-transactions.md).
 """
 
 from __future__ import annotations
@@ -33,7 +38,6 @@ from txlog.testing.simulation.topics import text_of
 
 FRAME = StructType().add("v", StringType()).add("topic", StringType())
 ROOT = "simulated"
-HEAD = 'v1\n{"batchWatermarkMs":0}\n'
 
 Json = dict[str, Any]
 
@@ -44,6 +48,8 @@ class Folder:
 
     query_id: str
     files: dict[str, bytes] = field(default_factory=dict)
+    copies: list[dict[str, bytes]] = field(default_factory=list)
+    """Of what was there whenever it was put back."""
 
     def __post_init__(self) -> None:
         self.files.setdefault("metadata", json.dumps({"id": self.query_id}).encode())
@@ -70,17 +76,67 @@ class Folder:
         parse(batch, data, "offsets")
         return line
 
-    def write_offset(self, batch: int, offset: Json) -> bool:
-        """Spark writes a plan once; another driver's is left as it is."""
-        data = (HEAD + json.dumps(offset)).encode()
-        return self.files.setdefault(f"offsets/{batch}", data) == data
+    def write_offset(self, batch: int, offset: Json, now_ms: int) -> None:
+        """Spark writes down a plan."""
+        metadata = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": now_ms})
+        self._write(f"offsets/{batch}", f"v1\n{metadata}\n{json.dumps(offset)}")
+
+    def note(self, batch: int) -> None:
+        """Spark writes down that a batch is done."""
+        self._write(f"commits/{batch}", "v1\n{}")
+
+    def _write(self, name: str, text: str) -> None:
+        if name in self.files:
+            raise CheckpointConflict(f"Somebody has written {name}; Spark stops the query.")
+        self.files[name] = text.encode()
 
     def put_back(self, batches: int) -> None:
         """As it was so many batches ago."""
         newest = self.checkpoint.newest_batch()
-        for batch in range((newest or 0) - batches + 1, (newest or 0) + 1):
+        if newest is None:
+            return
+        self.copies.append(dict(self.files))
+        for batch in range(newest - batches + 1, newest + 1):
             self.files.pop(f"offsets/{batch}", None)
             self.files.pop(f"commits/{batch}", None)
+
+    def bring_back(self, copy: int) -> None:
+        """What was there before it was put back: newer, or of another run."""
+        if self.copies:
+            self.files = dict(self.copies[copy % len(self.copies)])
+
+
+@dataclass
+class Run:
+    """What Spark keeps in memory while a query runs."""
+
+    run_id: str
+    folder: Folder
+    reader: TxlogStreamReader
+    batch: int = 0
+    start: Json | None = None
+    """Where the batch begins; None for batch 0, for which the source is asked."""
+    end: Json | None = None
+    """Where it ends, once it is planned."""
+
+    def __post_init__(self) -> None:
+        """Look where the checkpoint stands: its newest batch is run again if it is not noted."""
+        checkpoint = self.folder.checkpoint
+        newest = checkpoint.newest_batch()
+        if newest is None:
+            return
+        if newest == checkpoint.newest_commit():
+            self.batch, self.start = newest + 1, self.folder.offset(newest)
+            return
+        self.batch, self.end = newest, self.folder.offset(newest)
+        if newest > 0:
+            self.start = self.folder.offset(newest - 1)
+            if self.start is None:
+                raise CheckpointConflict(f"Previous batch {newest - 1} not found; Spark stops.")
+
+    def follow(self) -> None:
+        """The batch is done."""
+        self.batch, self.start, self.end = self.batch + 1, self.end, None
 
 
 @dataclass
@@ -126,7 +182,7 @@ class Driver:
             process.sleep(10, 30_000)
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        """To the checkpoint, between two runs."""
+        """To the checkpoint, between two runs or two batches."""
         chance = process.random.random()
         if chance < 0.1:
             self._place.lose()
@@ -135,23 +191,19 @@ class Driver:
 
     def _run(self, process: SimulatedProcess) -> None:
         """One run, from the checkpoint, for a few batches. Raises what stops a query."""
-        run = process.runtime.entropy.token()
-        folder = self._place.folder
-        reader = self._reader(process)
+        run_id = process.runtime.entropy.token()
+        run = Run(run_id, self._place.folder, self._reader(process))
         for _ in range(process.random.randint(1, 3)):
             if not process.is_busy:
                 return
-            newest = folder.checkpoint.newest_batch()
-            if newest is not None and f"commits/{newest}" not in folder.files:
-                batch = newest
-            else:
-                batch = -1 if newest is None else newest
-                if not self._planned(process, reader, folder, batch + 1):
-                    process.sleep(10, 10_000)
-                    continue
-                batch += 1
-            self._commit(process, reader, folder, run, batch)
-            folder.files[f"commits/{batch}"] = b"v1"
+            if run.end is None and not self._is_planned(process, run):
+                process.sleep(10, 10_000)
+                continue
+            self._commit(process, run)
+            process.sleep(1, 30_000)
+            run.folder.note(run.batch)
+            run.follow()
+            self._something_happens(process)
             process.sleep(1, 5_000)
 
     def _reader(self, process: SimulatedProcess) -> TxlogStreamReader:
@@ -165,32 +217,24 @@ class Driver:
         reader._connection = process.connection
         return reader
 
-    def _planned(
-        self, process: SimulatedProcess, reader: TxlogStreamReader, folder: Folder, batch: int
-    ) -> bool:
+    def _is_planned(self, process: SimulatedProcess, run: Run) -> bool:
         """Plan the next batch; whether there is anything for it."""
-        start = folder.offset(batch - 1) if batch else self._first(reader)
-        assert start is not None
-        end = reader.latestOffset(start, ReadMaxRows(process.random.choice((1, 3, 100))))
-        return end != start and folder.write_offset(batch, end)
+        start = run.start or self._first(run.reader)
+        end = self._latest(process, run.reader, start)
+        if end == start:
+            return False
+        run.folder.write_offset(run.batch, end, process.runtime.clock.wall_ms())
+        run.end = end
+        return True
 
-    def _commit(
-        self,
-        process: SimulatedProcess,
-        reader: TxlogStreamReader,
-        folder: Folder,
-        run: str,
-        batch: int,
-    ) -> None:
+    def _commit(self, process: SimulatedProcess, run: Run) -> None:
         """The tasks of a batch, and the driver's commit."""
+        folder, batch, end = run.folder, run.batch, run.end
+        assert end is not None
         plan = folder.checkpoint.plan()
-        end = folder.offset(batch)
-        start = folder.offset(batch - 1) if batch else self._first(reader)
-        if end is None or start is None:
-            raise CheckpointConflict(f"files of batch {batch} are gone; Spark stops the query.")
         self._attempts += 1
         tx = f"batch {self.name}/{self._attempts}"
-        tasks = self._tasks(process, reader, start, end)
+        tasks = self._tasks(process, run.reader, run.start or self._first(run.reader), end)
         options = self._options(process)
         messages, values, reads = [], [], []
         for texts in tasks:
@@ -204,7 +248,7 @@ class Driver:
                 process.note("send", tx=tx, topic=sink, values=[value])
             values += [value for value, _ in rows]
             staged = Staging(process.connection, options, FRAME).add_all([_batch(rows)])
-            messages.append(TaskMessage(folder.query_id, batch, run, plan, staged))
+            messages.append(TaskMessage(folder.query_id, batch, run.run_id, plan, staged))
         process.note("staged", tx=tx)
         process.note("committing", tx=tx, values=values)
         moved = self._moved(end)
@@ -216,10 +260,18 @@ class Driver:
         except OutcomeUnknown:
             process.note("commit", tx=tx, answer="unknown")
             raise
+        except CheckpointConflict as error:
+            if not folder.copies and error.facts.get("mark_says") in ("OTHER", "AFTER_OTHER"):
+                process.note("failure", text=f"refused though it was never put back: {error}")
+            raise
 
     def _first(self, reader: TxlogStreamReader) -> Json:
         """Where the first batch begins."""
         return reader.initialOffset()
+
+    def _latest(self, process: SimulatedProcess, reader: TxlogStreamReader, start: Json) -> Json:
+        """Where a batch that begins at `start` ends; `start` if there is nothing new."""
+        return reader.latestOffset(start, ReadMaxRows(process.random.choice((1, 3, 100))))
 
     def _tasks(
         self, process: SimulatedProcess, reader: TxlogStreamReader, start: Json, end: Json
@@ -250,8 +302,9 @@ class Driver:
 class ForeignDriver(Driver):
     """The same with a source that is no txlog: numbers, as many as are asked for.
 
-    Only the pair of query and batch tells whether a batch is in. Its checkpoint is put back, but
-    never lost: a new query would rightly begin with the first number again.
+    Only the pair of query and batch tells whether a batch is in. Its checkpoint is put back, and
+    what was there before brought back, but it is never lost: a new query would rightly begin with
+    the first number again.
     """
 
     def live(self, process: SimulatedProcess) -> None:
@@ -260,18 +313,17 @@ class ForeignDriver(Driver):
         super().live(process)
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        if process.random.random() < 0.3:
+        chance = process.random.random()
+        if chance < 0.3:
             self._place.folder.put_back(process.random.randint(1, 2))
+        elif chance < 0.6:
+            self._place.folder.bring_back(process.random.randint(1, 4))
 
     def _first(self, reader: TxlogStreamReader) -> Json:
         return {"n": 0}
 
-    def _planned(
-        self, process: SimulatedProcess, reader: TxlogStreamReader, folder: Folder, batch: int
-    ) -> bool:
-        start = folder.offset(batch - 1) if batch else self._first(reader)
-        assert start is not None
-        return folder.write_offset(batch, {"n": start["n"] + process.random.randint(1, 3)})
+    def _latest(self, process: SimulatedProcess, reader: TxlogStreamReader, start: Json) -> Json:
+        return {"n": start["n"] + process.random.randint(1, 3)}
 
     def _tasks(
         self, process: SimulatedProcess, reader: TxlogStreamReader, start: Json, end: Json

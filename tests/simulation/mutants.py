@@ -151,6 +151,16 @@ def replay_by_nothing(patch: Patch) -> None:
     patch.setattr(rules, "_check_mark", lambda state, command: None)
 
 
+def batch_before_not_compared(patch: Patch) -> None:
+    """Whatever the checkpoint has under the number of the log's newest batch, the next follows."""
+    original = batch_commit.decide_batch
+
+    def decide(*arguments: Any, previous_fingerprint: str, **named: Any) -> Any:
+        return original(*arguments, **named)
+
+    patch.setattr(batch_commit, "decide_batch", decide)
+
+
 def no_R1(patch: Patch) -> None:
     """Nobody asks whether the plan is still the one that the tasks ran for."""
     patch.setattr(Checkpoint, "require_plan", lambda self, plan: None)
@@ -192,11 +202,12 @@ MUTANTS: dict[str, Mutant] = {
     "snapshot one entry short": Mutant(short_snapshot, "producers", 1),
     "no consistent cut": Mutant(no_cut, "bank", 0),
     "a cut of several moments": Mutant(cut_of_several_moments, "bank", 83),
-    "replay test by batch id alone": Mutant(replay_by_batch_id, "numbers", 17),
-    "no replay test": Mutant(replay_by_nothing, "numbers", 6),
-    "without R1": Mutant(no_R1, "queries", 77, 500),
+    "replay test by batch id alone": Mutant(replay_by_batch_id, "numbers", 2),
+    "no replay test": Mutant(replay_by_nothing, "numbers", 0),
+    "the batch before not compared (R2)": Mutant(batch_before_not_compared, "numbers", 46),
+    "without R1": Mutant(no_R1, "queries", 12, 500),
     "without R3, released before the abort": Mutant(
-        rules_out.without_R3_release_before_abort, "queries", 46, 500
+        rules_out.without_R3_release_before_abort, "queries", 106, 500
     ),
     "without R3, no bar": Mutant(rules_out.without_R3_bar, "queries", 106),
     "without R5, before init": Mutant(rules_out.without_R5_before_init, "producers", 20),

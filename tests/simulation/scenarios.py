@@ -37,11 +37,12 @@ _COUNTED = {"tx": 1, "ty": 2}
 
 
 def _numbers(choices: random.Random) -> Sequence[Role]:
-    """A source of numbers, and a checkpoint that is put back now and then."""
+    """A source of numbers, two drivers on it, and a checkpoint that is put back now and then."""
     batch_commit._sessions.clear()
     place = Place("query", Folder("query-0"))
     return [
-        ForeignDriver("d", place, "g", [], ["tx", "ty"]),
+        ForeignDriver("d1", place, "g", [], ["tx", "ty"]),
+        ForeignDriver("d2", place, "g", [], ["tx", "ty"]),
         Auditor("auditor", ("tx", "ty")),
         Reader("committed", tuple(_COUNTED), "read_committed"),
     ]
@@ -49,6 +50,6 @@ def _numbers(choices: random.Random) -> Sequence[Role]:
 
 SCENARIOS: Mapping[str, Scenario] = {
     **CORE,
-    "numbers": Scenario("numbers", _COUNTED, _numbers),
+    "numbers": Scenario("numbers", _COUNTED, _numbers, requests_max=340),
     "queries": Scenario("queries", _TOPICS, _queries, requests_max=240),
 }
