@@ -179,6 +179,11 @@ class _Window:
     exhausted: bool = False
     _walk: Iterator[IndexedBatch] | None = None
 
+    @property
+    def backlog(self) -> int:
+        """Offsets from its start to the highest cut."""
+        return sum(high - self.starts[partition] for partition, high in self.highs.items())
+
     def pull(self) -> IndexedBatch | None:
         """The next row below the highest cut."""
         if self._walk is None:
@@ -219,19 +224,22 @@ def limited_cut(
 
     `starts` and `highs` are consistent cuts. If even the least connected group of transactions is
     larger than the limit, that one group is taken whole (rule R13). Topics share the limit by
-    their backlog; within a topic, records are taken in the order in which they were written.
+    their backlog, at least one offset each as far as it goes; within a topic, records are taken in
+    the order in which they were written.
     """
     backlog = sum(highs[where] - starts[where] for where in highs)
     if backlog <= limit:
         return dict(highs)
     windows = [_window(view, starts, highs) for view in topics]
     ends = dict(starts)
-    for window in windows:
-        own = sum(window.highs[p] - window.starts[p] for p in window.highs)
-        _fill(window, ends, max(1, limit * own // backlog) if own else 0)
+    room = limit
+    for window in sorted(windows, key=lambda window: -window.backlog):
+        share = min(room, max(1, limit * window.backlog // backlog)) if window.backlog else 0
+        _fill(window, ends, share)
+        room -= share
     _exclude_torn(windows, ends)
     if all(ends[where] == starts[where] for where in ends):
-        return _least_group(windows, dict(starts))
+        return _least_group(windows, dict(starts), limit)
     return ends
 
 
@@ -307,17 +315,22 @@ def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:
     return all(end <= ends[window.view.where(p)] for p, (_, end) in parts.items())
 
 
-def _least_group(windows: Sequence[_Window], starts: Ends) -> Ends:
-    """The smallest group, of those that begin with the first record of some partition."""
+def _least_group(windows: Sequence[_Window], starts: Ends, limit: int) -> Ends:
+    """The smallest group, of those that begin with the first record of some partition.
+
+    Records outside of any transaction are tied to nothing: of them no more than `limit` are taken.
+    """
     groups = []
     for window in windows:
         for partition, high in window.highs.items():
             if window.starts[partition] < high:
-                groups.append(_group_from(windows, window, partition, starts))
+                groups.append(_group_from(windows, window, partition, starts, limit))
     return min(groups, key=lambda ends: sum(ends.values()))
 
 
-def _group_from(windows: Sequence[_Window], window: _Window, partition: int, starts: Ends) -> Ends:
+def _group_from(
+    windows: Sequence[_Window], window: _Window, partition: int, starts: Ends, limit: int
+) -> Ends:
     """Raise the cut over the first record of a partition, and over all that is connected."""
     ends = dict(starts)
     while not any(row.partition == partition for row in window.rows):
@@ -325,7 +338,8 @@ def _group_from(windows: Sequence[_Window], window: _Window, partition: int, sta
             break
     first = next(row for row in window.rows if row.partition == partition)
     where = window.view.where(partition)
-    ends[where] = min(first.next_offset, window.highs[partition])
+    whole = min(first.next_offset, window.highs[partition])
+    ends[where] = whole if first.number >= 0 else min(whole, starts[where] + limit)
     raised = True
     while raised:
         raised = False

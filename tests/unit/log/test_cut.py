@@ -322,6 +322,29 @@ def test_R13_the_smallest_group_is_taken_when_all_are_over_the_limit() -> None:
     assert [ends[TopicPartition("a", p)] for p in range(2)] == [0, 5]
 
 
+def test_R13_topics_that_share_a_small_limit_stay_within_it() -> None:
+    world = World()
+    for topic, rows in (("a", 3), ("b", 5)):
+        world.append(topic, 0, rows)
+    ends, advances = dict(ZERO), []
+    while sum(ends.values()) < 8:
+        following = limited_cut(world.views(), ends, stable_ends(world.views(), ends), 1)
+        advances.append({where.topic for where in ends if following[where] > ends[where]})
+        assert sum(following.values()) == sum(ends.values()) + 1
+        ends = following
+    assert advances[:3] == [{"b"}, {"b"}, {"a"}]
+
+
+def test_R13_records_of_no_transaction_are_cut_where_a_transaction_is_too_large() -> None:
+    world = World()
+    world.write(1, "a", 0, 9, staged=True)
+    world.decide(1, commit=True)
+    world.apply_all()
+    world.append("a", 1, 5)
+    ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), 2)
+    assert [ends[TopicPartition("a", p)] for p in range(2)] == [0, 2]
+
+
 def test_I11_a_cut_is_consistent_although_topics_are_looked_at_one_after_the_other() -> None:
     """Two transactions are finished everywhere between the look at b and the look at a."""
     world = World()
