@@ -1,15 +1,14 @@
 """Planted bugs: what one might write instead, and where it does not show at once."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from spark_plugin import batch_commit
 from spark_plugin.checkpoint import Checkpoint
 from spark_plugin.replay import AlreadyIn
 from tests.protocol import removed_rules as rules_out
+from tests.simulation.mutant import Mutant, Patch
+from tests.simulation.mutants_of_rules import OF_RULES
 from txlog.clients import producer as producers
 from txlog.clock import segment_id
 from txlog.coordinator import rules
@@ -26,8 +25,6 @@ from txlog.model import TxId
 from txlog.storage import readback, s3
 from txlog.storage.store import Exists
 from txlog.testing.simulation import tellers
-
-Patch = pytest.MonkeyPatch
 
 
 def no_read_back(patch: Patch) -> None:
@@ -177,18 +174,6 @@ def no_R9(patch: Patch) -> None:
     patch.setattr(producers.Producer, "commit_transaction", commit)
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """A planted bug, and where it shows first."""
-
-    plant: Callable[[Patch], None]
-    scenario: str
-    seed: int = 0
-    """The first seed of the scenario that finds it."""
-    requests_max: int = 0
-    """Requests of its histories; 0: as many as the scenario's. Some bugs take longer ones."""
-
-
 MUTANTS: dict[str, Mutant] = {
     "no read-back": Mutant(no_read_back, "producers", 0),
     "no epoch check (I8)": Mutant(rules_out.without_I8, "producers", 12),
@@ -217,4 +202,5 @@ MUTANTS: dict[str, Mutant] = {
     "without R10, markers not recorded": Mutant(rules_out.without_R10_record, "producers", 0, 500),
     "without R15 for writers": Mutant(rules_out.without_R15_for_writers, "storm", 12, 500),
     "without R15 for readers": Mutant(rules_out.without_R15_for_readers, "storm", 3),
+    **OF_RULES,
 }

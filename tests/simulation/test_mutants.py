@@ -1,12 +1,8 @@
 """Planted bugs are found, each within the seeds that are stated; docs/testing.md lists them."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.scenarios import SCENARIOS
-from txlog.testing.simulation.run import judged
 
 SEEDS = 40
 """Seeds that are tried if the stated one does not find it any more."""
@@ -16,7 +12,17 @@ SEEDS = 40
 def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = MUTANTS[name]
     mutant.plant(monkeypatch)
-    scenario = SCENARIOS[mutant.scenario]
-    if mutant.requests_max:
-        scenario = replace(scenario, requests_max=mutant.requests_max)
-    assert any(judged(scenario, seed).findings for seed in (mutant.seed, *range(SEEDS)))
+    if mutant.beside is not None:
+        mutant.beside(monkeypatch)
+    assert any(mutant.shows(seed) for seed in (mutant.seed, *range(SEEDS)))
+
+
+@pytest.mark.parametrize("name", [name for name in MUTANTS if MUTANTS[name].beside is not None])
+def test_what_is_taken_out_beside_it_shows_nothing_of_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So what is found is the lack of the rule, and either guard is enough."""
+    mutant = MUTANTS[name]
+    assert mutant.beside is not None
+    mutant.beside(monkeypatch)
+    assert not mutant.shows(mutant.seed)

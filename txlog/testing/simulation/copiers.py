@@ -25,9 +25,18 @@ class Copier:
     comes_back: ClassVar[bool] = False
 
     def __init__(
-        self, name: str, transactional_id: str, group: str, source: str, sink: str
+        self,
+        name: str,
+        transactional_id: str,
+        group: str,
+        source: str,
+        sink: str,
+        *,
+        lingers: bool = False,
     ) -> None:
+        """`lingers`: it takes its time after its offsets, and then may think better of it."""
         self.name = name
+        self._lingers = lingers
         self._id = transactional_id
         self._group = group
         self._source = source
@@ -89,6 +98,8 @@ class Copier:
         except UNCLEAR:
             if process.random.random() < 0.5:
                 return abort(process, producer, tx), False
+        if self._lingers and process.random.random() < 0.3:
+            return abort(process, producer, tx), False
         is_committed, goes_on = commit(process, producer, tx, sent)
         return goes_on, is_committed
 
@@ -116,3 +127,5 @@ class Copier:
         if process.random.random() < 0.3:
             producer.flush()
         producer.send_offsets_to_transaction(moved, metadata)
+        if self._lingers:
+            process.sleep(1, 20_000)

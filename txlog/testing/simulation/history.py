@@ -18,7 +18,10 @@ keys belong to its kind:
     counts      sinks                   what follows `<` in their records are numbers from 0 on
     poll        isolation records       what a reader was given, in order; `reader` names it if
                                         there are several in one life
-    cut         topics records          what a reader was given up to its next consistent cut
+    cut         topics records limit    what a reader was given up to its next consistent cut, and
+                                        the number of records that it asked for
+    witnessed   tx group applied        the group's last offsets are of tx, which these topics have
+                                        applied a moment later
     caught_up   isolation topics        a reader saw nothing more, long after the last work
     stuck       isolation topics        a reader did not come to an end
     maintained  tasks                   a pass of maintenance did these

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from txlog.testing.invariants import log_facts
 from txlog.testing.simulation.history_checks import Anomaly, anomalies
+from txlog.testing.simulation.moment_checks import moment_anomalies
 from txlog.testing.simulation.world import Scenario, World
 
 
@@ -37,7 +38,7 @@ def judged(scenario: Scenario, seed: int) -> Verdict:
 def verdict(world: World) -> Verdict:
     """Of a world that has run."""
     scene = world.scene
-    findings = (*anomalies(scene.history), *_stored(world))
+    findings = (*anomalies(scene.history), *moment_anomalies(scene.history), *_stored(world))
     kinds = Counter(event["what"] for event in scene.history.events)
     return Verdict(
         world.scenario.name, world.seed, findings, scene.requests, scene.counts.copy(), kinds

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from txlog.testing.simulation.copiers import Copier
+from txlog.testing.simulation.edges import EDGES
 from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
@@ -156,5 +157,6 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("late", _LATE, _late, requests_max=400),
         Scenario("upkeep", _UPKEEP, _upkeep, requests_max=600),
         Scenario("storm", _STORM, _storm, requests_max=240),
+        *EDGES,
     )
 }

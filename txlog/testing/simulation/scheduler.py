@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-TURNS_MAX = 2_000_000
-"""Turns of one history; more mean that it does not come to an end."""
+TURNS_MAX = 40_000
+"""Turns of one history, twenty times those of the longest; more mean that it does not come to an
+end."""
 
 
 class Abandoned(BaseException):
@@ -77,6 +78,11 @@ class Scheduler:
         self._finished.acquire()
         for thread in threads:
             thread.join()
+
+    @property
+    def was_endless(self) -> bool:
+        """Whether the history was cut off."""
+        return self.turns > TURNS_MAX
 
     def sleep(self, duration_ms: float) -> None:
         """Let others run until the actor that runs now is due again."""

@@ -139,12 +139,13 @@ class Auditor:
             for partition in range(len(view.state.partitions)):
                 starts.setdefault(view.where(partition), 0)
         highs = stable_ends(views, starts)
-        ends = limited_cut(views, starts, highs, process.random.choice((1, 4, 1_000)))
+        limit = process.random.choice((1, 4, 1_000))
+        ends = limited_cut(views, starts, highs, limit)
         found = [record for log in logs for record in _records(log, starts, ends)]
         self._unblock(process, views, starts)
         if all(ends[where] == starts[where] for where in ends):
             return False
-        process.note("cut", topics=self._topics, records=found)
+        process.note("cut", topics=self._topics, records=found, limit=limit)
         starts.update(ends)
         return True
 

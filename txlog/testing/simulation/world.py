@@ -60,6 +60,10 @@ class Scenario:
     roles: Callable[[random.Random], Sequence[Role]]
     requests_max: int = 170
     """Requests until faults stop, and no work is begun any more."""
+    begin: Callable[[Connection], None] | None = None
+    """What has happened to the log before, if anything has."""
+    faults: Callable[[random.Random], Faults] = drawn
+    """What may go wrong."""
 
 
 @dataclass(slots=True)
@@ -91,10 +95,10 @@ class World:
             append_attempts_max=3,
             finish_attempts_max=6,
         )
-        objects = _new_log(settings, tuple(self.scenario.topics.items()))
+        objects = _new_log(settings, tuple(self.scenario.topics.items()), self.scenario.begin)
         runtime = Runtime(_ServiceClock(scheduler), SeededEntropy(), SerialFanOut())
         service = Service(runtime, objects)
-        faults = drawn(choices) if self.faults is None else self.faults
+        faults = self.scenario.faults(choices) if self.faults is None else self.faults
         self.scene = Scene(scheduler, service, faults, self.scenario.requests_max)
         self.roles = self.scenario.roles(choices)
 
@@ -118,6 +122,8 @@ class World:
         for actor in scheduler.actors:
             if actor.failure:
                 self.scene.note(actor.name, "failure", text=actor.failure)
+        if scheduler.was_endless:
+            self.scene.note("world", "failure", text="the history does not come to an end")
 
     def process(self, name: str) -> SimulatedProcess:
         """A process that knows nothing yet."""
@@ -248,7 +254,11 @@ def _whole(process: SimulatedProcess, topic: str, isolation: str) -> Iterator[li
 
 
 @cache
-def _new_log(settings: LogSettings, topics: tuple[tuple[str, int], ...]) -> Mapping[str, bytes]:
+def _new_log(
+    settings: LogSettings,
+    topics: tuple[tuple[str, int], ...],
+    begin: Callable[[Connection], None] | None,
+) -> Mapping[str, bytes]:
     """The objects of a log with these topics: made once, as every world begins with a copy."""
     runtime = Runtime(ManualClock(EPOCH_MS), SeededEntropy("log"), SerialFanOut())
     store = MemoryStore(runtime)
@@ -257,4 +267,6 @@ def _new_log(settings: LogSettings, topics: tuple[tuple[str, int], ...]) -> Mapp
     admin = Admin(Connection(open_cluster(store, runtime, writer="start")))
     for name, partitions in topics:
         admin.create_topic(name, partitions, schema_of(name))
+    if begin is not None:
+        begin(admin.connection)
     return {found.path: store.get(found.path) or b"" for found in store.list_after("")}

@@ -1,0 +1,34 @@
+"""What a planted bug is: what one might write instead, and where it shows first."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from tests.simulation.scenarios import SCENARIOS
+from txlog.testing.simulation.run import judged
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A planted bug, and where it shows first."""
+
+    plant: Callable[[Patch], None]
+    scenario: str
+    seed: int = 0
+    """The first seed of the scenario that finds it."""
+    requests_max: int = 0
+    """Requests of its histories; 0: as many as the scenario's. Some bugs take longer ones."""
+    beside: Callable[[Patch], None] | None = None
+    """Another guard that is taken out as well: by itself it hides this bug."""
+    kind: str = ""
+    """The anomaly that this bug shows, and what is `beside` it does not; empty: any."""
+
+    def shows(self, seed: int) -> bool:
+        """Whether the world of that seed, as it is planted now, shows it."""
+        scenario = SCENARIOS[self.scenario]
+        if self.requests_max:
+            scenario = replace(scenario, requests_max=self.requests_max)
+        return any(found.kind.startswith(self.kind) for found in judged(scenario, seed).findings)

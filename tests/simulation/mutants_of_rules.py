@@ -1,0 +1,355 @@
+"""Planted bugs in the journal, the topics, the coordinator and the groups, rule by rule.
+
+Each is what one might write if the rule were not known. Some rules stand behind another guard,
+which hides that they are gone: such a mutant has that guard `beside` it, taken out as well.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from spark_plugin import replay
+from tests.protocol import removed_rules as rules_out
+from tests.simulation.mutant import Mutant, Patch
+from txlog.clients.transaction_session import TransactionSession
+from txlog.coordinator import rules, state
+from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.events import AbortPrepared, Participant, PrepareAbort
+from txlog.coordinator.states import PREPARED, TransactionState
+from txlog.errors import MissingObject, OutcomeUnknown
+from txlog.journal import boundary, opening
+from txlog.journal.boundary import Boundary
+from txlog.journal.machine import Decided
+from txlog.journal.replica import Replica
+from txlog.layout import JournalLayout
+from txlog.log import cut
+from txlog.log.topic_state import TopicState
+from txlog.model import Decision, TransactionOutcome, TxId
+from txlog.storage.store import Store
+from txlog.testing.invariants import log_facts
+from txlog.testing.simulation.world import World
+
+# The coordinator.
+
+
+def no_R2_offsets(patch: Patch) -> None:
+    """A batch of the same number is the same batch, whatever it advances."""
+    patch.setattr(replay, "_is_same", lambda batch, mark: True)
+
+
+def no_R2_memory(patch: Patch) -> None:
+    """A new run begins with nothing: the newest batch of its query is forgotten."""
+    original = state._initialised
+
+    def initialised(known: Any, event: Any) -> Any:
+        return replace(original(known, event), marks={})
+
+    patch.setattr(state, "_initialised", initialised)
+
+
+def no_R4(patch: Patch) -> None:
+    """Whether a number was used is asked of the outcomes that are remembered."""
+
+    def require(name: str, known: Any, tx_id: TxId) -> None:
+        if known.open and not known.concurrent:
+            rules._require_nothing_prepared(name, known)
+
+    patch.setattr(rules, "_require_next", require)
+
+
+def no_outcomes(patch: Patch) -> None:
+    """A coordinator remembers no outcome, instead of the last 16,384; the judge reads how
+    transactions ended from the stored bytes."""
+
+    def outcome(self: World, process: Any, tx: str) -> TransactionOutcome:
+        found = log_facts(self.scene.service.store).transaction(TxId.parse(tx))
+        if found is None:
+            return TransactionOutcome.UNKNOWN_ID
+        return _OUTCOMES[found.decision]
+
+    patch.setattr(state, "_with_outcome", lambda known, tx_id, ended: known)
+    patch.setattr(World, "_outcome", outcome)
+
+
+_OUTCOMES = {
+    None: TransactionOutcome.OPEN,
+    Decision.COMMIT: TransactionOutcome.COMMITTED,
+    Decision.ABORT: TransactionOutcome.ABORTED,
+}
+
+
+def applied_later(patch: Patch) -> None:
+    """A commit returns with its decision, and whoever comes next applies it: no bug, as R5 has the
+    next transaction wait."""
+
+    def commit(self: Any, participants: tuple[Participant, ...] = (), mark: Any = None) -> None:
+        if self._begun or participants or self._groups or self._tag or mark is not None:
+            self._prepare(participants, mark)
+
+    patch.setattr(TransactionSession, "commit", commit)
+
+
+def decided_twice(patch: Patch) -> None:
+    """An abort that comes after the commit takes its place (I4)."""
+    original = rules._decide_abort
+
+    def decide(known: Any, command: PrepareAbort) -> Decided:
+        holder = known.ids.get(command.transactional_id)
+        opened = holder.open.get(command.tx_id) if holder is not None else None
+        if opened is None or opened.state is not TransactionState.PREPARE_COMMIT:
+            return original(known, command)
+        name, tx_id = command.transactional_id, command.tx_id
+        return Decided((AbortPrepared(name, tx_id, command.now_ms, holder.epoch),))
+
+    patch.setattr(rules, "_decide_abort", decide)
+    patch.setattr(state, "transition", lambda current, new: new)
+
+
+def nobody_finishes(patch: Patch) -> None:
+    """Maintenance ends what is late, and leaves what is decided to its owner (R8)."""
+
+    def maintain(self: Coordinator) -> list[TxId]:
+        late = [
+            (name, transaction.tx_id)
+            for name, transaction in self.catch_up().open_transactions()
+            if transaction.state not in PREPARED and transaction.is_late(self._now_ms())
+        ]
+        for name, tx_id in late:
+            self._end_late(name, tx_id)
+        return [tx_id for _, tx_id in late]
+
+    patch.setattr(Coordinator, "maintain", maintain)
+
+
+def late_is_over(patch: Patch) -> None:
+    """A transaction that is past its timeout counts as aborted, by the clock of who asks (I14)."""
+    original = Coordinator.outcome
+
+    def outcome(self: Coordinator, tx_id: TxId) -> TransactionOutcome:
+        found = original(self, tx_id)
+        for _, opened in self.state.open_transactions():
+            is_open = opened.tx_id == tx_id and opened.state not in PREPARED
+            if is_open and opened.is_late(self._now_ms()):
+                return TransactionOutcome.ABORTED
+        return found
+
+    patch.setattr(Coordinator, "outcome", outcome)
+
+
+def cleaned_up_on_unknown(patch: Patch) -> None:
+    """Whoever is not told that it committed takes its staged records away (I13)."""
+    original = Coordinator.prepare_commit
+
+    def prepare(
+        self: Coordinator,
+        name: str,
+        tx_id: TxId,
+        participants: tuple[Participant, ...] = (),
+        *more: Any,
+        **named: Any,
+    ) -> None:
+        try:
+            original(self, name, tx_id, participants, *more, **named)
+        except OutcomeUnknown:
+            for participant in participants:
+                for segment in participant.segments:
+                    self._cluster.store.delete(segment.path)
+            raise
+
+    patch.setattr(Coordinator, "prepare_commit", prepare)
+
+
+# The journal.
+
+
+def no_R14_overwritten(patch: Patch) -> None:
+    """A boundary is written whether or not one of its number is there."""
+
+    def create(store: Store, layout: JournalLayout, proposed: Boundary) -> bool:
+        body = boundary.json.dumps(boundary.encode(proposed)).encode()
+        store.replace(layout.boundary(proposed.ordinal), boundary.seal(body))
+        return True
+
+    patch.setattr(boundary, "create", create)
+
+
+def no_R14_believed(patch: Patch) -> None:
+    """Whoever proposed a boundary believes it, also if another's was first."""
+    original = boundary.create
+
+    def create(store: Store, layout: JournalLayout, proposed: Boundary) -> bool:
+        original(store, layout, proposed)
+        return True
+
+    patch.setattr(boundary, "create", create)
+
+
+def no_boundary(patch: Patch) -> None:
+    """Old entries are deleted, and nothing says so (I12)."""
+
+    def prune(self: Replica[Any], keep_entries: int, apart_entries: int = 1) -> int:
+        self._catch_up(certain=True)
+        self._write_snapshot()
+        lowest = max(0, self._next_slot - keep_entries)
+        doomed = [*self._below(self.layout.entries, self.layout.entry(lowest))]
+        for path in doomed:
+            self._store.delete(path)
+        return len(doomed)
+
+    patch.setattr(Replica, "prune", prune)
+
+
+def snapshot_below_the_boundary(patch: Patch) -> None:
+    """A boundary names the newest snapshot that is there already, and not one of its own (R14)."""
+
+    def advance(self: Replica[Any], lowest: int, *, closed: bool = False) -> None:
+        newest = self._next_slot - self._next_slot % self._options.snapshot_entries - 1
+        proposed = Boundary(
+            self._boundary.ordinal + 1, lowest, newest, self._runtime.entropy.token(), closed
+        )
+        boundary.create(self._store, self.layout, proposed)
+        self._boundary = boundary.read_newest(self._store, self.layout, self._boundary)
+
+    patch.setattr(Replica, "_advance_boundary", advance)
+
+
+def hint_believed(patch: Patch) -> None:
+    """What the hint names is where the journal is read from (R16)."""
+    original = opening.open_journal
+
+    def opened(store: Any, layout: JournalLayout, machine: Any, known: Boundary) -> Any:
+        hinted = opening._hinted_slot(store, layout)
+        if hinted is not None:
+            found = opening._from_snapshot(store, layout, machine, hinted, known)
+            if found is not None:
+                return found
+        return original(store, layout, machine, known)
+
+    patch.setattr("txlog.journal.replica.open_journal", opened)
+
+
+def vanished_is_an_error(patch: Patch) -> None:
+    """A snapshot that is named and not there is damage (R16)."""
+    original = opening._from_snapshot
+
+    def from_snapshot(
+        store: Any, layout: JournalLayout, machine: Any, slot: int, known: Boundary
+    ) -> Any:
+        found = original(store, layout, machine, slot, known)
+        if found is None:
+            raise MissingObject(f"{layout.snapshot(slot)} is missing.", path=layout.snapshot(slot))
+        return found
+
+    patch.setattr(opening, "_from_snapshot", from_snapshot)
+
+
+def snapshot_deleted_early(patch: Patch) -> None:
+    """Only the newest snapshot is kept, and not the boundary's (R16)."""
+
+    def delete(self: Replica[Any]) -> int:
+        entries = [*self._below(self.layout.entries, self.layout.entry(self._boundary.lowest_slot))]
+        newest = self._next_slot - self._next_slot % self._options.snapshot_entries - 1
+        kept = self.layout.snapshot(max(newest, self._boundary.snapshot_slot))
+        for path in [*entries, *self._below(self.layout.snapshots, kept)]:
+            self._store.delete(path)
+        return len(entries)
+
+    patch.setattr(Replica, "_delete_below_boundary", delete)
+
+
+def decided_once(patch: Patch) -> None:
+    """Whoever loses a slot publishes what it had decided at the next one (I2)."""
+    original = Replica._decide_all
+
+    def decide_all(self: Replica[Any], tickets: list[Any]) -> tuple[Any, list[Any]]:
+        if any(t.decided is None or not t.decided.events for t in tickets):
+            return original(self, tickets)
+        events = [event for ticket in tickets for event in ticket.decided.events]
+        after = self._state
+        for event in events:
+            after = self._machine.apply(after, event, self._next_slot)
+        return after, events
+
+    patch.setattr(Replica, "_decide_all", decide_all)
+
+
+def tip_by_listing(patch: Patch) -> None:
+    """What a listing does not show is not there (I14)."""
+
+    def fetch(self: Replica[Any], slot: int, count: int) -> list[bytes | None]:
+        names = [self.layout.entry(slot + number) for number in range(count)]
+        listed = {found.path for found in self._store.list_after(self.layout.entries)}
+        return [self._store.get(name) if name in listed else None for name in names]
+
+    patch.setattr(Replica, "_fetch", fetch)
+
+
+# Cuts.
+
+
+def no_R13_group(patch: Patch) -> None:
+    """The least that a cut takes is one transaction, without those that it is tied to."""
+
+    def group_from(windows: Any, window: Any, partition: int, starts: Any, limit: int) -> Any:
+        ends = dict(starts)
+        while not any(row.partition == partition for row in window.rows):
+            if window.pull() is None:
+                break
+        first = next(row for row in window.rows if row.partition == partition)
+        where = window.view.where(partition)
+        ends[where] = min(first.next_offset, window.highs[partition])
+        for other in windows:
+            cut._include_torn_once(other, windows, ends)
+        return ends
+
+    patch.setattr(cut, "_group_from", group_from)
+
+
+def no_R13_limit(patch: Patch) -> None:
+    """If not even one group fits, all that there is is taken."""
+    original = cut.limited_cut
+
+    def limited(topics: Any, starts: Any, highs: Any, limit: int) -> Mapping[Any, int]:
+        found = original(topics, starts, highs, limit)
+        exceeds = sum(found.values()) - sum(starts[where] for where in found) > limit
+        return dict(highs) if exceeds else found
+
+    patch.setattr("txlog.testing.simulation.tellers.limited_cut", limited)
+
+
+def aborted_shown(patch: Patch) -> None:
+    """Readers stop at open transactions, and pass over nothing."""
+    original = TopicState.decided
+    patch.setattr(
+        TopicState, "decided", lambda self, row: replace(original(self, row), aborted=False)
+    )
+
+
+OF_RULES: Mapping[str, Mutant] = {
+    "decided before the slot is known (I2)": Mutant(decided_once, "producers", 0),
+    "aborted records are shown (I3)": Mutant(aborted_shown, "producers", 0),
+    "an abort after the commit (I4)": Mutant(decided_twice, "witnessed", 14),
+    "sequences not checked (I7)": Mutant(rules_out.without_I7, "flaky", 14),
+    "collection without a boundary (I12)": Mutant(no_boundary, "storm", 1),
+    "cleaned up after an unknown outcome (I13)": Mutant(cleaned_up_on_unknown, "bank", 21),
+    "what a listing lacks is not there (I14)": Mutant(tip_by_listing, "producers", 13),
+    "what is late is over (I14)": Mutant(late_is_over, "late", 55),
+    "without R2, other offsets": Mutant(no_R2_offsets, "numbers", 17),
+    "without R2, forgotten": Mutant(no_R2_memory, "numbers", 103, 600),
+    "without R4": Mutant(no_R4, "flaky", 5, beside=no_outcomes, kind="I4"),
+    "without R5, before begin": Mutant(
+        rules_out.without_R5_before_begin, "producers", 34, beside=applied_later
+    ),
+    "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 223),
+    "without R8, offsets first": Mutant(rules_out.without_R8, "witnessed", 154),
+    "without R8, nobody finishes": Mutant(nobody_finishes, "bank", 0),
+    "without R10, late records": Mutant(rules_out.without_R10_refusal, "worn", 5),
+    "without R13, one transaction": Mutant(no_R13_group, "bank", 229),
+    "without R13, the limit": Mutant(no_R13_limit, "bank", 0),
+    "without R14, believed": Mutant(no_R14_believed, "pruned", 7),
+    "without R14, overwritten": Mutant(no_R14_overwritten, "pruned", 7),
+    "without R14, another snapshot": Mutant(snapshot_below_the_boundary, "storm", 1),
+    "without R16, a hint is believed": Mutant(hint_believed, "hinted", 72),
+    "without R16, a snapshot that vanished": Mutant(vanished_is_an_error, "hinted", 6),
+    "without R16, deleted early": Mutant(snapshot_deleted_early, "hinted", 43),
+}

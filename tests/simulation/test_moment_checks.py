@@ -1,0 +1,31 @@
+"""Anomalies of one moment are named, and what is allowed is not."""
+
+from txlog.testing.simulation.history import History
+from txlog.testing.simulation.moment_checks import moment_anomalies
+
+TX, OTHER = "1-0-0", "2-0-0"
+RECORDS = [["a", 0, 0, "x1"], ["b", 0, 0, "y2"], ["a", 0, 1, "y1"], ["b", 0, 1, "x2"]]
+"""Two transactions over two topics, in opposite order: one connected group."""
+
+
+def kinds(what: str, **facts: object) -> list[str]:
+    """Of the two transactions, and one event of a reader or a witness."""
+    history = History()
+    for tx, values in ((TX, ["x1", "x2"]), (OTHER, ["y1", "y2"])):
+        for topic, value in zip("ab", values, strict=True):
+            history.note(0, 0, "writer#0", "send", tx=tx, topic=topic, values=[value])
+        history.note(0, 0, "writer#0", "committing", tx=tx, values=values)
+    history.note(1, 0, "who#0", what, **facts)
+    return [found.kind for found in moment_anomalies(history)]
+
+
+def test_R8_offsets_are_seen_before_a_topic_has_their_records() -> None:
+    assert kinds("witnessed", tx=TX, group="g", applied=["a"]) == ["offsets first"]
+    assert not kinds("witnessed", tx=TX, group="g", applied=["a", "b"])
+
+
+def test_R13_one_connected_group_may_exceed_the_limit_and_two_may_not() -> None:
+    assert not kinds("cut", topics=["a", "b"], limit=1, records=RECORDS)
+    alone = ["a", 0, 2, "z"]
+    assert kinds("cut", topics=["a", "b"], limit=1, records=[*RECORDS, alone]) == ["wide cut"]
+    assert not kinds("cut", topics=["a", "b"], limit=5, records=[*RECORDS, alone])

@@ -1,0 +1,126 @@
+"""Who stands beside the work, as actors: a witness of offsets, an operator, a spoiler of hints.
+
+A witness looks at what no client is shown, the moment between two steps of a commit. It must not
+finish anything that it meets: others would no longer see it unfinished.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from txlog.clients.admin import Admin
+from txlog.errors import IllegalTransition, UnknownTransaction
+from txlog.layout import (
+    JournalLayout,
+    cluster_journal,
+    offsets_journal,
+    topic_journal,
+    transactions_journal,
+)
+from txlog.log.topic_state import NEW_PRODUCER
+from txlog.testing.simulation.process import SimulatedProcess
+from txlog.testing.simulation.role import EXPECTED
+
+
+class Witness:
+    """Sees offsets of a group that a transaction committed, and then whether its topics have it."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(self, name: str, group: str, topics: tuple[str, ...]) -> None:
+        self.name = name
+        self._group = group
+        self._topics = topics
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        while process.is_busy:
+            process.sleep(20, 2_000)
+            try:
+                self._look(process)
+            except EXPECTED:
+                continue
+
+    def _look(self, process: SimulatedProcess) -> None:
+        """The group first, then the topics: what is applied before the offsets is there by then."""
+        tx_id = process.connection.offsets.group(self._group).last_commit
+        if tx_id is None:
+            return
+        applied = []
+        for name in self._topics:
+            state = process.connection.cluster.present_topic(name, certain=True).state
+            if state.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id):
+                applied.append(name)
+        process.note("witnessed", tx=str(tx_id), group=self._group, applied=applied)
+
+
+class Operator:
+    """Ends transactions that were open when it looked, and may be anything by now."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        while process.is_busy:
+            process.sleep(10, 20_000)
+            try:
+                self._end_one(process)
+            except (IllegalTransition, UnknownTransaction, *EXPECTED):
+                continue
+
+    def _end_one(self, process: SimulatedProcess) -> None:
+        opened = [
+            transaction.tx_id
+            for coordinator in process.connection.coordinators()
+            for _, transaction in coordinator.catch_up().open_transactions()
+        ]
+        if opened:
+            process.sleep(1, 2_000)
+            Admin(process.connection).abort_transaction(process.random.choice(opened))
+
+
+class HintSpoiler:
+    """Makes hints old, wrong or gone: a restored backup, a cache, a tidy operator (rule R16)."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(self, name: str, topics: tuple[str, ...]) -> None:
+        self.name = name
+        self._topics = topics
+        self._seen: dict[str, list[bytes]] = {}
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        while process.is_busy:
+            process.sleep(10, 5_000)
+            try:
+                self._spoil(process, self._chosen(process).hint)
+            except EXPECTED:
+                continue
+
+    def _chosen(self, process: SimulatedProcess) -> JournalLayout:
+        cluster = process.connection.cluster
+        layouts = [cluster_journal(), offsets_journal(0), transactions_journal(0)]
+        for name in self._topics:
+            layouts.append(topic_journal(name, cluster.present_topic(name).topic_id))
+        return process.random.choice(layouts)
+
+    def _spoil(self, process: SimulatedProcess, path: str) -> None:
+        seen = self._seen.setdefault(path, [])
+        found = process.store.get(path)
+        if found is not None and found not in seen:
+            seen.append(found)
+        chance = process.random.random()
+        if chance < 0.3:
+            process.store.delete(path)
+        elif chance < 0.8 and seen:
+            process.store.replace(path, process.random.choice(seen))
+        else:
+            wrong = (b"", b"{}", b'{"snapshot": 1000000}', b'{"snapshot": 0}', b"[1")
+            process.store.replace(path, process.random.choice(wrong))

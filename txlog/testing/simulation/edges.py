@@ -1,0 +1,168 @@
+"""Worlds at the edges: ids at their last epochs, hints that lie, applying that takes long.
+
+What happens once in a million transactions elsewhere happens here in every history.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from txlog.clients.connection import Connection
+from txlog.coordinator.coordinator import InitOptions
+from txlog.model import EPOCH_MAX
+from txlog.testing.simulation.bystanders import HintSpoiler, Operator, Witness
+from txlog.testing.simulation.copiers import Copier
+from txlog.testing.simulation.faults import Faults
+from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
+from txlog.testing.simulation.readers import Reader
+from txlog.testing.simulation.role import TIMEOUT_MS, Role
+from txlog.testing.simulation.stewards import Steward, Straggler
+from txlog.testing.simulation.tellers import Auditor, Teller
+from txlog.testing.simulation.world import Scenario
+
+_WORN = {"ta": 2, "kb": 1}
+
+_EPOCHS = {"one": EPOCH_MAX - 1, "two": EPOCH_MAX}
+"""Transactional ids, and where they stand when the world begins."""
+
+
+def _worn_out(connection: Connection) -> None:
+    """These ids have been registered so many times; of it a snapshot is left."""
+    for name, epoch in _EPOCHS.items():
+        coordinator = connection.coordinator_of(name)
+        coordinator.init_producer(name, "before", InitOptions(TIMEOUT_MS))
+        replica = coordinator._replica
+        known = replace(replica.state.ids[name], epoch=epoch)
+        replica._state = replace(replica.state, ids={**replica.state.ids, name: known})
+        # A snapshot that is there is taken to say the same.
+        connection.cluster.store.delete(replica.layout.snapshot(replica.next_slot - 1))
+        replica.prune(0)
+
+
+def _worn(choices: random.Random) -> Sequence[Role]:
+    """The last epoch of a producer id cannot be fenced by a higher one: all else must do."""
+    topics = tuple(_WORN)
+    return [
+        TransactionalProducer("p1", "one", topics),
+        TransactionalProducer("p2", choices.choice(("one", "two")), topics),
+        TransactionalProducer("p3", "two", topics),
+        PlainProducer("plain", topics),
+        Steward("finisher", topics, ("maintain",)),
+        Operator("operator"),
+        Auditor("auditor", topics),
+        Reader("committed", topics, "read_committed"),
+        Reader("uncommitted", topics, "read_uncommitted"),
+    ]
+
+
+_PRUNED = {"ta": 1}
+
+
+def _pruned(choices: random.Random) -> Sequence[Role]:
+    """Several prune one journal all the time, each as far as it knows."""
+    topics = tuple(_PRUNED)
+    duty = choices.choice(("prune_topic", "prune_coordinator"))
+    return [
+        TransactionalProducer("p1", "one", topics),
+        TransactionalProducer("p2", "two", topics),
+        PlainProducer("plain", topics),
+        *(Steward(f"s{number}", topics, (duty,)) for number in range(1, 4)),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
+_FLAKY = {"ta": 1, "kb": 1}
+
+
+def _many_unknown(choices: random.Random) -> Faults:
+    """Nobody dies, and few are told what became of their requests."""
+    return Faults(
+        lost_response=choices.choice((0.02, 0.1)),
+        partition=choices.choice((0.01, 0.03)),
+        late_landing=choices.choice((0.0, 0.02)),
+        replayed=choices.choice((0.0, 0.05)),
+        error_500_after=choices.choice((0.0, 0.05)),
+        pause=choices.choice((0.0, 0.005)),
+    )
+
+
+def _flaky(choices: random.Random) -> Sequence[Role]:
+    """What is asked again was often done the first time."""
+    topics = tuple(_FLAKY)
+    others: list[Role] = [
+        TransactionalProducer("p2", "one", topics),
+        PlainProducer("plain 2", topics),
+        Teller("t2", "teller", topics),
+    ]
+    return [
+        TransactionalProducer("p1", "one", topics),
+        PlainProducer("plain", topics),
+        Teller("t1", "teller", topics),
+        *choices.sample(others, 2),
+        Steward("finisher", topics, ("maintain",)),
+        Auditor("auditor", topics),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
+_WITNESSED = {"ta": 1, "tb": 2}
+
+
+def _stalls(choices: random.Random) -> Faults:
+    """Everybody stands still now and then, and few die."""
+    return Faults(
+        crash_after=choices.choice((0.0, 0.004)),
+        pause=choices.choice((0.005, 0.02)),
+        slow=choices.choice((0.0, 0.02)),
+        late_landing=choices.choice((0.0, 0.01)),
+    )
+
+
+def _witnessed(choices: random.Random) -> Sequence[Role]:
+    """Copies whose commits are looked at in the middle, and applied by whoever is late."""
+    return [
+        TransactionalProducer("p1", "one", ("ta",)),
+        Copier("c1", "copier 1", "g", "ta", "tb", lingers=True),
+        Copier("c2", choices.choice(("copier 1", "copier 2")), "g", "ta", "tb", lingers=True),
+        Straggler("late 1"),
+        Straggler("late 2"),
+        Steward("finisher", ("ta",), ("maintain",)),
+        Operator("operator"),
+        Witness("witness", "g", ("tb",)),
+        Reader("committed", tuple(_WITNESSED), "read_committed"),
+    ]
+
+
+_HINTED = {"ta": 1, "tb": 1}
+
+
+def _hinted(choices: random.Random) -> Sequence[Role]:
+    """Journals are pruned, and their hints are old, wrong or gone."""
+    topics = tuple(_HINTED)
+    duties = ("prune_topic", "prune_coordinator", "prune_offsets", "maintain")
+    writers: list[Role] = [
+        TransactionalProducer("p2", "two", topics),
+        Teller("t1", "teller", topics),
+        Copier("c1", "copier", "g", "ta", "tb"),
+    ]
+    return [
+        TransactionalProducer("p1", "one", topics),
+        PlainProducer("plain", topics),
+        choices.choice(writers),
+        Steward("s1", topics, duties),
+        Steward("s2", topics, duties),
+        HintSpoiler("spoiler", topics),
+        Auditor("auditor", topics),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
+EDGES = (
+    Scenario("worn", _WORN, _worn, requests_max=300, begin=_worn_out),
+    Scenario("witnessed", _WITNESSED, _witnessed, requests_max=700, faults=_stalls),
+    Scenario("hinted", _HINTED, _hinted, requests_max=300),
+    Scenario("pruned", _PRUNED, _pruned, requests_max=300),
+    Scenario("flaky", _FLAKY, _flaky, requests_max=300, faults=_many_unknown),
+)
