@@ -348,7 +348,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R13, the limit": Mutant(no_R13_limit, "bank", 0),
     "without R14, believed": Mutant(no_R14_believed, "pruned", 7),
     "without R14, overwritten": Mutant(no_R14_overwritten, "pruned", 7),
-    "without R14, another snapshot": Mutant(snapshot_below_the_boundary, "storm", 1),
+    "without R14, another snapshot": Mutant(snapshot_below_the_boundary, "storm", 6),
     "without R16, a hint is believed": Mutant(hint_believed, "hinted", 72),
     "without R16, a snapshot that vanished": Mutant(vanished_is_an_error, "hinted", 6),
     "without R16, deleted early": Mutant(snapshot_deleted_early, "hinted", 43),
