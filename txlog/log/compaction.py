@@ -16,12 +16,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txlog.errors import AbortableError, RetriableError
 from txlog.log.index import ChunkRef, IndexedBatch
 from txlog.log.index_units import units
 from txlog.log.newest_keys import NewestKeys
 from txlog.log.reader import FetchedBatch, read_rows, row_source
-from txlog.log.rewriting import Part, live_rows, publish, rewrite, selected_parts
+from txlog.log.rewriting import (
+    OVERTAKEN,
+    Part,
+    live_rows,
+    publish,
+    rewrite,
+    selected_parts,
+)
 from txlog.log.topic_events import AdvanceCleaner, SealIndex
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
@@ -54,7 +60,7 @@ class CompactionReport:
 def compact(
     topic: TopicLog, now_ms: int, limits: CompactionLimits, *, force: bool = False
 ) -> CompactionReport:
-    """One pass, if it is due or `force` is given. Raises CorruptData."""
+    """One pass, if it is due or `force` is given. Raises CorruptData, StoreUnavailable."""
     report = CompactionReport()
     state = topic.catch_up(certain=True)
     if not state.config.is_compacted or not (force or is_due(topic, state, now_ms)):
@@ -63,7 +69,7 @@ def compact(
         if state.tail:
             topic.execute(SealIndex())
         _Pass(topic, topic.state, now_ms, limits, report).run()
-    except (RetriableError, AbortableError) as error:
+    except OVERTAKEN as error:
         report.interrupted = error.message
     return report
 

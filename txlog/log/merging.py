@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from txlog.errors import AbortableError, RetriableError
 from txlog.log.index import IndexedBatch
 from txlog.log.index_units import Unit, units
-from txlog.log.rewriting import everything, live_rows, publish, rewrite, selected_parts
+from txlog.log.rewriting import (
+    OVERTAKEN,
+    everything,
+    live_rows,
+    publish,
+    rewrite,
+    selected_parts,
+)
 from txlog.log.topic_events import AdvanceCleaner
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
@@ -33,7 +39,10 @@ class MergeReport:
 
 
 def merge_segments(topic: TopicLog, batch_bytes: int) -> MergeReport:
-    """Merge every run of small segments that there is by now. Raises CorruptData."""
+    """Merge every run of small segments that there is by now.
+
+    Raises CorruptData, StoreUnavailable.
+    """
     report = MergeReport()
     state = topic.catch_up(certain=True)
     after_slot = state.cleaner.merged_slot
@@ -43,7 +52,7 @@ def merge_segments(topic: TopicLog, batch_bytes: int) -> MergeReport:
             after_slot = unit.last_slot
             state = topic.state
         _note_progress(topic, state)
-    except (RetriableError, AbortableError) as error:
+    except OVERTAKEN as error:
         report.interrupted = error.message
     return report
 

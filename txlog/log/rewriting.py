@@ -16,7 +16,12 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from txlog.errors import InvariantViolated, PublishContention
+from txlog.errors import (
+    BoundaryMoved,
+    InvariantViolated,
+    PublishContention,
+    SegmentExpired,
+)
 from txlog.layout import segment_id_of
 from txlog.log.batch import SegmentBatch
 from txlog.log.conversion import OFFSET_FIELD
@@ -28,6 +33,10 @@ from txlog.log.segment_draft import SegmentDraft
 from txlog.log.topic_events import ReplaceChunks
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
+
+OVERTAKEN = (PublishContention, BoundaryMoved, SegmentExpired)
+"""Somebody else's work came first: what is left waits for the next pass. A store that is full or
+does not answer is none of these, and is a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +182,7 @@ def _identity(part: Part) -> tuple[object, ...]:
 
 
 def _runs(parts: Sequence[Part]) -> Iterator[_Run]:
-    """Neighbours of one identity. What is empty joins plain records on either side."""
+    """Neighbours of one identity. What is empty joins the plain records before it."""
     run = _Run()
     identity: tuple[object, ...] = ()
     for part in parts:
