@@ -8,12 +8,14 @@ no listing decides: they only say what to look at. Whoever dies in between has d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from txlog.clients.connection import Connection
 from txlog.clients.segment_references import staged_segments
+from txlog.coordinator.coordinator import Coordinator
 from txlog.errors import UnknownTopic
 from txlog.layout import TOPICS, chunk_name_of, journal_root, segment_id_at, segment_id_of
 from txlog.log.index import ChunkRef, IndexedBatch
@@ -79,8 +81,7 @@ class Vacuum:
         Raises CorruptData, StoreUnavailable; then call it again.
         """
         report = VacuumReport()
-        horizon = self._wanted_horizon()
-        roots = self._advance_horizon(horizon)
+        roots, horizon = self._advance_horizon(before)
         known = {stored.path for stored in before.objects}
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
         report.topics_ended = self._end_deleted(listed)
@@ -96,20 +97,26 @@ class Vacuum:
         now_ms = self._connection.runtime.clock.wall_ms()
         return segment_id_at(now_ms - self._staging_retention_ms)
 
-    def _advance_horizon(self, horizon: str) -> frozenset[str]:
-        """In every coordinator and topic, before the look that deletes. Answers the topics' roots:
-        one that is created after this has no horizon, so nothing of it may be deleted."""
-        roots = set()
-        for topic in _topics(self._connection):
-            try:
-                topic.execute(AdvanceHorizon(horizon))
-            except UnknownTopic:
-                continue  # Deleted meanwhile.
-            roots.add(topic.layout.root)
-        # Topics first: whoever stages names its segments above the topic's horizon.
-        for coordinator in self._connection.coordinators():
-            coordinator.advance_horizon(horizon)
-        return frozenset(roots)
+    def _advance_horizon(self, before: Candidates) -> tuple[frozenset[str], str]:
+        """One above these candidates in every topic and coordinator, before the look that deletes.
+
+        Whoever has one is not written to: what was done before a vacuum was cut off, as by a full
+        disk, is not done again. Answers the topics' roots, as one that is created after this has no
+        horizon and nothing of it may be deleted; and the lowest horizon that stands anywhere.
+        """
+        wanted = self._wanted_horizon()
+        topics = {topic.layout.root: topic for topic in _topics(self._connection)}
+        newest = _newest_id(before.objects, topics, wanted)
+        standing: dict[str, str] = {}
+        for root, topic in topics.items():
+            with suppress(UnknownTopic):  # Deleted meanwhile.
+                standing[root] = _topic_horizon(topic, newest, wanted)
+        # Topics first, and no coordinator above the lowest of them: whoever stages names its
+        # segments above the topic's horizon.
+        lowest = min(standing.values(), default=wanted)
+        coordinators = self._connection.coordinators()
+        in_coordinators = [_coordinator_horizon(one, newest, lowest) for one in coordinators]
+        return frozenset(standing), min(lowest, *in_coordinators)
 
     def _end_deleted(self, listed: Sequence[StoredObject]) -> list[str]:
         """Write the last boundary of every deleted topic that has none yet (rule R14)."""
@@ -145,7 +152,8 @@ class Vacuum:
             if root in ended:
                 is_litter = kind in _LEFT_BY_DELETED
             else:
-                is_old = kind in _COLLECTED and object_id < horizon
+                # An original chunk has no name: what the state has replaced never comes back.
+                is_old = kind in _COLLECTED and (not object_id or object_id < horizon)
                 is_litter = root in roots and is_old and stored.path not in referenced
             if is_litter:
                 yield stored
@@ -157,6 +165,27 @@ def _parts(path: str) -> tuple[str, str, str]:
     kind = parts[3] if len(parts) > 3 else ""
     object_id = chunk_name_of(path) if kind == "chunks" else segment_id_of(path)
     return "/".join(parts[:3]), kind, object_id
+
+
+def _newest_id(objects: Iterable[StoredObject], topics: Container[str], horizon: str) -> str:
+    """The highest id of those that only a horizon allows to delete; empty if there is none."""
+    parts = (_parts(stored.path) for stored in objects)
+    ids = (name for root, kind, name in parts if root in topics and kind in _COLLECTED)
+    return max((name for name in ids if name < horizon), default="")
+
+
+def _topic_horizon(topic: TopicLog, newest: str, wanted: str) -> str:
+    """What stands there after it was raised, if it was not above `newest`. Raises UnknownTopic."""
+    if newest and topic.catch_up(certain=True).horizon <= newest:
+        topic.execute(AdvanceHorizon(wanted))
+    return topic.state.horizon
+
+
+def _coordinator_horizon(coordinator: Coordinator, newest: str, wanted: str) -> str:
+    """The same of a coordinator."""
+    if newest and coordinator.catch_up().horizon <= newest:
+        coordinator.advance_horizon(wanted)
+    return coordinator.state.horizon
 
 
 def _has_entries(topic: TopicLog, listed: Iterable[StoredObject]) -> bool:

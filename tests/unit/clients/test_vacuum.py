@@ -7,13 +7,14 @@ import pytest
 
 from tests.faulty_stores import DyingStore, ProcessDied
 from tests.memory_log import MemoryLog
+from tests.scripted_store import ScriptedStore, full
 from txlog.clients.connection import open_connection
 from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.clients.maintenance import Maintenance
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.clients.vacuum import Vacuum, VacuumReport
 from txlog.clock import Runtime, SerialFanOut
-from txlog.errors import SegmentExpired, UnknownTopic
+from txlog.errors import SegmentExpired, StoreFull, UnknownTopic
 from txlog.log.schema import KAFKA_SCHEMA, physical_schema
 from txlog.log.topic_events import AppendBatches
 from txlog.model import TopicPartition
@@ -109,6 +110,15 @@ class Undecided:
 
     def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
         return LocalTransactionState.UNKNOW
+
+
+class Agreed(Undecided):
+    """Commits at once."""
+
+    def execute_local_transaction(
+        self, half: HalfTransaction, arg: object
+    ) -> LocalTransactionState:
+        return LocalTransactionState.COMMIT_MESSAGE
 
 
 def test_R18_what_a_transaction_has_staged_is_kept_however_old(log: MemoryLog) -> None:
@@ -213,6 +223,122 @@ def outcome(call: Callable[[], object]) -> bool:
     except ProcessDied:
         return True
     return False
+
+
+# No room, and horizons that are paid for once.
+
+JOURNALS = 2 + 8
+"""Topics and coordinators of the log above."""
+
+
+def horizons(log: MemoryLog) -> int:
+    """How often a horizon was written, in all journals."""
+    return sum(b'horizon_advanced"' in data for data in log.objects().values())
+
+
+def cut_off_vacuum(log: MemoryLog, entries: int, runtime: Runtime | None = None) -> None:
+    """A vacuum that finds room for so many entries and no more."""
+    store = ScriptedStore(log.memory)
+    connection = open_connection(store, runtime) if runtime else log.process(store)
+    collector = Vacuum(connection, DAY_MS)
+    found = collector.look()
+    store.on("create", "", full, times=1_000)
+    store.on("create", "", lambda call: call(), times=entries)
+    with pytest.raises(StoreFull):
+        collector.sweep(found)
+
+
+@pytest.mark.parametrize("entries", range(JOURNALS))
+def test_a_vacuum_that_was_cut_off_is_not_paid_for_twice(log: MemoryLog, entries: int) -> None:
+    stage(log, b"abandoned")
+    log.clock.advance(DAY_MS + 1)
+    cut_off_vacuum(log, entries)
+    assert (horizons(log), len(segments(log))) == (entries, 1)
+    log.clock.advance(60_000)
+    assert vacuum(log).objects == 1
+    assert (horizons(log), len(segments(log))) == (JOURNALS, 0)
+    log.check()
+
+
+def test_what_is_older_than_the_horizons_costs_no_entry(log: MemoryLog) -> None:
+    log.producer().send("u", b"old").get()
+    stage(log, b"abandoned")
+    log.clock.advance(DAY_MS + 1)
+    assert vacuum(log).objects == 1
+    log.admin.delete_records({TopicPartition("u", 0): -1})
+    log.clock.advance(DAY_MS + 1)
+    assert vacuum(log).objects == 1
+    assert (horizons(log), segments(log)) == (JOURNALS, set())
+    log.check()
+
+
+def test_R17_what_no_horizon_lies_above_is_not_deleted(log: MemoryLog) -> None:
+    """The second look wants to keep more than the first, as after a clock was set back."""
+    append = stage(log, b"slow")
+    log.clock.advance(DAY_MS + 1)
+    found = Vacuum(log.process(), DAY_MS).look()
+    assert len(found.objects) == 1
+    assert Vacuum(log.process(), 2 * DAY_MS).sweep(found).objects == 0
+    log.connection.cluster.topic("u").execute(append)
+    assert log.values("u") == [b"slow"]
+    log.check()
+
+
+def test_R17_a_cut_off_vacuum_of_a_clock_far_ahead_keeps_nobody_from_writing(
+    log: MemoryLog,
+) -> None:
+    """No coordinator's horizon rises above that of any topic, which writers name segments by."""
+    stage(log, b"abandoned")
+    ahead = Runtime(ManualClock(), SeededEntropy(99), SerialFanOut())
+    ahead.clock.advance(log.clock.wall_ms() + 400 * DAY_MS)
+    cut_off_vacuum(log, 1, ahead)
+    ahead.clock.advance(DAY_MS)
+    collector = Vacuum(open_connection(log.memory, ahead), DAY_MS)
+    assert collector.sweep(collector.look()).objects == 1
+    producer = TransactionMQProducer("g", log.process(), listener=Agreed())
+    producer.start(check_in_background=False)
+    for topic in ("t", "u"):
+        producer.send_message_in_transaction(Message(topic, b"half"))
+    assert log.values("t", "u") == [b"half", b"half"]
+    producer.shutdown()
+    log.check()
+
+
+def test_maintenance_on_a_full_disk_says_so_and_goes_on_once_there_is_room(
+    log: MemoryLog,
+) -> None:
+    log.admin.create_topic("c", 1, config={"cleanup.policy": "compact"})
+    producer = log.producer()
+    for number in range(40):
+        producer.send("u", b"%d" % number).get()
+        producer.send("c", key=b"%d" % (number % 3), value=b"%d" % number).get()
+    log.clock.advance(DAY_MS + 1)
+    stage(log, b"abandoned")
+    log.clock.advance(DAY_MS + 1)
+    store = ScriptedStore(log.memory)
+    maintenance = Maintenance(log.process(store), ProcessSettings(file_delete_delay_ms=1))
+    store.on("create|put_new|replace", "", full, times=1_000)
+    before = log.objects()
+    maintenance.run_once()
+    log.clock.advance(1)
+    failures = maintenance.run_once().failures
+    assert {(failure.task, failure.subject) for failure in failures} == {
+        ("compaction", "c"),
+        ("merging", "c"),
+        ("merging", "u"),
+        ("producer ids", "c"),
+        ("producer ids", "u"),
+        ("vacuum", log.memory.url),
+    }
+    assert all("no room is left" in failure.detail for failure in failures)
+    assert log.objects() == before, "nothing is half done"
+    store.heal()
+    done = maintenance.run_once()
+    tasks = {"compaction", "merging", "producer ids", "vacuum"}
+    assert (done.failures, {action.task for action in done.actions}) == ([], tasks)
+    assert log.values("u") == [b"%d" % number for number in range(40)]
+    assert log.values("c") == [b"37", b"38", b"39"]
+    log.check()
 
 
 def test_a_maintenance_loop_deletes_what_two_of_its_passes_saw(log: MemoryLog) -> None:
