@@ -160,11 +160,13 @@ class Vacuum:
 
 
 def _parts(path: str) -> tuple[str, str, str]:
-    """A topic's folder, the kind of the object, and the id that the horizon is compared with."""
-    parts = path.split("/")
-    kind = parts[3] if len(parts) > 3 else ""
-    object_id = chunk_name_of(path) if kind == "chunks" else segment_id_of(path)
-    return "/".join(parts[:3]), kind, object_id
+    """A topic's folder, the kind of the object, and the id that the horizon is compared with; all
+    empty if txlog writes no such name: then it is somebody else's."""
+    root = journal_root(path)
+    if root is None:
+        return "", "", ""
+    kind = path.split("/")[3]
+    return root, kind, chunk_name_of(path) if kind == "chunks" else segment_id_of(path)
 
 
 def _newest_id(objects: Iterable[StoredObject], topics: Container[str], horizon: str) -> str:

@@ -419,8 +419,10 @@ def test_R17_a_horizon_that_a_clock_far_ahead_has_chosen_keeps_nobody_from_writi
     log.check()
 
 
-def test_strange_objects_beside_the_topics_are_let_be(log: MemoryLog) -> None:
+def test_strange_objects_beside_and_in_the_topics_are_let_be(log: MemoryLog) -> None:
+    root = log.connection.cluster.topic("u").layout.root
     stored = ["topics/stray", "topics/u/stray", "topics/a b/c/segments/x"]
+    stored += [f"{root}/segments/0note.arrow", f"{root}/chunks/note", f"{root}/segments/0/x"]
     for path in stored:
         log.memory.put_new(path, b"?")
     stage(log, b"abandoned")
