@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import TypeAlias
 
 PidRanges: TypeAlias = tuple[tuple[int, int], ...]
@@ -17,9 +18,8 @@ PidRanges: TypeAlias = tuple[tuple[int, int], ...]
 
 def is_retired(ranges: PidRanges, pid: int) -> bool:
     """Whether that id is in one of the ranges."""
-    place = bisect_right(ranges, (pid, pid)) - 1
-    nearby = ranges[max(place, 0) : place + 2]
-    return any(first <= pid <= last for first, last in nearby)
+    place = bisect_right(ranges, pid, key=itemgetter(0))
+    return place > 0 and pid <= ranges[place - 1][1]
 
 
 def with_retired(ranges: PidRanges, pids: Iterable[int]) -> PidRanges:
