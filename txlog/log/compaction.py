@@ -68,7 +68,8 @@ def compact(
     try:
         if state.tail:
             topic.execute(SealIndex())
-        _Pass(topic, topic.state, now_ms, limits, report).run()
+        state = topic.state
+        _Pass(topic, state, state.config, now_ms, limits, report).run()
     except OVERTAKEN as error:
         report.interrupted = error.message
     return report
@@ -119,15 +120,13 @@ class _Pass:
 
     topic: TopicLog
     state: TopicState
+    config: TopicConfig
+    """As it was at the beginning: with another key nothing is published."""
     now_ms: int
     limits: CompactionLimits
     report: CompactionReport
     newest: NewestKeys = field(default_factory=NewestKeys)
     horizons: list[int] = field(default_factory=list)
-
-    @property
-    def config(self) -> TopicConfig:
-        return self.state.config
 
     @property
     def key_column(self) -> str:
@@ -148,7 +147,7 @@ class _Pass:
             self._count(parts)
             if len(parts) < len(unit.rows) or any(map(_is_changed, parts)):
                 rewritten = rewrite(self.topic, unit, parts, self.limits.batch_bytes)
-                publish(self.topic, self.state, rewritten)
+                publish(self.topic, self.state, rewritten, self.config.key_column)
                 self.report.bytes_written += sum(row.length for row in rewritten.rows)
                 self.state = self.topic.state
             after_slot = unit.last_slot
@@ -157,7 +156,7 @@ class _Pass:
             cleaned_slot=max(last_slot, self.topic.state.cleaner.cleaned_slot),
             delete_horizon_ms=min(self.horizons, default=-1),
         )
-        self.topic.execute(AdvanceCleaner(checkpoint))
+        self.topic.execute(AdvanceCleaner(checkpoint, self.config.key_column))
 
     def _read_keys(self) -> int:
         """Take in the keys of what is new, as far as they fit; answers the last slot of it."""

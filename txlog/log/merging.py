@@ -89,4 +89,5 @@ def _note_progress(topic: TopicLog, state: TopicState) -> None:
     nodes = [ref.last_slot for ref in state.sealed.roots() if ref.level]
     merged = max([state.cleaner.merged_slot, *nodes])
     if merged > state.cleaner.merged_slot:
-        topic.execute(AdvanceCleaner(replace(state.cleaner, merged_slot=merged)))
+        checkpoint = replace(state.cleaner, merged_slot=merged)
+        topic.execute(AdvanceCleaner(checkpoint, state.config.key_column))

@@ -127,8 +127,10 @@ def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[Part], batch_bytes: int
     return Rewritten(unit, tuple(rows), tuple(paths.values()))
 
 
-def publish(topic: TopicLog, state: TopicState, rewritten: Rewritten) -> None:
-    """Put it in place of what it was made of.
+def publish(
+    topic: TopicLog, state: TopicState, rewritten: Rewritten, key_column: str | None = None
+) -> None:
+    """Put it in place of what it was made of; `key_column` is the key that it was compacted by.
 
     Raises PublishContention if somebody else has rewritten a part of it, SegmentExpired.
     """
@@ -141,7 +143,7 @@ def publish(topic: TopicLog, state: TopicState, rewritten: Rewritten) -> None:
     for ref, data in chunks:
         topic.store.put_new(topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name), data)
     segment_ids = tuple(segment_id_of(path) for path in rewritten.segment_paths)
-    topic.execute(ReplaceChunks(unit.root_keys, added, segment_ids))
+    topic.execute(ReplaceChunks(unit.root_keys, added, segment_ids, key_column))
 
 
 # Runs: what is stored as one batch.

@@ -276,13 +276,16 @@ class ReplaceChunks:
     removed: tuple[ChunkKey, ...]
     added: tuple[ChunkRef, ...]
     segment_ids: tuple[str, ...]
+    key_column: str | None = None
+    """By which key records were taken away; None if none were."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceCleaner:
-    """Note how far the topic was looked through."""
+    """Note how far the topic was looked through, with this `key.column`."""
 
     checkpoint: CleanerCheckpoint
+    key_column: str
 
 
 @dataclass(frozen=True, slots=True)

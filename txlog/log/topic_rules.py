@@ -94,6 +94,7 @@ def decide(state: TopicState, command: TopicCommand) -> Decided:
         case ReplaceChunks():
             return _decide_chunks(state, command)
         case AdvanceCleaner():
+            _require_key_column(state, command.key_column)
             if command.checkpoint == state.cleaner:
                 return Decided()
             return Decided((CleanerAdvanced(command.checkpoint),))
@@ -297,6 +298,8 @@ def _decide_log_start(state: TopicState, command: AdvanceLogStart) -> Decided:
 
 def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
     """Rewritten chunks take the place of exactly those that they were made of."""
+    if command.key_column is not None:
+        _require_key_column(state, command.key_column)
     for name in (*command.segment_ids, *(ref.name for ref in command.added)):
         _require_above_horizon(state, name)
     if state.sealed.find(command.removed) is None:
@@ -305,6 +308,15 @@ def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
             "it again."
         )
     return Decided((ChunksReplaced(command.removed, command.added),))
+
+
+def _require_key_column(state: TopicState, key_column: str) -> None:
+    """What is the newest record of a key was found out by the key that the topic has now."""
+    if key_column != state.config.key_column:
+        raise PublishContention(
+            f"the key.column of topic {state.name!r} was changed from {key_column!r} to "
+            f"{state.config.key_column!r} meanwhile; compact it again."
+        )
 
 
 def _decide_retired(state: TopicState, command: RetireProducers) -> Decided:

@@ -3,13 +3,21 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.memory_log import MemoryLog
+from tests.scripted_store import preceded_by
+from txlog.clients.admin import Admin
 from txlog.clients.producer import Producer
-from txlog.errors import CorruptData, OffsetOutOfRange, PublishContention, SegmentExpired
+from txlog.errors import (
+    CorruptData,
+    OffsetOutOfRange,
+    PublishContention,
+    SegmentExpired,
+)
 from txlog.layout import segment_id_at
 from txlog.log.compaction import CompactionLimits, compact
 from txlog.log.merging import merge_segments, next_unit
@@ -191,6 +199,30 @@ def test_I2_compaction_keeps_the_newest_record_of_each_key_at_its_offset(
     assert read(model.log, committed) == expected
     assert model.topic.state.last_stable_offset(0) == before
     model.log.check()
+
+
+def test_a_compaction_is_overtaken_by_a_change_of_the_key_and_the_next_goes_by_the_new_one() -> (
+    None
+):
+    """Of each number the newest record stays, and none was taken away by its letter."""
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    schema = pa.schema([("letter", pa.string()), ("number", pa.int64()), ("note", pa.string())])
+    config = {"cleanup.policy": "compact", "key.column": "letter"}
+    log.admin.create_topic("t", 1, schema=schema, config=config)
+    rows = [{"letter": "ab"[n % 2], "number": n % 3, "note": str(n)} for n in range(12)]
+    producer = log.producer()
+    for row in rows:
+        producer.send("t", row, partition=0).get()
+    topic = log.connection.cluster.topic("t")
+    admin = Admin(log.process())
+    altered = preceded_by(lambda: admin.alter_topic_config("t", {"key.column": "number"}))
+    log.store.on("put_new", "/segments/", altered)
+    report = compact(topic, log.clock.wall_ms(), LIMITS, force=True)
+    assert "key.column of topic 't' was changed" in report.interrupted
+    assert log.values("t") == rows
+    assert not compact(topic, log.clock.wall_ms(), LIMITS, force=True).interrupted
+    assert log.values("t") == rows[-3:]
+    log.check()
 
 
 def test_I2_old_parts_of_a_deep_index_are_merged_below_their_nodes() -> None:

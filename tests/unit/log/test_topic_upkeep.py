@@ -18,8 +18,11 @@ from txlog.errors import (
 from txlog.log.index import ChunkKey
 from txlog.log.retired_producers import is_retired, with_retired
 from txlog.log.topic_events import (
+    AdvanceCleaner,
     AdvanceHorizon,
     AdvanceLogStart,
+    AlterConfig,
+    CleanerCheckpoint,
     CloseTopic,
     ReplaceChunks,
     RetireProducers,
@@ -27,6 +30,7 @@ from txlog.log.topic_events import (
 )
 from txlog.log.topic_state import TopicState
 from txlog.model import TxId
+from txlog.settings import TopicConfig
 
 TX = TxId(9, 0, 0)
 LATER_MS = 1 << 50
@@ -117,6 +121,33 @@ def test_R17_rewritten_chunks_below_the_horizon_are_refused(
     old = type(ref)(ref.first_slot, ref.last_slot, 0, 1, 1, ref.spans, name="0" * 31 + "1")
     with pytest.raises(SegmentExpired):
         topic.run(ReplaceChunks((ref.key,), (old,), segment_ids))
+
+
+# Compaction.
+
+CLEANED = CleanerCheckpoint(merged_slot=1, cleaned_slot=2, delete_horizon_ms=3)
+
+
+def test_by_another_key_column_nothing_has_been_compacted_yet(topic: Fold[TopicState]) -> None:
+    topic.run(AdvanceCleaner(CLEANED, ""))
+    topic.run(AlterConfig(TopicConfig(retention_ms=1)))
+    assert topic.state.cleaner == CLEANED, "the key is the same"
+    topic.run(AlterConfig(TopicConfig(key_column="carrier")))
+    assert topic.state.cleaner == CleanerCheckpoint(merged_slot=1)
+    assert topic.reopened().cleaner == CleanerCheckpoint(merged_slot=1)
+
+
+def test_what_was_compacted_by_another_key_column_is_refused(topic: Fold[TopicState]) -> None:
+    topic.run(SealIndex())
+    (ref,) = topic.state.sealed.roots()
+    topic.run(AlterConfig(TopicConfig(key_column="carrier")))
+    slot = topic.slot
+    for late in (ReplaceChunks((ref.key,), (), (), ""), AdvanceCleaner(CLEANED, "")):
+        with pytest.raises(PublishContention, match="from '' to 'carrier' meanwhile"):
+            topic.run(late)
+    assert topic.slot == slot
+    topic.run(ReplaceChunks((ref.key,), (), ()))
+    topic.run(AdvanceCleaner(CLEANED, "carrier"))
 
 
 # Producers.
