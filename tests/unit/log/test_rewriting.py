@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.memory_log import MemoryLog
-from tests.scripted_store import preceded_by
+from tests.scripted_store import Effect, full, preceded_by, unavailable
 from txlog.clients.admin import Admin
 from txlog.clients.producer import Producer
 from txlog.errors import (
@@ -17,6 +17,7 @@ from txlog.errors import (
     OffsetOutOfRange,
     PublishContention,
     SegmentExpired,
+    StoreUnavailable,
 )
 from txlog.layout import segment_id_at
 from txlog.log.compaction import CompactionLimits, compact
@@ -275,6 +276,27 @@ def test_two_processes_that_merge_at_once_do_no_harm() -> None:
     with pytest.raises(PublishContention, match="changed by somebody else"):
         publish(other, other.state, rewrite(other, late, parts, BATCH_BYTES))
     assert len(read(model.log, IsolationLevel.READ_COMMITTED)) == 300
+    model.log.check()
+
+
+@pytest.mark.parametrize("trouble", [full, unavailable])
+@pytest.mark.parametrize("path", ["/segments/", "/chunks/", "/entries/"])
+def test_a_store_that_does_not_take_it_is_no_work_of_somebody_else(
+    trouble: Effect, path: str
+) -> None:
+    model = new_model(**{"cleanup.policy": "compact"})
+    for number in range(20):
+        model.plain(number, 1)
+    before = read(model.log, IsolationLevel.READ_COMMITTED)
+    for call in (
+        lambda: merge_segments(model.topic, BATCH_BYTES),
+        lambda: compact(model.topic, model.log.clock.wall_ms(), LIMITS, force=True),
+    ):
+        rule = model.log.store.on("create|put_new", path, trouble)
+        with pytest.raises(StoreUnavailable):
+            call()
+        assert rule.met == 1
+    assert read(model.log, IsolationLevel.READ_COMMITTED) == before
     model.log.check()
 
 
