@@ -7,25 +7,21 @@ process uses too.
 """
 
 import json
-import os
 import random
-import signal
 import sys
 import time
 from collections.abc import Callable
 
-from tests.scripted_store import Call, ScriptedStore
-from txlog.clients.connection import Connection, open_connection
+from tests.killed_process import AFTER, BEFORE, kill_at, scripted_log
+from tests.scripted_store import ScriptedStore
+from txlog.clients.connection import Connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
-from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import ConcurrentTransactions, FencedError, TransactionAborted
-from txlog.storage import open_store
 
 SOURCE, RESULTS, GROUP, NAME = "source", ("left", "right"), "group", "worker"
 BATCH = 2
 
-BEFORE, AFTER = "before", "after"
 STEPS: dict[str, tuple[str, str, int]] = {
     "before BEGIN": (BEFORE, "transaction_begun", 1),
     "after BEGIN": (AFTER, "transaction_begun", 1),
@@ -121,35 +117,10 @@ def _ending(producer: Producer, value: bytes) -> str:
     return "committed"
 
 
-def kill_at(step: str) -> Callable[[Call], object]:
-    """An effect: this process is gone on that side of the call."""
-    side, _, times = STEPS[step]
-    calls = 0
-
-    def die(call: Call) -> object:
-        nonlocal calls
-        calls += 1
-        if calls < times:
-            return call()
-        if side == AFTER:
-            call()
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("SIGKILL cannot be caught")
-
-    return die
-
-
-def scripted_log(root: str) -> tuple[ScriptedStore, Connection]:
-    """The log with a script, one step after the other: a step is the same moment in every run."""
-    runtime = Runtime(fan_out=SerialFanOut())
-    store = ScriptedStore(open_store(root, runtime))
-    return store, open_connection(store, runtime)
-
-
 def arm(store: ScriptedStore, step: str) -> None:
     """From now on, die there."""
-    event = f'"type":"{STEPS[step][1]}"'
-    store.on("create", "entries/", kill_at(step), holding=event, times=10)
+    side, event, nth = STEPS[step]
+    store.on("create", "entries/", kill_at(side, nth), holding=f'"type":"{event}"', times=10)
 
 
 def main(verb: str, root: str, argument: str) -> None:

@@ -5,19 +5,12 @@ nothing refers to, and is killed by SIGKILL at the step that is named; without a
 itself.
 """
 
-import os
-import signal
 import sys
-from collections.abc import Callable
 
-from tests.scripted_store import Call, ScriptedStore
-from txlog.clients.connection import open_connection
+from tests.killed_process import AFTER, BEFORE, kill_at, scripted_log
 from txlog.clients.maintenance import Maintenance
-from txlog.clock import Runtime, SerialFanOut
 from txlog.settings import ProcessSettings
-from txlog.storage import open_store
 
-BEFORE, AFTER = "before", "after"
 STEPS: dict[str, tuple[str, str, str, str, int]] = {
     "before the log start": (BEFORE, "create", "entries/", "log_start_advanced", 1),
     "after the log start": (AFTER, "create", "entries/", "log_start_advanced", 1),
@@ -36,37 +29,19 @@ STEPS: dict[str, tuple[str, str, str, str, int]] = {
 """Name -> side, and which call: its verb, a part of its path and of its content, the nth."""
 
 
-def kill_at(side: str, nth: int) -> Callable[[Call], object]:
-    """An effect: this process is gone on that side of the nth call."""
-    calls = 0
-
-    def die(call: Call) -> object:
-        nonlocal calls
-        calls += 1
-        if calls < nth:
-            return call()
-        if side == AFTER:
-            call()
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("SIGKILL cannot be caught")
-
-    return die
-
-
 def main(root: str, step: str = "") -> None:
     """Three passes: the first finds, the second deletes, the third has nothing to do."""
-    runtime = Runtime(fan_out=SerialFanOut())
-    store = ScriptedStore(open_store(root, runtime))
+    store, connection = scripted_log(root)
     if step:
         side, verb, path, holding, nth = STEPS[step]
         store.on(verb, path, kill_at(side, nth), holding=holding, times=100)
     settings = ProcessSettings(staging_retention_ms=1, file_delete_delay_ms=1)
-    maintenance = Maintenance(open_connection(store, runtime), settings)
+    maintenance = Maintenance(connection, settings)
     for _ in range(3):
         report = maintenance.run_once()
         if report.failures:
             raise SystemExit(f"failed: {report.failures}")
-        runtime.clock.sleep_ms(5)
+        connection.runtime.clock.sleep_ms(5)
 
 
 if __name__ == "__main__":
