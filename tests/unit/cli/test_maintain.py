@@ -75,21 +75,32 @@ def test_damage_is_reported_and_makes_the_exit_code_1(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("line", "code", "said"),
     [
-        (("--config", "no.such=1"), 2, "unknown setting 'no.such'"),
-        (("--config", "compaction.keys.max=0"), 2, "must be at least 1"),
-        (("--config", "nothing"), 2, "write NAME=VALUE"),
-        (("--interval-ms", "0"), 2, "greater than or equal to 1"),
-        (("--topic", "none"), 3, "there is no topic 'none'"),
+        ("maintain --once --config no.such=1", 2, "unknown setting 'no.such'"),
+        ("maintain --once --config compaction.keys.max=0", 2, "must be at least 1"),
+        ("maintain --once --config nothing", 2, "write NAME=VALUE"),
+        ("maintain --once --interval-ms 0", 2, "greater than or equal to 1"),
+        ("maintain --once --topic none", 3, "there is no topic 'none'"),
+        ("vacuum --config x=1", 2, "unknown setting 'x'; known names: append.attempts.max,"),
+        ("vacuum --execute --config x=1", 2, "unknown setting 'x'"),
+        ("vacuum --execute --config staging.retention.ms=a", 2, "must be a whole number, not 'a'"),
+        ("vacuum --execute --config staging.retention.ms=0", 2, "must be at least 1"),
+        ("vacuum --execute --config staging.retention=1", 2, "mean 'staging.retention.ms'"),
+        ("vacuum --execute prices", 2, "'txlog vacuum --help' shows how"),
+        ("topic compact", 2, "Missing argument 'TOPIC'"),
+        ("topic compact price", 3, "there is no topic 'price' in"),
+        ("topic compact price --execute", 3, "did you mean 'prices'? 'txlog topic list' shows all"),
+        ("topic compact ../prices --execute", 2, "'../prices' is not allowed: use letters"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(
-    root: Path, arguments: tuple[str, ...], code: int, said: str
+    root: Path, line: str, code: int, said: str
 ) -> None:
     before = files(root)
-    done = run("maintain", "--once", *arguments, root=root)
+    done = run(*line.split(), root=root)
     assert (done.code, said in done.err) == (code, True), done.err
+    assert (done.out, len(done.err.splitlines())) == ("", 1)
     assert files(root) == before
 
 
