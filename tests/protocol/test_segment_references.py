@@ -17,7 +17,7 @@ from tests.protocol.steps import (
 )
 from tests.protocol.world import PROCESS, Process, World
 from txlog.clients.connection import open_connection
-from txlog.clients.segment_references import segment_references, unreferenced_segments
+from txlog.clients.segment_references import references, unreferenced_objects
 from txlog.model import TxId
 
 
@@ -54,7 +54,7 @@ def test_R18_a_segment_that_moves_from_its_coordinator_to_its_topic_is_never_mis
         store = MeanwhileStore(world.store)
         looker = open_connection(store, world.runtime(), process=PROCESS)
         store.meanwhile(read, (process, tx))
-        assert segment in segment_references(looker), f"finished before read {read}"
+        assert segment in references(looker), f"finished before read {read}"
         if store.reads_left >= 0:
             break
     assert read > 4, "some of it lies between the two looks"
@@ -70,10 +70,10 @@ def test_what_nobody_names_is_unreferenced_and_nothing_else_is() -> None:
     append(process, "a", kept, 1)
     prepare(process, kept, groups=())
     finish(process, kept)
-    assert list(unreferenced_segments(looker)) == []
+    assert list(unreferenced_objects(looker)) == []
     left = process.stage("a", [2])
-    (found,) = unreferenced_segments(looker)
+    (found,) = unreferenced_objects(looker)
     assert found.path == left.path
     process.connection.cluster.delete_topic("a")
-    assert len(list(unreferenced_segments(looker))) == 2
+    assert len(list(unreferenced_objects(looker))) == 2
     assert shown(world, "b") == []

@@ -58,8 +58,9 @@ def verify(
     """Read the log and name every damaged or missing object; exit code 1 if there is one.
 
     It reads all entries, snapshots and records, so it takes as long as reading them; nothing is
-    written or repaired, and others may go on writing. What nothing refers to is counted: it is
-    left by failed tasks, aborted writes and deleted topics, or is being written just now.
+    written or repaired, and others may go on writing. What nothing refers to is counted: it is left
+    by failed tasks, aborted writes, merging, compaction and deleted topics, or is being written
+    just now.
     """
     if place is not None:
         session = Session(replace(session.options, root=place))

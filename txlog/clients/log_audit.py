@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.clients.connection import Connection
-from txlog.clients.segment_references import unreferenced_segments
+from txlog.clients.segment_references import unreferenced_objects
 from txlog.coordinator.events import Participant
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.state import CoordinatorState
@@ -28,6 +28,7 @@ from txlog.layout import (
     TOPICS,
     JournalLayout,
     cluster_journal,
+    is_segment,
     journal_root,
     offsets_journal,
     transactions_journal,
@@ -270,7 +271,7 @@ def _staged(found: Audit[CoordinatorState]) -> Iterator[tuple[str, TxId, Partici
 def _unreferenced(
     connection: Connection, known: set[str], listed: Iterable[StoredObject]
 ) -> Iterator[Unreferenced]:
-    unnamed = {stored.path for stored in unreferenced_segments(connection)}
+    unnamed = {stored.path for stored in unreferenced_objects(connection)}
     kinds: dict[str, list[StoredObject]] = {}
     for stored in listed:
         kind = _kind(stored.path, known, unnamed)
@@ -290,7 +291,8 @@ def _kind(path: str, known: set[str], unnamed: set[str]) -> str:
     if root is None:
         return "of no kind that txlog writes"
     if root in known:
-        return "segment" if path in unnamed else ""
+        kind = "segment" if is_segment(path) else "index chunk"
+        return kind if path in unnamed else ""
     if not root.startswith(f"{TOPICS}/"):
         return "of no journal of this log"
     # The last boundary of a deleted topic, and the snapshot that it names, stay for ever (R14).

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from txlog.clients.connection import Connection
-from txlog.clients.segment_references import staged_segments
+from txlog.clients.segment_references import present_topics, references
 from txlog.coordinator.coordinator import Coordinator
 from txlog.errors import UnknownTopic
 from txlog.layout import TOPICS, chunk_name_of, journal_root, segment_id_at, segment_id_of
-from txlog.log.index import ChunkRef, IndexedBatch
 from txlog.log.topic_events import AdvanceHorizon
 from txlog.log.topic_log import TopicLog
 from txlog.storage.store import StoredObject
@@ -69,7 +68,7 @@ class Vacuum:
         """What could be deleted: nothing is changed. Raises CorruptData, StoreUnavailable."""
         horizon = self._wanted_horizon()
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
-        roots = frozenset(topic.layout.root for topic in _topics(self._connection))
+        roots = frozenset(topic.layout.root for topic in present_topics(self._connection))
         found = list(self._unreferenced(listed, horizon, roots))
         doomed = [topic.name for topic in self._deleted(listed) if _has_entries(topic, listed)]
         now_ms = self._connection.runtime.clock.monotonic_ms()
@@ -105,7 +104,7 @@ class Vacuum:
         horizon and nothing of it may be deleted; and the lowest horizon that stands anywhere.
         """
         wanted = self._wanted_horizon()
-        topics = {topic.layout.root: topic for topic in _topics(self._connection)}
+        topics = {topic.layout.root: topic for topic in present_topics(self._connection)}
         newest = _newest_id(before.objects, topics, wanted)
         standing: dict[str, str] = {}
         for root, topic in topics.items():
@@ -143,10 +142,7 @@ class Vacuum:
         """Of topics in `roots` only: there nobody can come to refer to what lies below it."""
         objects = list(listed)
         ended = {topic.layout.root for topic in self._deleted(objects) if _is_ended(topic)}
-        # Coordinators first: what is staged moves from them to the topics and never back (R18).
-        referenced = set(staged_segments(self._connection))
-        for topic in _topics(self._connection):
-            referenced.update(_references(topic))
+        referenced = references(self._connection)
         for stored in objects:
             root, kind, object_id = _parts(stored.path)
             if root in ended:
@@ -197,27 +193,3 @@ def _has_entries(topic: TopicLog, listed: Iterable[StoredObject]) -> bool:
 def _is_ended(topic: TopicLog) -> bool:
     """Whether a deleted topic takes nothing any more."""
     return topic.catch_up(certain=True).closed
-
-
-def _topics(connection: Connection) -> Iterator[TopicLog]:
-    cluster = connection.cluster
-    for name, created in cluster.state().topics.items():
-        yield cluster.topic_of_id(name, created.opened.topic_id)
-
-
-def _references(topic: TopicLog) -> Iterator[str]:
-    """Paths of every chunk and segment that the topic's present state leads to."""
-    state = topic.catch_up(certain=True)
-    if state.closed:
-        return
-    waiting: list[ChunkRef] = list(state.sealed.roots())
-    rows: list[IndexedBatch] = list(state.tail)
-    while waiting:
-        ref = waiting.pop()
-        yield topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
-        for part in topic.chunk(state, ref):
-            if isinstance(part, ChunkRef):
-                waiting.append(part)
-            else:
-                rows.append(part)
-    yield from (row.segment for row in rows if row.record_count)

@@ -8,10 +8,12 @@ import pytest
 from tests.memory_log import MemoryLog
 from txlog.clients.log_audit import LogReport, audit_log, stored_objects
 from txlog.clients.transaction_session import TransactionSession
+from txlog.clients.vacuum import Vacuum
 from txlog.coordinator.events import Participant
 from txlog.errors import UnknownTopic
 from txlog.journal.boundary import Boundary
 from txlog.journal.boundary import create as create_boundary
+from txlog.log.merging import merge_segments
 from txlog.log.schema import record_batch_from_rows, with_timestamp
 from txlog.log.topic_log import TopicLog
 from txlog.settings import LogSettings
@@ -190,6 +192,25 @@ def test_what_nobody_refers_to_is_told_apart(log: MemoryLog) -> None:
     assert found["of no kind that txlog writes"] == strays[:2]
     assert found["of no journal of this log"] == strays[2:3]
     assert found["left by a probe"] == strays[3:]
+
+
+def test_segments_and_index_chunks_that_were_replaced_are_counted_until_vacuum_takes_them(
+    log: MemoryLog,
+) -> None:
+    old = {kind: paths(log, f"^topics/u/.*/{kind}/") for kind in ("chunks", "segments")}
+    merged = topic(log, "u")
+    assert merge_segments(merged, 1 << 20).segments_after == 1
+    found = {kind.kind: kind for kind in audit(log).unreferenced}
+    assert sorted(found) == ["index chunk", "segment"]
+    chunks, segments = found["index chunk"], found["segment"]
+    assert [stored.path for stored in chunks.objects] == old["chunks"]
+    assert chunks.size_bytes == sum(len(log.objects()[path]) for path in old["chunks"])
+    assert {stored.path for stored in segments.objects} < set(old["segments"])
+    log.clock.advance(2)
+    collector = Vacuum(log.process(), 1)
+    count = len(chunks.objects) + len(segments.objects)
+    assert collector.sweep(collector.look()).objects == count
+    assert audit(log).unreferenced == ()
 
 
 def test_in_a_damaged_log_nothing_is_called_unreferenced(log: MemoryLog) -> None:
