@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import run as run_command
 from tests.memory_log import MemoryLog
 from tests.scripted_store import WRITES, full
 from txlog.clients.admin import Admin
@@ -179,4 +180,25 @@ def test_an_entry_that_does_not_fit_on_the_disk_is_made_by_the_next_call(
                 producer.commit_transaction()
     assert sorted(tmp_path.rglob("*.*")) == before
     producer.commit_transaction()
+    assert check_log(on_disk) == []
+
+
+def test_maintenance_that_finds_no_room_ends_with_1_and_the_next_one_does_it(
+    on_disk: Connection, tmp_path: Path
+) -> None:
+    Admin(on_disk).create_topic("prices", 1, config={"cleanup.policy": "compact"})
+    producer = Producer(on_disk)
+    for number in range(20):
+        producer.send("prices", key=b"k", value=b"%d" % number).get()
+    before = sorted(tmp_path.rglob("*.*"))
+    arguments = ("maintain", "--once", "--no-vacuum", "-o", "json")
+    with room_for(100):
+        failed = run_command(*arguments, root=tmp_path / "log")
+    (action,) = failed.json
+    assert (failed.code, action["status"], action["task"]) == (1, "fail", "compaction")
+    assert "no room" in action["detail"]
+    assert sorted(tmp_path.rglob("*.*")) == before
+    done = run_command(*arguments, root=tmp_path / "log")
+    (action,) = done.json
+    assert (done.code, action["detail"]) == (0, "records removed: 19 of 20")
     assert check_log(on_disk) == []

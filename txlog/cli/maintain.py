@@ -142,8 +142,11 @@ def vacuum(
     settings = _settings(session, config)
     collector = Vacuum(connection, settings.staging_retention_ms)
     found = collector.look()
-    if not execute or found.is_empty:
+    if not execute:
         _show_candidates(session, found)
+        return
+    if found.is_empty:
+        _show_deleted(session, VacuumReport())
         return
     delay_ms = settings.file_delete_delay_ms
     session.say(f"Found {counted(len(found.objects), 'object')}; looking again in {delay_ms} ms.")

@@ -114,6 +114,11 @@ def test_vacuum_shows_what_it_would_delete_until_it_is_told_to(root: Path) -> No
     done = run("vacuum", "--execute", *QUICK, "-o", "json", root=root)
     assert done.json["objects"] == len(dry.json["objects"])
     assert run("vacuum", *QUICK, "-o", "json", root=root).json["objects"] == []
+    again = run("vacuum", "--execute", *QUICK, "-o", "json", root=root)
+    assert (again.json, again.err) == (
+        {"objects": 0, "bytes": 0, "deleted_topics": [], "deleted": True},
+        "",
+    )
     assert run("verify", root=root).code == 0
 
 
