@@ -93,11 +93,9 @@ class Copier:
             self._write(process, producer, consumer, tx, polled, sent)
         except FencedError:
             return False, False
-        except AbortableError:
+        except (AbortableError, *UNCLEAR):
+            # Not all records and offsets are in it: as it is, nobody may commit it.
             return abort(process, producer, tx), False
-        except UNCLEAR:
-            if process.random.random() < 0.5:
-                return abort(process, producer, tx), False
         if self._lingers and process.random.random() < 0.3:
             return abort(process, producer, tx), False
         is_committed, goes_on = commit(process, producer, tx, sent)
