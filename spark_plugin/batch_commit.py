@@ -41,7 +41,7 @@ from txlog.errors import (
     TxlogError,
     UnstableOffsetCommit,
 )
-from txlog.groups.offsets_state import PendingOffset
+from txlog.groups.offsets_state import CommittedOffset, PendingOffset
 from txlog.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -113,6 +113,8 @@ class BatchCommitter:
         self._options = options
         self._checkpoint = checkpoint
         self._is_one_of_many = is_one_of_many
+        self._stood: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
+        """Where each group stood when it was asked last."""
 
     def commit(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> None:
         """Commit a batch once, however often it is replayed.
@@ -199,9 +201,12 @@ class BatchCommitter:
         for _ in range(DECIDE_ATTEMPTS_MAX):
             committed: dict[GroupPartition, int | None] = {}
             for group, advanced in batch.by_group().items():
-                positions = self._positions(group, batch.topic_ids)
+                self._stood[group] = stood = self._positions(group)
                 for where in advanced:
-                    committed[GroupPartition(group, *where)] = positions.get(where)
+                    at = stood.get(where)
+                    if at is not None and at.topic_id != batch.topic_ids[where.topic]:
+                        at = None
+                    committed[GroupPartition(group, *where)] = None if at is None else at.offset
             asked_before, mark = mark, coordinator.catch_up().marks.get(key)
             if mark == asked_before:
                 return committed, mark
@@ -227,18 +232,14 @@ class BatchCommitter:
                 option="label",
             )
 
-    def _positions(self, group: str, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+    def _positions(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
         """Committed offsets, once every decided transaction on them is finished."""
         offsets = self._connection.offsets
         for tx_id, pending in list(offsets.group(group).pending.items()):
             self._connection.coordinator(pending.coordinator).finish(
                 pending.transactional_id, tx_id
             )
-        return {
-            where: committed.offset
-            for where, committed in offsets.group(group).committed.items()
-            if committed.topic_id == topic_ids.get(where.topic)
-        }
+        return offsets.group(group).committed
 
     def _mark(self, identity: BatchIdentity, batch: BatchRange) -> ReplayMark:
         return ReplayMark(
@@ -275,7 +276,7 @@ class BatchCommitter:
                 append_first(self._connection, session, staged)
                 staged = ()
             for group, advanced in batch.by_group().items():
-                self._pend(session, group, _pending(advanced, batch.topic_ids))
+                self._pend(session, group, self._pending(group, advanced, batch.topic_ids))
             session.commit(staged, self._mark(identity, batch))
         except TxlogError:
             # The next attempt begins with a new epoch, so that no transaction id is used twice.
@@ -286,6 +287,26 @@ class BatchCommitter:
                 session.abort()
             raise
         _sessions[key] = session
+
+    def _pending(
+        self,
+        group: str,
+        advanced: Mapping[TopicPartition, PartitionRange],
+        topic_ids: Mapping[str, str],
+    ) -> tuple[PendingOffset, ...]:
+        """Raises CommitFailed if the group reads a later topic of the same name by now."""
+        offsets, committed = self._connection.offsets, self._stood[group]
+        return tuple(
+            PendingOffset(
+                where.topic,
+                topic_ids[where.topic],
+                where.partition,
+                moved.start,
+                moved.end,
+                replaced=offsets.replaced(where, topic_ids[where.topic], committed.get(where)),
+            )
+            for where, moved in sorted(advanced.items())
+        )
 
     def _pend(
         self, session: TransactionSession, group: str, offsets: tuple[PendingOffset, ...]
@@ -336,12 +357,3 @@ def _require_own_plan(plan: BatchPlan, identity: BatchIdentity) -> None:
             batch_id=identity.batch_id,
             planned=plan.batch_id,
         )
-
-
-def _pending(
-    advanced: Mapping[TopicPartition, PartitionRange], topic_ids: Mapping[str, str]
-) -> tuple[PendingOffset, ...]:
-    return tuple(
-        PendingOffset(where.topic, topic_ids[where.topic], where.partition, moved.start, moved.end)
-        for where, moved in sorted(advanced.items())
-    )

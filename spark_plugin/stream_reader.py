@@ -232,8 +232,16 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         "group %s was moved to %d in %s and stays there", group, start, where
                     )
                     return ()
+                replaced = self._log().offsets.replaced(where, topic_id, known)
                 pending.append(
-                    PendingOffset(where.topic, topic_id, where.partition, start, planned.end)
+                    PendingOffset(
+                        where.topic,
+                        topic_id,
+                        where.partition,
+                        start,
+                        planned.end,
+                        replaced=replaced,
+                    )
                 )
         return tuple(pending)
 

@@ -111,7 +111,7 @@ def test_I6_ranges_of_a_group_follow_each_other(
     story = Story()
     for tx, (start, end) in zip((TX, OTHER), ranges, strict=True):
         consumed(story, tx, start, end)
-    story.add("position", group="g", topic="a", partition=0, offset=stands)
+    story.add("position", group="g", topic="a", topic_id="1", partition=0, offset=stands)
     assert story.found() == ({kind} if kind else set())
 
 
@@ -129,7 +129,7 @@ def test_I10_each_record_below_the_position_is_copied_once(
 ) -> None:
     story = Story()
     story.add("copies", group="g", sources=["a"], sinks=["c"])
-    story.add("position", group="g", topic="a", partition=0, offset=1)
+    story.add("position", group="g", topic="a", topic_id="1", partition=0, offset=1)
     story.add("send", tx=None, topic="c", values=copies)
     records = [["c", 0, number, value] for number, value in enumerate(copies)]
     for isolation in ("read_uncommitted", "read_committed"):
@@ -141,5 +141,5 @@ def test_G1c_nobody_reads_from_whoever_read_from_him() -> None:
     story = Story()
     consumed(story, TX, 0, 1, "y1")
     consumed(story, OTHER, 1, 2, "x1")
-    story.add("position", group="g", topic="a", partition=0, offset=2)
+    story.add("position", group="g", topic="a", topic_id="1", partition=0, offset=2)
     assert story.found() == {"G1c circular information flow"}

@@ -14,6 +14,7 @@ from txlog.clients.fetcher import PartitionFetcher
 from txlog.clients.group_positions import GroupPositions
 from txlog.clients.subscription import Subscription
 from txlog.errors import OffsetOutOfRange, UnknownTopic
+from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition, TxId
 
 
@@ -109,14 +110,11 @@ class Assignment:
         self.paused &= asked
 
     def _fetchers_from(
-        self, starts: Mapping[TopicPartition, int]
+        self, starts: Mapping[TopicPartition, tuple[TopicLog, int]]
     ) -> dict[TopicPartition, PartitionFetcher]:
-        cluster = self._connection.cluster
         return {
-            where: PartitionFetcher(
-                cluster.topic(where.topic), where.partition, start, self._isolation
-            )
-            for where, start in starts.items()
+            where: PartitionFetcher(topic, where.partition, start, self._isolation)
+            for where, (topic, start) in starts.items()
         }
 
     def _unread(self, name: str) -> list[TopicPartition]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from txlog.clients.connection import Connection
 from txlog.errors import InvalidRecord
+from txlog.groups.offsets import deleted_meanwhile
 from txlog.groups.offsets_state import UNCHECKED, PendingOffset
 from txlog.model import OffsetAndMetadata, TopicPartition, validate_group_id
 
@@ -22,6 +23,10 @@ class ConsumerGroupMetadata:
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     """Positions that the group has committed, as far as the consumer knows; a transaction that
     commits offsets of this group brings it up to date."""
+    topic_ids: dict[TopicPartition, str] = field(default_factory=dict)
+    """The topic, by its id, that this consumer reads there (rule R11)."""
+    replaced: dict[TopicPartition, str] = field(default_factory=dict)
+    """Where the group stood in an earlier topic of that name: that topic's id."""
 
 
 def pending_offsets(
@@ -29,20 +34,33 @@ def pending_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
     group: ConsumerGroupMetadata | str,
 ) -> tuple[PendingOffset, ...]:
-    """Offsets with their topics' ids and starts. Raises InvalidName, UnknownTopic."""
-    validate_group_id(group if isinstance(group, str) else group.group_id)
-    known: Mapping[TopicPartition, int] = {} if isinstance(group, str) else group.committed
+    """Offsets with their topics' ids and starts.
+
+    Raises InvalidName, UnknownTopic, OffsetOutOfRange, and CommitFailed if the consumer has read
+    a topic that was deleted since, and there is another one of its name.
+    """
+    known = ConsumerGroupMetadata(group) if isinstance(group, str) else group
+    validate_group_id(known.group_id)
     pending = []
     for where, wanted in offsets.items():
         topic, partition = where
         log = connection.cluster.present_topic(topic)
+        if known.topic_ids.get(TopicPartition(*where), log.topic_id) != log.topic_id:
+            raise deleted_meanwhile(topic)
         log.check_partition(partition)
         position = wanted if isinstance(wanted, OffsetAndMetadata) else OffsetAndMetadata(wanted)
         if isinstance(position.offset, bool) or not isinstance(position.offset, int):
             raise InvalidRecord(f"the offset of {where} must be a whole number.")
         log.check_offset(log.state, partition, position.offset)
-        start = known.get(TopicPartition(topic, partition), UNCHECKED)
         pending.append(
-            PendingOffset(topic, log.topic_id, partition, start, position.offset, position.metadata)
+            PendingOffset(
+                topic,
+                log.topic_id,
+                partition,
+                known.committed.get(TopicPartition(*where), UNCHECKED),
+                position.offset,
+                position.metadata,
+                known.replaced.get(TopicPartition(*where), ""),
+            )
         )
     return tuple(pending)

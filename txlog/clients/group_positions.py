@@ -12,6 +12,7 @@ from txlog.clients.auto_offset_reset import AutoOffsetReset
 from txlog.clients.connection import Connection
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.errors import NoOffsetForPartition
+from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition
 
 
@@ -22,38 +23,52 @@ class GroupPositions:
         self._connection = connection
         self._group_id = group_id
         self._isolation = isolation
-        self._committed: dict[TopicPartition, int] = {}
+        self._metadata = ConsumerGroupMetadata(group_id)
         self._uncommitted: set[TopicPartition] = set()
         """Partitions in which the group has no position yet: the first commit stores one."""
 
     def starts(
         self, partitions: list[TopicPartition], reset: AutoOffsetReset
-    ) -> dict[TopicPartition, int]:
+    ) -> dict[TopicPartition, tuple[TopicLog, int]]:
         """Committed positions, else what `reset` says; a group begins its first range there (I6).
 
-        The topics are caught up. Raises NoOffsetForPartition.
+        With the topic that each is meant in (rule R11). The topics are caught up. Raises
+        NoOffsetForPartition, and if a topic was deleted meanwhile UnknownPartition, CommitFailed.
         """
         if not partitions:
             return {}
-        positions = self.fetch(partitions) if self._group_id else {}
-        missing = [where for where in partitions if positions.get(where) is None]
+        names = dict.fromkeys(where.topic for where in partitions)
+        topics = {name: self._topic(name) for name in names}
+        for where in partitions:
+            topics[where.topic].check_partition(where.partition)
+        positions: dict[TopicPartition, int] = {}
+        replaced: dict[TopicPartition, str] = {}
+        if self._group_id:
+            for where, at in self._connection.offsets.fetch(self._group_id, partitions).items():
+                topic_id = topics[where.topic].topic_id
+                replaced[where] = self._connection.offsets.replaced(where, topic_id, at)
+                if at is not None and not replaced[where]:
+                    positions[where] = at.offset
+        missing = [where for where in partitions if where not in positions]
         if missing and reset.kind == "none":
             raise NoOffsetForPartition(
                 f"group {self._group_id!r} has no committed offset in {missing[0]} and "
                 "auto.offset.reset is none; set it to earliest or latest."
             )
-        starts = {}
-        for where in partitions:
-            known = positions.get(where)
-            starts[where] = self._begin(where, reset) if known is None else known
-        self._uncommitted.update(missing)
-        self._committed |= starts
-        return starts
-
-    def _begin(self, where: TopicPartition, reset: AutoOffsetReset) -> int:
-        topic = self._connection.cluster.topic(where.topic)
         now_ms = self._connection.runtime.clock.wall_ms()
-        return reset.offset(topic, where.partition, self._isolation, now_ms)
+        for where in missing:
+            topic = topics[where.topic]
+            positions[where] = reset.offset(topic, where.partition, self._isolation, now_ms)
+        self._uncommitted.update(missing)
+        self._metadata.committed.update(positions)
+        self._metadata.topic_ids.update({w: topics[w.topic].topic_id for w in partitions})
+        self._metadata.replaced.update(replaced)
+        return {where: (topics[where.topic], positions[where]) for where in partitions}
+
+    def _topic(self, name: str) -> TopicLog:
+        """Caught up, also if it was created again since the caller looked."""
+        topic = self._connection.cluster.topic(name)
+        return topic if topic.state.partitions else self._connection.cluster.present_topic(name)
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """What the group has committed. Raises UnknownTopic, UnstableOffsetCommit."""
@@ -81,9 +96,9 @@ class GroupPositions:
         )
         if changed:
             self._connection.offsets.commit(self._group_id, changed)
-        self._committed |= {offset.where: offset.end for offset in changed}
+        self._metadata.committed.update({offset.where: offset.end for offset in changed})
         self._uncommitted -= {offset.where for offset in changed}
 
     def metadata(self) -> ConsumerGroupMetadata:
         """The group, and where it is known to stand; a transaction brings it up to date."""
-        return ConsumerGroupMetadata(self._group_id, self._committed)
+        return self._metadata

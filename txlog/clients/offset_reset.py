@@ -80,6 +80,8 @@ class OffsetReset:
     new: int
     asked: int
     """What the strategy led to, before it was brought within what can be read from."""
+    replaced: str = ""
+    """The id of an earlier topic of that name, if the group stands there (rule R11)."""
 
 
 def plan_resets(
@@ -101,10 +103,12 @@ def _planned(
     topic = connection.cluster.present_topic(where.topic, certain=True)
     topic.check_partition(where.partition)
     known = committed.get(where)
-    current = known.offset if known is not None and known.topic_id == topic.topic_id else None
+    replaced = known.topic_id if known is not None and known.topic_id != topic.topic_id else ""
+    current = known.offset if known is not None and not replaced else None
     low, high = _bounds(topic, where.partition)
     asked = _asked(topic, group, where, current, to)
-    return OffsetReset(where, topic.topic_id, current, min(max(asked, low), high), asked)
+    new = min(max(asked, low), high)
+    return OffsetReset(where, topic.topic_id, current, new, asked, replaced)
 
 
 def _bounds(topic: TopicLog, partition: int) -> tuple[int, int]:
@@ -153,6 +157,7 @@ def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetRese
             reset.where.partition,
             reset.new if reset.current is None else reset.current,
             reset.new,
+            replaced=reset.replaced,
         )
         for reset in resets
     )

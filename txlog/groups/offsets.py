@@ -13,7 +13,7 @@ from typing import cast
 
 from txlog.clock import elapsed_ms
 from txlog.coordinator.coordinator import Coordinator, journal_of
-from txlog.errors import IllegalTransition, UnstableOffsetCommit
+from txlog.errors import CommitFailed, IllegalTransition, UnknownTopic, UnstableOffsetCommit
 from txlog.groups.offsets_state import (
     ApplyPending,
     CommitOffsets,
@@ -99,6 +99,25 @@ class GroupOffsets:
                 )
         state = self.group(group) if state.pending else state
         return {where: _of_incarnation(state, where, topic_ids) for where in wanted}
+
+    def replaced(
+        self, where: TopicPartition, topic_id: str, committed: CommittedOffset | None
+    ) -> str:
+        """The earlier incarnation of the topic that `committed` is of; empty if it is of this one.
+
+        Raises CommitFailed if `topic_id` is itself not the topic's any more (rule R11): a group
+        never goes back to a topic that was deleted. `committed` was read before this is asked, so
+        that it cannot be of a later incarnation than the present one.
+        """
+        if committed is None or committed.topic_id == topic_id:
+            return ""
+        try:
+            is_present = self._cluster.present_topic(where.topic, certain=True).topic_id == topic_id
+        except UnknownTopic:
+            is_present = False
+        if not is_present:
+            raise deleted_meanwhile(where.topic)
+        return committed.topic_id
 
     # Outside of transactions.
 
@@ -215,6 +234,15 @@ class GroupOffsets:
     def release_pending(self, group: str, tx_id: TxId) -> None:
         """Forget what is pending for a transaction that is durably aborted (rule R3)."""
         self._replica(group).execute(ReleasePending(group, tx_id))
+
+
+def deleted_meanwhile(topic: str) -> CommitFailed:
+    """What was read is of a topic that is no more; another one has its name."""
+    return CommitFailed(
+        f"topic {topic!r} was deleted since its records were read, and created again: their "
+        "offsets mean nothing in the new one. Read it from its start: poll again.",
+        topic=topic,
+    )
 
 
 def _of_incarnation(

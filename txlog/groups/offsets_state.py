@@ -32,6 +32,9 @@ class PendingOffset:
     start: int
     end: int
     metadata: str = ""
+    replaced: str = ""
+    """The earlier incarnation of the topic that the group was seen to stand in; empty if it stood
+    in this one, or nowhere (rule R11)."""
 
     @property
     def where(self) -> TopicPartition:
@@ -291,6 +294,16 @@ def _check_starts(name: str, group: GroupState, offsets: tuple[PendingOffset, ..
         committed = group.committed.get(offset.where)
         if offset.start == UNCHECKED or committed is None:
             continue
+        if committed.topic_id not in (offset.topic_id, offset.replaced):
+            raise CommitFailed(
+                f"group {name!r} stands in another topic of the name {offset.topic!r} (its id is "
+                f"{committed.topic_id}) than this commit (id {offset.topic_id}): it was deleted "
+                "and created again, and another instance of the group was faster. Start again "
+                "from the committed offsets.",
+                group=name,
+                committed_topic_id=committed.topic_id,
+                topic_id=offset.topic_id,
+            )
         if committed.topic_id == offset.topic_id and committed.offset != offset.start:
             raise CommitFailed(
                 f"group {name!r} has committed {committed.offset} in {offset.where}, but this "

@@ -206,11 +206,16 @@ def _record(kind: Any) -> tuple[Encoder, Decoder]:
 
 
 def _compact(kind: Any) -> tuple[Encoder, Decoder]:
+    """A dataclass as a list. Values of an older program may lack the last fields' defaults."""
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind)]
+    defaults = [field.default for field in fields(kind)]
     encode_fields, decode_fields = _fixed(tuple(hints[name] for name in names))
 
     def decode_compact(value: Json) -> Any:
+        lacking = defaults[len(value) :] if isinstance(value, list) else []
+        if lacking and MISSING not in lacking:
+            value = [*value, *lacking]
         return kind(*decode_fields(value))
 
     return (lambda item: encode_fields([getattr(item, name) for name in names])), decode_compact

@@ -4,7 +4,9 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from tests.scripted_store import unavailable
+from txlog.clients.admin import Admin
 from txlog.clients.consumer import Consumer
+from txlog.clients.consumer_group import pending_offsets
 from txlog.errors import (
     CommitFailed,
     IllegalTransition,
@@ -327,6 +329,57 @@ def test_I6_of_two_instances_in_transactions_one_wins_and_the_other_aborts(
     expected = [0, 1, 2][1 if has_committed_before else 0 :]
     assert sorted(log.values("t")) == [b"result of %d" % number for number in expected]
     log.check()
+
+
+@pytest.mark.parametrize("in_transaction", [True, False])
+def test_R11_offsets_of_a_topic_that_was_deleted_are_not_taken_for_those_of_its_successor(
+    log: MemoryLog, in_transaction: bool
+) -> None:
+    """The simulation found it: the group passed over records of the new topic."""
+    fill(log, 3)
+    consumer, producer = log.consumer("u", group_id="g"), log.producer("a")
+    assert len(offsets(consumer)) == 3
+    recreate(log, "u")
+    fill(log, 5)
+    producer.begin_transaction()
+
+    def commit() -> None:
+        if in_transaction:
+            producer.send_offsets_to_transaction({U0: 3}, consumer.group_metadata())
+        else:
+            consumer.commit()
+
+    with pytest.raises(CommitFailed, match="deleted .* poll again"):
+        commit()
+    producer.abort_transaction()
+    assert offsets(consumer) == [0, 1, 2, 3, 4]
+    consumer.commit()
+    assert log.consumer("u", group_id="g").committed(U0) == 5
+
+
+def test_R11_a_group_that_reads_the_new_topic_is_not_led_back_to_the_old_one(
+    log: MemoryLog,
+) -> None:
+    """A commit that was on its way when the topic was deleted comes after the successor's."""
+    fill(log, 3)
+    slow = log.consumer("u", group_id="g")
+    assert len(offsets(slow)) == 3
+    late = pending_offsets(slow._connection, {U0: 3}, slow.group_metadata())
+    recreate(log, "u")
+    fill(log, 2)
+    fast = log.consumer("u", group_id="g")
+    assert len(offsets(fast)) == 2
+    fast.commit()
+    with pytest.raises(CommitFailed, match="another topic of the name 'u'"):
+        slow._connection.offsets.commit("g", late)
+    assert log.consumer("u", group_id="g").committed(U0) == 2
+
+
+def recreate(log: MemoryLog, name: str) -> None:
+    """Another topic gets the name."""
+    admin = Admin(log.process())
+    admin.delete_topics([name])
+    admin.create_topic(name)
 
 
 def test_a_group_id_alone_is_not_compared(log: MemoryLog) -> None:

@@ -29,8 +29,10 @@ def groups() -> Groups:
     return Fold(OffsetsMachine())
 
 
-def offset(start: int, end: int, partition: int = 0, topic_id: str = "id") -> PendingOffset:
-    return PendingOffset("t", topic_id, partition, start, end, f"note {end}")
+def offset(
+    start: int, end: int, partition: int = 0, topic_id: str = "id", replaced: str = ""
+) -> PendingOffset:
+    return PendingOffset("t", topic_id, partition, start, end, f"note {end}", replaced)
 
 
 def pend(
@@ -132,10 +134,23 @@ def test_a_note_goes_with_its_offset(groups: Groups) -> None:
 
 def test_R11_the_offsets_of_a_topic_that_was_created_again_begin_anew(groups: Groups) -> None:
     groups.run(CommitOffsets("g", (offset(UNCHECKED, 500, topic_id="old"),), 1))
-    groups.run(pend(0, offset(0, 3, topic_id="new")))
+    groups.run(pend(0, offset(0, 3, topic_id="new", replaced="old")))
     groups.run(apply(0))
     found = groups.state.group("g").committed[TopicPartition("t", 0)]
     assert (found.topic_id, found.offset) == ("new", 3)
+
+
+def test_R11_a_group_goes_on_from_one_topic_of_a_name_to_the_next_and_never_back(
+    groups: Groups,
+) -> None:
+    """Who does not know where the group stands by now read another topic than the group does."""
+    groups.run(CommitOffsets("g", (offset(0, 500, topic_id="old"),), 1))
+    groups.run(CommitOffsets("g", (offset(0, 3, topic_id="new", replaced="old"),), 1))
+    for late in (offset(500, 510, topic_id="old"), offset(0, 9, topic_id="older", replaced="old")):
+        with pytest.raises(CommitFailed) as caught:
+            groups.run(pend(0, late))
+        assert caught.value.facts["committed_topic_id"] == "new"
+    groups.run(pend(0, offset(3, 4, topic_id="new")))
 
 
 def test_a_commit_outside_of_transactions_may_go_back(groups: Groups) -> None:

@@ -26,10 +26,13 @@ keys belong to its kind:
     stuck       isolation topics        a reader did not come to an end
     maintained  tasks                   a pass of maintenance did these
     died                                the process is gone
+    ended       text                    it met what ends a program: a topic that is not there
     failure     text                    an actor met an error that nobody may meet
     final       topic isolation records the whole topic at the end
+    stored      topic topic_id is_closed log_starts records violations    what a topic, or one of
+                                        that name, ever held; only where something is deleted
     outcome     tx outcome              how it ended, asked at the end
-    position    group topic partition offset        where a group stands at the end
+    position    group topic topic_id partition offset        where a group stands at the end
 
 A transaction is named `pid-epoch-number`, a half transaction `group/id`; null stands for none.
 """

@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-from txlog.testing.simulation.history import Event, History, Record
+from txlog.testing.simulation.history import History, Record
+from txlog.testing.simulation.history_facts import COMMITTED, READ_COMMITTED, Facts
+from txlog.testing.simulation.topics import is_tombstone, key_of
 from txlog.testing.simulation.transaction_graph import cycles
-
-COMMITTED = "COMMITTED"
-READ_COMMITTED = "read_committed"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,36 +29,6 @@ class Anomaly:
 
     def __str__(self) -> str:
         return f"{self.kind} at step {self.at}: {self.message}"
-
-
-class Facts:
-    """A history, indexed."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.writer: dict[str, str | None] = {}
-        """Value -> the transaction that writes it."""
-        for event in history.of("send"):
-            self.writer.update(dict.fromkeys(event["values"], event["tx"]))
-        self.outcomes: dict[str, str] = {e["tx"]: e["outcome"] for e in history.of("outcome")}
-        self.final: dict[tuple[str, str], list[Record]] = {
-            (e["isolation"], e["topic"]): e["records"] for e in history.of("final")
-        }
-        self.shown: dict[str, Record] = {
-            record[3]: record
-            for (isolation, _), records in self.final.items()
-            if isolation == READ_COMMITTED
-            for record in records
-        }
-        """Value -> its record, of all that is committed at the end."""
-        self.asked: dict[str, Event] = {e["tx"]: e for e in history.of("committing")}
-        self.positions: dict[tuple[str, str, int], int] = {
-            (e["group"], e["topic"], e["partition"]): e["offset"] for e in history.of("position")
-        }
-
-    def is_committed(self, tx: str | None) -> bool:
-        """Whether it ended so; what is in no transaction is committed when it is stored."""
-        return tx is None or self.outcomes.get(tx) == COMMITTED
 
 
 Check = Callable[[Facts], Iterator[Anomaly]]
@@ -154,7 +123,9 @@ def torn_transactions(facts: Facts) -> Iterator[Anomaly]:
             continue
         if asked is None:
             yield Anomaly(-1, "wrong answer", f"{tx} is committed, and nobody asked for it")
-        elif shown.get(tx, set()) != set(asked["values"]):
+            continue
+        lacking = set(asked["values"]) ^ shown.get(tx, set())
+        if not all(facts.went_with_its_topic(value) for value in lacking):
             text = f"{tx} wrote {asked['values']}, and shown are {sorted(shown.get(tx, ()))}"
             yield Anomaly(asked["at"], "G1b torn transaction", text)
 
@@ -169,7 +140,7 @@ def torn_cuts(facts: Facts) -> Iterator[Anomaly]:
             whole = {
                 value
                 for value in facts.asked.get(tx, {"values": ()})["values"]
-                if value in facts.shown and facts.shown[value][0] in event["topics"]
+                if value in facts.kept_shown and facts.sent_to[value] in event["topics"]
             }
             if not whole <= known:
                 text = f"{event['who']} has a part of {tx}: it lacks {sorted(whole - known)}"
@@ -177,9 +148,14 @@ def torn_cuts(facts: Facts) -> Iterator[Anomaly]:
 
 
 def unbalanced_cuts(facts: Facts) -> Iterator[Anomaly]:
-    """I11: the bank's total is nothing in every cut. An amount is what follows the colon."""
+    """I11: the bank's total is nothing in every cut. An amount is what follows the colon.
+
+    Where records were deleted, perhaps before the auditor came, nobody can tell.
+    """
     totals: Counter[str] = Counter()
     for event in facts.history.of("cut"):
+        if not all(facts.is_whole(facts.newest(topic)) for topic in event["topics"]):
+            continue
         for record in event["records"]:
             totals[event["who"]] += int(record[3].partition(":")[2] or 0)
         if totals[event["who"]]:
@@ -190,12 +166,15 @@ def unbalanced_cuts(facts: Facts) -> Iterator[Anomaly]:
 def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
     """I2: an offset shows one record to everybody, always."""
     known: dict[tuple[str, int, int], str] = {}
-    for event in facts.history.of("poll", "cut", "written", "final"):
-        for topic, partition, offset, value in event["records"]:
+    everything = [(-1, records) for records in facts.final.values()]
+    told = facts.history.of("poll", "cut", "written", "final")
+    everything += [(event["at"], event["records"]) for event in told]
+    for at, records in everything:
+        for topic, partition, offset, value in records:
             found = known.setdefault((topic, partition, offset), value) if offset >= 0 else value
             if found != value:
                 text = f"{topic}-{partition} at {offset} held {found}, and then {value}"
-                yield Anomaly(event["at"], "inconsistent offsets", text)
+                yield Anomaly(at, "inconsistent offsets", text)
 
 
 def uneven_polls(facts: Facts) -> Iterator[Anomaly]:
@@ -211,7 +190,7 @@ def uneven_polls(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(event["at"], "non-monotonic poll", text)
             so_far.append(offset)
     for (who, isolation, topic, partition), offsets in given.items():
-        records = facts.final.get((isolation, topic), [])
+        records = facts.kept.get((isolation, topic), [])
         visible = {r[2] for r in records if r[1] == partition and offsets[0] <= r[2] <= offsets[-1]}
         if missed := sorted(visible - set(offsets)):
             yield Anomaly(-1, "poll skip", f"{who} passed over {topic}-{partition} {missed}")
@@ -226,7 +205,7 @@ def unseen(facts: Facts) -> Iterator[Anomaly]:
         yield Anomaly(event["at"], "stuck", f"{event['who']} does not come to an end")
     for event in facts.history.of("caught_up"):
         for topic in event["topics"]:
-            records = facts.final.get((event["isolation"], topic), [])
+            records = facts.kept.get((event["isolation"], facts.newest(topic)), [])
             missed = [r for r in records if r[3] not in seen.get(event["who"], set())]
             if missed:
                 yield Anomaly(event["at"], "unseen", f"{event['who']} never saw {missed}")
@@ -269,7 +248,8 @@ def offset_ranges(facts: Facts) -> Iterator[Anomaly]:
                 known[start] = max(end, known.get(start, 0))
     for where, found in ranges.items():
         stands = facts.positions.get(where, -1)
-        for one, other in pairwise([*sorted(found), (stands, stands, "its position")]):
+        position = [] if facts.is_closed(where[1]) else [(stands, stands, "its position")]
+        for one, other in pairwise([*sorted(found), *position]):
             end, start = _bridged(one[1], other[0], perhaps.get(where, {})), other[0]
             if start != end:
                 kind = "offset overlap" if start < end else "offset range gap"
@@ -284,23 +264,56 @@ def _bridged(at: int, goal: int, perhaps: Mapping[int, int]) -> int:
 
 
 def lost_updates(facts: Facts) -> Iterator[Anomaly]:
-    """I5, I10: each record below a group's position was copied once, and none above."""
+    """I5, I10: each record below a group's position was copied once, and none above.
+
+    What was deleted may have gone before it was copied.
+    """
     copies = {(e["group"], *e["sources"], *e["sinks"]): e for e in facts.history.of("copies")}
     for event in copies.values():
-        expected = Counter(
-            record[3]
-            for topic in event["sources"]
-            for record in facts.final.get((READ_COMMITTED, topic), ())
-            if record[2] < facts.positions.get((event["group"], topic, record[1]), 0)
-        )
+        group, sources = event["group"], [facts.newest(topic) for topic in event["sources"]]
+        below = Counter(_below_position(facts.final, facts, group, sources))
+        expected = Counter(_below_position(facts.kept, facts, group, sources))
+        gone = {source for source in facts.sent_to if facts.is_of_the_deleted(source)}
         for sink in event["sinks"]:
             records = facts.final.get((READ_COMMITTED, sink), ())
             copied = [record[3].partition("<") for record in records]
             found = Counter(source for _, mark, source in copied if mark)
+            below.update(gone & set(found))
             if lacking := sorted((expected - found).elements()):
                 yield Anomaly(-1, "lost update", f"{sink} lacks the copies of {lacking}")
-            if surplus := sorted((found - expected).elements()):
+            if surplus := sorted((found - below).elements()):
                 yield Anomaly(-1, "duplicate copy", f"{sink} has too many copies of {surplus}")
+
+
+def _below_position(
+    topics: Mapping[tuple[str, str], list[Record]], facts: Facts, group: str, names: list[str]
+) -> Iterator[str]:
+    for topic in names:
+        for record in topics.get((READ_COMMITTED, topic), ()):
+            if record[2] < facts.positions.get((group, topic, record[1]), 0):
+                yield record[3]
+
+
+def wrong_deletions(facts: Facts) -> Iterator[Anomaly]:
+    """I12: only what may be deleted is gone, and what is deleted is gone."""
+    for label, event in facts.stored.items():
+        for text in event["violations"]:
+            yield Anomaly(-1, "wrong deletion", text)
+        if event["is_closed"]:
+            continue
+        kept = {record[3] for record in facts.kept.get((READ_COMMITTED, label), ())}
+        newer: set[tuple[int, str]] = set()
+        for _, partition, offset, value in reversed(facts.final[READ_COMMITTED, label]):
+            key = key_of(label, value)
+            is_below = offset < event["log_starts"].get(str(partition), 0)
+            is_superseded = (partition, key or "") in newer or is_tombstone(label, value)
+            if value not in kept and not (is_below or (key is not None and is_superseded)):
+                text = f"{value} at {label}-{partition} {offset} is gone, and nothing says why"
+                yield Anomaly(-1, "wrong deletion", text)
+            if value in kept and is_below:
+                text = f"{value} at {label}-{partition} {offset} is below the log start"
+                yield Anomaly(-1, "wrong deletion", text)
+            newer.add((partition, key or ""))
 
 
 def gaps_in_counts(facts: Facts) -> Iterator[Anomaly]:
@@ -366,6 +379,7 @@ CHECKS: tuple[Check, ...] = (
     open_ends,
     offset_ranges,
     lost_updates,
+    wrong_deletions,
     gaps_in_counts,
     write_cycles,
     circular_flow,

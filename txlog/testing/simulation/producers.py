@@ -12,7 +12,7 @@ from txlog.clients.producer import Producer
 from txlog.errors import AbortableError, FencedError
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
-from txlog.testing.simulation.topics import payload
+from txlog.testing.simulation.topics import headers_of, key_of, payload
 
 TRIES = 4
 """Times that one call is made before its producer is given up."""
@@ -131,8 +131,13 @@ class PlainProducer:
 def send(process: SimulatedProcess, producer: Producer, topic: str, value: str) -> RecordFuture:
     """One record, to any partition that this process knows of."""
     partitions = len(process.connection.cluster.topic(topic).state.partitions) or 1
+    key = key_of(topic, value)
     return producer.send(
-        topic, payload(topic, value), partition=process.random.randrange(partitions)
+        topic,
+        payload(topic, value),
+        None if key is None else key.encode(),
+        headers_of(topic, value),
+        partition=process.random.randrange(partitions),
     )
 
 

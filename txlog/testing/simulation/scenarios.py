@@ -147,6 +147,50 @@ def _late(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_RETAINED = {"da": 2, "ca": 1, "tb": 1, "tc": 1}
+
+
+def _retention(choices: random.Random) -> Sequence[Role]:
+    """Records are deleted by age, by hand and by key beneath those who write and read them."""
+    topics = tuple(_RETAINED)
+    others: list[Role] = [
+        TransactionalProducer("p2", choices.choice(("one", "two")), ("da", "ca")),
+        Teller("t1", "teller", ("da", "tb")),
+        HalfSender("h1", "half", ("da", "tb"), LocalDatabase()),
+    ]
+    return [
+        TransactionalProducer("p1", "one", ("da", "ca")),
+        PlainProducer("plain", ("da", "ca")),
+        choices.choice(others),
+        Copier("c", "copier", "g", "da", "tc"),
+        Keeper("keeper 1"),
+        *_perhaps(choices, Keeper("keeper 2")),
+        *_perhaps(choices, Steward("deleter", ("da",), ("delete_records",))),
+        Auditor("auditor", ("da", "tb")),
+        Reader("committed", topics, "read_committed"),
+        Reader("uncommitted", topics, "read_uncommitted"),
+    ]
+
+
+_MORTAL = {"xa": 1, "xb": 1, "tc": 1}
+
+
+def _mortals(choices: random.Random) -> Sequence[Role]:
+    """Topics are deleted, and created again, beneath those who write and read them."""
+    topics = tuple(_MORTAL)
+    return [
+        TransactionalProducer("p1", "one", topics),
+        TransactionalProducer("p2", choices.choice(("one", "two")), ("xa", "tc")),
+        PlainProducer("plain", ("xa", "xb")),
+        Teller("t1", "teller", ("xa", "xb", "tc")),
+        Copier("c", "copier", "g", "xa", "tc"),
+        Steward("owner", ("xa", "xb"), ("recreate", "maintain")),
+        *_perhaps(choices, Keeper("keeper")),
+        Reader("committed", topics, "read_committed"),
+        Reader("uncommitted", topics, "read_uncommitted"),
+    ]
+
+
 SCENARIOS: Mapping[str, Scenario] = {
     scenario.name: scenario
     for scenario in (
@@ -155,6 +199,8 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("bank", _BANK, _bank),
         Scenario("halves", _HALVES, _halves),
         Scenario("late", _LATE, _late, requests_max=400),
+        Scenario("mortals", _MORTAL, _mortals, requests_max=400),
+        Scenario("retention", _RETAINED, _retention, requests_max=600),
         Scenario("upkeep", _UPKEEP, _upkeep, requests_max=600),
         Scenario("storm", _STORM, _storm, requests_max=240),
         *EDGES,

@@ -80,8 +80,10 @@ class Service:
     def __init__(self, runtime: Runtime, objects: Mapping[str, bytes]) -> None:
         self.store = MemoryStore(runtime)
         """What is stored, for checkers: their reads are no part of the history."""
+        self.archive: dict[str, tuple[int, bytes]] = {}
+        """Every entry and segment that was ever stored, and as which of all it was first."""
         for path, data in objects.items():
-            self.store.replace(path, data)
+            self._store(path, data)
         self.full_until_ms = -1.0
         self.deleted: dict[str, int] = {}
         """Path -> size of what a stale listing may still show."""
@@ -107,9 +109,14 @@ class Service:
             return Answer(412, "PreconditionFailed")
         if now_ms < self.full_until_ms:
             return Answer(507, "InsufficientStorage")
-        self.store.replace(request.path, request.body)
+        self._store(request.path, request.body)
         self.deleted.pop(request.path, None)
         return Answer(200)
+
+    def _store(self, path: str, data: bytes) -> None:
+        self.store.replace(path, data)
+        if "/entries/" in path or "/segments/" in path:
+            self.archive.setdefault(path, (len(self.archive), data))
 
     def _get(self, request: Request) -> Answer:
         data = self.store.get(request.path)

@@ -7,6 +7,7 @@ work, drawn by the process's own chance, all the while.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import ClassVar
 
 import pyarrow as pa
@@ -15,11 +16,12 @@ from txlog.clients.admin import Admin
 from txlog.clients.maintenance import Maintenance
 from txlog.coordinator.recovery import apply_decision
 from txlog.coordinator.states import PREPARED
-from txlog.errors import IncompatibleSchema, InvalidConfig
+from txlog.errors import IncompatibleSchema, InvalidConfig, TopicExists, UnknownTopic
+from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.role import EXPECTED
-from txlog.testing.simulation.topics import TYPED
+from txlog.testing.simulation.topics import TYPED, config_of, schema_of
 
 PARTITIONS_MAX = 4
 
@@ -33,6 +35,10 @@ LIMITS = ProcessSettings(
 """Of maintenance: so short that it does all of its work within a world's time."""
 
 
+_HARMLESS = 6
+"""Duties, of the first, that delete no record."""
+
+
 class Steward:
     """Does one thing after the other; some of it twice, as two of its kind may be there."""
 
@@ -40,7 +46,7 @@ class Steward:
     comes_back: ClassVar[bool] = False
 
     def __init__(self, name: str, topics: tuple[str, ...], duties: tuple[str, ...] = ()) -> None:
-        """`duties` are names of methods; default: all."""
+        """`duties` are names of methods; default: all that delete no record."""
         self.name = name
         self._topics = topics
         self._duties = duties
@@ -54,8 +60,10 @@ class Steward:
             "maintain": self.maintain,
             "add_partition": self.add_partition,
             "evolve": self.evolve,
+            "delete_records": self.delete_records,
+            "recreate": self.recreate,
         }
-        duties = self._duties or tuple(known)
+        duties = self._duties or tuple(known)[:_HARMLESS]
         while process.is_busy:
             process.sleep(10, 5_000 * len(duties))
             try:
@@ -103,6 +111,30 @@ class Steward:
             except IncompatibleSchema:
                 return  # Somebody else added another column first.
         assert set(TYPED.names) <= set(schema.names)
+
+    def delete_records(self, process: SimulatedProcess) -> None:
+        """The oldest records of a partition go."""
+        name = process.random.choice(self._topics)
+        state = process.connection.cluster.present_topic(name, certain=True).state
+        partition = process.random.randrange(len(state.partitions))
+        low, high = state.partitions[partition].log_start, state.last_stable_offset(partition)
+        where = TopicPartition(name, partition)
+        Admin(process.connection).delete_records({where: process.random.randint(low, high)})
+
+    def recreate(self, process: SimulatedProcess) -> None:
+        """A topic is deleted, and after a while there is one of its name again."""
+        name = process.random.choice(self._topics)
+        admin = Admin(process.connection)
+        with suppress(UnknownTopic):
+            admin.delete_topics([name])
+            process.sleep(1, 5_000)
+        create_again(admin, name)
+
+
+def create_again(admin: Admin, name: str) -> None:
+    """A topic of that name, if there is none."""
+    with suppress(TopicExists):
+        admin.create_topic(name, 1, schema_of(name), config_of(name))
 
 
 class Keeper:

@@ -15,7 +15,7 @@ from txlog.clients.consumer_record import records
 from txlog.clients.half_message import Message
 from txlog.clients.half_store import stage
 from txlog.clients.transaction_session import TransactionSession
-from txlog.errors import AbortableError, FencedError, TxlogError
+from txlog.errors import AbortableError, FencedError, OffsetOutOfRange, TxlogError
 from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
 from txlog.log.look import look
 from txlog.log.reader import read_rows, row_source, sliced, visible_rows
@@ -137,11 +137,15 @@ class Auditor:
         views = [view_of(log) for log in logs]
         for view in views:
             for partition in range(len(view.state.partitions)):
-                starts.setdefault(view.where(partition), 0)
+                where, log_start = view.where(partition), view.state.partitions[partition].log_start
+                starts[where] = max(starts.get(where, 0), log_start)
         highs = stable_ends(views, starts)
         limit = process.random.choice((1, 4, 1_000))
         ends = limited_cut(views, starts, highs, limit)
-        found = [record for log in logs for record in _records(log, starts, ends)]
+        try:
+            found = [record for log in logs for record in _records(log, starts, ends)]
+        except OffsetOutOfRange:
+            return True  # Deleted since the look.
         self._unblock(process, views, starts)
         if all(ends[where] == starts[where] for where in ends):
             return False

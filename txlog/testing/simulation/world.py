@@ -19,6 +19,7 @@ from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
 from txlog.clients.consumer import Consumer
 from txlog.clock import Runtime, SerialFanOut
+from txlog.errors import UnknownPartition, UnknownTopic
 from txlog.journal.codec import encode
 from txlog.journal.entry import seal
 from txlog.layout import CLUSTER_FILE
@@ -27,6 +28,7 @@ from txlog.model import TransactionOutcome, TxId
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy
+from txlog.testing.simulation.archive import incarnations
 from txlog.testing.simulation.faults import Faults, drawn
 from txlog.testing.simulation.network import Network, ProcessDied
 from txlog.testing.simulation.process import EPOCH_MS, SimulatedProcess
@@ -34,7 +36,8 @@ from txlog.testing.simulation.role import TIMEOUT_MS, Role
 from txlog.testing.simulation.scene import Scene
 from txlog.testing.simulation.scheduler import Scheduler
 from txlog.testing.simulation.service import Service
-from txlog.testing.simulation.topics import as_history, schema_of
+from txlog.testing.simulation.stewards import create_again
+from txlog.testing.simulation.topics import as_history, config_of, is_mortal, schema_of
 
 REST_MS = 4 * TIMEOUT_MS
 """How long a world rests after its last work: every timeout is over then."""
@@ -46,8 +49,11 @@ BATCH = "batch "
 """Begins the name of an attempt to commit a micro-batch. Nobody knows its transaction: it counts
 as committed if anything of it is shown, and then all of it must be."""
 
-DEATHS_MAX = 6
-"""Lives of a role; those that must come back have more."""
+LIVES_MAX = 6
+"""Of a role; those that must come back have more."""
+
+LIVES_AMONG_MORTALS_MAX = 50
+"""The same, where a deleted topic ends lives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,11 @@ class Scenario:
     """What has happened to the log before, if anything has."""
     faults: Callable[[random.Random], Faults] = drawn
     """What may go wrong."""
+
+    @property
+    def deletes(self) -> bool:
+        """Whether records, or topics, are deleted in it."""
+        return any(config_of(topic) or is_mortal(topic) for topic in self.topics)
 
 
 @dataclass(slots=True)
@@ -147,7 +158,7 @@ class World:
             try:
                 while not self._is_over(role, self.process(f"{role.name}#{life}")):
                     life += 1
-                    if life >= DEATHS_MAX and not role.comes_back:
+                    if life >= self._lives_max and not role.comes_back:
                         return
                     self.scene.scheduler.sleep(self.scene.log_uniform(1, 60_000))
             finally:
@@ -165,7 +176,17 @@ class World:
         except ProcessDied:
             process.note("died")
             return False
+        except (UnknownTopic, UnknownPartition) as error:
+            if not any(map(is_mortal, self.scenario.topics)):
+                raise
+            process.note("ended", text=error.message)
+            return False
         return True
+
+    @property
+    def _lives_max(self) -> int:
+        is_mortal_world = any(map(is_mortal, self.scenario.topics))
+        return LIVES_AMONG_MORTALS_MAX if is_mortal_world else LIVES_MAX
 
     # After the work.
 
@@ -188,6 +209,8 @@ class World:
             for coordinator in process.connection.coordinators():
                 coordinator.maintain()
             process.runtime.clock.sleep_ms(REST_MS)
+        for topic in filter(is_mortal, self.scenario.topics):
+            create_again(Admin(process.connection), topic)
 
     def _judge(self, process: SimulatedProcess) -> None:
         """The log as it is at the end, as anybody would read it."""
@@ -195,6 +218,8 @@ class World:
             for topic in self.scenario.topics:
                 records = list(_whole(process, topic, isolation))
                 process.note("final", topic=topic, isolation=isolation, records=records)
+        if self.scenario.deletes:
+            self._note_stored(process)
         shown = {
             record[3]
             for event in self.scene.history.of("final")
@@ -213,8 +238,25 @@ class World:
         for name, group in process.connection.offsets.groups().items():
             for where, at in sorted(group.committed.items()):
                 process.note(
-                    "position", group=name, topic=where[0], partition=where[1], offset=at.offset
+                    "position",
+                    group=name,
+                    topic=where[0],
+                    topic_id=at.topic_id,
+                    partition=where[1],
+                    offset=at.offset,
                 )
+
+    def _note_stored(self, process: SimulatedProcess) -> None:
+        for topic in incarnations(self.scene.service.archive, self.scenario.topics):
+            process.note(
+                "stored",
+                topic=topic.name,
+                topic_id=topic.topic_id,
+                is_closed=topic.is_closed,
+                log_starts={str(p): start for p, start in sorted(topic.log_starts.items())},
+                records=topic.records,
+                violations=topic.violations,
+            )
 
     def _outcome(self, process: SimulatedProcess, tx: str) -> TransactionOutcome:
         group, is_half, tag = tx.partition("/")
@@ -266,7 +308,7 @@ def _new_log(
     store.create(CLUSTER_FILE, seal(body))
     admin = Admin(Connection(open_cluster(store, runtime, writer="start")))
     for name, partitions in topics:
-        admin.create_topic(name, partitions, schema_of(name))
+        admin.create_topic(name, partitions, schema_of(name), config_of(name))
     if begin is not None:
         begin(admin.connection)
     return {found.path: store.get(found.path) or b"" for found in store.list_after("")}
