@@ -6,7 +6,10 @@ import pytest
 from tests.memory_log import MemoryLog
 from txlog.clients.admin import Admin
 from txlog.clients.consumer import Consumer
+from txlog.clients.half_message import Message
+from txlog.clients.half_store import stage
 from txlog.clients.maintenance import Maintenance
+from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.state import Transaction
 from txlog.errors import FencedError, InvalidConfig, InvalidRecord, OffsetOutOfRange
 from txlog.log.topic_events import WriteMarker
@@ -400,6 +403,22 @@ def test_a_live_producer_whose_id_was_forgotten_is_told_to_open_another(log: Mem
     with producer.transaction():
         producer.send("u", b"1")
     assert log.values("u") == [b"1"]
+
+
+def test_a_staged_commit_of_an_id_that_was_forgotten_is_told_so(log: MemoryLog) -> None:
+    """The simulation found another error, which said to call what may be called only once."""
+    connection = log.process()
+    session = TransactionSession(connection, "a", timeout_ms=1_000)
+    session.register("instance")
+    session.begin()
+    staged = stage(connection, [Message("u", b"1")], str(session.tx_id))
+    log.clock.advance(8 * DAY_MS)
+    maintain(log)
+    for end in (lambda: session.commit(staged), session.abort):
+        with pytest.raises(FencedError, match="was forgotten after"):
+            end()
+    assert log.values("u") == []
+    log.check()
 
 
 def test_an_id_that_is_forgotten_between_begin_and_the_first_record_is_told(

@@ -12,6 +12,7 @@ from txlog.clients.connection import Connection
 from txlog.errors import InvalidRecord
 from txlog.groups.offsets import deleted_meanwhile
 from txlog.groups.offsets_state import UNCHECKED, PendingOffset
+from txlog.log.topic_log import TopicLog
 from txlog.model import OffsetAndMetadata, TopicPartition, validate_group_id
 
 
@@ -51,7 +52,7 @@ def pending_offsets(
         position = wanted if isinstance(wanted, OffsetAndMetadata) else OffsetAndMetadata(wanted)
         if isinstance(position.offset, bool) or not isinstance(position.offset, int):
             raise InvalidRecord(f"the offset of {where} must be a whole number.")
-        log.check_offset(log.state, partition, position.offset)
+        _check_end(log, partition, position.offset)
         pending.append(
             PendingOffset(
                 topic,
@@ -64,3 +65,9 @@ def pending_offsets(
             )
         )
     return tuple(pending)
+
+
+def _check_end(log: TopicLog, partition: int, offset: int) -> None:
+    """A position may lie below the log start: what lies before it was read, and deleted since."""
+    if not 0 <= offset <= log.state.end_offset(partition):
+        log.check_offset(log.state, partition, offset)

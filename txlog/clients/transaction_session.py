@@ -208,7 +208,7 @@ class TransactionSession:
                 mark,
                 self._tag,
             )
-        except TransactionAborted:
+        except (TransactionAborted, UnknownTransaction):
             self._require_newest()
             raise
 
@@ -237,7 +237,11 @@ class TransactionSession:
         Raises IllegalTransition after the decision, and ProducerFenced once all of it is aborted.
         """
         if self._begun or self._groups:
-            self._coordinator.abort(self.transactional_id, self.tx_id)
+            try:
+                self._coordinator.abort(self.transactional_id, self.tx_id)
+            except UnknownTransaction:
+                self._require_newest()
+                raise
             for group in self._groups:
                 self._connection.offsets.release_pending(group, self.tx_id)
         newest = self._require_newest()

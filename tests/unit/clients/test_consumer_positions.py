@@ -382,6 +382,19 @@ def recreate(log: MemoryLog, name: str) -> None:
     admin.create_topic(name)
 
 
+def test_what_was_read_and_deleted_since_can_be_committed(log: MemoryLog) -> None:
+    """Retention does not end an exactly-once loop. The simulation found it."""
+    fill(log, 5)
+    consumer = log.consumer("u", group_id="g")
+    consumer.poll(max_records=2)
+    Admin(log.process()).delete_records({U0: 4})
+    consumer.commit()
+    assert consumer.committed(U0) == 2
+    assert offsets(log.consumer("u", group_id="g")) == [4]
+    with pytest.raises(OffsetOutOfRange):
+        consumer.commit({U0: 6})
+
+
 def test_a_group_id_alone_is_not_compared(log: MemoryLog) -> None:
     """Kafka's old form: the caller vouches for the position."""
     fill(log, 3)
