@@ -6,6 +6,7 @@ import pytest
 
 from txlog.testing.simulation.history import History, read_history
 from txlog.testing.simulation.history_checks import anomalies
+from txlog.testing.simulation.topics import is_tombstone, key_of
 
 TX, OTHER = "1-0-0", "2-0-0"
 
@@ -143,3 +144,86 @@ def test_G1c_nobody_reads_from_whoever_read_from_him() -> None:
     consumed(story, OTHER, 1, 2, "x1")
     story.add("position", group="g", topic="a", topic_id="1", partition=0, offset=2)
     assert story.found() == {"G1c circular information flow"}
+
+
+# Where records and topics are deleted.
+
+
+class StoryOfDeletion(Story):
+    """Of topic `c`, which is compacted, offsets 0 and 1 are deleted, and 2 is superseded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        values = ["z0", "z1", *_of_one_key(2)]
+        self.ever = [["c", 0, offset, value] for offset, value in enumerate(values)]
+        self.add("send", tx=None, topic="c", values=values)
+        self.add("written", tx=None, records=self.ever)
+        self.add("poll", who="early#0", isolation="read_committed", records=self.ever)
+        for isolation in ("read_uncommitted", "read_committed"):
+            self.add("final", topic="c", isolation=isolation, records=self.ever[3:])
+        for topic in "ab":
+            self.stored(topic, [record for record in self.records if record[0] == topic])
+        self.stored("c", self.ever, log_starts={"0": 2})
+
+    def stored(self, topic: str, records: list[list[Any]], **facts: Any) -> None:
+        """What a topic ever held."""
+        known = {"is_closed": False, "log_starts": {}, "violations": [], "topic_id": topic}
+        self.add("stored", topic=topic, records=records, **known | facts)
+
+    def recreated(self, reads: str, start: int, position: int) -> None:
+        """`a` was deleted before, with other records in it; a group goes on in the new one."""
+        self.add("send", tx=None, topic="a", values=["old"])
+        self.add("written", tx=None, records=[["a", 0, 0, "old"]])
+        self.history.events.insert(0, self.history.events[-1])
+        first = next(n for n, e in enumerate(self.history.events) if e["what"] == "stored")
+        self.stored("a", [["a", 0, 0, "old"]], is_closed=True, topic_id="older")
+        self.history.events.insert(first, self.history.events.pop())
+        self.add("consumed", tx=OTHER, group="g", ranges=[["a", 0, start, 1]], reads=[reads])
+        where = {"topic": "a", "topic_id": "a", "partition": 0}
+        self.add("position", group="g", offset=position, **where)
+
+
+def _of_one_key(count: int) -> list[str]:
+    values = [f"v{number}" for number in range(100)]
+    key = key_of("c", values[0])
+    return [v for v in values if key_of("c", v) == key and not is_tombstone("c", v)][:count]
+
+
+def test_I12_what_may_be_deleted_may_be_gone() -> None:
+    assert StoryOfDeletion().found() == set()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"log_starts": {}}, "wrong deletion"),
+        ({"log_starts": {"0": 4}}, "wrong deletion"),
+        ({"violations": ["below an open transaction"]}, "wrong deletion"),
+        ({"records": []}, "lost write"),
+    ],
+)
+def test_I12_what_may_not_be_deleted_and_is_gone_is_found(
+    changes: dict[str, Any], kind: str
+) -> None:
+    assert kind in StoryOfDeletion().change("stored", 2, **changes).found()
+
+
+def test_I12_the_newest_record_of_a_key_may_not_go() -> None:
+    story = StoryOfDeletion()
+    for nth in (4, 5):
+        story.change("final", nth, records=story.ever[2:3])
+    assert "wrong deletion" in story.found()
+
+
+def test_R11_topics_of_one_name_are_told_apart() -> None:
+    story = StoryOfDeletion()
+    story.recreated("x1", 0, 1)
+    assert story.found() == set()
+
+
+def test_R11_a_position_in_a_deleted_topic_that_counts_in_the_next_is_found() -> None:
+    story = StoryOfDeletion()
+    story.recreated("old", 0, 1)
+    assert "offset overlap" not in story.found()
+    story.add("copies", group="g", sources=["a"], sinks=["b"])
+    assert "lost update" in story.found()

@@ -38,16 +38,15 @@ class MergeReport:
     """Why it ended early: somebody else works on the same topic."""
 
 
-def merge_segments(topic: TopicLog, batch_bytes: int) -> MergeReport:
-    """Merge every run of small segments that there is by now.
-
-    Raises CorruptData, StoreUnavailable.
-    """
+def merge_segments(
+    topic: TopicLog, batch_bytes: int, segments_min: int = SEGMENTS_MIN
+) -> MergeReport:
+    """Merge every run of at least so many small segments. Raises CorruptData, StoreUnavailable."""
     report = MergeReport()
     state = topic.catch_up(certain=True)
     after_slot = state.cleaner.merged_slot
     try:
-        while (unit := next_unit(topic, state, after_slot)) is not None:
+        while (unit := next_unit(topic, state, after_slot, segments_min)) is not None:
             _merge(topic, state, unit, batch_bytes, report)
             after_slot = unit.last_slot
             state = topic.state
@@ -57,15 +56,12 @@ def merge_segments(topic: TopicLog, batch_bytes: int) -> MergeReport:
     return report
 
 
-def next_unit(topic: TopicLog, state: TopicState, after_slot: int) -> Unit | None:
+def next_unit(
+    topic: TopicLog, state: TopicState, after_slot: int, segments_min: int = SEGMENTS_MIN
+) -> Unit | None:
     """The next run of leaves whose segments are worth merging."""
     found = units(topic, state, after_slot, state.config.segment_bytes, state.sealed_slot)
-    return next((unit for unit in found if is_worthwhile(live_rows(unit, state))), None)
-
-
-def is_worthwhile(rows: Sequence[IndexedBatch]) -> bool:
-    """Whether these batches lie in many segments."""
-    return len(segments_of(rows)) >= SEGMENTS_MIN
+    return next((u for u in found if len(segments_of(live_rows(u, state))) >= segments_min), None)
 
 
 def segments_of(rows: Sequence[IndexedBatch]) -> set[str]:

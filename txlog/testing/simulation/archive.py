@@ -100,6 +100,8 @@ class _Fold:
     def run(self) -> Incarnation | None:
         """All entries in order; None if the topic was never opened."""
         for at, event in self._events():
+            if self._topic is not None and self._topic.is_closed:
+                self._topic.violations.append(f"{event} comes after the deletion (rule R11)")
             match event:
                 case TopicOpened():
                     self._topic = Incarnation(event.name, event.topic_id, at, event.config)

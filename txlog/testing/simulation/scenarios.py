@@ -147,7 +147,7 @@ def _late(choices: random.Random) -> Sequence[Role]:
     ]
 
 
-_RETAINED = {"da": 2, "ca": 1, "tb": 1, "tc": 1}
+_RETAINED = {"da": 2, "ca": 2, "tb": 1, "tc": 1}
 
 
 def _retention(choices: random.Random) -> Sequence[Role]:
@@ -184,6 +184,7 @@ def _mortals(choices: random.Random) -> Sequence[Role]:
         PlainProducer("plain", ("xa", "xb")),
         Teller("t1", "teller", ("xa", "xb", "tc")),
         Copier("c", "copier", "g", "xa", "tc"),
+        *_perhaps(choices, Copier("c2", "copier 2", "g", "xa", "tc")),
         Steward("owner", ("xa", "xb"), ("recreate", "maintain")),
         *_perhaps(choices, Keeper("keeper")),
         Reader("committed", topics, "read_committed"),

@@ -23,6 +23,7 @@ from txlog.errors import (
     TopicExists,
     UnknownTopic,
 )
+from txlog.log.merging import merge_segments
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
 from txlog.testing.simulation.process import SimulatedProcess
@@ -34,8 +35,8 @@ PARTITIONS_MAX = 4
 LIMITS = ProcessSettings(
     publish_attempts_max=30,
     finish_attempts_max=6,
-    staging_retention_ms=20_000,
-    file_delete_delay_ms=5_000,
+    staging_retention_ms=2_000,
+    file_delete_delay_ms=500,
     journal_retention_entries=4,
 )
 """Of maintenance: so short that it does all of its work within a world's time."""
@@ -160,6 +161,8 @@ class Keeper:
             process.sleep(10, 30_000)
             try:
                 maintenance = maintenance or Maintenance(process.connection, LIMITS)
+                if process.random.random() < 0.5:
+                    merge_often(process)
                 report = maintenance.run_once()
                 process.sleep(1_000, 10_000)
                 report.actions.extend(maintenance.vacuum_once().actions)
@@ -167,6 +170,15 @@ class Keeper:
                 continue
             done = sorted({action.task for action in report.actions if not action.is_failure})
             process.note("maintained", tasks=done)
+
+
+def merge_often(process: SimulatedProcess) -> None:
+    """Merging, long before it pays."""
+    cluster = process.connection.cluster
+    topic = cluster.present_topic(process.random.choice(sorted(cluster.state().topics)))
+    found = merge_segments(topic, cluster.process.batch_bytes, segments_min=2)
+    if found.segments_after:
+        process.note("maintained", tasks=["merging"])
 
 
 class Straggler:

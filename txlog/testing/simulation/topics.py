@@ -30,7 +30,7 @@ _CONFIGS: Mapping[str, Mapping[str, object]] = {
         "min.cleanable.dirty.ratio": 0.01,
         "delete.retention.ms": 20_000,
     },
-    "d": {"retention.ms": 60_000},
+    "d": {"retention.ms": 10_000},
 }
 
 

@@ -1,0 +1,218 @@
+"""Planted bugs where something is deleted or moved: records, segments, whole topics."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from txlog.clients import maintenance, record_deletion, retention_bounds, vacuum
+from txlog.clients.group_positions import GroupPositions
+from txlog.clients.segment_references import staged_segments
+from txlog.clients.vacuum import Vacuum
+from txlog.coordinator import rules as coordinator_rules
+from txlog.errors import MissingObject
+from txlog.groups import offsets as group_offsets
+from txlog.groups import offsets_state
+from txlog.log import compaction, reader, retention, rewriting, topic_rules
+from txlog.log.index import IndexedBatch
+from txlog.log.newest_keys import NewestKeys
+from txlog.log.topic_log import TopicLog
+from txlog.log.topic_state import TopicState
+from txlog.storage.store import StoredObject
+
+Patch = pytest.MonkeyPatch
+
+
+def no_R11_in_topics(patch: Patch) -> None:
+    """A journal takes records after its topic was deleted."""
+    patch.setattr(topic_rules, "_require_open", lambda state: None)
+
+
+def no_R11_for_positions(patch: Patch) -> None:
+    """A consumer's positions are those of whatever topic has the name."""
+    original = GroupPositions.metadata
+    patch.setattr(
+        GroupPositions, "metadata", lambda self: replace(original(self), topic_ids={}, replaced={})
+    )
+    patch.setattr(offsets_state, "_check_starts", _starts_by_name)
+
+
+def _starts_by_name(name: str, group: Any, offsets: Iterable[Any]) -> None:
+    original = _CHECK_STARTS
+    for offset in offsets:
+        known = group.committed.get(offset.where)
+        if known is None or known.topic_id == offset.topic_id:
+            original(name, group, (offset,))
+
+
+_CHECK_STARTS = offsets_state._check_starts
+
+
+def no_R11_for_groups(patch: Patch) -> None:
+    """A group goes back to a topic that was deleted."""
+    patch.setattr(offsets_state, "_check_starts", _starts_by_name)
+
+
+def no_R11_for_committed(patch: Patch) -> None:
+    """A position of the deleted topic is taken for one of the new."""
+
+    def replaced(self: Any, where: Any, topic_id: str, committed: Any) -> str:
+        return ""
+
+    patch.setattr(group_offsets.GroupOffsets, "replaced", replaced)
+    patch.setattr(offsets_state, "_check_starts", _starts_by_name)
+
+
+def no_R17(patch: Patch) -> None:
+    """What lies below the horizon can be referred to all the same, in an append."""
+    patch.setattr(topic_rules, "_require_above_horizon", lambda state, segment_id: None)
+
+
+def no_horizon_for_staged(patch: Patch) -> None:
+    """... or in a PREPARE_COMMIT."""
+    patch.setattr(coordinator_rules, "_check_horizon", lambda state, participants: None)
+
+
+def vacuum_without_horizon(patch: Patch) -> None:
+    """It deletes what it found unreferenced, and tells nobody before."""
+
+    def roots(self: Vacuum, *_: Any) -> frozenset[str]:
+        return frozenset(topic.layout.root for topic in vacuum._topics(self._connection))
+
+    patch.setattr(Vacuum, "_advance_horizon", roots)
+
+
+def vacuum_of_the_young(patch: Patch) -> None:
+    """It deletes what is unreferenced, however young, and raises no horizon."""
+    vacuum_without_horizon(patch)
+    patch.setattr(Vacuum, "_wanted_horizon", lambda self: "f" * 32)
+
+
+def no_R18(patch: Patch) -> None:
+    """Topics are asked before the coordinators."""
+    taken: list[frozenset[str]] = []
+    original = Vacuum._unreferenced
+
+    def later(connection: Any) -> Iterator[str]:
+        return iter(())
+
+    def unreferenced(
+        self: Vacuum, listed: Iterable[StoredObject], horizon: str, roots: frozenset[str]
+    ) -> Iterator[StoredObject]:
+        found = list(original(self, listed, horizon, roots))
+        taken.append(frozenset(staged_segments(self._connection)))
+        return (stored for stored in found if stored.path not in taken[-1])
+
+    patch.setattr(vacuum, "staged_segments", later)
+    patch.setattr(Vacuum, "_unreferenced", unreferenced)
+
+
+def no_R19(patch: Patch) -> None:
+    """A segment that is missing is damage, whatever the log says by now."""
+
+    def relocated(topic: TopicLog, row: IndexedBatch) -> list[IndexedBatch]:
+        raise MissingObject(f"{row.segment} is missing.", path=row.segment)
+
+    patch.setattr(reader, "relocated_rows", relocated)
+
+
+def retention_above_the_lso(patch: Patch) -> None:
+    """Age alone decides (I12)."""
+
+    def bounded(connection: Any, topic: TopicLog, wanted: Mapping[int, int]) -> dict[int, int]:
+        return dict(wanted)
+
+    def expired(state: TopicState, load: Any, now_ms: int) -> dict[int, int]:
+        with pytest.MonkeyPatch.context() as local:
+            local.setattr(TopicState, "last_stable_offset", TopicState.end_offset)
+            return _EXPIRED(state, load, now_ms)
+
+    def decide(state: TopicState, command: Any) -> Any:
+        with pytest.MonkeyPatch.context() as local:
+            local.setattr(TopicState, "last_stable_offset", TopicState.end_offset)
+            return _LOG_START(state, command)
+
+    patch.setattr(retention_bounds, "bounded_log_starts", bounded)
+    patch.setattr(retention_bounds, "expired_log_starts", expired)
+    patch.setattr(topic_rules, "_decide_log_start", decide)
+
+
+_EXPIRED = retention.expired_log_starts
+_LOG_START = topic_rules._decide_log_start
+
+
+def retention_of_the_incomplete(patch: Patch) -> None:
+    """What is finished here is deleted, though it is not in another topic (I12)."""
+
+    def bounded(connection: Any, topic: TopicLog, wanted: Mapping[int, int]) -> dict[int, int]:
+        state = topic.catch_up(certain=True)
+        limits = {p: min(at, state.last_stable_offset(p)) for p, at in wanted.items()}
+        return {p: at for p, at in limits.items() if at > state.partitions[p].log_start}
+
+    patch.setattr(retention_bounds, "bounded_log_starts", bounded)
+    patch.setattr(record_deletion, "bounded_log_starts", bounded)
+
+
+def compaction_by_the_aborted(patch: Patch) -> None:
+    """A record of an aborted transaction supersedes others."""
+
+    def read_keys(self: Any) -> int:
+        with pytest.MonkeyPatch.context() as local:
+            local.setattr(
+                compaction,
+                "live_rows",
+                lambda unit, state: [replace(r, aborted=False) for r in _LIVE(unit, state)],
+            )
+            return _READ_KEYS(self)
+
+    patch.setattr(compaction._Pass, "_read_keys", read_keys)
+
+
+_LIVE = rewriting.live_rows
+_READ_KEYS = compaction._Pass._read_keys
+
+
+def compaction_across_partitions(patch: Patch) -> None:
+    """The newest record of a key in any partition supersedes those of all."""
+    original = NewestKeys.is_newest
+
+    def is_newest(self: Any, partition: int, keys: Any, offsets: Any) -> Any:
+        newest = original(self, partition, keys, offsets)
+        for other in list(self._tables):
+            newest &= original(self, other, keys, offsets)
+        return newest
+
+    patch.setattr(NewestKeys, "is_newest", is_newest)
+
+
+def rewriting_with_new_offsets(patch: Patch) -> None:
+    """What stays is stored close together, as if nothing had been there between (I2)."""
+
+    def dense(row: Any, batch: Any) -> Any:
+        return np.arange(row.base_offset, row.base_offset + batch.num_rows)
+
+    patch.setattr(reader, "_checked_offsets", dense)
+
+
+def merging_of_transactions(patch: Patch) -> None:
+    """Batches of different transactions become one, which is seen as the first one's."""
+    patch.setattr(rewriting, "_identity", lambda part: ("plain", part.row.schema_id))
+
+
+def producers_retired_at_once(patch: Patch) -> None:
+    """A topic forgets a producer that may still have an append under way (R11)."""
+
+    def retirable(connection: Any, topic: TopicLog, before_ms: int) -> tuple[int, ...]:
+        return tuple(topic.catch_up(certain=True).producers)
+
+    def decide(state: TopicState, command: Any) -> Any:
+        return _RETIRED(state, replace(command, silent_before_ms=1 << 60))
+
+    patch.setattr(maintenance, "retirable_producers", retirable)
+    patch.setattr(topic_rules, "_decide_retired", decide)
+    patch.setattr(topic_rules, "is_retired", lambda retired, pid: False)
+
+
+_RETIRED = topic_rules._decide_retired
