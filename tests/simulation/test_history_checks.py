@@ -167,7 +167,7 @@ class StoryOfDeletion(Story):
 
     def stored(self, topic: str, records: list[list[Any]], **facts: Any) -> None:
         """What a topic ever held."""
-        known = {"is_closed": False, "log_starts": {}, "violations": [], "topic_id": topic}
+        known: dict[str, Any] = {"is_closed": False, "log_starts": {}, "violations": [], "topic_id": topic}
         self.add("stored", topic=topic, records=records, **known | facts)
 
     def recreated(self, reads: str, start: int, position: int) -> None:
@@ -179,7 +179,7 @@ class StoryOfDeletion(Story):
         self.stored("a", [["a", 0, 0, "old"]], is_closed=True, topic_id="older")
         self.history.events.insert(first, self.history.events.pop())
         self.add("consumed", tx=OTHER, group="g", ranges=[["a", 0, start, 1]], reads=[reads])
-        where = {"topic": "a", "topic_id": "a", "partition": 0}
+        where: dict[str, Any] = {"topic": "a", "topic_id": "a", "partition": 0}
         self.add("position", group="g", offset=position, **where)
 
 
