@@ -167,7 +167,12 @@ class StoryOfDeletion(Story):
 
     def stored(self, topic: str, records: list[list[Any]], **facts: Any) -> None:
         """What a topic ever held."""
-        known: dict[str, Any] = {"is_closed": False, "log_starts": {}, "violations": [], "topic_id": topic}
+        known: dict[str, Any] = {
+            "is_closed": False,
+            "log_starts": {},
+            "violations": [],
+            "topic_id": topic,
+        }
         self.add("stored", topic=topic, records=records, **known | facts)
 
     def recreated(self, reads: str, start: int, position: int) -> None:

@@ -55,7 +55,8 @@ class BlockedReader:
 
     def _tell(self, coordinator: Coordinator, name: str, tx_id: TxId) -> None:
         """Say who blocks the reader."""
-        transaction = coordinator.state.ids[name].open.get(tx_id)
+        known = coordinator.state.ids.get(name)
+        transaction = None if known is None else known.open.get(tx_id)
         if transaction is None or tx_id in self._told:
             return
         self._told.add(tx_id)

@@ -36,10 +36,17 @@ from txlog.coordinator.recovery import OffsetsParticipant, apply_decision
 from txlog.coordinator.rules import is_past, require_current
 from txlog.coordinator.state import CoordinatorState, Transaction
 from txlog.coordinator.states import PREPARED, decision_of
-from txlog.errors import ConcurrentTransactions, IllegalTransition, UnknownTransaction
+from txlog.errors import (
+    ConcurrentTransactions,
+    IllegalTransition,
+    SegmentExpired,
+    TxlogError,
+    UnknownTransaction,
+)
 from txlog.journal.replica import Replica
 from txlog.layout import transactions_journal
 from txlog.log.cluster import Cluster
+from txlog.log.topic_events import AdvanceHorizon
 from txlog.model import Decision, TransactionOutcome, TxId
 
 
@@ -129,7 +136,9 @@ class Coordinator:
             self.finish(transactional_id, tx_id)
         return registration
 
-    def _until_finished(self, command: CoordinatorCommand) -> Any:
+    def _until_finished(
+        self, command: CoordinatorCommand, participants: tuple[Participant, ...] = ()
+    ) -> Any:
         """Execute; whatever is in the way and decided is finished first."""
         limit = self._cluster.process.finish_attempts_max
         backoff_ms = float(self._cluster.process.finish_backoff_ms)
@@ -140,12 +149,24 @@ class Coordinator:
                 name = str(error.facts["transactional_id"])
                 for tx_id in error.facts["tx_ids"]:  # type: ignore[attr-defined]
                     self.finish(name, tx_id)
+            except SegmentExpired:
+                self._pass_horizon_on(participants)
+                raise
             self._runtime.clock.sleep_ms(backoff_ms * self._runtime.entropy.uniform(0.5, 1.0))
             backoff_ms = min(backoff_ms * 2, 1000)
         raise ConcurrentTransactions(
             f"the previous transaction could not be finished in {limit} tries; try again.",
             attempts=limit,
         )
+
+    def _pass_horizon_on(self, participants: tuple[Participant, ...]) -> None:
+        """A topic that was created after a vacuum whose clock was far ahead knows no horizon. Who
+        stages again names its segments above the topic's: it must be as high as this one."""
+        command = AdvanceHorizon(self.state.horizon)
+        for participant in participants:
+            topic = self._cluster.topic_of_id(participant.topic, participant.topic_id)
+            with suppress(TxlogError):  # Then the next attempt tries again.
+                topic.execute(command)
 
     def begin(
         self,
@@ -161,7 +182,8 @@ class Coordinator:
         self._until_finished(
             BeginTransaction(
                 transactional_id, tx_id, now_ms, timeout_ms, participants, tag, check_back
-            )
+            ),
+            participants,
         )
 
     def add_participants(
@@ -197,7 +219,8 @@ class Coordinator:
         self._until_finished(
             PrepareCommit(
                 transactional_id, tx_id, now_ms, participants, groups, mark, tag, dead_letter
-            )
+            ),
+            participants,
         )
 
     def claim_check(self, transactional_id: str, tx_id: TxId) -> bool:
@@ -241,9 +264,9 @@ class Coordinator:
 
     def apply(self, transactional_id: str, tx_id: TxId) -> None:
         """Apply the decision in every topic, then to the offsets; `complete` may follow later."""
-        transaction = self._open(transactional_id, tx_id)
-        if transaction is not None and transaction.state in PREPARED:
-            known = self.state.ids[transactional_id]
+        known = self.state.ids.get(transactional_id)
+        transaction = known.open.get(tx_id) if known is not None else None
+        if known is not None and transaction is not None and transaction.state in PREPARED:
             apply_decision(
                 self._cluster, self._offsets, self.partition, transaction, known.floor(tx_id)
             )
@@ -282,7 +305,7 @@ class Coordinator:
 
     def _end_late(self, transactional_id: str, tx_id: TxId) -> None:
         """Abort, unless its owner has decided meanwhile: then finish that."""
-        with suppress(IllegalTransition):
+        with suppress(IllegalTransition, UnknownTransaction):
             self.prepare_abort(transactional_id, tx_id, fence=True)
         self.finish(transactional_id, tx_id)
 

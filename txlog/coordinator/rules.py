@@ -174,6 +174,12 @@ def _known(state: CoordinatorState, name: str) -> TransactionalId:
     return known
 
 
+def _open(state: CoordinatorState, name: str, tx_id: TxId) -> Transaction | None:
+    """None if it is over; its id may even be forgotten by now, as whoever helps may be late."""
+    known = state.ids.get(name)
+    return None if known is None else known.open.get(tx_id)
+
+
 def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
     """Only the newest epoch of the id may act (I8)."""
     if (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch):
@@ -252,7 +258,7 @@ def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided
 
 def _decide_check(state: CoordinatorState, command: ClaimCheck) -> Decided:
     """Of several live producers of a group, one asks; whoever dies after this counts as asked."""
-    transaction = _known(state, command.transactional_id).open.get(command.tx_id)
+    transaction = _open(state, command.transactional_id, command.tx_id)
     if transaction is None or not transaction.is_check_due(command.now_ms):
         return Decided((), False)
     check = transaction.checks + 1
@@ -448,7 +454,7 @@ def _decide_expiry(state: CoordinatorState, command: ExpireTransactionalId) -> D
 
 
 def _decide_complete(state: CoordinatorState, command: CompleteTransaction) -> Decided:
-    transaction = _known(state, command.transactional_id).open.get(command.tx_id)
+    transaction = _open(state, command.transactional_id, command.tx_id)
     if transaction is None:
         return Decided()
     if transaction.state not in PREPARED:

@@ -13,7 +13,13 @@ from typing import cast
 
 from txlog.clock import elapsed_ms
 from txlog.coordinator.coordinator import Coordinator, journal_of
-from txlog.errors import CommitFailed, IllegalTransition, UnknownTopic, UnstableOffsetCommit
+from txlog.errors import (
+    CommitFailed,
+    IllegalTransition,
+    UnknownTopic,
+    UnknownTransaction,
+    UnstableOffsetCommit,
+)
 from txlog.groups.offsets_state import (
     ApplyPending,
     CommitOffsets,
@@ -222,7 +228,7 @@ class GroupOffsets:
         self, coordinator: Coordinator, transactional_id: str, tx_id: TxId, fence: bool
     ) -> TransactionOutcome:
         """The outcome after an attempt to abort, which may come after the decision to commit."""
-        with suppress(IllegalTransition):
+        with suppress(IllegalTransition, UnknownTransaction):
             coordinator.abort(transactional_id, tx_id, fence=fence)
         return coordinator.outcome(tx_id)
 
