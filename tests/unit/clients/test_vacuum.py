@@ -10,8 +10,10 @@ from tests.memory_log import MemoryLog
 from tests.scripted_store import ScriptedStore, full
 from txlog.clients.connection import open_connection
 from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
+from txlog.clients.half_store import stage as staged
 from txlog.clients.maintenance import Maintenance
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
+from txlog.clients.transaction_session import TransactionSession
 from txlog.clients.vacuum import Vacuum, VacuumReport
 from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import SegmentExpired, StoreFull, UnknownTopic
@@ -416,6 +418,27 @@ def test_R17_a_horizon_that_a_clock_far_ahead_has_chosen_keeps_nobody_from_writi
     log.elsewhere().send("u", b"and written").get()
     assert log.values("u") == [b"written", b"and written"]
     assert vacuum(log).objects == 0
+    log.check()
+
+
+def test_R17_nor_does_it_keep_anybody_from_a_topic_that_is_created_afterwards(
+    log: MemoryLog,
+) -> None:
+    """Its coordinators' horizon reaches it with the first refusal."""
+    stage(log, b"abandoned")
+    ahead = Runtime(ManualClock(), SeededEntropy(99), SerialFanOut())
+    ahead.clock.advance(log.clock.wall_ms() + 400 * DAY_MS)
+    collector = Vacuum(open_connection(log.memory, ahead), DAY_MS)
+    assert collector.sweep(collector.look()).objects == 1
+    log.admin.create_topic("new", 1)
+    connection = log.process()
+    session = TransactionSession(connection, "a", timeout_ms=1_000)
+    session.register("instance")
+    session.begin()
+    with pytest.raises(SegmentExpired):
+        session.commit(staged(connection, [Message("new", b"1")], str(session.tx_id)))
+    session.commit(staged(connection, [Message("new", b"1")], str(session.tx_id)))
+    assert log.values("new") == [b"1"]
     log.check()
 
 

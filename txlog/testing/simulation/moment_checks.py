@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from txlog.testing.simulation.history import History, Record
-from txlog.testing.simulation.history_checks import Anomaly, Facts
+from txlog.testing.simulation.history_checks import Anomaly
+from txlog.testing.simulation.history_facts import Facts
 
 
 def moment_anomalies(history: History) -> list[Anomaly]:
