@@ -1,15 +1,17 @@
 """Planted bugs where something is deleted or moved: records, segments, whole topics."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.simulation.mutant import Mutant
 from txlog.clients import maintenance, record_deletion, retention_bounds, vacuum
+from txlog.clients.connection import Connection
 from txlog.clients.group_positions import GroupPositions
-from txlog.clients.segment_references import staged_segments
+from txlog.clients.segment_references import _staged, _stored, present_topics
 from txlog.clients.vacuum import Vacuum
 from txlog.coordinator import rules as coordinator_rules
 from txlog.errors import MissingObject
@@ -20,7 +22,6 @@ from txlog.log.index import IndexedBatch
 from txlog.log.newest_keys import NewestKeys
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
-from txlog.storage.store import StoredObject
 
 Patch = pytest.MonkeyPatch
 
@@ -78,35 +79,21 @@ def no_horizon_for_staged(patch: Patch) -> None:
 def vacuum_without_horizon(patch: Patch) -> None:
     """It deletes what it found unreferenced, and tells nobody before."""
 
-    def roots(self: Vacuum, *_: Any) -> frozenset[str]:
-        return frozenset(topic.layout.root for topic in vacuum._topics(self._connection))
+    def advance(self: Vacuum, before: Any) -> tuple[frozenset[str], str]:
+        roots = {topic.layout.root for topic in present_topics(self._connection)}
+        return frozenset(roots), self._wanted_horizon()
 
-    patch.setattr(Vacuum, "_advance_horizon", roots)
-
-
-def vacuum_of_the_young(patch: Patch) -> None:
-    """It deletes what is unreferenced, however young, and raises no horizon."""
-    vacuum_without_horizon(patch)
-    patch.setattr(Vacuum, "_wanted_horizon", lambda self: "f" * 32)
+    patch.setattr(Vacuum, "_advance_horizon", advance)
 
 
 def no_R18(patch: Patch) -> None:
     """Topics are asked before the coordinators."""
-    taken: list[frozenset[str]] = []
-    original = Vacuum._unreferenced
 
-    def later(connection: Any) -> Iterator[str]:
-        return iter(())
+    def references(connection: Connection) -> frozenset[str]:
+        stored = [path for topic in present_topics(connection) for path in _stored(topic)]
+        return frozenset((*stored, *_staged(connection)))
 
-    def unreferenced(
-        self: Vacuum, listed: Iterable[StoredObject], horizon: str, roots: frozenset[str]
-    ) -> Iterator[StoredObject]:
-        found = list(original(self, listed, horizon, roots))
-        taken.append(frozenset(staged_segments(self._connection)))
-        return (stored for stored in found if stored.path not in taken[-1])
-
-    patch.setattr(vacuum, "staged_segments", later)
-    patch.setattr(Vacuum, "_unreferenced", unreferenced)
+    patch.setattr(vacuum, "references", references)
 
 
 def no_R19(patch: Patch) -> None:
@@ -216,3 +203,28 @@ def producers_retired_at_once(patch: Patch) -> None:
 
 
 _RETIRED = topic_rules._decide_retired
+
+
+OF_DELETION: dict[str, Mutant] = {
+    "without R11, a deleted topic takes records": Mutant(no_R11_in_topics, "mortals", 14),
+    "without R11, positions by name": Mutant(no_R11_for_positions, "mortals", 52),
+    "without R11, a position of the topic before": Mutant(no_R11_for_committed, "mortals", 140),
+    "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 0),
+    "without R17, an append": Mutant(no_R17, "retention", 94, 800),
+    "without R17, a PREPARE_COMMIT": Mutant(no_horizon_for_staged, "retention", 72, 800),
+    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 68),
+    "without R18": Mutant(no_R18, "retention", 0),
+    "without R19": Mutant(no_R19, "retention", 25),
+    "retention above the last stable offset (I12)": Mutant(
+        retention_above_the_lso, "retention", 53, 1000
+    ),
+    "retention of what is not complete everywhere (I12)": Mutant(
+        retention_of_the_incomplete, "retention", 0, 800
+    ),
+    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 9),
+    "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 0),
+    "offsets close together after compaction (I2)": Mutant(
+        rewriting_with_new_offsets, "retention", 0
+    ),
+    "merging of several transactions (I9)": Mutant(merging_of_transactions, "upkeep", 0, 800),
+}

@@ -190,7 +190,10 @@ class Admin:
         Raises InvalidName, InvalidConfig, IncompatibleSchema, TopicExists.
         """
         checked = [(topic, *checked_topic(topic)) for topic in topics]
-        _require_free_names([topic.name for topic, _, _ in checked], self._cluster_topics)
+        names = [topic.name for topic, _, _ in checked]
+        for name in set(names) & set(self._cluster_topics):
+            self.connection.cluster.finish_deletion(name)
+        _require_free_names(names, self._cluster_topics)
         for topic, schema, config in checked:
             self.connection.cluster.create_topic(
                 topic.name, topic.num_partitions, encode_schema(schema), config

@@ -132,7 +132,9 @@ class Maintenance:
 
     def _topic(self, topic: TopicLog) -> str:
         if topic.catch_up(certain=True).closed:
-            return ""  # Deleted meanwhile: vacuum looks after what is left.
+            # Vacuum looks after what is left.
+            self._attempt("deletion", topic.name, partial(self._finish_deletion, topic.name))
+            return ""
         tasks: dict[str, Callable[[TopicLog], str]] = {
             "retention": self._retention,
             "compaction": self._compaction,
@@ -143,6 +145,10 @@ class Maintenance:
         for task, call in tasks.items():
             self._attempt(task, topic.name, partial(call, topic))
         return ""
+
+    def _finish_deletion(self, name: str) -> str:
+        finished = self._connection.cluster.finish_deletion(name)
+        return "finished what was cut off" if finished else ""
 
     def _retention(self, topic: TopicLog) -> str:
         starts = deletable_log_starts(self._connection, topic, self._now_ms())

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from txlog.clock import Runtime
-from txlog.errors import CorruptData, NotATxlog
+from txlog.errors import CorruptData, NotATxlog, UnknownTopic
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
 from txlog.journal.replica import Replica, ReplicaOptions
@@ -144,14 +145,31 @@ class Cluster:
         """Delete a topic. Raises UnknownTopic.
 
         Its journal is closed first, then its name is free. Whoever dies between the two leaves a
-        topic that takes no records and can be deleted again; the other way round, writers that
-        have it open would go on writing what nobody can find.
+        topic that takes no records, and `finish_deletion` to others; the other way round, writers
+        that have it open would go on writing what nobody can find.
         """
         topic = self.present_topic(name)
         topic.execute(CloseTopic())
         self._replica.execute(DeleteTopic(name, topic.topic_id))
         with self._lock:
             self._topics.pop(name, None)
+
+    def finish_deletion(self, name: str) -> bool:
+        """Free the name of a topic whose deletion was cut off after its journal was closed.
+
+        Answers whether it was so; anybody may, any number of times.
+        """
+        created = self._replica.catch_up(certain=True).topics.get(name)
+        if created is None:
+            return False
+        topic = self.topic_of_id(name, created.opened.topic_id)
+        if not topic.catch_up(certain=True).closed:
+            return False
+        with suppress(UnknownTopic):  # Somebody else was faster.
+            self._replica.execute(DeleteTopic(name, topic.topic_id))
+        with self._lock:
+            self._topics.pop(name, None)
+        return True
 
     def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
         """Delete old entries of the cluster's journal behind a boundary; returns how many."""

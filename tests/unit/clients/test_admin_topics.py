@@ -8,6 +8,7 @@ import pytest
 from tests.faulty_stores import DyingStore, ProcessDied
 from tests.memory_log import MemoryLog
 from txlog.clients.admin import Admin, NewTopic, PartitionDescription
+from txlog.clients.maintenance import Maintenance
 from txlog.clients.producer import Producer
 from txlog.errors import (
     IncompatibleSchema,
@@ -17,6 +18,7 @@ from txlog.errors import (
     UnknownTopic,
 )
 from txlog.log.schema import KAFKA_SCHEMA
+from txlog.log.topic_events import CloseTopic
 from txlog.model import NAME_LENGTH_MAX
 from txlog.settings import TopicConfig
 
@@ -238,6 +240,22 @@ def test_no_topic_is_deleted_if_one_is_not_there(log: MemoryLog) -> None:
     assert log.changed_since(before) == []
     log.admin.delete_topics(["t", "t", "u"])
     assert log.admin.list_topics() == []
+
+
+@pytest.mark.parametrize("by", ["create", "maintenance", "delete"])
+def test_a_deletion_that_was_cut_off_is_finished_by_the_next(log: MemoryLog, by: str) -> None:
+    """The simulation found a topic that could neither be used nor be created."""
+    log.connection.cluster.topic("t").execute(CloseTopic())
+    if by == "create":
+        log.admin.create_topic("t", 3)
+        assert len(Admin(log.process()).describe_topic("t").partitions) == 3
+        return
+    if by == "maintenance":
+        report = Maintenance(log.process()).run_once()
+        assert ("deletion", "t") in [(action.task, action.subject) for action in report.actions]
+    else:
+        log.admin.delete_topics(["t"])
+    assert Admin(log.process()).list_topics() == ["u"]
 
 
 def test_R11_a_topic_created_again_is_another_topic(log: MemoryLog) -> None:
