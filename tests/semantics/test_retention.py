@@ -421,6 +421,24 @@ def test_a_staged_commit_of_an_id_that_was_forgotten_is_told_so(log: MemoryLog) 
     log.check()
 
 
+def test_a_commit_that_is_repeated_after_its_id_was_forgotten_is_answered_as_it_was_decided(
+    log: MemoryLog,
+) -> None:
+    """Nobody may be told that what is committed is not."""
+    connection = log.process()
+    session = TransactionSession(connection, "a", timeout_ms=1_000)
+    session.register("instance")
+    session.begin()
+    staged = stage(connection, [Message("u", b"1")], str(session.tx_id))
+    session.commit(staged)
+    session.join()
+    log.clock.advance(8 * DAY_MS)
+    maintain(log)
+    session.commit(staged)
+    assert log.values("u") == [b"1"]
+    log.check()
+
+
 def test_an_id_that_is_forgotten_between_begin_and_the_first_record_is_told(
     log: MemoryLog,
 ) -> None:

@@ -8,6 +8,7 @@ from spark_plugin.checkpoint import Checkpoint
 from spark_plugin.replay import AlreadyIn
 from tests.protocol import removed_rules as rules_out
 from tests.simulation.mutant import Mutant, Patch
+from tests.simulation.mutants_of_deletion import OF_DELETION
 from tests.simulation.mutants_of_rules import OF_RULES
 from txlog.clients import producer as producers
 from txlog.clock import segment_id
@@ -203,4 +204,5 @@ MUTANTS: dict[str, Mutant] = {
     "without R15 for writers": Mutant(rules_out.without_R15_for_writers, "storm", 12, 500),
     "without R15 for readers": Mutant(rules_out.without_R15_for_readers, "storm", 3),
     **OF_RULES,
+    **OF_DELETION,
 }

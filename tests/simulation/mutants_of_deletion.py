@@ -15,7 +15,6 @@ from txlog.clients.segment_references import _staged, _stored, present_topics
 from txlog.clients.vacuum import Vacuum
 from txlog.coordinator import rules as coordinator_rules
 from txlog.errors import MissingObject
-from txlog.groups import offsets as group_offsets
 from txlog.groups import offsets_state
 from txlog.log import compaction, reader, retention, rewriting, topic_rules
 from txlog.log.index import IndexedBatch
@@ -49,21 +48,6 @@ def _starts_by_name(name: str, group: Any, offsets: Iterable[Any]) -> None:
 
 
 _CHECK_STARTS = offsets_state._check_starts
-
-
-def no_R11_for_groups(patch: Patch) -> None:
-    """A group goes back to a topic that was deleted."""
-    patch.setattr(offsets_state, "_check_starts", _starts_by_name)
-
-
-def no_R11_for_committed(patch: Patch) -> None:
-    """A position of the deleted topic is taken for one of the new."""
-
-    def replaced(self: Any, where: Any, topic_id: str, committed: Any) -> str:
-        return ""
-
-    patch.setattr(group_offsets.GroupOffsets, "replaced", replaced)
-    patch.setattr(offsets_state, "_check_starts", _starts_by_name)
 
 
 def no_R17(patch: Patch) -> None:
@@ -206,23 +190,22 @@ _RETIRED = topic_rules._decide_retired
 
 
 OF_DELETION: dict[str, Mutant] = {
-    "without R11, a deleted topic takes records": Mutant(no_R11_in_topics, "mortals", 14),
-    "without R11, positions by name": Mutant(no_R11_for_positions, "mortals", 52),
-    "without R11, a position of the topic before": Mutant(no_R11_for_committed, "mortals", 140),
-    "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 0),
+    "without R11, a deleted topic takes records": Mutant(no_R11_in_topics, "mortals", 31),
+    "without R11, positions by name": Mutant(no_R11_for_positions, "mortals", 175),
+    "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 4),
     "without R17, an append": Mutant(no_R17, "retention", 94, 800),
     "without R17, a PREPARE_COMMIT": Mutant(no_horizon_for_staged, "retention", 72, 800),
-    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 68),
-    "without R18": Mutant(no_R18, "retention", 0),
-    "without R19": Mutant(no_R19, "retention", 25),
+    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 14),
+    "without R18": Mutant(no_R18, "retention", 731),
+    "without R19": Mutant(no_R19, "retention", 3),
     "retention above the last stable offset (I12)": Mutant(
         retention_above_the_lso, "retention", 53, 1000
     ),
     "retention of what is not complete everywhere (I12)": Mutant(
-        retention_of_the_incomplete, "retention", 0, 800
+        retention_of_the_incomplete, "retention", 237, 800
     ),
-    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 9),
-    "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 0),
+    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 0),
+    "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 3),
     "offsets close together after compaction (I2)": Mutant(
         rewriting_with_new_offsets, "retention", 0
     ),

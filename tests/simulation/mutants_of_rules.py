@@ -334,8 +334,8 @@ OF_RULES: Mapping[str, Mutant] = {
     "cleaned up after an unknown outcome (I13)": Mutant(cleaned_up_on_unknown, "bank", 21),
     "what a listing lacks is not there (I14)": Mutant(tip_by_listing, "producers", 13),
     "what is late is over (I14)": Mutant(late_is_over, "late", 55),
-    "without R2, other offsets": Mutant(no_R2_offsets, "numbers", 17),
-    "without R2, forgotten": Mutant(no_R2_memory, "numbers", 103, 600),
+    "without R2, other offsets": Mutant(no_R2_offsets, "numbers", 103),
+    "without R2, forgotten": Mutant(no_R2_memory, "numbers", 0, 600),
     "without R4": Mutant(no_R4, "flaky", 5, beside=no_outcomes, kind="I4"),
     "without R5, before begin": Mutant(
         rules_out.without_R5_before_begin, "producers", 34, beside=applied_later

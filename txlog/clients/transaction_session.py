@@ -20,7 +20,6 @@ from txlog.errors import (
     InvalidProducerEpoch,
     ProducerFenced,
     TransactionAborted,
-    UnknownTransaction,
 )
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
@@ -97,11 +96,7 @@ class TransactionSession:
         coordinator is needed next.
         """
         following = replace(self.tx_id, number=self._number + 1)
-        try:
-            self._coordinator.require_current(self.transactional_id, following, tag)
-        except UnknownTransaction:
-            self._require_newest()  # It was forgotten: this says so.
-            raise
+        self._coordinator.require_current(self.transactional_id, following, tag)
         self._number += 1
         self._tag = tag
         self._begun = False
@@ -147,7 +142,7 @@ class TransactionSession:
         """
         try:
             yield
-        except (ProducerFenced, InvalidProducerEpoch, UnknownTransaction) as error:
+        except (ProducerFenced, InvalidProducerEpoch) as error:
             self._require_newest()
             raise TransactionAborted(
                 f"transaction {self.tx_id} was ended by a timeout or an operator. Abort it here, "
@@ -208,7 +203,7 @@ class TransactionSession:
                 mark,
                 self._tag,
             )
-        except (TransactionAborted, UnknownTransaction):
+        except TransactionAborted:
             self._require_newest()
             raise
 
@@ -237,11 +232,7 @@ class TransactionSession:
         Raises IllegalTransition after the decision, and ProducerFenced once all of it is aborted.
         """
         if self._begun or self._groups:
-            try:
-                self._coordinator.abort(self.transactional_id, self.tx_id)
-            except UnknownTransaction:
-                self._require_newest()
-                raise
+            self._coordinator.abort(self.transactional_id, self.tx_id)
             for group in self._groups:
                 self._connection.offsets.release_pending(group, self.tx_id)
         newest = self._require_newest()

@@ -39,6 +39,7 @@ from txlog.coordinator.states import PREPARED, decision_of
 from txlog.errors import (
     ConcurrentTransactions,
     IllegalTransition,
+    ProducerFenced,
     SegmentExpired,
     TxlogError,
     UnknownTransaction,
@@ -305,7 +306,7 @@ class Coordinator:
 
     def _end_late(self, transactional_id: str, tx_id: TxId) -> None:
         """Abort, unless its owner has decided meanwhile: then finish that."""
-        with suppress(IllegalTransition, UnknownTransaction):
+        with suppress(IllegalTransition, ProducerFenced):  # Over, and perhaps forgotten.
             self.prepare_abort(transactional_id, tx_id, fence=True)
         self.finish(transactional_id, tx_id)
 

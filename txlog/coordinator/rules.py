@@ -46,7 +46,6 @@ from txlog.errors import (
     ProducerFenced,
     SegmentExpired,
     TransactionAborted,
-    UnknownTransaction,
 )
 from txlog.journal.machine import Decided
 from txlog.layout import segment_id_of
@@ -164,11 +163,12 @@ def _check_owners(
 
 
 def _known(state: CoordinatorState, name: str) -> TransactionalId:
+    """Of whoever has registered. Raises ProducerFenced."""
     known = state.ids.get(name)
     if known is None:
-        raise UnknownTransaction(
-            f"the coordinator does not know the transactional id {name!r}; call "
-            "init_transactions() first.",
+        raise ProducerFenced(
+            f"{name!r} was forgotten after transactional.id.expiration.ms without a transaction, "
+            "or never registered. Close this producer and open a new one.",
             transactional_id=name,
         )
     return known
@@ -326,6 +326,9 @@ def _is_decided(
 
 def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
     """The decision. A repeat of one that was decided is answered, not decided again."""
+    forgotten = None if command.transactional_id in state.ids else state.outcome(command.tx_id)
+    if forgotten is not None and forgotten.decision is Decision.COMMIT:
+        return Decided()  # Only its id is forgotten.
     known = _known(state, command.transactional_id)
     transaction = known.open.get(command.tx_id)
     current = None if transaction is None else transaction.state

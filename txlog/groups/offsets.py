@@ -16,8 +16,8 @@ from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.errors import (
     CommitFailed,
     IllegalTransition,
+    ProducerFenced,
     UnknownTopic,
-    UnknownTransaction,
     UnstableOffsetCommit,
 )
 from txlog.groups.offsets_state import (
@@ -228,7 +228,7 @@ class GroupOffsets:
         self, coordinator: Coordinator, transactional_id: str, tx_id: TxId, fence: bool
     ) -> TransactionOutcome:
         """The outcome after an attempt to abort, which may come after the decision to commit."""
-        with suppress(IllegalTransition, UnknownTransaction):
+        with suppress(IllegalTransition, ProducerFenced):  # Over, and perhaps forgotten.
             coordinator.abort(transactional_id, tx_id, fence=fence)
         return coordinator.outcome(tx_id)
 

@@ -35,7 +35,6 @@ from txlog.errors import (
     ProducerFenced,
     TransactionAborted,
     TxlogError,
-    UnknownTransaction,
 )
 from txlog.model import Decision, TxId
 
@@ -63,7 +62,7 @@ COMMANDS: dict[str, Callable[[TxId], Any]] = {
 
 GRID = """
 BEGIN              own      next     used     older    newer    newest   foreign
-  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
   Empty            begun    begun    begun    FENCED   BUG      BUG      FENCED
   Ongoing          -        ILLEGAL  ILLEGAL  FENCED   BUG      BUG      FENCED
   PrepareCommit    ILLEGAL  WAIT     ILLEGAL  FENCED   BUG      BUG      FENCED
@@ -76,7 +75,7 @@ BEGIN              own      next     used     older    newer    newest   foreign
   superseded       FENCED   FENCED   FENCED   FENCED   begun    BUG      FENCED
 
 ADD                own      next     used     older    newer    newest   foreign
-  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
   Empty            ABORTED  ABORTED  ABORTED  FENCED   BUG      BUG      FENCED
   Ongoing          added    ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
   PrepareCommit    ILLEGAL  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
@@ -89,7 +88,7 @@ ADD                own      next     used     older    newer    newest   foreign
   superseded       FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
 
 ADD KNOWN          own      next     used     older    newer    newest   foreign
-  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
   Empty            ABORTED  ABORTED  ABORTED  FENCED   BUG      BUG      FENCED
   Ongoing          -        ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
   PrepareCommit    ILLEGAL  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
@@ -102,7 +101,7 @@ ADD KNOWN          own      next     used     older    newer    newest   foreign
   superseded       FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
 
 COMMIT             own      next     used     older    newer    newest   foreign
-  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
   Empty            commit   commit   commit   FENCED   BUG      BUG      FENCED
   Ongoing          commit   ILLEGAL  -        FENCED   BUG      BUG      FENCED
   PrepareCommit    -        WAIT     -        FENCED   BUG      BUG      FENCED
@@ -115,7 +114,7 @@ COMMIT             own      next     used     older    newer    newest   foreign
   superseded       ABORTED  FENCED   -        FENCED   commit   BUG      FENCED
 
 ABORT              own      next     used     older    newer    newest   foreign
-  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
   Empty            barred   barred   barred   -        BUG      BUG      -
   Ongoing          abort    barred   ILLEGAL  -        BUG      BUG      -
   PrepareCommit    ILLEGAL  barred   ILLEGAL  -        BUG      BUG      -
@@ -128,7 +127,7 @@ ABORT              own      next     used     older    newer    newest   foreign
   superseded       -        -        ILLEGAL  -        barred   BUG      -
 
 ABORT AND FENCE    own      next     used     older    newer    newest   foreign
-  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
   Empty            barred   barred   barred   -        BUG      BUG      -
   Ongoing          abort    barred   ILLEGAL  -        BUG      BUG      -
   PrepareCommit    ILLEGAL  barred   ILLEGAL  -        BUG      BUG      -
@@ -141,7 +140,7 @@ ABORT AND FENCE    own      next     used     older    newer    newest   foreign
   superseded       -        -        ILLEGAL  -        barred   BUG      -
 
 COMPLETE           own      next     used     older    newer    newest   foreign
-  unknown          UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN  UNKNOWN
+  unknown          -        -        -        -        -        -        -
   Empty            -        -        -        -        -        -        -
   Ongoing          BUG      -        -        -        -        -        -
   PrepareCommit    complete -        -        -        -        -        -
@@ -178,7 +177,6 @@ EVENTS = {
     "complete": events.TransactionCompleted,
 }
 REFUSALS = {
-    "UNKNOWN": UnknownTransaction,
     "FENCED": ProducerFenced,
     "ABORTED": TransactionAborted,
     "ILLEGAL": IllegalTransition,
