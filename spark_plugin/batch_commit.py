@@ -126,7 +126,7 @@ class BatchCommitter:
         for attempt in range(DECIDE_ATTEMPTS_MAX):
             decision = self._decide(identity, batch, coordinator)
             if isinstance(decision, AlreadyIn):
-                self._require_replay(identity, coordinator)
+                self._require_replay(identity, coordinator, is_first_look=attempt == 0)
                 log.info("batch %d is in the log already", identity.batch_id)
                 return
             try:
@@ -216,15 +216,27 @@ class BatchCommitter:
             batch_id=identity.batch_id,
         )
 
-    def _require_replay(self, identity: BatchIdentity, coordinator: Coordinator) -> None:
+    def _require_replay(
+        self, identity: BatchIdentity, coordinator: Coordinator, *, is_first_look: bool
+    ) -> None:
         """A replay comes from a later run; in one run it is another write of a `foreachBatch`.
 
-        That one's rows are other rows, and must not pass for those that are in (R30).
+        That one's rows are other rows, and must not pass for those that are in (R30). Whose they
+        are cannot be told if they came while this run registered.
         """
         if not self._is_one_of_many:
             return
         known = coordinator.state.ids.get(self._transactional_id(identity))
         if known is not None and known.instance == identity.run_id:
+            if not is_first_look:
+                raise CommitFailed(
+                    f"batch {identity.batch_id} was committed by somebody else while this run "
+                    f"did, with the label {self._options.label!r}: by an earlier run of the query "
+                    "that was still at work, or by another write of this foreachBatch with the "
+                    "same label. Nothing of this write was committed. Give each write its own "
+                    ".option('label', ...), and start the query again.",
+                    batch_id=identity.batch_id,
+                )
             raise InvalidOption(
                 f"batch {identity.batch_id} was written in this very run already, with the label "
                 f"{self._options.label!r}: a foreachBatch that writes more than once must give "

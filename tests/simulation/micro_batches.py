@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
@@ -106,6 +106,13 @@ class Folder:
             self.files = dict(self.copies[copy % len(self.copies)])
 
 
+class Task(NamedTuple):
+    """What a task of a batch writes: records that it read, and the topics that get them."""
+
+    texts: list[str]
+    sinks: Sequence[str]
+
+
 @dataclass
 class Run:
     """What Spark keeps in memory while a query runs."""
@@ -158,6 +165,8 @@ class Driver:
 
     is_reader: ClassVar[bool] = False
     comes_back: ClassVar[bool] = False
+    batches_max: ClassVar[int] = 3
+    """Of a run."""
 
     def __init__(
         self, name: str, place: Place, group: str, sources: Sequence[str], sinks: Sequence[str]
@@ -193,7 +202,7 @@ class Driver:
         """One run, from the checkpoint, for a few batches. Raises what stops a query."""
         run_id = process.runtime.entropy.token()
         run = Run(run_id, self._place.folder, self._reader(process))
-        for _ in range(process.random.randint(1, 3)):
+        for _ in range(process.random.randint(1, self.batches_max)):
             if not process.is_busy:
                 return
             if run.end is None and not self._is_planned(process, run):
@@ -229,41 +238,54 @@ class Driver:
 
     def _commit(self, process: SimulatedProcess, run: Run) -> None:
         """The tasks of a batch, and the driver's commit."""
-        folder, batch, end = run.folder, run.batch, run.end
-        assert end is not None
-        plan = folder.checkpoint.plan()
+        assert run.end is not None
+        checkpoint = self._seen(process, run)
+        plan = checkpoint.plan() if checkpoint is not None else None
         self._attempts += 1
         tx = f"batch {self.name}/{self._attempts}"
-        tasks = self._tasks(process, run.reader, run.start or self._first(run.reader), end)
+        tasks = self._tasks(process, run.reader, run.start or self._first(run.reader), run.end)
         options = self._options(process)
-        messages, values, reads = [], [], []
-        for texts in tasks:
+        values, reads = [], []
+        messages = []
+        for texts, sinks in tasks:
             reads += texts
-            rows = [
-                (f"{tx}.{len(reads)}.{number}.{sink}<{text}", sink)
-                for number, text in enumerate(texts)
-                for sink in self._sinks
-            ]
+            rows = _rows(f"{tx}.{len(reads)}", texts, sinks)
             for value, sink in rows:
                 process.note("send", tx=tx, topic=sink, values=[value])
             values += [value for value, _ in rows]
             staged = Staging(process.connection, options, FRAME).add_all([_batch(rows)])
-            messages.append(TaskMessage(folder.query_id, batch, run.run_id, plan, staged))
+            messages.append(TaskMessage(run.folder.query_id, run.batch, run.run_id, plan, staged))
         process.note("staged", tx=tx)
         process.note("committing", tx=tx, values=values)
-        moved = self._moved(end)
-        process.note("consumed", tx=tx, group=self._group, ranges=moved, reads=reads)
-        identity = batch_identity(messages, batch)
-        committer = BatchCommitter(process.connection, options, folder.checkpoint)
+        for group, moved in self._moved(run.end):
+            process.note("consumed", tx=tx, group=group, ranges=moved, reads=reads)
+        committer = self._committer(process, run, options, checkpoint)
         try:
-            committer.commit(identity, messages)
+            committer.commit(batch_identity(messages, run.batch), messages)
         except OutcomeUnknown:
             process.note("commit", tx=tx, answer="unknown")
             raise
         except CheckpointConflict as error:
-            if not folder.copies and error.facts.get("mark_says") in ("OTHER", "AFTER_OTHER"):
+            if not run.folder.copies and self._is_wrong(error):
                 process.note("failure", text=f"refused though it was never put back: {error}")
             raise
+
+    def _seen(self, process: SimulatedProcess, run: Run) -> Checkpoint | None:
+        """The checkpoint as the sink sees it."""
+        return run.folder.checkpoint
+
+    def _committer(
+        self,
+        process: SimulatedProcess,
+        run: Run,
+        options: WriterOptions,
+        checkpoint: Checkpoint | None,
+    ) -> BatchCommitter:
+        return BatchCommitter(process.connection, options, checkpoint)
+
+    def _is_wrong(self, error: CheckpointConflict) -> bool:
+        """Whether a batch may not be refused for that, if its checkpoint was never put back."""
+        return error.facts.get("mark_says") in ("OTHER", "AFTER_OTHER")
 
     def _first(self, reader: TxlogStreamReader) -> Json:
         """Where the first batch begins."""
@@ -275,14 +297,14 @@ class Driver:
 
     def _tasks(
         self, process: SimulatedProcess, reader: TxlogStreamReader, start: Json, end: Json
-    ) -> list[list[str]]:
+    ) -> list[Task]:
         """The records of each task."""
-        return [self._texts(process, task) for task in reader.partitions(start, end)]
+        tasks = reader.partitions(start, end)
+        return [Task(self._texts(process, task), self._sinks) for task in tasks]
 
-    def _moved(self, end: Json) -> list[list[Any]]:
-        """Ranges by which the batch moves the group."""
-        found = ranges(from_json(end, "plan"))
-        return [[*where, moved.start, moved.end] for where, moved in sorted(found.items())]
+    def _moved(self, end: Json) -> list[tuple[str, list[list[Any]]]]:
+        """Groups, and the ranges by which the batch moves them."""
+        return [(self._group, moved_ranges(end))]
 
     def _options(self, process: SimulatedProcess) -> WriterOptions:
         """An operator lets a new query take the group over."""
@@ -327,11 +349,26 @@ class ForeignDriver(Driver):
 
     def _tasks(
         self, process: SimulatedProcess, reader: TxlogStreamReader, start: Json, end: Json
-    ) -> list[list[str]]:
-        return [[str(number) for number in range(start["n"], end["n"])]]
+    ) -> list[Task]:
+        return [Task([str(number) for number in range(start["n"], end["n"])], self._sinks)]
 
-    def _moved(self, end: Json) -> list[list[Any]]:
-        return []
+    def _moved(self, end: Json) -> list[tuple[str, list[list[Any]]]]:
+        return [(self._group, [])]
+
+
+def moved_ranges(line: Json) -> list[list[Any]]:
+    """What a line of the checkpoint moves its group by."""
+    found = ranges(from_json(line, "plan"))
+    return [[*where, moved.start, moved.end] for where, moved in sorted(found.items())]
+
+
+def _rows(name: str, texts: Sequence[str], sinks: Sequence[str]) -> list[tuple[str, str]]:
+    """A copy of each record for each sink."""
+    return [
+        (f"{name}.{number}.{sink}<{text}", sink)
+        for number, text in enumerate(texts)
+        for sink in sinks
+    ]
 
 
 def _batch(rows: Sequence[tuple[str, str]]) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ from tests.protocol import removed_rules as rules_out
 from tests.simulation.mutant import Mutant, Patch
 from tests.simulation.mutants_of_deletion import OF_DELETION
 from tests.simulation.mutants_of_rules import OF_RULES
+from tests.simulation.mutants_of_spark import OF_SPARK
 from txlog.clients import producer as producers
 from txlog.clock import segment_id
 from txlog.coordinator import rules
@@ -205,4 +206,5 @@ MUTANTS: dict[str, Mutant] = {
     "without R15 for readers": Mutant(rules_out.without_R15_for_readers, "storm", 3),
     **OF_RULES,
     **OF_DELETION,
+    **OF_SPARK,
 }

@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from spark_plugin import batch_commit
+from tests.simulation.micro_batch_scenarios import OF_MICRO_BATCHES
 from tests.simulation.micro_batches import Driver, Folder, ForeignDriver, Place
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
@@ -50,6 +51,7 @@ def _numbers(choices: random.Random) -> Sequence[Role]:
 
 SCENARIOS: Mapping[str, Scenario] = {
     **CORE,
+    **OF_MICRO_BATCHES,
     "numbers": Scenario("numbers", _COUNTED, _numbers, requests_max=340),
     "queries": Scenario("queries", _TOPICS, _queries, requests_max=240),
 }

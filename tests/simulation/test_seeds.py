@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests.simulation.micro_batch_scenarios import OF_MICRO_BATCHES
 from tests.simulation.scenarios import SCENARIOS
 from tests.source_tree import ROOT
 from txlog.testing.simulation.edges import EDGES
@@ -16,11 +17,12 @@ SEEDS = {
     "retention": 100,
     "upkeep": 100,
     **dict.fromkeys((one.name for one in EDGES), 100),
+    **dict.fromkeys(OF_MICRO_BATCHES, 100),
 }
 """Of the scenarios that take longer than the others."""
 
 SEEDS_OF_OTHERS = 300
-"""2,910 together; `make sim` runs as many as are wanted."""
+"""3,410 together; `make sim` runs as many as are wanted."""
 
 
 @pytest.mark.slow

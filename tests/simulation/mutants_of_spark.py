@@ -1,0 +1,220 @@
+"""Planted bugs in the Spark plugin, rule by rule: what one might write without knowing the rule."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from spark_plugin import batch_commit, checkpoint, offset_log, offsets, replay
+from spark_plugin.batch_commit import BatchCommitter, BatchIdentity
+from spark_plugin.checkpoint import Checkpoint
+from spark_plugin.offset_log import BatchRange, GroupPartition
+from spark_plugin.offsets import PartitionRange, SourceOffset
+from spark_plugin.read_plan import plan_reads
+from spark_plugin.stream_reader import TxlogStreamReader
+from tests.simulation import micro_batch_scenarios
+from tests.simulation.mutant import Mutant, Patch
+from txlog.coordinator import rules
+from txlog.coordinator.events import ReplayMark
+from txlog.errors import TxlogError
+
+
+def no_R12(patch: Patch) -> None:
+    """A group has no owner: whoever fits its offsets commits."""
+    patch.setattr(rules, "_check_owners", lambda state, name, groups, take_over: None)
+
+
+def no_R12_at_prepare(patch: Patch) -> None:
+    """Whose the group is is asked at the registration only."""
+    original = rules._check_owners
+
+    def check(state: Any, name: str, groups: tuple[str, ...], take_over: bool) -> None:
+        if patched:
+            original(state, name, groups, take_over)
+
+    patched: list[bool] = []
+    init = rules._decide_init
+
+    def decide_init(state: Any, command: Any) -> Any:
+        patched.append(True)
+        try:
+            return init(state, command)
+        finally:
+            patched.pop()
+
+    patch.setattr(rules, "_check_owners", check)
+    patch.setattr(rules, "_decide_init", decide_init)
+
+
+def no_R20(patch: Patch) -> None:
+    """A batch begins where Spark says that it does."""
+
+    def partitions(self: TxlogStreamReader, start: Any, end: Any) -> Any:
+        planned = self._own(end)
+        begins = offsets.positions(self._own(start))
+        wanted = {
+            where: PartitionRange(begins.get(where, 0), moved.end)
+            for where, moved in offsets.ranges(planned).items()
+            if begins.get(where, 0) < moved.end
+        }
+        return plan_reads(self._topics, wanted, self._options)
+
+    patch.setattr(TxlogStreamReader, "partitions", partitions)
+
+
+def no_R21(patch: Patch) -> None:
+    """Of two lines of one group that differ the last counts."""
+
+    def merged(
+        lines: Iterable[tuple[SourceOffset, Mapping[Any, PartitionRange]]], where: str
+    ) -> dict[GroupPartition, PartitionRange]:
+        return {
+            GroupPartition(offset.group or "", *partition): advanced
+            for offset, moved in lines
+            for partition, advanced in moved.items()
+        }
+
+    patch.setattr(offset_log, "_merged", merged)
+
+
+def no_R22(patch: Patch) -> None:
+    """A sink that is told of no checkpoint commits without it."""
+    original = checkpoint.open_checkpoint
+
+    def opened(location: str | None, *more: Any, **named: Any) -> Checkpoint | None:
+        return None if location is None else original(location, *more, **named)
+
+    patch.setattr(micro_batch_scenarios, "open_checkpoint", opened)
+
+
+def no_R23(patch: Patch) -> None:
+    """A line says what its batch advances, whatever stood in the batch before."""
+    patch.setattr(offset_log, "_moved", lambda offset, previous: offsets.all_ranges(offset))
+
+
+def no_R24(patch: Patch) -> None:
+    """The checkpoint that the sink is given is the query's."""
+    patch.setattr(Checkpoint, "require_query", lambda self, query_id: None)
+
+
+def no_R25(patch: Patch) -> None:
+    """Whose line it is nobody asks, at the source and at the sink."""
+    patch.setattr(offsets, "_different_owner", lambda offset, log_id, group: [])
+    patch.setattr(offsets, "_different_topics", lambda there, here, may_grow: [])
+
+
+def no_R26(patch: Patch) -> None:
+    """The abort that Spark calls after a commit that failed takes the staged records away.
+
+    It gets the messages that the commit had, and comes at once.
+    """
+    original = BatchCommitter.commit
+
+    def commit(self: BatchCommitter, identity: BatchIdentity, messages: Sequence[Any]) -> None:
+        try:
+            original(self, identity, messages)
+        except TxlogError:
+            for participant in batch_commit.participants(messages):
+                for segment in participant.segments:
+                    self._connection.cluster.store.delete(segment.path)
+            raise
+
+    patch.setattr(BatchCommitter, "commit", commit)
+
+
+def fenced_by_replays(patch: Patch) -> None:
+    """Every run registers, and asks then whether there is anything to do (R27)."""
+    original = BatchCommitter._decide
+
+    def decide(self: BatchCommitter, identity: Any, batch: Any, coordinator: Any) -> Any:
+        key = (id(self._connection), self._transactional_id(identity), identity.run_id)
+        if key not in batch_commit._sessions:
+            batch_commit._sessions[key] = self._registered(identity, batch)
+        return original(self, identity, batch, coordinator)
+
+    patch.setattr(BatchCommitter, "_decide", decide)
+
+
+def superseded_returns(patch: Patch) -> None:
+    """A run that was superseded registers again (R27)."""
+    original = rules._decide_init
+
+    def decide(state: Any, command: Any) -> Any:
+        known = state.ids.get(command.transactional_id)
+        if known is not None:
+            ids = {**state.ids, command.transactional_id: replace(known, superseded=())}
+            state = replace(state, ids=ids)
+        return original(state, command)
+
+    patch.setattr(rules, "_decide_init", decide)
+
+
+def no_R28(patch: Patch) -> None:
+    """Nothing is read beyond the end that the source told last, also in a replay before it."""
+
+    def partitions(self: TxlogStreamReader, start: Any, end: Any) -> Any:
+        wanted = {
+            where: PartitionRange(moved.start, min(moved.end, self._latest[where]))
+            for where, moved in offsets.ranges(self._own(end)).items()
+            if moved.start < self._latest.get(where, 0)
+        }
+        return plan_reads(self._topics, {} if start == end else wanted, self._options)
+
+    patch.setattr(TxlogStreamReader, "partitions", partitions)
+
+
+def no_R29(patch: Patch) -> None:
+    """A source without a group is a source like any other."""
+    original = offset_log.batch_range
+
+    def batch_range(*arguments: Any) -> BatchRange:
+        return replace(original(*arguments), ungrouped=())
+
+    patch.setattr(checkpoint, "batch_range", batch_range)
+
+
+def no_R30_labels(patch: Patch) -> None:
+    """The writes of a `foreachBatch` share one transactional id, and one mark."""
+
+    def mark(self: BatchCommitter, identity: BatchIdentity, batch: BatchRange) -> ReplayMark:
+        return ReplayMark(identity.query_id, identity.batch_id, (), batch.fingerprint)
+
+    patch.setattr(
+        BatchCommitter, "_transactional_id", lambda self, identity: f"spark.{identity.query_id}"
+    )
+    patch.setattr(BatchCommitter, "_mark", mark)
+    patch.setattr(BatchCommitter, "_require_replay", lambda self, *more, **named: None)
+
+
+def no_R30_same_run(patch: Patch) -> None:
+    """What is in under a label is taken for the same write, also within one run."""
+    patch.setattr(BatchCommitter, "_require_replay", lambda self, *more, **named: None)
+
+
+def no_R30_skips(patch: Patch) -> None:
+    """A batch that left a write out is missing."""
+    original = replay.decide_batch
+
+    def decide(*arguments: Any, may_skip: bool, **named: Any) -> Any:
+        return original(*arguments, **named)
+
+    patch.setattr(batch_commit, "decide_batch", decide)
+
+
+OF_SPARK: Mapping[str, Mutant] = {
+    "without R12": Mutant(no_R12, "rivals", 0),
+    "without R12, asked at the registration only": Mutant(no_R12_at_prepare, "rivals", 21),
+    "without R20": Mutant(no_R20, "hasty", 7),
+    "without R21": Mutant(no_R21, "self-unions", 18),
+    "without R22": Mutant(no_R22, "hasty", 12),
+    "without R23": Mutant(no_R23, "unions", 8),
+    "without R24": Mutant(no_R24, "hasty", 129),
+    "without R25": Mutant(no_R25, "unions", 7),
+    "without R26": Mutant(no_R26, "queries", 29, 500),
+    "without R27, fenced by replays": Mutant(fenced_by_replays, "rivals", 8),
+    "without R27, back again": Mutant(superseded_returns, "rivals", 125),
+    "without R28": Mutant(no_R28, "hasty", 87),
+    "without R29": Mutant(no_R29, "hasty", 2),
+    "without R30, no labels": Mutant(no_R30_labels, "foreach", 0),
+    "without R30, twice in a run": Mutant(no_R30_same_run, "foreach", 9),
+    "without R30, nothing left out": Mutant(no_R30_skips, "foreach", 6),
+}

@@ -1,0 +1,142 @@
+"""Queries that rival for a group, and a ledger of who committed when.
+
+The ledger is outside of the simulated processes. It knows rules R12 and R27: whose commit should
+have been refused, and whom nobody had to fence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from spark_plugin import batch_commit
+from spark_plugin.batch_commit import BatchCommitter, BatchIdentity
+from spark_plugin.checkpoint import Checkpoint
+from spark_plugin.options import WriterOptions
+from tests.simulation.micro_batches import ROOT, Driver, Place, Run
+from txlog.errors import ProducerFenced
+from txlog.testing.simulation.process import SimulatedProcess
+
+
+@dataclass
+class Attempt:
+    """A call of the sink's commit that came as far as to register."""
+
+    query: str
+    run: str
+    began: int
+    ended: int = 0
+    """0: it has not, or nobody was told how."""
+    is_committed: bool = False
+
+
+@dataclass
+class Ledger:
+    """Who committed when, of all queries of one group. It is outside of the simulated processes."""
+
+    steps: int = 0
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def now(self) -> int:
+        """A moment of its own."""
+        self.steps += 1
+        return self.steps
+
+    def trespass(self, own: Attempt, may_take_over: bool) -> str:
+        """Rules R12 and R27: whether that commit should have been refused."""
+        earlier = [a for a in self.attempts if a.is_committed and 0 < a.ended < own.began]
+        if not may_take_over and any(a.query != own.query for a in earlier):
+            return f"{own.query} committed in the group of another query"
+        same = [a for a in earlier if a.query == own.query]
+        others = [a for a in same if a.run != own.run]
+        if any(a.run == own.run and a.ended < b.began for a in same for b in others):
+            return f"run {own.run} of {own.query} came back after another"
+        return ""
+
+    def may_fence(self, query: str, run: str, began: int) -> bool:
+        """Whether another run has registered, or may have, since this one did."""
+        return any(
+            a.query == query and a.run != run and not 0 < a.ended < began for a in self.attempts
+        )
+
+
+class WatchedCommitter(BatchCommitter):
+    """Writes into the ledger whether it registers, and says what may not be."""
+
+    ledger: Ledger
+    process: SimulatedProcess
+    attempt: Attempt | None = None
+
+    def commit(self, identity: BatchIdentity, messages: Sequence[Any]) -> None:
+        ledger = self.ledger
+        first = next((a.began for a in ledger.attempts if a.run == identity.run_id), ledger.now())
+        try:
+            super().commit(identity, messages)
+        except ProducerFenced:
+            if not ledger.may_fence(identity.query_id, identity.run_id, first):
+                self._tell(f"run {identity.run_id} was fenced, and by nobody who had to")
+            raise
+        if self.attempt is not None:
+            self.attempt.ended = ledger.now()
+            text = self.attempt.is_committed and ledger.trespass(
+                self.attempt, self._options.group_takeover
+            )
+            if text:
+                self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        self.process.note("failure", text=text)
+
+    def _run(self, identity: BatchIdentity, *more: Any) -> None:
+        if self.attempt is None:
+            now = self.ledger.now()
+            self.attempt = Attempt(identity.query_id, identity.run_id, now)
+            self.ledger.attempts.append(self.attempt)
+        super()._run(identity, *more)
+        self.attempt.is_committed = True
+
+
+class RivalDriver(Driver):
+    """Its checkpoint may be lost; whether its query may take the group over is settled.
+
+    Spark hands a commit to whichever of its processes is idle, so that it may be one which does not
+    know that the run has registered.
+    """
+
+    batches_max: ClassVar[int] = 6
+
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        copies: tuple[str, Sequence[str]],
+        ledger: Ledger,
+        may_take_over: bool = False,
+    ) -> None:
+        source, sinks = copies
+        super().__init__(name, place, "g", [source], sinks)
+        self._ledger = ledger
+        self._may_take_over = may_take_over
+
+    def _something_happens(self, process: SimulatedProcess) -> None:
+        if process.random.random() < 0.06:
+            self._place.lose()
+
+    def _options(self, process: SimulatedProcess) -> WriterOptions:
+        return WriterOptions(ROOT, group_takeover=self._may_take_over)
+
+    def _committer(
+        self,
+        process: SimulatedProcess,
+        run: Run,
+        options: WriterOptions,
+        checkpoint: Checkpoint | None,
+    ) -> BatchCommitter:
+        if process.random.random() < 0.4:
+            for key in [key for key in batch_commit._sessions if key[2] == run.run_id]:
+                del batch_commit._sessions[key]
+        committer = WatchedCommitter(process.connection, options, checkpoint)
+        committer.ledger = self._ledger
+        committer.process = process
+        return committer
