@@ -6,8 +6,6 @@ finish anything that it meets: others would no longer see it unfinished.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from txlog.clients.admin import Admin
 from txlog.errors import IllegalTransition, UnknownTransaction
 from txlog.layout import (
@@ -19,30 +17,20 @@ from txlog.layout import (
 )
 from txlog.log.topic_state import NEW_PRODUCER
 from txlog.testing.simulation.process import SimulatedProcess
-from txlog.testing.simulation.role import EXPECTED
+from txlog.testing.simulation.role import EXPECTED, Recurring
 
 
-class Witness:
+class Witness(Recurring):
     """Sees offsets of a group that a transaction committed, and then whether its topics have it."""
 
-    is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    pause_ms = (20, 2_000)
 
     def __init__(self, name: str, group: str, topics: tuple[str, ...]) -> None:
-        self.name = name
+        super().__init__(name)
         self._group = group
         self._topics = topics
 
-    def live(self, process: SimulatedProcess) -> None:
-        """See Role.live."""
-        while process.is_busy:
-            process.sleep(20, 2_000)
-            try:
-                self._look(process)
-            except EXPECTED:
-                continue
-
-    def _look(self, process: SimulatedProcess) -> None:
+    def turn(self, process: SimulatedProcess) -> None:
         """The group first, then the topics: what is applied before the offsets is there by then."""
         tx_id = process.connection.offsets.group(self._group).last_commit
         if tx_id is None:
@@ -55,25 +43,14 @@ class Witness:
         process.note("witnessed", tx=str(tx_id), group=self._group, applied=applied)
 
 
-class Operator:
+class Operator(Recurring):
     """Ends transactions that were open when it looked, and may be anything by now."""
 
-    is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    pause_ms = (10, 20_000)
+    met = (IllegalTransition, UnknownTransaction, *EXPECTED)
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def live(self, process: SimulatedProcess) -> None:
-        """See Role.live."""
-        while process.is_busy:
-            process.sleep(10, 20_000)
-            try:
-                self._end_one(process)
-            except (IllegalTransition, UnknownTransaction, *EXPECTED):
-                continue
-
-    def _end_one(self, process: SimulatedProcess) -> None:
+    def turn(self, process: SimulatedProcess) -> None:
+        """Looks, waits, and ends one of them."""
         opened = [
             transaction.tx_id
             for coordinator in process.connection.coordinators()
@@ -84,25 +61,19 @@ class Operator:
             Admin(process.connection).abort_transaction(process.random.choice(opened))
 
 
-class HintSpoiler:
+class HintSpoiler(Recurring):
     """Makes hints old, wrong or gone: a restored backup, a cache, a tidy operator (rule R16)."""
 
-    is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    pause_ms = (10, 5_000)
 
     def __init__(self, name: str, topics: tuple[str, ...]) -> None:
-        self.name = name
+        super().__init__(name)
         self._topics = topics
         self._seen: dict[str, list[bytes]] = {}
 
-    def live(self, process: SimulatedProcess) -> None:
-        """See Role.live."""
-        while process.is_busy:
-            process.sleep(10, 5_000)
-            try:
-                self._spoil(process, self._chosen(process).hint)
-            except EXPECTED:
-                continue
+    def turn(self, process: SimulatedProcess) -> None:
+        """One journal's hint."""
+        self._spoil(process, self._chosen(process).hint)
 
     def _chosen(self, process: SimulatedProcess) -> JournalLayout:
         cluster = process.connection.cluster

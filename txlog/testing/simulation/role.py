@@ -7,9 +7,17 @@ database or a checkpoint, and what it writes down there it must mean so.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import ClassVar, Protocol
 
-from txlog.errors import AbortableError, FencedError, OutcomeUnknown, RetriableError
+from txlog.errors import (
+    AbortableError,
+    FencedError,
+    OutcomeUnknown,
+    RetriableError,
+    TxlogError,
+)
 from txlog.testing.simulation.process import SimulatedProcess
 
 UNCLEAR = (RetriableError, OutcomeUnknown)
@@ -20,6 +28,31 @@ EXPECTED = (RetriableError, OutcomeUnknown, AbortableError, FencedError)
 
 TIMEOUT_MS = 30_000
 """Of transactions: shorter than the longest pause, longer than most work."""
+
+
+class Recurring(ABC):
+    """A role that does the same again and again while the world is busy, whatever it meets."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+    pause_ms: tuple[float, float]
+    """Between two turns, at least and at most."""
+    met: ClassVar[tuple[type[TxlogError], ...]] = EXPECTED
+    """Errors that end a turn, and no more."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        while process.is_busy:
+            process.sleep(*self.pause_ms)
+            with suppress(*self.met):
+                self.turn(process)
+
+    @abstractmethod
+    def turn(self, process: SimulatedProcess) -> None:
+        """What it does each time."""
 
 
 class Role(Protocol):

@@ -6,7 +6,6 @@ work, drawn by the process's own chance, all the while.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import ClassVar
 
@@ -27,7 +26,7 @@ from txlog.log.merging import merge_segments
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
 from txlog.testing.simulation.process import SimulatedProcess
-from txlog.testing.simulation.role import EXPECTED
+from txlog.testing.simulation.role import EXPECTED, Recurring
 from txlog.testing.simulation.topics import TYPED, config_of, schema_of
 
 PARTITIONS_MAX = 4
@@ -42,41 +41,32 @@ LIMITS = ProcessSettings(
 """Of maintenance: so short that it does all of its work within a world's time."""
 
 
-_HARMLESS = 6
-"""Duties, of the first, that delete no record."""
+_HARMLESS = (
+    "prune_topic",
+    "prune_coordinator",
+    "prune_offsets",
+    "maintain",
+    "add_partition",
+    "evolve",
+)
+"""Duties that delete no record."""
 
 
-class Steward:
+class Steward(Recurring):
     """Does one thing after the other; some of it twice, as two of its kind may be there."""
 
-    is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
-
-    def __init__(self, name: str, topics: tuple[str, ...], duties: tuple[str, ...] = ()) -> None:
-        """`duties` are names of methods; default: all that delete no record."""
-        self.name = name
+    def __init__(
+        self, name: str, topics: tuple[str, ...], duties: tuple[str, ...] = _HARMLESS
+    ) -> None:
+        """`duties` are names of methods."""
+        super().__init__(name)
         self._topics = topics
         self._duties = duties
+        self.pause_ms = (10, 5_000 * len(duties))
 
-    def live(self, process: SimulatedProcess) -> None:
-        """See Role.live."""
-        known: dict[str, Callable[[SimulatedProcess], object]] = {
-            "prune_topic": self.prune_topic,
-            "prune_coordinator": self.prune_coordinator,
-            "prune_offsets": self.prune_offsets,
-            "maintain": self.maintain,
-            "add_partition": self.add_partition,
-            "evolve": self.evolve,
-            "delete_records": self.delete_records,
-            "recreate": self.recreate,
-        }
-        duties = self._duties or tuple(known)[:_HARMLESS]
-        while process.is_busy:
-            process.sleep(10, 5_000 * len(duties))
-            try:
-                known[process.random.choice(duties)](process)
-            except EXPECTED:
-                continue
+    def turn(self, process: SimulatedProcess) -> None:
+        """One of its duties."""
+        getattr(self, process.random.choice(self._duties))(process)
 
     def prune_topic(self, process: SimulatedProcess) -> None:
         """Old entries of a topic go."""
@@ -181,25 +171,13 @@ def merge_often(process: SimulatedProcess) -> None:
         process.note("maintained", tasks=["merging"])
 
 
-class Straggler:
+class Straggler(Recurring):
     """Meets a decided transaction, stalls, and applies it long after others have finished it."""
 
-    is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    pause_ms = (5, 500)
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def live(self, process: SimulatedProcess) -> None:
-        """See Role.live."""
-        while process.is_busy:
-            process.sleep(5, 500)
-            try:
-                self._apply_late(process)
-            except EXPECTED:
-                continue
-
-    def _apply_late(self, process: SimulatedProcess) -> None:
+    def turn(self, process: SimulatedProcess) -> None:
+        """Every decision that it meets."""
         connection = process.connection
         for coordinator in connection.coordinators():
             state = coordinator.catch_up()
