@@ -230,8 +230,8 @@ class BatchCommitter:
         if known is not None and known.instance == identity.run_id:
             if not is_first_look:
                 raise CommitFailed(
-                    f"batch {identity.batch_id} was committed by somebody else while this run "
-                    f"did, with the label {self._options.label!r}: by an earlier run of the query "
+                    f"batch {identity.batch_id} with the label {self._options.label!r} was "
+                    "committed while this write was on its way: by an earlier run of the query "
                     "that was still at work, or by another write of this foreachBatch with the "
                     "same label. Nothing of this write was committed. Give each write its own "
                     ".option('label', ...), and start the query again.",

@@ -245,8 +245,9 @@ class GroupOffsets:
 def deleted_meanwhile(topic: str) -> CommitFailed:
     """What was read is of a topic that is no more; another one has its name."""
     return CommitFailed(
-        f"topic {topic!r} was deleted since its records were read, and created again: their "
-        "offsets mean nothing in the new one. Read it from its start: poll again.",
+        f"topic {topic!r} was deleted after its records were read, and perhaps created again: "
+        "their offsets mean nothing there, and were not committed. A consumer reads the new one "
+        "from its start at its next poll; a query needs a new checkpoint.",
         topic=topic,
     )
 

@@ -25,6 +25,7 @@ class PendingOffset:
     """A partition's new position, [start, end) having been consumed."""
 
     __compact__ = True
+    __added__ = ("replaced",)
 
     topic: str
     topic_id: str

@@ -5,7 +5,8 @@ says (a missing or unknown field, a wrong type) is CorruptData, never a guess. N
 ever evaluated. It must not know any particular event.
 
 A class with `__compact__ = True` is written as an array in field order, which keeps lists of
-record batches short. Unions of event classes are written as {"type": "<snake case name>", ...}.
+record batches short; `__added__` names fields that such arrays have only since a later version.
+Unions of event classes are written as {"type": "<snake case name>", ...}.
 """
 
 from __future__ import annotations
@@ -206,16 +207,18 @@ def _record(kind: Any) -> tuple[Encoder, Decoder]:
 
 
 def _compact(kind: Any) -> tuple[Encoder, Decoder]:
-    """A dataclass as a list. Values of an older program may lack the last fields' defaults."""
+    """A dataclass as a list. What an older program wrote lacks the fields that came later: those
+    are the last ones, and `__added__` names them. A list that lacks others is damaged."""
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind)]
-    defaults = [field.default for field in fields(kind)]
+    added = getattr(kind, "__added__", ())
+    defaults = [field.default for field in fields(kind) if field.name in added]
     encode_fields, decode_fields = _fixed(tuple(hints[name] for name in names))
 
     def decode_compact(value: Json) -> Any:
-        lacking = defaults[len(value) :] if isinstance(value, list) else []
-        if lacking and MISSING not in lacking:
-            value = [*value, *lacking]
+        lacking = len(names) - len(value) if isinstance(value, list) else 0
+        if 0 < lacking <= len(defaults):
+            value = [*value, *defaults[-lacking:]]
         return kind(*decode_fields(value))
 
     return (lambda item: encode_fields([getattr(item, name) for name in names])), decode_compact

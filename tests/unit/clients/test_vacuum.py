@@ -41,6 +41,15 @@ def vacuum(log: MemoryLog, staging_retention_ms: int = DAY_MS) -> VacuumReport:
     return collector.sweep(collector.look())
 
 
+def vacuum_far_ahead(log: MemoryLog) -> None:
+    """By a process whose clock is: it finds something to delete, and so raises the horizons."""
+    stage(log, b"abandoned")
+    ahead = Runtime(ManualClock(), SeededEntropy(99), SerialFanOut())
+    ahead.clock.advance(log.clock.wall_ms() + 400 * DAY_MS)
+    collector = Vacuum(open_connection(log.memory, ahead), DAY_MS)
+    assert collector.sweep(collector.look()).objects == 1
+
+
 def stage(log: MemoryLog, *values: bytes) -> AppendBatches:
     """A segment of topic `u` that nothing refers to yet."""
     topic = log.connection.cluster.topic("u")
@@ -407,11 +416,7 @@ def test_R17_a_horizon_that_a_clock_far_ahead_has_chosen_keeps_nobody_from_writi
     log: MemoryLog,
 ) -> None:
     """Names of segments are above it, whatever the writer's own clock says."""
-    stage(log, b"abandoned")
-    ahead = Runtime(ManualClock(), SeededEntropy(99), SerialFanOut())
-    ahead.clock.advance(log.clock.wall_ms() + 400 * DAY_MS)
-    collector = Vacuum(open_connection(log.memory, ahead), DAY_MS)
-    assert collector.sweep(collector.look()).objects == 1
+    vacuum_far_ahead(log)
     producer = log.producer("a")
     with producer.transaction():
         producer.send("u", b"written")
@@ -425,11 +430,7 @@ def test_R17_nor_does_it_keep_anybody_from_a_topic_that_is_created_afterwards(
     log: MemoryLog,
 ) -> None:
     """Its coordinators' horizon reaches it with the first refusal."""
-    stage(log, b"abandoned")
-    ahead = Runtime(ManualClock(), SeededEntropy(99), SerialFanOut())
-    ahead.clock.advance(log.clock.wall_ms() + 400 * DAY_MS)
-    collector = Vacuum(open_connection(log.memory, ahead), DAY_MS)
-    assert collector.sweep(collector.look()).objects == 1
+    vacuum_far_ahead(log)
     log.admin.create_topic("new", 1)
     connection = log.process()
     session = TransactionSession(connection, "a", timeout_ms=1_000)

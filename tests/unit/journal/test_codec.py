@@ -61,6 +61,18 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Grown:
+    """`z` and `w` came later."""
+
+    __compact__ = True
+    __added__ = ("z", "w")
+    x: int
+    y: int = 5
+    z: int = 6
+    w: int = 7
+
+
+@dataclass(frozen=True, slots=True)
 class Everything:
     number: int
     text: str
@@ -217,3 +229,25 @@ def test_I15_an_event_of_no_known_type_is_corrupt_data(
 ) -> None:
     with pytest.raises(CorruptData):
         machine.decode_event(value)
+
+
+@pytest.mark.parametrize(
+    ("stored", "read"),
+    [
+        ([1, 2], Grown(1, 2)),
+        ([1, 2, 3], Grown(1, 2, 3)),
+        ([1, 2, 3, 4], Grown(1, 2, 3, 4)),
+        ([1], None),
+        ([], None),
+        ([1, 2, 3, 4, 5], None),
+        (12, None),
+    ],
+)
+def test_I15_a_list_may_lack_only_the_fields_that_came_later(
+    stored: object, read: Grown | None
+) -> None:
+    if read is not None:
+        assert decode(Grown, stored) == read
+        return
+    with pytest.raises(CorruptData):
+        decode(Grown, stored)

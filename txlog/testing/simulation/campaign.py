@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import signal
 import sys
 import time
 from collections import Counter
@@ -15,6 +16,9 @@ from pathlib import Path
 
 from txlog.testing.simulation.run import Verdict, judged, verdict
 from txlog.testing.simulation.world import Scenario, World
+
+STOPPED = 130
+"""The exit status of a run that was ended early, as shells have it for Ctrl-C."""
 
 SEEDS_AT_ONCE = 20
 """Seeds that a worker takes at a time."""
@@ -79,6 +83,9 @@ _scenarios: dict[str, Scenario] = {}
 
 
 def _adopt(scenarios: Mapping[str, Scenario]) -> None:
+    # Ctrl-C is for the parent, which ends its workers by SIGTERM.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _scenarios.update(scenarios)
 
 
@@ -87,7 +94,8 @@ def _adopted(item: tuple[str, int]) -> Verdict:
 
 
 def main(arguments: Sequence[str] | None, scenarios: Mapping[str, Scenario], program: str) -> int:
-    """The command line; 0 if every seed is sound, 1 if one is not."""
+    """The command line; 0 if every seed is sound, 1 if one is not, STOPPED if it was ended early
+    by SIGINT or SIGTERM: then it says what it has seen by then."""
     parser = _parser(scenarios, program)
     asked = parser.parse_args(arguments)
     chosen = {name: scenarios[name] for name in asked.scenario or scenarios}
@@ -97,13 +105,19 @@ def main(arguments: Sequence[str] | None, scenarios: Mapping[str, Scenario], pro
     until = begun + asked.minutes * 60 if asked.minutes else float("inf")
     last = sys.maxsize if asked.minutes and asked.seeds is None else first + (asked.seeds or 100)
     tally, said = Tally(), begun
-    for found in campaign(chosen, range(first, last), asked.workers, until):
-        tally.add(found)
-        if found.findings:
-            print(f"{found}\nreplay: {_replay(program, found)}", flush=True)
-        if time.monotonic() - said > 5:
-            said = time.monotonic()
-            print(f"{said - begun:6.0f} s: {tally}", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for found in campaign(chosen, range(first, last), asked.workers, until):
+            tally.add(found)
+            if found.findings:
+                print(f"{found}\nreplay: {_replay(program, found)}", flush=True)
+            if time.monotonic() - said > 5:
+                said = time.monotonic()
+                print(f"{said - begun:6.0f} s: {tally}", flush=True)
+    except KeyboardInterrupt:
+        print("Stopped. So far:")
+        _report(tally, time.monotonic() - begun)
+        return STOPPED
     _report(tally, time.monotonic() - begun)
     return 1 if tally.failed else 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,10 +30,19 @@ class Verdict:
 
 
 def judged(scenario: Scenario, seed: int) -> Verdict:
-    """Run the seed, and check its history and its stored bytes."""
+    """Run the seed, and check its history and its stored bytes.
+
+    Whatever a world or a checker raises is a finding, too: a long run must not end with it.
+    """
     world = World(scenario, seed)
-    world.run()
-    return verdict(world)
+    try:
+        world.run()
+        return verdict(world)
+    except Exception:  # noqa: BLE001 - whatever it is, the seed must be named
+        failure = Anomaly(-1, "failure", traceback.format_exc())
+        return Verdict(
+            scenario.name, seed, (failure,), world.scene.requests, world.scene.counts, Counter()
+        )
 
 
 def verdict(world: World) -> Verdict:

@@ -1,0 +1,43 @@
+"""A run of many seeds that is ended early, or whose checkers fail, still says what it has seen."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.scenarios import SCENARIOS
+from tests.source_tree import ROOT
+from txlog.testing.simulation import run
+from txlog.testing.simulation.campaign import STOPPED
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_ended_early_says_what_it_has_seen(
+    ending: signal.Signals, workers: str
+) -> None:
+    options = ["--minutes", "5", "--workers", workers, "--scenario", "halves"]
+    command = [sys.executable, "-m", "tests.simulation", *options]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as campaign:
+        assert campaign.stdout is not None
+        first = campaign.stdout.readline()
+        campaign.send_signal(ending)
+        rest = campaign.stdout.read()
+    assert "0 failed" in first
+    assert "Stopped. So far:" in rest
+    assert "faults: " in rest
+    assert campaign.returncode == STOPPED
+
+
+def test_a_checker_that_fails_is_a_finding_that_names_the_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def anomalies(history: object) -> list[object]:
+        raise LookupError("a checker that is wrong")
+
+    monkeypatch.setattr(run, "anomalies", anomalies)
+    found = run.judged(SCENARIOS["halves"], 3)
+    assert found.seed == 3
+    assert [finding.kind for finding in found.findings] == ["failure"]
+    assert "a checker that is wrong" in str(found)
