@@ -7,10 +7,12 @@ never a record; how much of it depends on the distance to the end, not on the le
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from txlog.errors import InvariantViolated
 from txlog.log.index import IndexedBatch
 from txlog.log.retired_producers import is_retired
 from txlog.log.topic_log import TopicLog
@@ -175,6 +177,8 @@ class _Window:
     rows: list[IndexedBatch] = field(default_factory=list)
     parts: dict[TxId, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """Committed transaction -> partition -> its first offset and the offset after its last."""
+    decided: dict[TxId, int] = field(default_factory=dict)
+    """Committed transaction -> the slot that decided it."""
     slot: int = -1
     exhausted: bool = False
     _walk: Iterator[IndexedBatch] | None = None
@@ -198,10 +202,23 @@ class _Window:
 
     def _note(self, row: IndexedBatch) -> None:
         self.rows.append(row)
-        if _is_committed(row):
-            known = self.parts.setdefault(row.tx_id, {})  # type: ignore[arg-type]
+        if _is_committed(row) and row.tx_id is not None:
+            self.decided.setdefault(row.tx_id, row.decided_slot)
+            known = self.parts.setdefault(row.tx_id, {})
             first, end = known.get(row.partition, (row.base_offset, row.next_offset))
             known[row.partition] = (min(first, row.base_offset), max(end, row.next_offset))
+
+    def oldest(self) -> IndexedBatch:
+        """The first row; there is one as long as there is a backlog."""
+        first = self.rows[0] if self.rows else self.pull()
+        if first is None:
+            raise InvariantViolated("offsets below the cut belong to no batch. Please report this.")
+        return first
+
+    def has_begun(self, ends: Ends) -> bool:
+        """Whether the cut takes something of the oldest row."""
+        first = self.oldest()
+        return ends[self.view.where(first.partition)] > self.starts[first.partition]
 
     def until_slot(self, slot: int) -> None:
         """Walk past that slot."""
@@ -212,9 +229,8 @@ class _Window:
         """Walk until that transaction was seen and is whole, or to the end."""
         while not self.exhausted and tx_id not in self.parts:
             self.pull()
-        decided = [row.decided_slot for row in self.rows if row.tx_id == tx_id]
-        if decided:
-            self.until_slot(decided[0])
+        if tx_id in self.decided:
+            self.until_slot(self.decided[tx_id])
 
 
 def limited_cut(
@@ -222,15 +238,38 @@ def limited_cut(
 ) -> Ends:
     """The next consistent cut that advances by at most `limit` offsets from `starts`.
 
-    `starts` and `highs` are consistent cuts. If even the least connected group of transactions is
-    larger than the limit, that one group is taken whole (rule R13). Topics share the limit by
-    their backlog, at least one offset each as far as it goes; within a topic, records are taken in
-    the order in which they were written.
+    `starts` and `highs` are consistent cuts. Topics share the limit by their backlog, at least one
+    offset each as far as it goes; within a topic, records are taken in the order in which they
+    were written. If a topic's share does not hold its oldest transaction, with all that is
+    connected, that group is taken first. One that is larger than the limit is taken alone (rule
+    R13) when it is its topic's turn, so that it does not wait for ever beside a busy topic.
     """
-    backlog = sum(highs[where] - starts[where] for where in highs)
+    windows = [_window(view, starts, highs) for view in topics]
+    windows = [window for window in windows if window.backlog]
+    ends = _shared(windows, starts, highs, limit)
+    late = [window for window in windows if not window.has_begun(ends)]
+    if not late:
+        return ends
+    in_turn = windows[_turn(starts, len(windows))]
+    group = _oldest_group(windows, in_turn if in_turn in late else late[0], starts, limit)
+    room = limit - sum(group[where] - starts[where] for where in group)
+    if room >= 0:
+        return _shared([_window(view, group, highs) for view in topics], group, highs, room)
+    return group if in_turn in late or ends == starts else ends
+
+
+def _turn(starts: Mapping[TopicPartition, int], count: int) -> int:
+    """One of so many, which differs from cut to cut and needs no memory of the last one."""
+    return zlib.crc32(str(sum(starts.values())).encode()) % count
+
+
+def _shared(
+    windows: Sequence[_Window], starts: Mapping[TopicPartition, int], highs: Ends, limit: int
+) -> Ends:
+    """Every topic by its share; what is not whole is left out."""
+    backlog = sum(window.backlog for window in windows)
     if backlog <= limit:
         return dict(highs)
-    windows = [_window(view, starts, highs) for view in topics]
     ends = dict(starts)
     room = limit
     for window in sorted(windows, key=lambda window: -window.backlog):
@@ -238,8 +277,6 @@ def limited_cut(
         _fill(window, ends, share)
         room -= share
     _exclude_torn(windows, ends)
-    if all(ends[where] == starts[where] for where in ends):
-        return _least_group(windows, dict(starts), limit)
     return ends
 
 
@@ -315,30 +352,17 @@ def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:
     return all(end <= ends[window.view.where(p)] for p, (_, end) in parts.items())
 
 
-def _least_group(windows: Sequence[_Window], starts: Ends, limit: int) -> Ends:
-    """The smallest group, of those that begin with the first record of some partition.
+def _oldest_group(
+    windows: Sequence[_Window], window: _Window, starts: Mapping[TopicPartition, int], limit: int
+) -> Ends:
+    """Raise the cut over the oldest batch of a topic, and over all that is connected.
 
     Records outside of any transaction are tied to nothing: of them no more than `limit` are taken.
     """
-    groups = []
-    for window in windows:
-        for partition, high in window.highs.items():
-            if window.starts[partition] < high:
-                groups.append(_group_from(windows, window, partition, starts, limit))
-    return min(groups, key=lambda ends: sum(ends.values()))
-
-
-def _group_from(
-    windows: Sequence[_Window], window: _Window, partition: int, starts: Ends, limit: int
-) -> Ends:
-    """Raise the cut over the first record of a partition, and over all that is connected."""
     ends = dict(starts)
-    while not any(row.partition == partition for row in window.rows):
-        if window.pull() is None:
-            break
-    first = next(row for row in window.rows if row.partition == partition)
-    where = window.view.where(partition)
-    whole = min(first.next_offset, window.highs[partition])
+    first = window.oldest()
+    where = window.view.where(first.partition)
+    whole = min(first.next_offset, window.highs[first.partition])
     ends[where] = whole if first.number >= 0 else min(whole, starts[where] + limit)
     raised = True
     while raised:
