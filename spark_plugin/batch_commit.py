@@ -151,7 +151,7 @@ class BatchCommitter:
         batch = self._checkpoint.batch_range(identity.batch_id, self._connection.cluster.log_id)
         if plan is not None:
             # After what was read: so that is of this plan, and the batch before it is, too.
-            self._checkpoint.require_plan(plan)
+            self._checkpoint.require_plan(plan, batch.digest)
         if batch.ungrouped:
             raise InvalidOption(
                 "a source of this query reads the log that the sink writes, without group.id, so "

@@ -85,13 +85,12 @@ class Checkpoint:
             )
         return BatchPlan(newest, self.offsets(newest).digest)
 
-    def require_plan(self, plan: BatchPlan) -> None:
-        """Refuse a batch whose file is no longer the one its tasks ran for (rule R1).
-
-        Raises CheckpointConflict.
+    def require_plan(self, plan: BatchPlan, *read: str) -> None:
+        """Refuse a batch whose file is no longer the one its tasks ran for (rule R1), or was not
+        when it was `read`: digests. Raises CheckpointConflict.
         """
-        digest = self.offsets(plan.batch_id).digest
-        if digest != plan.digest:
+        now = self.offsets(plan.batch_id).digest
+        if {now, *read} != {plan.digest}:
             raise CheckpointConflict(
                 f"{self.url}/{OFFSETS}/{plan.batch_id} was written anew while the batch ran: "
                 "another run of this query is on the checkpoint. Stop one of the two; nothing of "

@@ -7,7 +7,7 @@ to batch; nothing depends on that cache for its correctness.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 
 from spark_plugin.drill_points import DrilledStore, points_of_process
@@ -43,10 +43,12 @@ def _drilled(
 def subscribed_topics(connection: Connection, options: ReaderOptions) -> dict[str, TopicLog]:
     """The topics that the options name, caught up. Raises UnknownTopic, InvalidOption."""
     names: Iterable[str] = options.subscribe
+    find: Callable[[str], TopicLog | None] = connection.cluster.present_topic
     if options.subscribe_pattern is not None:
         names = sorted(filter(options.reads, connection.cluster.state().topics))
-    found = connection.runtime.fan_out.run_all([partial(topic_now, connection, n) for n in names])
-    topics = {topic.name: topic for topic in found}
+        find = connection.cluster.find_topic
+    found = connection.runtime.fan_out.run_all([partial(find, name) for name in names])
+    topics = {topic.name: topic for topic in found if topic is not None}
     if not topics:
         raise InvalidOption(
             f"no topic of {options.root} matches subscribePattern {options.subscribe_pattern!r}; "
@@ -54,19 +56,6 @@ def subscribed_topics(connection: Connection, options: ReaderOptions) -> dict[st
         )
     look(list(topics.values()), connection.runtime.fan_out)
     return topics
-
-
-def topic_now(connection: Connection, name: str) -> TopicLog:
-    """The topic of that name, caught up. Raises UnknownTopic.
-
-    A process that knew the name before may know a topic that was deleted since, and perhaps
-    created again: rows that were staged for the old one would be lost with it.
-    """
-    topic = connection.cluster.topic(name)
-    if topic.catch_up().closed:
-        topic = connection.cluster.topic(name)
-        topic.catch_up()
-    return topic
 
 
 def catch_up(connection: Connection, topics: Mapping[str, TopicLog]) -> None:

@@ -16,7 +16,6 @@ from spark_plugin.frame_schema import (
     frame_schema,
     is_kafka_frame,
 )
-from spark_plugin.log_access import topic_now
 from spark_plugin.options import WriterOptions
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
@@ -69,9 +68,13 @@ def check_columns(options: WriterOptions, schema: StructType) -> None:
 def topic_or_new(
     connection: Connection, options: WriterOptions, schema: StructType, name: str
 ) -> TopicLog:
-    """The topic, created with the DataFrame's columns if it is missing and that is allowed."""
+    """The topic, created with the DataFrame's columns if it is missing and that is allowed.
+
+    A process that knew the name before may know a topic that was deleted since, and perhaps
+    created again: rows that were staged for the old one would be lost with it.
+    """
     try:
-        return topic_now(connection, name)
+        return connection.cluster.present_topic(name)
     except UnknownTopic:
         if not options.create_topics:
             raise
@@ -82,7 +85,7 @@ def topic_or_new(
         Admin(connection).create_topic(
             name, options.partitions, new_schema(options, schema), config
         )
-    return connection.cluster.topic(name)
+    return connection.cluster.present_topic(name)
 
 
 def new_schema(options: WriterOptions, schema: StructType) -> pa.Schema:

@@ -206,12 +206,12 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         group = self._options.group_id
         if group is None or done == self._followed or not offsets.ranges(done):
             return
-        pending = self._behind(group, done)
-        if pending:
-            try:
+        try:
+            pending = self._behind(group, done)
+            if pending:
                 self._log().offsets.commit(group, pending)
-            except (CommitFailed, UnstableOffsetCommit) as error:
-                log.warning("group %s does not follow the query: %s", group, error)
+        except (CommitFailed, UnstableOffsetCommit) as error:
+            log.warning("group %s does not follow the query: %s", group, error)
         self._followed = done
 
     def _behind(self, group: str, done: SourceOffset) -> tuple[PendingOffset, ...]:

@@ -330,6 +330,27 @@ def test_a_typed_topic_is_compacted_by_its_key_column(log: MemoryLog) -> None:
     assert log.values("c") == [{"id": 7, "price": 3.0}], "a row of nothing but a key is a tombstone"
 
 
+def test_rows_from_before_the_key_columns_time_have_no_key_and_stay(log: MemoryLog) -> None:
+    """Maintenance of the whole log ended with a KeyError."""
+    schema = pa.schema([("a", pa.string()), ("n", pa.int64())])
+    log.admin.create_topic("c", 1, schema, {"key.column": "a"})
+    producer = log.producer()
+    producer.send("c", {"a": "x", "n": 1}).get()
+    producer.send("c", {"a": None, "n": None}).get()
+    log.admin.evolve_schema("c", schema.append(pa.field("b", pa.string())))
+    log.admin.alter_topic_config("c", {"key.column": "b", "cleanup.policy": "compact"})
+    for number in (2, 3):
+        log.elsewhere().send("c", {"a": "x", "n": number, "b": "y"}).get()
+    maintain(log)
+    expected = [(None, "x", 1), (None, None, None), ("y", "x", 3)]
+    assert [(row["b"], row["a"], row["n"]) for row in log.values("c")] == expected
+    log.clock.advance(2 * DAY_MS)
+    maintain(log)
+    found = [(row["b"], row["a"], row["n"]) for row in log.values("c")]
+    assert found == expected, "what has no key is no tombstone"
+    log.check()
+
+
 def test_the_lag_of_a_group_does_not_count_what_compaction_took(compacted: MemoryLog) -> None:
     reader = compacted.consumer("c", group_id="g")
     reader.commit()

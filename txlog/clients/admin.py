@@ -7,7 +7,8 @@ frozen values that the command line prints and a notebook can use.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from txlog.errors import (
     IncompatibleSchema,
     InvalidConfig,
     InvalidRecord,
+    ProducerFenced,
     TopicExists,
     UnknownGroup,
     UnknownTransaction,
@@ -42,6 +44,7 @@ from txlog.log.topic_events import (
     EvolveSchema,
     check_partition_count,
 )
+from txlog.log.topic_log import TopicLog
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_topic_name
 from txlog.settings import TopicConfig
 
@@ -215,30 +218,15 @@ class Admin:
 
     def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopic."""
-        topic = self.connection.cluster.present_topic(name, certain=True)
-        state = topic.state
-        partitions = tuple(
-            PartitionDescription(
-                number, part.log_start, state.last_stable_offset(number), part.next_offset
-            )
-            for number, part in enumerate(state.partitions)
-        )
-        return TopicDescription(
-            name,
-            topic.topic_id,
-            topic.schema(),
-            state.newest_schema_id,
-            state.config,
-            partitions,
-            tuple(sorted(tx_id for tx_id, _ in state.open_transactions())),
-        )
+        return _described(self.connection.cluster.present_topic(name, certain=True))
 
     def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
-        """Several topics; all of them by default."""
-        wanted = self._cluster_topics if names is None else list(names)
-        return self.connection.runtime.fan_out.run_all(
-            [partial(self.describe_topic, name) for name in wanted]
-        )
+        """Several topics; all of them by default. Raises UnknownTopic for a name that is given."""
+        fan_out, cluster = self.connection.runtime.fan_out, self.connection.cluster
+        if names is not None:
+            return fan_out.run_all([partial(self.describe_topic, name) for name in names])
+        found = fan_out.run_all([partial(cluster.find_topic, n) for n in self._cluster_topics])
+        return [_described(topic) for topic in found if topic is not None]
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics. Raises UnknownTopic before any is deleted."""
@@ -307,12 +295,12 @@ class Admin:
             )
         partitions = []
         now_ms = self.connection.runtime.clock.wall_ms()
-        topics = self.connection.cluster.state().topics
+        find = self.connection.cluster.find_topic
+        topics = {name: find(name) for name in sorted({where.topic for where in group.committed})}
         for where, committed in sorted(group.committed.items()):
-            created = topics.get(where.topic)
-            if created is None or created.opened.topic_id != committed.topic_id:
+            topic = topics[where.topic]
+            if topic is None or topic.topic_id != committed.topic_id:
                 continue
-            topic = self.connection.cluster.present_topic(where.topic, certain=True)
             state = topic.state
             end = state.last_stable_offset(where.partition)
             lag, oldest_ms = unread(topic, where.partition, committed.offset, end)
@@ -413,10 +401,13 @@ class Admin:
         """
         found = self.describe_transaction(tx_id)
         coordinator = self.connection.coordinator(found.coordinator)
-        coordinator.abort(found.transactional_id, tx_id, fence=True)
+        with suppress(ProducerFenced):  # Its id is forgotten: it is over, but for its offsets.
+            coordinator.abort(found.transactional_id, tx_id, fence=True)
         for group in found.pending_groups:
             self.connection.offsets.settle(group, tx_id)
-        return self.describe_transaction(tx_id)
+        with suppress(UnknownTransaction):
+            return self.describe_transaction(tx_id)
+        return replace(found, pending_groups=())
 
     def _pending_on(self, tx_id: TxId) -> dict[str, Pending]:
         groups = self.connection.offsets.groups()
@@ -483,3 +474,22 @@ def _check_key_column(name: str, schema: pa.Schema, config: TopicConfig) -> None
         partition_for_keys(pa.array([], schema.field(column).type), 1, 0)
     except InvalidRecord as error:
         raise InvalidConfig(f"topic {name!r}: key.column is {column!r}; {error.message}") from error
+
+
+def _described(topic: TopicLog) -> TopicDescription:
+    state = topic.state
+    partitions = tuple(
+        PartitionDescription(
+            number, part.log_start, state.last_stable_offset(number), part.next_offset
+        )
+        for number, part in enumerate(state.partitions)
+    )
+    return TopicDescription(
+        topic.name,
+        topic.topic_id,
+        topic.schema(),
+        state.newest_schema_id,
+        state.config,
+        partitions,
+        tuple(sorted(tx_id for tx_id, _ in state.open_transactions())),
+    )

@@ -78,6 +78,8 @@ class Assignment:
                     raise
                 self.match()
                 continue
+            if name in self.subscription.topics:
+                self._drop_beyond(name)
             if fresh:
                 self.fetchers |= self._fetchers_from(self._group.starts(fresh, EARLIEST))
 
@@ -130,6 +132,13 @@ class Assignment:
             if fetcher is None or fetcher.topic.topic_id != topic.topic_id:
                 fresh.append(where)
         return fresh
+
+    def _drop_beyond(self, name: str) -> None:
+        """Partitions that a topic has no more, as it was created again with fewer."""
+        count = len(self._connection.cluster.topic(name).state.partitions)
+        gone = {w for w in self.fetchers if w.topic == name and w.partition >= count}
+        self.fetchers = {w: f for w, f in self.fetchers.items() if w not in gone}
+        self.paused -= gone
 
     def reset_position(self, fetcher: PartitionFetcher, error: OffsetOutOfRange) -> None:
         """Apply `auto.offset.reset` after the position was deleted. Raises the error for none."""

@@ -238,13 +238,17 @@ class Consumer:
         return taken
 
     def _next(self, fetcher: PartitionFetcher, room: int, bytes_left: int) -> FetchedBatch | None:
+        """What is at hand, or else at the store; of a topic that was deleted the rest is gone."""
         fetched = fetcher.take(room)
-        if fetched is None and bytes_left > 0 and fetcher.is_behind():
+        state = fetcher.topic.state
+        if fetched is None and bytes_left > 0 and not state.closed and fetcher.is_behind():
             try:
                 fetcher.fill(bytes_left)
             except OffsetOutOfRange as error:
                 self._assigned.reset_position(fetcher, error)
                 return None
+            except UnknownTopic:
+                return None  # `look` says whether there is another one.
             fetched = fetcher.take(room)
         return fetched
 
@@ -368,7 +372,14 @@ class Consumer:
         is_automatic = self.config.group_id and self.config.enable_auto_commit
         waited_ms = self._now_ms() - self._committed_at_ms
         if is_automatic and waited_ms >= self.config.auto_commit_interval_ms:
-            self.commit()
+            self._commit_what_is_there()
+
+    def _commit_what_is_there(self) -> None:
+        """Nobody asked for it, and so nobody can be told of a topic that was created again: what
+        was read of the one before has no position any more, and the new one is read from now on.
+        """
+        self._assigned.look(self.config.metadata_max_age_ms)
+        self.commit()
 
     def _require_group(self, method: str) -> None:
         self._require_open()
@@ -388,7 +399,7 @@ class Consumer:
                     and self.config.enable_auto_commit
                     and self._assigned.fetchers
                 ):
-                    self.commit()
+                    self._commit_what_is_there()
             finally:
                 self._closed = True
 

@@ -55,6 +55,7 @@ def dead_letter_log(connection: Connection, name: str) -> TopicLog:
     try:
         topic = connection.cluster.present_topic(name)
     except UnknownTopic:
+        connection.cluster.finish_deletion(name)
         try:
             topic = connection.cluster.create_topic(
                 name, 1, encode_schema(KAFKA_SCHEMA), TopicConfig(max_message_bytes=1 << 30)

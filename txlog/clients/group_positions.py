@@ -73,9 +73,9 @@ class GroupPositions:
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
         """What the group has committed. Raises UnknownTopic, UnstableOffsetCommit."""
         wanted = list(partitions)
-        topic_ids = {
-            where.topic: self._connection.cluster.topic(where.topic).topic_id for where in wanted
-        }
+        present = self._connection.cluster.present_topic
+        names = {where.topic for where in wanted}
+        topic_ids = {name: present(name, certain=True).topic_id for name in sorted(names)}
         found = self._connection.offsets.fetch(self._group_id, wanted, topic_ids)
         return {where: None if at is None else at.offset for where, at in found.items()}
 

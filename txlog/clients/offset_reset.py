@@ -187,16 +187,14 @@ def require_no_live_owner(connection: Connection, group: str) -> None:
 def committed_partitions(connection: Connection, group: str) -> list[TopicPartition]:
     """Where the group has a position, in topics that exist. Raises UnknownGroup."""
     found = connection.offsets.group(validate_group_id(group)).committed
-    topics = connection.cluster.state().topics
     if not found:
         raise UnknownGroup(
             f"there is no consumer group {group!r}; 'txlog group list' shows them.", group=group
         )
-    return sorted(
-        where
-        for where, committed in found.items()
-        if where.topic in topics and topics[where.topic].opened.topic_id == committed.topic_id
-    )
+    names = sorted({where.topic for where in found})
+    logs = [log for name in names if (log := connection.cluster.find_topic(name)) is not None]
+    topic_ids = {log.name: log.topic_id for log in logs}
+    return sorted(w for w, at in found.items() if topic_ids.get(w.topic) == at.topic_id)
 
 
 def delete_offsets(

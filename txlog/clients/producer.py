@@ -299,7 +299,11 @@ class Producer:
         with self._lock:
             session = self._session("send_offsets_to_transaction")
             self._require_sendable("send_offsets_to_transaction")
-            pending = pending_offsets(self._connection, offsets, group)
+            try:
+                pending = pending_offsets(self._connection, offsets, group)
+            except AbortableError as error:
+                self._note(error, is_lost=True)
+                raise
             if pending:
                 self._unpended.append((group, pending))
                 self._pend_offsets(session)

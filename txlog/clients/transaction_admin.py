@@ -79,21 +79,22 @@ def find_hanging(
     Late is past its own timeout, or past `max_timeout_ms` if that is given; one that no coordinator
     has open is late at once. Raises UnknownTopic.
     """
-    names = [topic] if topic is not None else sorted(connection.cluster.state().topics)
+    cluster = connection.cluster
+    names = [topic] if topic is not None else sorted(cluster.state().topics)
     opened = {
         transaction.tx_id: (name, transaction)
         for coordinator in connection.coordinators()
         for name, transaction in coordinator.catch_up().open_transactions()
     }
     now_ms = connection.runtime.clock.wall_ms()
+    find = cluster.find_topic if topic is None else cluster.present_topic
     return [
         hanging
-        for name in names
-        for tx_id, found in connection.cluster.present_topic(
-            name, certain=True
-        ).state.open_transactions()
+        for log in map(find, names)
+        if log is not None
+        for tx_id, found in log.state.open_transactions()
         if _is_hanging(opened.get(tx_id), now_ms, max_timeout_ms)
-        for hanging in _by_partition(name, tx_id, found, opened.get(tx_id))
+        for hanging in _by_partition(log.name, tx_id, found, opened.get(tx_id))
     ]
 
 

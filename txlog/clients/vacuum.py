@@ -9,7 +9,6 @@ no listing decides: they only say what to look at. Whoever dies in between has d
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,6 +23,7 @@ from txlog.storage.store import StoredObject
 
 _COLLECTED = ("segments", "chunks")
 _LEFT_BY_DELETED = (*_COLLECTED, "hint.json")
+_ENTRIES = ("entries",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Vacuum:
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
         roots = frozenset(topic.layout.root for topic in present_topics(self._connection))
         found = list(self._unreferenced(listed, horizon, roots))
-        doomed = [topic.name for topic in self._deleted(listed) if _has_entries(topic, listed)]
+        doomed = [topic.name for topic in self._deleted(listed, _ENTRIES)]
         now_ms = self._connection.runtime.clock.monotonic_ms()
         return Candidates(tuple(found), tuple(doomed), now_ms)
 
@@ -108,8 +108,10 @@ class Vacuum:
         newest = _newest_id(before.objects, topics, wanted)
         standing: dict[str, str] = {}
         for root, topic in topics.items():
-            with suppress(UnknownTopic):  # Deleted meanwhile.
+            try:
                 standing[root] = _topic_horizon(topic, newest, wanted)
+            except UnknownTopic:  # Deleted meanwhile, perhaps by somebody who was cut off.
+                self._connection.cluster.finish_deletion(topic.name)
         # Topics first, and no coordinator above the lowest of them: whoever stages names its
         # segments above the topic's horizon.
         lowest = min(standing.values(), default=wanted)
@@ -120,18 +122,19 @@ class Vacuum:
     def _end_deleted(self, listed: Sequence[StoredObject]) -> list[str]:
         """Write the last boundary of every deleted topic that has none yet (rule R14)."""
         ended = []
-        for topic in self._deleted(listed):
-            if _has_entries(topic, listed) and _is_ended(topic):
+        for topic in self._deleted(listed, _ENTRIES):
+            if _is_ended(topic):
                 topic.end()
                 ended.append(topic.name)
         return ended
 
-    def _deleted(self, listed: Iterable[StoredObject]) -> Iterator[TopicLog]:
-        """Topics that have objects and no name any more; listed before the names are asked."""
+    def _deleted(self, listed: Iterable[StoredObject], kinds: Container[str]) -> Iterator[TopicLog]:
+        """Topics that have objects of these kinds and no name any more; listed before the names
+        are asked. A topic that was ended keeps its last boundary and snapshot for ever."""
         cluster = self._connection.cluster
         present = {t.opened.topic_id for t in cluster.state().topics.values()}
-        roots = {root for stored in listed if (root := journal_root(stored.path))}
-        for root in sorted(roots):
+        parts = (_parts(stored.path) for stored in listed)
+        for root in sorted({root for root, kind, _ in parts if root and kind in kinds}):
             _, name, topic_id = root.split("/")
             if topic_id not in present:
                 yield cluster.topic_of_id(name, topic_id)
@@ -141,7 +144,8 @@ class Vacuum:
     ) -> Iterator[StoredObject]:
         """Of topics in `roots` only: there nobody can come to refer to what lies below it."""
         objects = list(listed)
-        ended = {topic.layout.root for topic in self._deleted(objects) if _is_ended(topic)}
+        deleted = self._deleted(objects, _LEFT_BY_DELETED)
+        ended = {topic.layout.root for topic in deleted if _is_ended(topic)}
         referenced = references(self._connection)
         for stored in objects:
             root, kind, object_id = _parts(stored.path)
@@ -184,10 +188,6 @@ def _coordinator_horizon(coordinator: Coordinator, newest: str, wanted: str) -> 
     if newest and coordinator.catch_up().horizon <= newest:
         coordinator.advance_horizon(wanted)
     return coordinator.state.horizon
-
-
-def _has_entries(topic: TopicLog, listed: Iterable[StoredObject]) -> bool:
-    return any(stored.path.startswith(topic.layout.entries) for stored in listed)
 
 
 def _is_ended(topic: TopicLog) -> bool:

@@ -88,7 +88,7 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
     """
     known = state.ids.get(command.transactional_id)
     if command.succeeds:
-        _check_instance(command, known)
+        _check_instance(state, command)
     if known is not None:
         _require_nothing_prepared(command.transactional_id, known)
         if command.instance in known.superseded:
@@ -115,9 +115,9 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
     return Decided((event,), Registration(command.transactional_id, pid, epoch, -1, to_finish))
 
 
-def _check_instance(command: InitProducer, known: TransactionalId | None) -> None:
+def _check_instance(state: CoordinatorState, command: InitProducer) -> None:
     """An instance that was fenced may not register itself again (I8)."""
-    newest = known.instance if known is not None else "unknown"
+    newest = _known(state, command.transactional_id).instance
     if newest != command.succeeds:
         raise ProducerFenced(
             f"instance {newest} of {command.transactional_id!r} has taken over from instance "
@@ -328,6 +328,8 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
     """The decision. A repeat of one that was decided is answered, not decided again."""
     forgotten = None if command.transactional_id in state.ids else state.outcome(command.tx_id)
     if forgotten is not None and forgotten.decision is Decision.COMMIT:
+        if forgotten.dead_letter != command.dead_letter:
+            raise _is_decided(state, command.tx_id, None)
         return Decided()  # Only its id is forgotten.
     known = _known(state, command.transactional_id)
     transaction = known.open.get(command.tx_id)

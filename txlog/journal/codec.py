@@ -208,7 +208,9 @@ def _record(kind: Any) -> tuple[Encoder, Decoder]:
 
 def _compact(kind: Any) -> tuple[Encoder, Decoder]:
     """A dataclass as a list. What an older program wrote lacks the fields that came later: those
-    are the last ones, and `__added__` names them. A list that lacks others is damaged."""
+    are the last ones, and `__added__` names them. A list that lacks others is damaged. They are
+    written only as far as they say something, so that an older program can read the rest.
+    """
     hints = get_type_hints(kind)
     names = [field.name for field in fields(kind)]
     added = getattr(kind, "__added__", ())
@@ -221,4 +223,13 @@ def _compact(kind: Any) -> tuple[Encoder, Decoder]:
             value = [*value, *defaults[-lacking:]]
         return kind(*decode_fields(value))
 
-    return (lambda item: encode_fields([getattr(item, name) for name in names])), decode_compact
+    def encode_compact(item: Any) -> Json:
+        values = [getattr(item, name) for name in names]
+        spoken = encode_fields(values)
+        for default in reversed(defaults):
+            if values.pop() != default:
+                break
+            spoken.pop()
+        return spoken
+
+    return encode_compact, decode_compact

@@ -25,6 +25,7 @@ from txlog.log.cluster_state import (
     ClusterState,
     CreateTopic,
     DeleteTopic,
+    half_deleted_topic,
     unknown_topic,
 )
 from txlog.log.topic_events import CloseTopic, TopicOpened, check_partition_count
@@ -101,7 +102,24 @@ class Cluster:
             return self._topic_log(created.opened)
 
     def present_topic(self, name: str, *, certain: bool = False) -> TopicLog:
-        """The topic of that name, caught up as `TopicLog.catch_up` says; raises as `topic` does."""
+        """The topic of that name, caught up as `TopicLog.catch_up` says; raises as `topic` does.
+
+        One that is closed is none, though its name may not be free yet: a transaction would commit
+        what it has for it, and nobody would ever read that.
+        """
+        topic = self._topic_of(name, certain)
+        if topic.state.closed:
+            raise half_deleted_topic(name, self.store.url)
+        return topic
+
+    def find_topic(self, name: str) -> TopicLog | None:
+        """The same, surely of now, or None: for whoever goes through all names."""
+        try:
+            return self.present_topic(name, certain=True)
+        except UnknownTopic:
+            return None
+
+    def _topic_of(self, name: str, certain: bool) -> TopicLog:
         topic = self.topic(name)
         if topic.catch_up(certain=certain).closed:
             topic = self.topic(name)
@@ -148,9 +166,10 @@ class Cluster:
         topic that takes no records, and `finish_deletion` to others; the other way round, writers
         that have it open would go on writing what nobody can find.
         """
-        topic = self.present_topic(name)
+        topic = self._topic_of(name, certain=True)
         topic.execute(CloseTopic())
-        self._replica.execute(DeleteTopic(name, topic.topic_id))
+        with suppress(UnknownTopic):  # Somebody else was faster, and has finished it.
+            self._replica.execute(DeleteTopic(name, topic.topic_id))
         with self._lock:
             self._topics.pop(name, None)
 

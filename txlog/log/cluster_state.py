@@ -91,6 +91,16 @@ def unknown_topic(name: str, state: ClusterState, url: str = "") -> UnknownTopic
     return UnknownTopic(f"there is no topic {name!r}{where}; {remedy}.", topic=name)
 
 
+def half_deleted_topic(name: str, url: str) -> UnknownTopic:
+    """The error for a name whose topic was closed by somebody who died before its name was free."""
+    return UnknownTopic(
+        f"topic {name!r} in {url} was deleted, and its name is not free yet: whoever deleted it "
+        f"was cut off. 'txlog topic delete {name}' or 'txlog maintain' finishes that, and so does "
+        f"'txlog topic create {name}', which makes another.",
+        topic=name,
+    )
+
+
 _EVENTS = EventCodec(TopicCreated, TopicDeleted, ProducerIdsAllocated)
 
 

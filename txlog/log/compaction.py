@@ -28,6 +28,7 @@ from txlog.log.rewriting import (
     rewrite,
     selected_parts,
 )
+from txlog.log.schema import physical_schema
 from txlog.log.topic_events import AdvanceCleaner, SealIndex
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
@@ -182,10 +183,12 @@ class _Pass:
         """What stays of a batch."""
         if not fetched.batch.num_rows or row.aborted:
             return Part(row, _taken(fetched, np.zeros(fetched.batch.num_rows, dtype=bool)))
-        keys = fetched.batch.column(self.key_column)
+        keys = self._keys(fetched.batch)
         stays = self.newest.is_newest(row.partition, keys, fetched.offsets)
         stays &= fetched.offsets >= self.state.partitions[row.partition].log_start
+        # What has no key deletes nothing.
         tombstones = _tombstones(fetched.batch, self.config.key_column) & stays
+        tombstones &= np.asarray(pc.is_valid(keys))
         horizon_ms = row.delete_horizon_ms
         if 0 <= horizon_ms <= self.now_ms:
             stays &= ~tombstones
@@ -198,6 +201,13 @@ class _Pass:
         else:
             horizon_ms = -1
         return Part(row, _taken(fetched, stays), horizon_ms)
+
+    def _keys(self, batch: pa.RecordBatch) -> pa.Array:
+        """What was written before the key's column was added has none."""
+        if self.key_column in batch.schema.names:
+            return batch.column(self.key_column)
+        kind = physical_schema(self.topic.schema()).field(self.key_column).type
+        return pa.nulls(batch.num_rows, kind)
 
     def _count(self, parts: Sequence[Part]) -> None:
         kept = sum(part.kept.batch.num_rows for part in parts)

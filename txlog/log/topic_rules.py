@@ -6,7 +6,7 @@ transaction's end touches only its own records).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from txlog.errors import (
     IllegalTransition,
@@ -40,6 +40,7 @@ from txlog.log.topic_events import (
     BatchesAppended,
     ChunksReplaced,
     CleanerAdvanced,
+    CleanerCheckpoint,
     CloseTopic,
     ConfigAltered,
     EvolveSchema,
@@ -56,10 +57,12 @@ from txlog.log.topic_events import (
     SealIndex,
     TopicClosed,
     TopicCommand,
+    TopicEvent,
     WriteMarker,
 )
 from txlog.log.topic_state import NEW_PRODUCER, ProducerState, TopicState
 from txlog.model import Decision
+from txlog.settings import TopicConfig
 
 
 def decide(state: TopicState, command: TopicCommand) -> Decided:
@@ -80,9 +83,7 @@ def decide(state: TopicState, command: TopicCommand) -> Decided:
         case EvolveSchema():
             return _decide_schema(state, command)
         case AlterConfig():
-            if command.config == state.config:
-                return Decided()
-            return Decided((ConfigAltered(command.config),))
+            return Decided(tuple(_configured(state, command.config)))
         case AdvanceHorizon():
             if command.segment_id <= state.horizon:
                 return Decided()
@@ -317,6 +318,15 @@ def _require_key_column(state: TopicState, key_column: str) -> None:
             f"the key.column of topic {state.name!r} was changed from {key_column!r} to "
             f"{state.config.key_column!r} meanwhile; compact it again."
         )
+
+
+def _configured(state: TopicState, config: TopicConfig) -> Iterator[TopicEvent]:
+    """By another key nothing has been compacted yet."""
+    if config != state.config:
+        yield ConfigAltered(config)
+    cleaner = CleanerCheckpoint(merged_slot=state.cleaner.merged_slot)
+    if config.key_column != state.config.key_column and cleaner != state.cleaner:
+        yield CleanerAdvanced(cleaner)
 
 
 def _decide_retired(state: TopicState, command: RetireProducers) -> Decided:

@@ -211,7 +211,7 @@ def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:
         case SchemaEvolved():
             return replace(state, schemas=(*state.schemas, event.schema))
         case ConfigAltered():
-            return _configured(state, event)
+            return replace(state, config=event.config)
         case HorizonAdvanced():
             return replace(state, horizon=event.segment_id)
         case LogStartAdvanced():
@@ -248,14 +248,6 @@ def _closed(state: TopicState) -> TopicState:
         schemas=state.schemas,
         partitions=state.partitions,
     )
-
-
-def _configured(state: TopicState, event: ConfigAltered) -> TopicState:
-    """By another key nothing has been compacted yet."""
-    cleaner = state.cleaner
-    if event.config.key_column != state.config.key_column:
-        cleaner = CleanerCheckpoint(merged_slot=cleaner.merged_slot)
-    return replace(state, config=event.config, cleaner=cleaner)
 
 
 def _log_start_advanced(state: TopicState, event: LogStartAdvanced) -> TopicState:

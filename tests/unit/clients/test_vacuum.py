@@ -202,6 +202,23 @@ def test_a_topic_that_came_back_under_its_name_is_not_touched(log: MemoryLog) ->
     log.check()
 
 
+def test_a_deleted_topic_costs_later_looks_no_request(log: MemoryLog) -> None:
+    def requests() -> int:
+        store = ScriptedStore(log.memory)
+        collector = Vacuum(log.process(store), DAY_MS)
+        counted = store.on("get|get_ranges", "topics/", lambda call: call(), times=1_000)
+        collector.look()
+        return counted.met
+
+    at_first = requests()
+    for name in ("a", "b", "c"):
+        log.admin.create_topic(name)
+    log.admin.delete_topics(["a", "b", "c"])
+    assert sorted(vacuum(log).topics_ended) == ["a", "b", "c"]
+    vacuum(log)
+    assert requests() == at_first
+
+
 @pytest.mark.parametrize("write", range(0, 24, 2))
 def test_whoever_dies_in_a_vacuum_leaves_a_sound_log(log: MemoryLog, write: int) -> None:
     producer = log.producer()

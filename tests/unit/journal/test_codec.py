@@ -231,6 +231,15 @@ def test_I15_an_event_of_no_known_type_is_corrupt_data(
         machine.decode_event(value)
 
 
+def test_what_came_later_is_written_only_if_it_says_something() -> None:
+    """An older program can read it then; and it never looks like another value."""
+    for grown in (Grown(1), Grown(1, 2), Grown(1, z=3), Grown(1, w=3), Grown(1, z=3, w=4)):
+        assert decode(Grown, encode(grown)) == grown
+    assert encode(Grown(1)) == [1, 5]
+    assert encode(Grown(1, z=3)) == [1, 5, 3]
+    assert encode(Grown(1, w=3)) == [1, 5, 6, 3]
+
+
 @pytest.mark.parametrize(
     ("stored", "read"),
     [

@@ -1,0 +1,327 @@
+"""A topic is deleted, and its name is used again, or not yet: who meets that, and what follows."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.clients.admin import Admin
+from txlog.clients.consumer import Consumer
+from txlog.clients.half_message import LocalTransactionState, Message
+from txlog.clients.maintenance import Maintenance
+from txlog.clients.producer import Producer
+from txlog.clients.transaction_admin import find_hanging
+from txlog.clients.transaction_mq_producer import TransactionMQProducer
+from txlog.clients.vacuum import Vacuum
+from txlog.errors import (
+    CommitFailed,
+    TransactionAborted,
+    TxlogError,
+    UnknownTopic,
+)
+from txlog.log.cluster_state import DeleteTopic
+from txlog.log.topic_events import CloseTopic
+from txlog.model import TopicPartition
+
+U0 = TopicPartition("u", 0)
+DAY_MS = 86_400_000
+
+
+def fill(log: MemoryLog, topic: str, *values: bytes) -> None:
+    """Each value in a segment of its own."""
+    producer = log.elsewhere()
+    for value in values:
+        producer.send(topic, value, partition=0).get()
+
+
+def delete(log: MemoryLog, name: str) -> None:
+    """By another process."""
+    Admin(log.process()).delete_topics([name])
+
+
+def recreate(log: MemoryLog, name: str, *values: bytes, partitions: int = 1) -> None:
+    """Another topic gets the name."""
+    delete(log, name)
+    Admin(log.process()).create_topic(name, partitions)
+    fill(log, name, *values)
+
+
+def half_delete(log: MemoryLog, name: str) -> None:
+    """Whoever deletes it dies before the name is free."""
+    log.process().cluster.present_topic(name).execute(CloseTopic())
+
+
+def vacuum(log: MemoryLog) -> None:
+    """Takes all that is deleted, at once."""
+    log.clock.advance(DAY_MS)
+    collector = Vacuum(log.process(), 0)
+    collector.sweep(collector.look())
+
+
+def polled(consumer: Consumer) -> list[bytes]:
+    """The values of one poll, which waits."""
+    return [r.value for records in consumer.poll(timeout_ms=30).values() for r in records]
+
+
+# Consumers.
+
+
+def test_R11_a_consumer_that_commits_by_itself_goes_on_in_the_new_topic(log: MemoryLog) -> None:
+    """It was stuck: its own commit failed in every poll, and kept it from looking."""
+    fill(log, "u", b"old")
+    with log.consumer("u", group_id="g", enable_auto_commit=True) as consumer:
+        assert polled(consumer) == [b"old"]
+        recreate(log, "u", b"new")
+        log.clock.advance(6_000)
+        assert polled(consumer) == [b"new"]
+    assert log.consumer("u", group_id="g").committed(U0) == 1
+
+
+def test_R11_a_consumer_closes_although_its_topic_was_created_again(log: MemoryLog) -> None:
+    fill(log, "u", b"old")
+    consumer = log.consumer("u", group_id="g", enable_auto_commit=True)
+    assert polled(consumer) == [b"old"]
+    recreate(log, "u", b"new")
+    consumer.close()
+    assert polled(log.consumer("u", group_id="g")) == [b"new"]
+
+
+@pytest.mark.parametrize("is_pattern", [True, False], ids=["pattern", "name"])
+@pytest.mark.parametrize("between", ["commit", "vacuum", "nothing"])
+def test_R11_a_consumer_that_is_behind_in_the_old_topic_comes_to_the_new_one(
+    log: MemoryLog, between: str, is_pattern: bool
+) -> None:
+    fill(log, "u", *(b"%d" % number for number in range(10)))
+    consumer = log.consumer(group_id="g", max_poll_records=1, fetch_max_bytes=1)
+    consumer.subscribe(pattern="u") if is_pattern else consumer.subscribe(["u"])
+    assert polled(consumer) == [b"0"]
+    recreate(log, "u", b"new")
+    if between == "vacuum":
+        vacuum(log)
+    if between == "commit":
+        with pytest.raises(CommitFailed, match="at its next poll"):
+            consumer.commit()
+    found = [value for _ in range(12) for value in polled(consumer)]
+    assert found[-1:] == [b"new"]
+    consumer.commit()
+    assert consumer.committed(U0) == 1
+
+
+@pytest.mark.parametrize("is_pattern", [True, False], ids=["pattern", "name"])
+def test_R11_partitions_that_the_new_topic_lacks_are_let_go(
+    log: MemoryLog, is_pattern: bool
+) -> None:
+    log.admin.create_topic("wide", 3)
+    consumer = log.consumer(group_id="g")
+    consumer.subscribe(pattern="wide") if is_pattern else consumer.subscribe(["wide"])
+    consumer.pause(TopicPartition("wide", 2))
+    consumer.commit()
+    recreate(log, "wide", b"new")
+    assert polled(consumer) == [b"new"]
+    assert (consumer.assignment(), consumer.paused()) == ({TopicPartition("wide", 0)}, set())
+    consumer.commit()
+    assert consumer.committed(TopicPartition("wide", 0)) == 1
+
+
+def test_R11_what_is_committed_is_told_of_the_topic_that_has_the_name(log: MemoryLog) -> None:
+    fill(log, "u", b"old")
+    lagging = log.consumer("u", group_id="g")
+    polled(lagging)
+    lagging.commit()
+    recreate(log, "u", b"1", b"2")
+    assert lagging.committed(U0) is None
+    other = log.consumer("u", group_id="g")
+    polled(other)
+    other.commit()
+    assert lagging.committed(U0) == 2
+
+
+# Offsets.
+
+
+def test_R11_output_of_a_topic_that_is_gone_is_not_committed_without_its_offsets(
+    log: MemoryLog,
+) -> None:
+    fill(log, "u", b"old")
+    consumer = log.consumer("u", group_id="g")
+    polled(consumer)
+    producer = log.producer("copier")
+    producer.begin_transaction()
+    producer.send("t", b"copied")
+    recreate(log, "u")
+    with pytest.raises(CommitFailed):
+        producer.send_offsets_to_transaction({U0: 1}, consumer.group_metadata())
+    with pytest.raises(CommitFailed, match="error state"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert log.values("t") == []
+
+
+def test_R11_a_process_that_lags_does_not_lead_a_group_back(log: MemoryLog) -> None:
+    """It gives a bare name, which is not compared; and the old journal's end was pruned."""
+    fill(log, "u", *(b"%d" % number for number in range(5)))
+    lagging = log.process()
+    producer = Producer(lagging, transactional_id="copier")
+    producer.init_transactions()
+    with Consumer("u", root=lagging, auto_offset_reset="earliest") as consumer:
+        polled(consumer)
+    delete(log, "u")
+    vacuum(log)
+    log.admin.create_topic("u")
+    fill(log, "u", b"0", b"1", b"2")
+    other = log.consumer("u", group_id="g")
+    polled(other)
+    other.commit()
+    producer.begin_transaction()
+    with pytest.raises(TxlogError, match="u"):
+        producer.send_offsets_to_transaction({U0: 4}, "g")
+    producer.abort_transaction()
+    assert polled(log.consumer("u", group_id="g")) == []
+
+
+# Deletions that were cut off.
+
+
+def test_a_deletion_that_somebody_else_finishes_is_done(log: MemoryLog) -> None:
+    cluster, other = log.connection.cluster, log.process()
+    execute = cluster._replica.execute
+
+    def overtaken(command: object) -> object:
+        if isinstance(command, DeleteTopic):
+            other.cluster.finish_deletion(command.name)
+        return execute(command)
+
+    cluster._replica.execute = overtaken  # type: ignore[method-assign]
+    log.admin.delete_topics(["u", "t"])
+    assert log.admin.list_topics() == []
+
+
+CALLS: dict[str, Callable[[MemoryLog], object]] = {
+    "subscribe": lambda log: log.consumer("u"),
+    "describe": lambda log: log.admin.describe_topic("u"),
+    "send": lambda log: log.elsewhere().send("u", b"x").get(),
+    "alter": lambda log: log.admin.alter_topic_config("u", {"retention.ms": 5}),
+    "grow": lambda log: log.admin.create_partitions("u", 4),
+    "delete records": lambda log: log.admin.delete_records({U0: -1}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_topic_whose_deletion_was_cut_off_is_none(log: MemoryLog, name: str) -> None:
+    half_delete(log, "u")
+    with pytest.raises(UnknownTopic, match="name is not free yet.*'txlog topic delete u'"):
+        CALLS[name](log)
+    log.admin.delete_topics(["u"])
+    log.admin.create_topic("u")
+    CALLS[name](log)
+
+
+def test_a_deletion_that_was_cut_off_is_in_nobodys_way(log: MemoryLog) -> None:
+    fill(log, "u", b"gone")
+    fill(log, "t", b"there")
+    consumer = log.consumer(group_id="g")
+    consumer.subscribe(pattern="u|t")
+    while polled(consumer):
+        pass
+    consumer.commit()
+    half_delete(log, "u")
+    fill(log, "t", b"more")
+    assert polled(consumer) == [b"more"]
+    consumer.commit()
+    assert [topic.name for topic in log.admin.describe_topics()] == ["t"]
+    assert {at.where.topic for at in log.admin.describe_group("g").partitions} == {"t"}
+    assert find_hanging(log.connection) == []
+    vacuum(log)
+    assert log.admin.list_topics() == ["t"]
+    assert not any("/u/" in path and "/segments/" in path for path in log.objects())
+
+
+class Unsure:
+    """Its business is done; asked about it, it never knows."""
+
+    def execute_local_transaction(self, half: object, argument: object) -> LocalTransactionState:
+        return LocalTransactionState.COMMIT_MESSAGE
+
+    def check_local_transaction(self, half: object) -> LocalTransactionState:
+        return LocalTransactionState.UNKNOW
+
+
+@pytest.fixture
+def halves(log: MemoryLog) -> Iterator[TransactionMQProducer]:
+    producer = TransactionMQProducer(
+        "shop",
+        log.connection,
+        listener=Unsure(),
+        transaction_check_max=1,
+        transaction_timeout_ms=1_000,
+        transaction_check_interval_ms=1_000,
+    )
+    producer.start(check_in_background=False)
+    yield producer
+    producer.shutdown()
+
+
+def give_up(log: MemoryLog, producer: TransactionMQProducer) -> None:
+    for _ in range(4):
+        log.clock.advance(5_000)
+        producer.check()
+
+
+def test_dead_letters_are_kept_although_a_deletion_of_their_topic_was_cut_off(
+    log: MemoryLog, halves: TransactionMQProducer
+) -> None:
+    for name in (b"first", b"second"):
+        halves.send_half(Message("u", name), transaction_id=name.decode())
+        give_up(log, halves)
+        if name == b"first":
+            half_delete(log, "half-messages.dead-letter")
+    assert log.values("half-messages.dead-letter") == [b"second"]
+
+
+def test_a_half_message_to_a_topic_that_is_half_deleted_is_refused(
+    log: MemoryLog, halves: TransactionMQProducer
+) -> None:
+    half_delete(log, "u")
+    with pytest.raises(UnknownTopic):
+        halves.send_message_in_transaction(Message("u", b"lost"))
+
+
+# Transactional ids that were forgotten.
+
+
+def forget_ids(log: MemoryLog) -> None:
+    log.clock.advance(8 * DAY_MS)
+    for coordinator in log.process().coordinators():
+        coordinator.expire_ids(log.clock.wall_ms() - 7 * DAY_MS)
+
+
+def test_a_dead_letter_is_not_called_committed_once_its_id_is_forgotten(
+    log: MemoryLog, halves: TransactionMQProducer
+) -> None:
+    half = halves.send_half(Message("u", b"given up"), transaction_id="order-1")
+    give_up(log, halves)
+    forget_ids(log)
+    with pytest.raises(TransactionAborted, match="dead-letter topic"):
+        halves.commit(half)
+
+
+def test_offsets_of_a_forgotten_id_can_be_released_by_an_operator(log: MemoryLog) -> None:
+    fill(log, "u", b"read")
+    consumer = log.consumer("u", group_id="g")
+    polled(consumer)
+    producer = log.elsewhere("copier")
+    tx_id = producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: 1}, consumer.group_metadata())
+    log.clock.advance(DAY_MS)
+    for coordinator in log.process().coordinators():
+        coordinator.maintain()
+    forget_ids(log)
+    assert log.admin.describe_transaction(tx_id).pending_groups == ("g",)
+    assert log.admin.abort_transaction(tx_id).pending_groups == ()
+
+
+def test_maintenance_goes_on_where_a_deletion_was_cut_off(log: MemoryLog) -> None:
+    half_delete(log, "u")
+    report = Maintenance(log.process()).run_once()
+    assert report.failures == []
+    assert log.admin.list_topics() == ["t"]
