@@ -1,11 +1,15 @@
-"""`txlog drill` with Spark: two kills of the bundled job, on a log that is used for more."""
+"""`txlog drill` with Spark: the bundled job on a log that is used for more, and a user's job."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.command_line import run
+from txlog.cli.drill_rounds import plan_rounds
+from txlog.cli.spark_environment import spark_environment
 from txlog.clients.admin import Admin
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -26,4 +30,54 @@ def test_I5_I6_I10_the_bundled_job_survives_a_drill_and_leaves_no_topics(tmp_pat
     assert found["replays"] >= 1
     assert "Nothing was lost, doubled or torn." in report.read_text()
     assert Admin(str(root)).list_topics() == ["of-somebody-else"]
+    assert Admin(str(root)).list_groups() == []
     assert done.err.count("kill ") >= 2
+
+
+PLAIN_JOB = """
+import sys
+from pyspark.sql import SparkSession
+
+root, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.getOrCreate()
+letters = spark.readStream.format("txlog").option("subscribe", "letters")
+letters = letters.option("group.id", "copier").option("startingOffsets", "earliest")
+letters = letters.option("maxOffsetsPerTrigger", "10").load(root)
+sink = letters.select("value").writeStream.format("txlog").option("topic", "copies")
+sink.option("checkpointLocation", checkpoint).start(root).awaitTermination()
+"""
+"""Like most jobs it knows nothing of signals. It has small batches, so that there is always one."""
+
+LETTERS = [b"%d" % number for number in range(1_000)]
+
+
+def test_I5_I6_I10_a_users_job_that_handles_no_signal_is_drilled_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, job, checkpoint = tmp_path / "log", tmp_path / "job.py", tmp_path / "checkpoint"
+    monkeypatch.chdir(tmp_path)
+    job.write_text(PLAIN_JOB)
+    admin = Admin(str(root), create=True)
+    admin.create_topic("letters", 1)
+    admin.create_topic("copies", 1)
+    with Producer(str(root)) as producer:
+        for letter in LETTERS:
+            producer.send("letters", letter)
+    seed = next(s for s in range(99) if plan_rounds(1, s)[0].point == "after PREPARE_COMMIT")
+    done = run(
+        *("drill", "--job", job, "--checkpoint", checkpoint, "--kills", 1, "--seed", seed),
+        *("-o", "json", "--", root, checkpoint),
+        root=root,
+        env=spark_environment(tmp_path),
+    )
+    assert done.code == 0, done.out + done.err
+    (kill,) = done.json["kills"]
+    assert (kill["is_reached"], kill["outcome"]) == (True, "replayed: was in the log")
+    assert done.json["checks"][0]["name"] == "batches in the log"
+    (position,) = admin.describe_group("copier").partitions
+    copies = Consumer("copies", root=str(root), auto_offset_reset="earliest")
+    found: list[bytes] = []
+    while (table := copies.poll_arrow()) is not None:
+        found += table["value"].to_pylist()
+    assert found == LETTERS[: position.current_offset]
+    assert len(found) >= 20, "a batch before the kill, and the one that was killed"

@@ -20,7 +20,7 @@ import typer
 from spark_plugin.checkpoint import open_checkpoint
 from txlog.cli.drill_checks import DrillCheck, drill_checks
 from txlog.cli.drill_log import DrillLog
-from txlog.cli.drill_report import DrillResult, document, html_report, sections
+from txlog.cli.drill_report import DrillResult, document, html_report, same_again, sections
 from txlog.cli.drill_rounds import Drill, DrilledJob, Round, plan_rounds
 from txlog.cli.exit_codes import FAILED
 from txlog.cli.job_process import JobFailed
@@ -33,6 +33,7 @@ from txlog.errors import UsageError
 
 BUNDLED_JOB = PACKAGES / "spark_plugin" / "jobs" / "numbers_job.py"
 KILLS_MAX = 1_000
+WAIT_S = 180.0
 
 EXAMPLES = """Examples:
 
@@ -67,7 +68,7 @@ def drill(
     ] = None,
     wait_s: Annotated[
         float, typer.Option("--wait", min=1, help="Seconds for a micro-batch to come.")
-    ] = 180.0,
+    ] = WAIT_S,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report here.")
     ] = None,
@@ -76,14 +77,23 @@ def drill(
 
     Without --job it is a small job that comes with txlog, on topics of its own, which are deleted
     again; without --root also on a log of its own. A job of yours is started with Python, must run
-    until it is ended, and should have records to read meanwhile. Exit code 1 if the job does not
-    recover, or if anything is lost, doubled, torn or left open.
+    until SIGTERM ends it, which it need not handle, and should have records to read meanwhile. Exit
+    code 1 if the job does not recover, or writes nothing to this log, or if anything is lost,
+    doubled, torn or left open.
     """
     runtime = Runtime()
     chosen = int(runtime.entropy.token()[:8], 16) if seed is None else seed
+    options = {
+        "--job": job,
+        "--checkpoint": checkpoint,
+        "--kills": kills,
+        "--seed": chosen,
+        "--wait": None if wait_s == WAIT_S else wait_s,
+    }
+    again = same_again(session.options.root, options, arguments or [])
     with _scratch() as scratch:
         subject = _subject(session, scratch, job, checkpoint, arguments or [], chosen, wait_s)
-        result = _run(session, subject, plan_rounds(kills, chosen), chosen)
+        result = _run(session, subject, plan_rounds(kills, chosen), chosen, again)
         if report is not None:
             report.write_text(html_report(result), encoding="utf-8")
         session.show(document(result), sections(result))
@@ -199,7 +209,9 @@ def _place(text: str) -> str:
     return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
-def _run(session: Session, subject: _Subject, rounds: list[Round], seed: int) -> DrillResult:
+def _run(
+    session: Session, subject: _Subject, rounds: list[Round], seed: int, again: str
+) -> DrillResult:
     clock, data = subject.connection.runtime.clock, subject.data
     began_ms = clock.monotonic_ms()
 
@@ -233,6 +245,7 @@ def _run(session: Session, subject: _Subject, rounds: list[Round], seed: int) ->
         clock.monotonic_ms() - began_ms,
         tuple(drilled.kills),
         checks,
+        again,
         failure,
         drilled.orphans_killed,
     )

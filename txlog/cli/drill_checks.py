@@ -1,8 +1,8 @@
 """What a drill proves, once every process of the job is gone: from the log's stored bytes.
 
-For the bundled job what goes in must come out. For any job: the log's structure, the invariants
-between its journals, the groups' offsets, nothing left open, and a checkpoint that the next start
-takes.
+For the bundled job what goes in must come out. For any job: batches of it in the log, the log's
+structure, the invariants between its journals, the groups' offsets, nothing left open, and a
+checkpoint that the next start takes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from spark_plugin.checkpoint import Checkpoint
 from spark_plugin.checkpoint_story import CheckpointStory, NextStart, tell
+from spark_plugin.query_progress import query_progress
 from txlog.cli.drill_log import DrillLog
 from txlog.cli.output import counted
 from txlog.cli.proof import proven
@@ -24,6 +25,9 @@ from txlog.journal.audit import Finding
 
 SETTLE_WAIT_MS = 20_000.0
 """For what a dead run has left: a pend that was not decided times out after ten seconds."""
+
+INPUT_OUTPUT = "input = output"
+"""Name of the check that only the bundled job has."""
 
 POLL_MS = 500.0
 SHOWN_MAX = 5
@@ -43,10 +47,12 @@ def drill_checks(
 ) -> Iterator[DrillCheck]:
     """All of them. `log` is the bundled job's data."""
     story = tell(connection, checkpoint)
+    query_id = query_progress(checkpoint).query_id
+    yield _batches(connection, query_id)
     if log is not None:
-        yield _of_bundled("input = output", lambda: _records(log))
+        yield _of_bundled(INPUT_OUTPUT, lambda: _records(log))
         yield _of_bundled("group at the end", lambda: _lag(log))
-    yield _open(connection, tuple(story.owners or {}))
+    yield _open(connection, query_id, tuple(story.owners or {}))
     yield _checkpoint(tell(connection, checkpoint))
     damage = audit_log(connection).findings
     yield _findings("every stored byte", damage, "every object is whole, and offsets are dense")
@@ -55,6 +61,21 @@ def drill_checks(
     yield _findings("offsets of groups", of_groups, "without overlap or gap")
     others = [finding for finding in broken if finding.invariant != "I6"]
     yield _findings("invariants", others, "all journals tell one story")
+
+
+def _batches(connection: Connection, query_id: str) -> DrillCheck:
+    """Without a batch of this query in this log, all that follows says nothing of the job."""
+    own = [mark.batch_id for mark in Admin(connection).replay_marks() if mark.query_id == query_id]
+    found = (
+        f"up to batch {max(own)}"
+        if own
+        else (
+            f"the log has no batch of query {query_id or '(the checkpoint names none)'}: its sink "
+            "is not txlog, or writes to another log, or --checkpoint is another query's. What else "
+            "is found here says nothing of the job."
+        )
+    )
+    return DrillCheck("batches in the log", bool(own), found)
 
 
 def _of_bundled(name: str, check: Callable[[], tuple[bool, str]]) -> DrillCheck:
@@ -86,11 +107,11 @@ def _lag(log: DrillLog) -> tuple[bool, str]:
     return lag == 0, f"{counted(lag, 'record')} behind"
 
 
-def _open(connection: Connection, groups: tuple[str, ...]) -> DrillCheck:
+def _open(connection: Connection, query_id: str, groups: tuple[str, ...]) -> DrillCheck:
     """Nothing of the job is undecided or pending, once what timed out is ended."""
     clock = connection.runtime.clock
     deadline_ms = clock.monotonic_ms() + SETTLE_WAIT_MS
-    while left := _left_open(connection, groups):
+    while left := _left_open(connection, query_id, groups):
         if clock.monotonic_ms() > deadline_ms:
             break
         clock.sleep_ms(POLL_MS)
@@ -98,13 +119,15 @@ def _open(connection: Connection, groups: tuple[str, ...]) -> DrillCheck:
     return DrillCheck("open transactions", not left, found)
 
 
-def _left_open(connection: Connection, groups: tuple[str, ...]) -> list[str]:
+def _left_open(connection: Connection, query_id: str, groups: tuple[str, ...]) -> list[str]:
+    """Of the query's own transactional ids, those of its labels, and whatever owns its groups."""
     owners = {Admin(connection).owner_of(group) for group in groups} - {""}
+    own = f"spark.{query_id}"
     left = []
     for coordinator in connection.coordinators():
         coordinator.maintain()
         for name, transaction in coordinator.catch_up().open_transactions():
-            if name in owners:
+            if name in owners or name == own or (query_id and name.startswith(f"{own}.")):
                 left.append(f"{transaction.tx_id} of {name} is {transaction.state}")
     for group in groups:
         for tx_id, pending in connection.offsets.group(group).pending.items():

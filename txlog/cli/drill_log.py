@@ -110,7 +110,16 @@ class DrillLog:
             self._producer.close()
 
     def delete(self) -> None:
-        """Take the topics away; a log that is used for other things keeps no trace in its lists."""
+        """Take the topics and the group away, once every process of the drill is gone.
+
+        Two transactional ids stay in the coordinators' lists, the drill's own and its query's,
+        until maintenance forgets them, and the query's newest batch for ever (rule R2).
+        """
+        # Nobody asks whether the group's owner lives: the drill has seen its end.
+        self.connection.offsets.delete(self.numbers)
+        for coordinator in self.connection.coordinators():
+            if self.numbers in coordinator.catch_up().owners:
+                coordinator.release_group(self.numbers)
         admin = Admin(self.connection)
         for name in (self.numbers, *self.outputs):
             try:

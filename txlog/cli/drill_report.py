@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from shlex import join
 
-from txlog.cli.drill_checks import DrillCheck
+from txlog.cli.drill_checks import INPUT_OUTPUT, DrillCheck
 from txlog.cli.drill_rounds import Kill
 from txlog.cli.output import Facts, Grid, Section, cell
 
@@ -31,6 +32,8 @@ class DrillResult:
     duration_ms: float
     kills: tuple[Kill, ...]
     checks: tuple[DrillCheck, ...]
+    again: str = ""
+    """The command that plans the same kills for the same job."""
     failure: str = ""
     """Why the job stopped the drill; "" if it did not."""
     orphans_killed: int = 0
@@ -39,6 +42,15 @@ class DrillResult:
     def is_well(self) -> bool:
         """The job survived, and everything was proven."""
         return not self.failure and all(check.is_well for check in self.checks)
+
+    @property
+    def verdict(self) -> str:
+        """In a sentence. What a job of the user's should have written nobody else knows."""
+        if not self.is_well:
+            return "The drill failed."
+        if any(check.name == INPUT_OUTPUT for check in self.checks):
+            return "Nothing was lost, doubled or torn."
+        return "The job recovered, and what the log holds is whole."
 
     @property
     def replays(self) -> int:
@@ -51,6 +63,14 @@ class DrillResult:
         return max((k.recovery_ms for k in self.kills if k.recovery_ms is not None), default=None)
 
 
+def same_again(root: str | None, options: Mapping[str, object], arguments: Sequence[str]) -> str:
+    """The command line of a drill; an option that is None was not given."""
+    words = ["txlog", *(["--root", root] if root else []), "drill"]
+    for option, value in options.items():
+        words += [] if value is None else [option, str(value)]
+    return join([*words, *(["--", *arguments] if arguments else [])])
+
+
 def document(result: DrillResult) -> dict[str, object]:
     """As JSON."""
     return {
@@ -60,6 +80,7 @@ def document(result: DrillResult) -> dict[str, object]:
         "seed": result.seed,
         "seconds": round(result.duration_ms / 1000, 1),
         "replays": result.replays,
+        "again": result.again,
         "failure": result.failure or None,
         "orphans_killed": result.orphans_killed,
         "kills": [asdict(kill) for kill in result.kills],
@@ -140,7 +161,7 @@ def _seconds(duration_ms: float) -> str:
 
 def html_report(result: DrillResult) -> str:
     """One file: no script, no link, nothing from elsewhere."""
-    verdict = "Nothing was lost, doubled or torn." if result.is_well else "The drill failed."
+    verdict = result.verdict
     status = "ok" if result.is_well else "fail"
     parts = [
         f'<h1>txlog drill: <span class="{status}">{verdict}</span></h1>',
@@ -154,8 +175,7 @@ def html_report(result: DrillResult) -> str:
     ]
     if result.failure:
         parts += ["<h2>The job failed</h2>", f"<pre>{html.escape(result.failure)}</pre>"]
-    again = f"txlog drill --seed {result.seed} --kills {len(result.kills)}"
-    parts.append(f"<p>The same kills again: <code>{html.escape(again)}</code></p>")
+    parts.append(f"<p>The same kills again: <code>{html.escape(result.again)}</code></p>")
     body = "\n".join(parts)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>txlog drill</title>'

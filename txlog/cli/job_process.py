@@ -25,6 +25,9 @@ LOG_TAIL_LINES = 40
 
 POLL_MS = 200.0
 
+FINISHED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
+"""How a job ends that was asked to by SIGTERM: by itself, by the signal, or a shell says so."""
+
 
 class JobFailed(RuntimeError):
     """A job ended that should not have."""
@@ -84,28 +87,38 @@ class JobProcess:
 
     def bury_orphans(self) -> int:
         """Wait for workers without a driver to end; how many had to be killed."""
-        _, alive = psutil.wait_procs(self.orphans, timeout=DEATH_WAIT_S)
-        left = [process for process in alive if _is_alive(process)]
+        left = _left(self.orphans)
         for process in left:
             _send(process, signal.SIGKILL)
         self.orphans = []
         return len(left)
 
     def finish(self, timeout_s: float) -> float:
-        """Ask it to do what there is and to stop; its CPU seconds. Raises JobFailed."""
+        """Ask it to stop by SIGTERM, which it need not handle; its CPU seconds. Raises JobFailed.
+
+        A driver that the signal ends leaves its JVM and workers behind for a moment: they, too, are
+        gone afterwards.
+        """
         self.require_running()
+        family = _tree(self.process.pid)  # Looked for now: nobody finds those of a dead driver.
         self.process.send_signal(signal.SIGTERM)
         clock = Runtime().clock
         deadline_ms = clock.monotonic_ms() + timeout_s * 1000
         cpu_s = 0.0
         while self.status is None and clock.monotonic_ms() < deadline_ms:
-            cpu_s = max(cpu_s, sum(_cpu_s(p) for p in _tree(self.process.pid)))
+            family += [process for process in _tree(self.process.pid) if process not in family]
+            cpu_s = max(cpu_s, sum(_cpu_s(process) for process in family))
             clock.sleep_ms(POLL_MS)
-        if self.status != 0:
+        status = self.status
+        if status is None:
             self.kill()
+        self.orphans = [process for process in family if process.pid != self.process.pid]
+        self.bury_orphans()
+        if status not in FINISHED:
+            how = f"had not after {timeout_s:.0f} s" if status is None else f"ended with {status}"
             raise JobFailed(
-                f"job {self.name} was asked to finish, and had not after {timeout_s:.0f} s or "
-                f"failed; the end of {self.log}:\n{tail(self.log)}"
+                f"job {self.name} was asked to finish by SIGTERM, and {how}; the end of "
+                f"{self.log}:\n{tail(self.log)}"
             )
         return cpu_s
 
@@ -179,12 +192,19 @@ def _cpu_s(process: psutil.Process) -> float:
     return 0.0
 
 
-def _require_gone(processes: Iterable[psutil.Process]) -> None:
-    """Raises JobFailed if a process outlives its SIGKILL: what follows would prove nothing."""
+def _left(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that are still alive when the time for dying is over."""
     clock = Runtime().clock
     deadline_ms = clock.monotonic_ms() + DEATH_WAIT_S * 1000
     left = list(processes)
     while left := [process for process in left if _is_alive(process)]:
         if clock.monotonic_ms() > deadline_ms:
-            raise JobFailed(f"{left[0]} does not die; end it, and begin anew.")
+            break
         clock.sleep_ms(10.0)
+    return left
+
+
+def _require_gone(processes: Iterable[psutil.Process]) -> None:
+    """Raises JobFailed if a process outlives its SIGKILL: what follows would prove nothing."""
+    if left := _left(processes):
+        raise JobFailed(f"{left[0]} does not die; end it, and begin anew.")

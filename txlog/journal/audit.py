@@ -323,7 +323,12 @@ class _Walk(Generic[StateT]):
         elif head.crc32 != crc32:
             text = "its checksum is not that of the last entry that it covers"
             audit.report("I1", path, text)
-        if audit.is_whole and state != audit.state:
+        try:
+            is_other = audit.is_whole and state != audit.state
+        except CorruptData as error:  # Of a part that is not read before it is asked for.
+            audit.report("I15", path, error.message)
+            return
+        if is_other:
             audit.report("I15", path, "it says something else than the entries up to its slot")
 
     def _check_other_snapshots(self, snapshots: list[int]) -> None:

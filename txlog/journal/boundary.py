@@ -66,6 +66,9 @@ def decode_boundary(data: bytes, path: str) -> Boundary:
     # round in a circle.
     if boundary.ordinal != parse_number(path):
         raise _damaged(path, f"it says that it is number {boundary.ordinal}")
+    if not 0 <= boundary.lowest_slot <= boundary.snapshot_slot + 1:
+        text = f"snapshot {boundary.snapshot_slot} does not cover all below {boundary.lowest_slot}"
+        raise _damaged(path, text)
     return boundary
 
 

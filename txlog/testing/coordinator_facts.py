@@ -19,7 +19,11 @@ from txlog.coordinator.events import (
     TransactionBegun,
     TransactionCompleted,
 )
-from txlog.coordinator.state import CoordinatorState, merged_participants
+from txlog.coordinator.state import (
+    OUTCOME_GENERATIONS_MAX,
+    CoordinatorState,
+    merged_participants,
+)
 from txlog.coordinator.states import decision_of
 from txlog.model import Decision, TxId
 from txlog.testing.journal_walk import Step, Walk
@@ -56,6 +60,14 @@ class CoordinatorFacts:
     walk: Walk[CoordinatorState]
     transactions: dict[TxId, TransactionFacts] = field(default_factory=dict)
     holders: dict[str, _Holder] = field(default_factory=dict)
+
+    @property
+    def is_forgetful(self) -> bool:
+        """What was decided may be gone: with its events, and from the outcomes that are kept.
+
+        Outcomes are dropped only when there are too many. What is not complete is never dropped.
+        """
+        return self.walk.is_pruned and len(self.walk.base.outcomes) > OUTCOME_GENERATIONS_MAX
 
     def decision(self, tx_id: TxId) -> Decision | None:
         """COMMIT or ABORT, once decided."""

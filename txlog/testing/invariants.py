@@ -68,15 +68,17 @@ class LogFacts:
 
     def transaction(self, tx_id: TxId, coordinator: int = -1) -> TransactionFacts | None:
         """What is known of a transaction, from its coordinator if that is known."""
-        asked: Iterable[CoordinatorFacts] = self.coordinators
-        if 0 <= coordinator < len(self.coordinators):
-            asked = (self.coordinators[coordinator],)
-        found = (facts.transactions.get(tx_id) for facts in asked)
+        found = (facts.transactions.get(tx_id) for facts in self._asked(coordinator))
         return next((transaction for transaction in found if transaction is not None), None)
 
-    def may_be_forgotten(self) -> bool:
-        """A coordinator's old events are gone, and with them perhaps a transaction."""
-        return any(facts.walk.is_pruned for facts in self.coordinators)
+    def may_be_forgotten(self, coordinator: int = -1) -> bool:
+        """That coordinator no longer knows all that it decided; of an unknown one, any."""
+        return any(facts.is_forgetful for facts in self._asked(coordinator))
+
+    def _asked(self, coordinator: int) -> Iterable[CoordinatorFacts]:
+        if 0 <= coordinator < len(self.coordinators):
+            return (self.coordinators[coordinator],)
+        return self.coordinators
 
 
 def check_log(source: Connection | Store) -> list[Finding]:
@@ -138,7 +140,7 @@ def _check_markers(facts: LogFacts, topic: TopicFacts) -> None:
     for tx_id, (decision, event) in topic.markers.items():
         known = facts.transaction(tx_id, event.coordinator)
         if known is None:
-            if not facts.may_be_forgotten():
+            if not facts.may_be_forgotten(event.coordinator):
                 facts.report("I4", root, f"{decision} of {tx_id}, which no coordinator knows")
             continue
         if known.decision is not decision:
@@ -163,14 +165,18 @@ def _check_participant(
 
 
 def _check_records(facts: LogFacts, topic: TopicFacts) -> None:
-    """Records of a transaction wait for a marker: somebody must know that it is to come."""
+    """Records of a transaction wait for a marker: somebody must know that it is to come.
+
+    A coordinator forgets only what is complete, so that nothing excuses one that is unknown, but
+    that the topic is deleted: there nobody waits for a marker.
+    """
     root = topic.walk.layout.root
     for tx_id in topic.written:
         if topic.is_finished(tx_id):
             continue
         known = facts.transaction(tx_id)
         if known is None:
-            if not facts.may_be_forgotten():
+            if not (topic.is_closed and facts.may_be_forgotten()):
                 facts.report("I3", root, f"{tx_id} hangs: it is open, and no coordinator knows it")
         elif all(p.topic_id != topic.topic_id for p in known.participants):
             facts.report("I3", root, f"{tx_id} hangs: its coordinator does not know this topic")
@@ -238,16 +244,18 @@ def _check_group(facts: LogFacts, journal: OffsetsFacts, group: GroupFacts) -> N
         if known is not None and known.is_complete and known.decision is Decision.COMMIT:
             facts.report("I5", root, f"{tx_id} is committed and complete, and still pending")
     last = group.last_commit
-    if last is None or facts.may_be_forgotten():
+    if last is None:
         return
-    if _decision(facts, group, last) is not Decision.COMMIT:
+    decision = _decision(facts, group, last)
+    is_forgotten = decision is None and _may_be_forgotten(facts, group, last)
+    if decision is not Decision.COMMIT and not is_forgotten:
         facts.report("I5", root, f"LAST-COMMIT of {group.name!r} is {last}, not committed")
 
 
 def _check_applied_offsets(facts: LogFacts, group: GroupFacts, tx_id: TxId, path: str) -> None:
     known = facts.transaction(tx_id, group.coordinators.get(tx_id, -1))
     if known is None:
-        if not facts.may_be_forgotten():
+        if not _may_be_forgotten(facts, group, tx_id):
             facts.report("I5", path, f"offsets of {tx_id} are applied, and nobody knows it")
         return
     if known.decision is not Decision.COMMIT:
@@ -257,6 +265,12 @@ def _check_applied_offsets(facts: LogFacts, group: GroupFacts, tx_id: TxId, path
         if topic is not None and not (topic.is_closed or topic.is_finished(tx_id)):
             text = f"offsets of {tx_id} are applied before its records in {topic.name!r} (R8)"
             facts.report("I5", path, text)
+
+
+def _may_be_forgotten(facts: LogFacts, group: GroupFacts, tx_id: TxId) -> bool:
+    """Its coordinator, or if that is not known any, says nothing of it and need not."""
+    coordinator = group.coordinators.get(tx_id, -1)
+    return facts.transaction(tx_id, coordinator) is None and facts.may_be_forgotten(coordinator)
 
 
 def _decision(facts: LogFacts, group: GroupFacts, tx_id: TxId) -> Decision | None:

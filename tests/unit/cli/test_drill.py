@@ -3,6 +3,7 @@
 import json
 import re
 import tempfile
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,14 +17,21 @@ from spark_plugin.query_progress import BatchInHand
 from tests.command_line import run
 from txlog.cli.drill_checks import DrillCheck, drill_checks
 from txlog.cli.drill_log import PARTITIONS, PORTION, DrillLog
-from txlog.cli.drill_report import DrillResult, document, html_report
+from txlog.cli.drill_report import DrillResult, document, html_report, same_again
 from txlog.cli.drill_rounds import AT_RANDOM, Kill, plan_rounds
+from txlog.clients.admin import Admin
 from txlog.clients.connection import open_connection
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime
-from txlog.model import TopicPartition
+from txlog.coordinator.coordinator import InitOptions
+from txlog.coordinator.events import ReplayMark
+from txlog.model import TopicPartition, TxId
 from txlog.storage.local import LocalStore
 from txlog.storage.store import Created
+from txlog.testing.clock import ManualClock
+
+QUERY = "spark.query"
+"""Transactional id of the query that the checkpoint names."""
 
 # The plan.
 
@@ -83,6 +91,7 @@ RESULT = DrillResult(
         Kill(2, AT_RANDOM, True, False, 2, BatchInHand(4, False, False, False), "went on", None),
     ),
     (DrillCheck("input = output", True, "500 in, 500 out"),),
+    "txlog --root /data drill --kills 2 --seed 7",
 )
 
 
@@ -112,13 +121,27 @@ def test_the_report_is_one_file_that_needs_nothing_else_and_obeys_no_text() -> N
     text = " ".join(reader.texts)
     for wanted in ("12.3 s", "after pend", "replayed: was in the log", "500 in, 500 out"):
         assert wanted in text
-    assert "txlog drill --seed 7 --kills 2" in text
+    assert "txlog --root /data drill --kills 2 --seed 7" in text
     assert "Nothing was lost" in text
+
+
+def test_of_a_job_whose_output_nobody_knows_the_report_does_not_say_that_nothing_was_lost() -> None:
+    text = html_report(replace(RESULT, checks=(DrillCheck("invariants", True, "one story"),)))
+    assert "lost" not in text
+    assert "what the log holds is whole" in text
+
+
+def test_the_same_kills_again_are_those_of_the_same_job() -> None:
+    options = {"--job": Path("my job.py"), "--checkpoint": "c", "--kills": 3, "--wait": None}
+    assert same_again("s3://b/log", options, ["--root", "x y"]) == (
+        "txlog --root s3://b/log drill --job 'my job.py' --checkpoint c --kills 3 -- --root 'x y'"
+    )
+    assert same_again(None, {"--seed": 7}, []) == "txlog drill --seed 7"
 
 
 def test_a_failure_is_told_everywhere() -> None:
     failed = DrillResult(
-        "/data", "job", 7, 1.0, (), (DrillCheck("open transactions", False, "one"),), "it died"
+        "/data", "job", 7, 1.0, (), (DrillCheck("open transactions", False, "one"),), "", "it died"
     )
     assert document(failed)["ok"] is False
     page = html_report(failed)
@@ -162,6 +185,8 @@ def test_a_job_that_ends_by_itself_fails_the_drill_with_its_last_words(
         root=tmp_path / "log",
     )
     assert (done.code, done.json["ok"], done.json["kills"]) == (1, False, [])
+    assert f"--root {tmp_path / 'log'} drill --job {job} " in done.json["again"]
+    assert " --kills 2 --seed " in done.json["again"]
     assert "out of paper" in done.json["failure"]
     assert "out of paper" in report.read_text()
     kept = re.search(r"are in (\S+)\.\n", done.err)
@@ -175,9 +200,10 @@ def test_a_job_that_ends_by_itself_fails_the_drill_with_its_last_words(
 class SmallDrill:
     """What a drill leaves whose job has copied all numbers, but for what a test spoils."""
 
-    def __init__(self, folder: Path) -> None:
-        store = LocalStore(folder / "log", Runtime(), durable=False)
-        self.connection = open_connection(store, Runtime(), create=True)
+    def __init__(self, folder: Path, runtime: Runtime | None = None) -> None:
+        runtime = runtime or Runtime()
+        store = LocalStore(folder / "log", runtime, durable=False)
+        self.connection = open_connection(store, runtime, create=True)
         self.data = DrillLog(self.connection, "drill-1")
         self.data.create()
         self.data.feed()
@@ -213,6 +239,15 @@ class SmallDrill:
             offsets = {TopicPartition(self.data.numbers, p): end for p, end in ends.items()}
             producer.send_offsets_to_transaction(offsets, self.data.numbers)
         producer.close()
+        self.note_batch()
+
+    def note_batch(self) -> None:
+        """What the sink leaves of a query's batch 0, but for its records."""
+        coordinator = self.connection.coordinator_of(QUERY)
+        run = coordinator.init_producer(QUERY, "run", InitOptions(60_000, is_run=True))
+        tx_id = TxId(run.pid, run.epoch, 0)
+        coordinator.prepare_commit(QUERY, tx_id, (), (), ReplayMark("query", 0))
+        coordinator.finish(QUERY, tx_id)
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -220,7 +255,14 @@ class SmallDrill:
 
     def failed(self) -> dict[str, str]:
         """Name -> what was found, of the checks that fail."""
-        checks = drill_checks(self.connection, self.checkpoint, self.data)
+        return self._failed(self.data)
+
+    def proven(self) -> dict[str, str]:
+        """The same, of what is checked of a job that nobody knows."""
+        return self._failed(None)
+
+    def _failed(self, data: DrillLog | None) -> dict[str, str]:
+        checks = drill_checks(self.connection, self.checkpoint, data)
         return {check.name: check.found for check in checks if not check.is_well}
 
 
@@ -253,7 +295,44 @@ def test_one_number_that_is_not_right_is_seen(
 
 def test_a_group_that_is_behind_is_seen(small: SmallDrill) -> None:
     small.copy(list(range(PORTION)), behind=3)
-    assert small.failed() == {"group at the end": "3 records behind"}
+    failed = small.failed()
+    assert list(failed) == ["group at the end", "checkpoint and log"]
+    assert failed["group at the end"] == "3 records behind"
+
+
+@pytest.mark.parametrize("name", ["spark.query", "spark.query.a-label"])
+def test_a_transaction_that_is_left_open_is_seen_though_the_query_reads_no_group(
+    tmp_path: Path, name: str
+) -> None:
+    """Its source is no txlog: no line of the checkpoint names a group, and so no owner."""
+    small = SmallDrill(tmp_path, Runtime(ManualClock()))
+    (small.folder / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"n":3}')
+    small.note_batch()
+    assert small.proven() == {}
+    producer = Producer(small.connection, transactional_id=name, transaction_timeout_ms=600_000)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(small.data.outputs[0], {"n": 2})
+    producer.flush()
+    failed = small.proven()
+    assert list(failed) == ["open transactions"]
+    assert f"of {name} is Ongoing" in failed["open transactions"]
+
+
+def test_a_job_that_never_wrote_to_this_log_is_not_proven(small: SmallDrill) -> None:
+    assert list(small.proven()) == ["batches in the log"]
+    assert "the log has no batch of query query:" in small.proven()["batches in the log"]
+    small.note_batch()
+    assert "batches in the log" not in small.proven()
+    (small.folder / "metadata").write_text('{"id":"another"}')
+    assert "no batch of query another" in small.proven()["batches in the log"]
+
+
+def test_a_drill_that_is_over_leaves_neither_topics_nor_a_group(small: SmallDrill) -> None:
+    small.copy(list(range(PORTION)))
+    small.data.delete()
+    admin = Admin(small.connection)
+    assert (admin.list_topics(), admin.list_groups()) == ([], [])
 
 
 def test_damage_is_seen_by_every_check_that_meets_it(small: SmallDrill) -> None:

@@ -1,6 +1,7 @@
 """A job is killed as a whole, or without its workers, and never left behind."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -67,6 +68,46 @@ def test_a_job_that_ends_by_itself_is_reported_with_its_last_words(tmp_path: Pat
     job.process.wait(30)
     with pytest.raises(JobFailed, match="out of paper"):
         job.require_running()
+
+
+def test_a_job_without_a_handler_is_ended_by_the_signal_and_its_child_ends_with_it(
+    tmp_path: Path,
+) -> None:
+    """As Spark's JVM does, the child ends when nobody holds its input any more."""
+    script = tmp_path / "plain.py"
+    script.write_text(
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import sys; sys.stdin.read()'],\n"
+        "                         stdin=subprocess.PIPE)\n"
+        "print(child.pid, flush=True)\ntime.sleep(600)\n"
+    )
+    log = tmp_path / "log"
+    job = started(script, log)
+    while not log.read_text().strip():
+        job.require_running()
+        time.sleep(0.01)
+    child = psutil.Process(int(log.read_text()))
+    job.finish(30)
+    assert job.status == -signal.SIGTERM
+    assert not child.is_running() or child.status() == "zombie"
+
+
+@pytest.mark.parametrize("status", [1, 3])
+def test_a_job_that_fails_when_it_is_asked_to_finish_is_reported(
+    tmp_path: Path, status: int
+) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(
+        "import signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({status}))\n"
+        "print('ready', flush=True)\ntime.sleep(600)\n"
+    )
+    job = started(script, tmp_path / "log")
+    while "ready" not in (tmp_path / "log").read_text():
+        job.require_running()
+        time.sleep(0.01)
+    with pytest.raises(JobFailed, match=f"ended with {status}"):
+        job.finish(30)
 
 
 def test_a_job_that_is_asked_to_finish_does_and_one_that_will_not_is_killed(

@@ -61,6 +61,16 @@ def test_I15_a_sealed_body_that_is_no_boundary_names_the_object(body: bytes) -> 
         boundaries.decode_boundary(seal(body), "some/boundary")
 
 
+@pytest.mark.parametrize(("lowest", "snapshot"), [(14, 12), (1 << 63, 12), (0, -2), (-1, 12)])
+def test_R14_a_boundary_whose_snapshot_does_not_cover_what_lies_below_it_is_named(
+    store: MemoryStore, lowest: int, snapshot: int
+) -> None:
+    """Not believed: readers would wait for entries that come above it, and blame others."""
+    boundaries.create(store, LAYOUT, Boundary(0, lowest, snapshot, "token"))
+    with pytest.raises(CorruptData, match=f"{LAYOUT.boundary(0)} is no boundary.*does not cover"):
+        boundaries.read_newest(store, LAYOUT, NO_BOUNDARY)
+
+
 def test_a_newer_format_is_unsupported() -> None:
     data = seal(b"{}").replace(b'"format":1', b'"format":9')
     with pytest.raises(UnsupportedFormat, match="version 9"):

@@ -42,6 +42,7 @@ from txlog.groups.offsets_state import (
 )
 from txlog.log.topic_events import MarkerWritten
 from txlog.model import Decision, TxId
+from txlog.testing import coordinator_facts
 from txlog.testing.invariants import check_log
 
 
@@ -113,6 +114,38 @@ def test_I3_records_that_wait_for_a_marker_that_never_comes_are_found(log: Sound
     found = check_log(log.store)
     assert [finding.invariant for finding in found] == ["I3", "I3"]
     assert all("hangs" in finding.message for finding in found)
+
+
+def test_I3_I4_I5_a_coordinator_that_was_pruned_still_has_to_know_what_others_hold(
+    log: SoundLog,
+) -> None:
+    """It keeps what is open for ever, and outcomes for long: nothing of this was forgotten."""
+    assert coordinator(log.process).prune(0) > 0
+    assert check_log(log.store) == []
+    append(log.process, "a", TxId(400, 0, 0), 1)
+    log.edit(log.topic("b"), adding(marker(TxId(500, 0, 0))))
+    tx = TxId(600, 0, 0)
+    pended(log.process, tx)
+    log.edit(OFFSETS, adding(PendingApplied(GROUP, tx, 0)))
+    found = [(finding.invariant, finding.message) for finding in check_log(log.store)]
+    assert sorted(found, key=str) == [
+        ("I3", f"{TxId(400, 0, 0)} hangs: it is open, and no coordinator knows it"),
+        ("I4", f"{Decision.COMMIT} of {TxId(500, 0, 0)}, which no coordinator knows"),
+        ("I5", f"LAST-COMMIT of {GROUP!r} is {tx}, not committed"),
+        ("I5", f"offsets of {tx} are applied, and nobody knows it"),
+    ]
+
+
+def test_what_a_pruned_coordinator_may_have_forgotten_is_no_finding(
+    log: SoundLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for records without a marker: what is open is never forgotten."""
+    coordinator(log.process).prune(0)
+    monkeypatch.setattr(coordinator_facts, "OUTCOME_GENERATIONS_MAX", 0)
+    log.edit(log.topic("b"), adding(marker(TxId(500, 0, 0))))
+    assert check_log(log.store) == []
+    append(log.process, "a", TxId(400, 0, 0), 1)
+    assert [finding.invariant for finding in check_log(log.store)] == ["I3"]
 
 
 def test_I9_a_marker_in_a_topic_that_has_no_part_is_found(log: SoundLog) -> None:

@@ -1,4 +1,8 @@
-"""Memory and open files of processes over time, read from /proc, and whether they are flat."""
+"""Memory and open files of processes over time, read from /proc, and whether they are flat.
+
+What grows from the second quarter of a run to its last by more than a bound is a finding. The first
+quarter does not count: there caches and Arrow's pool fill.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,15 @@ from pathlib import Path
 from statistics import mean
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+JUDGED_FROM_S = 300.0
+"""Shorter runs end while processes still take what they need."""
+
+MEMORY_GROWTH_SHARE, MEMORY_GROWTH_BYTES = 0.1, 16 << 20
+"""A process may grow by a tenth and 16 MiB; ten sound minutes were seen to add 9 MiB."""
+
+FILES_GROWTH_MAX = 4
+"""Files that are open for a moment come and go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +54,48 @@ class Watch:
         """Mean memory of one process in the second and in the last quarter, and open files."""
         if len(self.samples) < 4:
             return "too short to tell"
-        early, late = _quarter(self.samples, 1), _quarter(self.samples, 3)
-        files_early = max(sample.open_files for sample in early)
-        files_late = max(sample.open_files for sample in late)
+        early, late = quarters(self.samples, len(self.pids))
         return (
-            f"{self._mebibytes(early):.1f} -> {self._mebibytes(late):.1f} MiB a process, "
-            f"{files_early} -> {files_late} open files"
+            f"{early.rss_bytes / (1 << 20):.1f} -> {late.rss_bytes / (1 << 20):.1f} MiB a process, "
+            f"{early.open_files} -> {late.open_files} open files"
         )
 
-    def _mebibytes(self, samples: Sequence[Sample]) -> float:
-        return mean(sample.rss_bytes for sample in samples) / len(self.pids) / (1 << 20)
+    def growth(self, seconds: float) -> list[str]:
+        """What grew, of a run of that length."""
+        if seconds < JUDGED_FROM_S:
+            return []
+        if len(self.samples) < 4:
+            return [f"{len(self.samples)} looks at memory and open files are too few"]
+        return growth(*quarters(self.samples, len(self.pids)))
+
+
+def quarters(samples: Sequence[Sample], processes: int) -> tuple[Sample, Sample]:
+    """The second and the last: mean memory of one process, and the most open files."""
+    early, late = (
+        Sample(
+            round(mean(sample.rss_bytes for sample in quarter) / processes),
+            max(sample.open_files for sample in quarter),
+        )
+        for quarter in (_quarter(samples, 1), _quarter(samples, 3))
+    )
+    return early, late
+
+
+def growth(early: Sample, late: Sample) -> list[str]:
+    """Sentences, one for each thing of a process that grew by more than its bound."""
+    found = []
+    bytes_max = early.rss_bytes * (1 + MEMORY_GROWTH_SHARE) + MEMORY_GROWTH_BYTES
+    if late.rss_bytes > bytes_max:
+        found.append(
+            f"memory of a process grew from {early.rss_bytes / (1 << 20):.1f} to "
+            f"{late.rss_bytes / (1 << 20):.1f} MiB; {bytes_max / (1 << 20):.1f} is the bound"
+        )
+    if late.open_files > early.open_files + FILES_GROWTH_MAX:
+        found.append(
+            f"open files of a process grew from {early.open_files} to {late.open_files}; "
+            f"{early.open_files + FILES_GROWTH_MAX} is the bound"
+        )
+    return found
 
 
 def _quarter(samples: Sequence[Sample], number: int) -> Sequence[Sample]:

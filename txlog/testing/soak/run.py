@@ -1,7 +1,8 @@
 """The soak from end to end: start everything, watch it, end it, and count.
 
 It judges by what the processes tell: every record that a producer was told is committed must have
-been read once, in order, by every reader, and copied once.
+been read once, in order, by every reader, and copied once. In a run of some minutes memory and open
+files must stay flat, too.
 """
 
 from __future__ import annotations
@@ -173,6 +174,7 @@ class _Run:
                 noted, noted_commits = now, noted_commits + len(new)
         for kind, watch in watches.items():
             report.figures[kind] = f"{len(self._workers[kind])}, {watch.described()}"
+            report.problems += [f"{kind}: {text}" for text in watch.growth(self._soak.seconds)]
         return time.monotonic() - begun
 
     def _line(

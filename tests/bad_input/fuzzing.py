@@ -1,0 +1,65 @@
+"""How bad input is made and looked at: more examples on demand, answers, hand-made snapshots."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable
+
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+
+from tests.memory_log import MemoryLog
+from txlog.clients.log_audit import LogReport, audit_log, stored_objects
+from txlog.errors import TxlogError
+
+TIMES = int(os.environ.get("FUZZ_TIMES", "1"))
+"""So many times the examples, other ones in each run; by default always the same."""
+
+
+def fuzz(examples: int) -> settings:
+    """Hypothesis' settings for a test with so many examples."""
+    return settings(
+        max_examples=examples * TIMES,
+        deadline=None,
+        derandomize=TIMES == 1,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
+    )
+
+
+def journal_of(path: str) -> str:
+    """The folder of the journal."""
+    return re.sub(r"/(entries|snapshots|chunks|boundaries|segments)/.*|/hint.json", "", path)
+
+
+def answer(use: Callable[[MemoryLog], object], log: MemoryLog) -> object:
+    """What it gives, or the error of txlog that it raises; any other error fails the test."""
+    try:
+        return use(log)
+    except TxlogError as error:
+        return error
+
+
+def look(log: MemoryLog) -> LogReport:
+    """As `txlog verify` does: what is wrong, object by object."""
+    connection = log.process()
+    return audit_log(connection, (), stored_objects(connection))
+
+
+def snapshot_of(*rows: tuple[str, str]) -> bytes:
+    """A snapshot of these rows with a right checksum."""
+    names, texts = [name for name, _ in rows], [text for _, text in rows]
+    names.append("checksum")
+    crc32 = zlib.crc32("\n".join(texts).encode(), zlib.crc32("\n".join(names).encode()))
+    texts.append(str(crc32))
+    return arrow_file(pa.record_batch({"section": names, "row": texts}))
+
+
+def arrow_file(batch: pa.RecordBatch) -> bytes:
+    """As snapshots and chunks are stored."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())

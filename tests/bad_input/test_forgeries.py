@@ -1,0 +1,193 @@
+"""Other values under right checksums: an error of txlog, or a log that can be used.
+
+Checksums find accidents. Whoever can write to the store can write anything, and a value that makes
+sense is believed; one that makes none must not lead to another exception, to a loop, or to "please
+report this".
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.bad_input.fuzzing import answer, arrow_file, fuzz, journal_of, look, snapshot_of
+from tests.bad_input.small_log import copy, everything, expected, objects, paths
+from txlog.errors import CorruptData, InternalError, TxlogError
+from txlog.journal.entry import seal
+from txlog.layout import parse_number
+
+pytestmark = pytest.mark.slow
+
+HOSTILE: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1,
+    1 << 63,
+    10**30,
+    99_999_999,
+    1.5,
+    float("inf"),
+    "",
+    "../../etc/passwd",
+    "x" * 5_000,
+    "\x1b[31m",
+    "0-0-0",
+    [],
+    [None],
+    [[0] * 8] * 3,
+    {},
+    {"type": "topic_closed"},
+]
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON value."""
+    yield place
+    items = value.items() if isinstance(value, dict) else ()
+    items = enumerate(value) if isinstance(value, list) else items
+    for name, part in items:
+        yield from places(part, (*place, name))
+
+
+def replaced(value: Any, place: tuple[Any, ...], new: Any) -> Any:
+    """The value with another part at that place."""
+    if not place:
+        return new
+    found = value.copy()
+    found[place[0]] = replaced(value[place[0]], place[1:], new)
+    return found
+
+
+def forged(draw: st.DrawFn, value: Any) -> Any:
+    place = draw(st.sampled_from(list(places(value))))
+    return replaced(value, place, draw(st.sampled_from(HOSTILE)))
+
+
+@st.composite
+def forgeries(draw: st.DrawFn) -> tuple[str, dict[str, bytes], list[str]]:
+    """A path, what is changed, and what is taken away so that the change is met."""
+    kind = draw(st.sampled_from(["entry", "boundary", "cluster file", "snapshot", "chunk"]))
+    path = draw(st.sampled_from(paths(kind)))
+    folder = f"{journal_of(path)}/"
+    if kind == "snapshot":
+        rows = snapshot_rows(path)
+        number = draw(st.integers(0, len(rows) - 1))
+        section, text = rows[number]
+        rows[number] = (section, json.dumps(forged(draw, json.loads(text))))
+        hint = {f"{folder}hint.json": b'{"snapshot":%d}' % parse_number(path)}
+        return path, {path: snapshot_of(*rows), **hint}, []
+    if kind == "chunk":
+        return path, with_references(path, forged_chunk(draw, objects()[path])), []
+    body = json.loads(objects()[path].split(b"\n")[1])
+    changed = {path: seal(json.dumps(forged(draw, body)).encode())}
+    gone = without_what_covers(path) if kind == "entry" else []
+    return path, changed, gone
+
+
+def snapshot_rows(path: str) -> list[tuple[str, str]]:
+    """Section and row of a snapshot, without the checksum."""
+    table = pa.ipc.open_file(objects()[path]).read_all().to_pylist()
+    return [(row["section"], row["row"]) for row in table[:-1]]
+
+
+def without_what_covers(path: str) -> list[str]:
+    """Later entries, and snapshots from which the journal would be opened instead."""
+    folder = f"{journal_of(path)}/"
+    gone = [p for p in objects() if p.startswith(f"{folder}entries/") and p > path]
+    if any(p.startswith(f"{folder}boundaries/") for p in objects()):
+        return gone  # What the boundary names must be there.
+    return gone + [p for p in objects() if p.startswith((f"{folder}snapshots/", f"{folder}hint"))]
+
+
+def forged_chunk(draw: st.DrawFn, data: bytes) -> bytes:
+    """One cell has another value of its column's type."""
+    table = pa.ipc.open_file(data).read_all()
+    number = draw(st.integers(0, table.num_columns - 1))
+    column = table.column(number)
+    fitting = [value for value in HOSTILE if can_be(value, column.type)]
+    cells = column.to_pylist()
+    cells[draw(st.integers(0, len(cells) - 1))] = draw(st.sampled_from(fitting))
+    fields = [column.combine_chunks() for column in table.columns]
+    fields[number] = pa.array(cells, column.type)
+    (batch,) = pa.Table.from_arrays(fields, schema=table.schema).to_batches()
+    return arrow_file(batch)
+
+
+def can_be(value: Any, kind: pa.DataType) -> bool:
+    try:
+        return value is not None and pa.array([value], kind).to_pylist() == [value]
+    except (pa.ArrowException, OverflowError, TypeError):
+        return False
+
+
+def with_references(path: str, data: bytes) -> dict[str, bytes]:
+    """A chunk, and every snapshot with its new length and checksum."""
+    first, last = (int(part) for part in path.rsplit("/", 1)[1].split(".")[0].split("-"))
+    new = {"length": len(data), "crc32": zlib.crc32(data)}
+    changed = {path: data}
+    for other in paths("snapshot"):
+        if journal_of(other) == journal_of(path):
+            rows = [
+                (section, json.dumps(referring(json.loads(text), first, last, new)))
+                for section, text in snapshot_rows(other)
+            ]
+            changed[other] = snapshot_of(*rows)
+    return changed
+
+
+def referring(value: Any, first: int, last: int, new: dict[str, int]) -> Any:
+    """The value with what it says of that chunk replaced."""
+    if isinstance(value, dict):
+        found = {name: referring(part, first, last, new) for name, part in value.items()}
+        is_it = (found.get("first_slot"), found.get("last_slot")) == (first, last)
+        return found | new if is_it and "crc32" in found else found
+    return (
+        [referring(part, first, last, new) for part in value] if isinstance(value, list) else value
+    )
+
+
+def test_a_forged_chunk_is_read_as_if_it_were_the_right_one() -> None:
+    """So the forgeries below are met: with nothing but its references the log opens on it."""
+    for path in paths("chunk"):
+        table = pa.ipc.open_file(objects()[path]).read_all()
+        times = pa.array([7] * table.num_rows, pa.int64())
+        number = table.schema.get_field_index("timestamp_min_ms")
+        (batch,) = table.set_column(number, table.field(number), times).to_batches()
+        changed = with_references(path, arrow_file(batch))
+        assert changed[path] != objects()[path]
+        assert everything(copy(changed)) == expected()
+
+
+def test_I15_an_audit_names_a_snapshot_whose_outcomes_cannot_be_read_and_goes_on() -> None:
+    """They are not read before somebody asks, so not when the snapshot is decoded."""
+    path = next(path for path in paths("snapshot") if path.startswith("transactions/"))
+    rows = [
+        (section, json.dumps("{") if section == "outcomes" else text)
+        for section, text in snapshot_rows(path)
+    ]
+    (finding,) = look(copy({path: snapshot_of(*rows)})).findings
+    assert finding.path == path
+    assert "outcomes that cannot be read" in finding.sentence
+
+
+@given(forgeries())
+@fuzz(400)
+def test_I15_a_forged_value_is_an_error_of_txlog_or_a_log_that_can_be_used(
+    forgery: tuple[str, dict[str, bytes], list[str]],
+) -> None:
+    _, changed, gone = forgery
+    found, report = (answer(use, copy(changed, gone)) for use in (everything, look))
+    assert not isinstance(found, InternalError), found
+    assert not isinstance(report, InternalError), report
+    if isinstance(found, CorruptData):
+        is_seen = isinstance(report, TxlogError) or bool(report.findings)
+        assert is_seen, "the audit is to find it, too"
