@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 TURNS_MAX = 40_000
-"""Turns of one history, twenty times those of the longest; more mean that it does not come to an
-end."""
+"""Turns of a history of usual length, twenty times those of the longest; more mean that it does not
+come to an end."""
 
 
 class Abandoned(BaseException):
@@ -46,6 +46,7 @@ class Scheduler:
         self.random = choices
         self.now_ms = 0.0
         self.turns = 0
+        self.turns_max = TURNS_MAX
         self.actors: list[Actor] = []
         self._due: list[tuple[float, float, int, _Item]] = []
         self._count = 0
@@ -82,7 +83,7 @@ class Scheduler:
     @property
     def was_endless(self) -> bool:
         """Whether the history was cut off."""
-        return self.turns > TURNS_MAX
+        return self.turns > self.turns_max
 
     def sleep(self, duration_ms: float) -> None:
         """Let others run until the actor that runs now is due again."""
@@ -127,7 +128,7 @@ class Scheduler:
             due_ms, _, _, item = heapq.heappop(self._due)
             self.now_ms = max(self.now_ms, due_ms)
             self.turns += 1
-            if self.turns > TURNS_MAX:
+            if self.turns > self.turns_max:
                 self._is_over = True
             if isinstance(item, Actor):
                 return item
