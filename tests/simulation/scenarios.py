@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from spark_plugin import batch_commit
 from tests.simulation.micro_batch_scenarios import OF_MICRO_BATCHES
-from tests.simulation.micro_batches import Driver, Folder, ForeignDriver, Place
+from tests.simulation.micro_batches import Driver, Folder, ForeignDriver, Place, trouble_drawn
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
@@ -19,7 +19,7 @@ _TOPICS = {"ta": 2, "tx": 1, "ty": 2}
 def _queries(choices: random.Random) -> Sequence[Role]:
     """Two drivers on one checkpoint; sometimes a query beside them that wants their group."""
     batch_commit._sessions.clear()  # Of the world before: it is a process's cache.
-    place = Place("query", Folder("query-0"))
+    place = Place("query", Folder("query-0"), trouble=trouble_drawn(choices))
     other = Place("other", Folder("other-0"), losses=1)
     roles: list[Role] = [
         TransactionalProducer("p", "producer", ("ta",)),
@@ -40,7 +40,7 @@ _COUNTED = {"tx": 1, "ty": 2}
 def _numbers(choices: random.Random) -> Sequence[Role]:
     """A source of numbers, two drivers on it, and a checkpoint that is put back now and then."""
     batch_commit._sessions.clear()
-    place = Place("query", Folder("query-0"))
+    place = Place("query", Folder("query-0"), trouble=trouble_drawn(choices))
     return [
         ForeignDriver("d1", place, "g", [], ["tx", "ty"]),
         ForeignDriver("d2", place, "g", [], ["tx", "ty"]),
