@@ -40,6 +40,7 @@ from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
+from txlog.testing.simulation.scenarios import tended
 from txlog.testing.simulation.tellers import Auditor
 from txlog.testing.simulation.world import Scenario
 
@@ -321,7 +322,12 @@ def _unions(choices: random.Random) -> Sequence[Role]:
     place = UnionPlace("query", UnionFolder("query-0"), trouble=trouble_drawn(choices))
     sources = [Source("ta", "ga", "tx"), Source("tb", "gb", "ty")]
     drivers: list[Role] = [UnionDriver(f"d{n}", place, sources) for n in (1, 2)]
-    return [*_producers("ta", "tb"), *drivers, *_readers("tx", "ty")]
+    return [
+        *_producers("ta", "tb"),
+        *drivers,
+        *_readers("tx", "ty"),
+        *tended(choices, tuple(_TOPICS), 0.3),
+    ]
 
 
 def _self_unions(choices: random.Random) -> Sequence[Role]:
@@ -330,7 +336,7 @@ def _self_unions(choices: random.Random) -> Sequence[Role]:
     place = UnionPlace("query", UnionFolder("query-0"), trouble=trouble_drawn(choices))
     sources = [Source("ta", "g", "tx"), Source("ta", "g", "ty")]
     drivers: list[Role] = [SelfUnionDriver(f"d{n}", place, sources) for n in (1, 2)]
-    return [*_producers("ta"), *drivers, *_readers("tx", "ty")]
+    return [*_producers("ta"), *drivers, *_readers("tx", "ty"), *tended(choices, tuple(_ONE), 0.3)]
 
 
 def _hasty(choices: random.Random) -> Sequence[Role]:
@@ -342,7 +348,7 @@ def _hasty(choices: random.Random) -> Sequence[Role]:
         HastyDriver("d1", one, two, "g", "tx"),
         HastyDriver("d2", two, one, "h", "ty"),
     ]
-    return [*_producers("ta"), *drivers, *_readers("tx", "ty")]
+    return [*_producers("ta"), *drivers, *_readers("tx", "ty"), *tended(choices, tuple(_ONE), 0.3)]
 
 
 def _rivals(choices: random.Random) -> Sequence[Role]:
@@ -359,7 +365,12 @@ def _rivals(choices: random.Random) -> Sequence[Role]:
         RivalDriver("d2", place, copies, ledger),
         RivalDriver("d3", other, of_other, ledger, may_take_over),
     ]
-    return [PlainProducer("plain", ("ta", "tb")), *drivers, Auditor("auditor", ("tx", "ty", "tz"))]
+    return [
+        PlainProducer("plain", ("ta", "tb")),
+        *drivers,
+        Auditor("auditor", ("tx", "ty", "tz")),
+        *tended(choices, tuple(_RIVALS), 0.2),
+    ]
 
 
 def _foreach(choices: random.Random) -> Sequence[Role]:
@@ -369,7 +380,7 @@ def _foreach(choices: random.Random) -> Sequence[Role]:
     is_hasty = choices.random() < 0.5
     names = ("d1",) if is_hasty else ("d1", "d2")
     drivers: list[Role] = [ForeachDriver(name, place, is_hasty) for name in names]
-    return [*drivers, *_readers("tx", "ty")]
+    return [*drivers, *_readers("tx", "ty"), *tended(choices, tuple(_WRITTEN), 0.3)]
 
 
 OF_MICRO_BATCHES: Mapping[str, Scenario] = {

@@ -10,6 +10,7 @@ from txlog.testing.simulation.producers import PlainProducer, TransactionalProdu
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
 from txlog.testing.simulation.scenarios import SCENARIOS as CORE
+from txlog.testing.simulation.scenarios import tended
 from txlog.testing.simulation.tellers import Auditor
 from txlog.testing.simulation.world import Scenario
 
@@ -28,6 +29,7 @@ def _queries(choices: random.Random) -> Sequence[Role]:
         Driver("d2", place, "g", ["ta"], ["tx", "ty"]),
         Auditor("auditor", ("tx", "ty")),
         Reader("committed", tuple(_TOPICS), "read_committed"),
+        *tended(choices, tuple(_TOPICS)),
     ]
     if choices.random() < 0.3:
         roles.append(Driver("d3", other, "g", ["ta"], ["tx", "ty"]))
@@ -46,6 +48,7 @@ def _numbers(choices: random.Random) -> Sequence[Role]:
         ForeignDriver("d2", place, "g", [], ["tx", "ty"]),
         Auditor("auditor", ("tx", "ty")),
         Reader("committed", tuple(_COUNTED), "read_committed"),
+        *tended(choices, tuple(_COUNTED)),
     ]
 
 

@@ -11,7 +11,7 @@ from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
-from txlog.testing.simulation.stewards import Keeper, Steward, Straggler
+from txlog.testing.simulation.stewards import GROWTH, Keeper, Steward, Straggler
 from txlog.testing.simulation.tellers import Auditor, Teller
 from txlog.testing.simulation.world import Scenario
 
@@ -23,6 +23,14 @@ def _perhaps(choices: random.Random, role: Role) -> list[Role]:
     return [role] if choices.random() < 0.5 else []
 
 
+def tended(choices: random.Random, topics: tuple[str, ...], share: float = 0.4) -> list[Role]:
+    """Upkeep, in a part of the worlds: whoever merges, collects and prunes, and whoever adds
+    partitions and columns."""
+    if choices.random() >= share:
+        return []
+    return [Keeper("keeper"), Steward("builder", topics, GROWTH)]
+
+
 def _producers(choices: random.Random) -> Sequence[Role]:
     """Two instances of one id, which fence each other, one of another, and a plain one."""
     topics = tuple(_PRODUCED)
@@ -32,6 +40,7 @@ def _producers(choices: random.Random) -> Sequence[Role]:
         TransactionalProducer("p3", "two", topics),
         PlainProducer("plain", topics),
         *_perhaps(choices, Steward("finisher", topics, ("maintain",))),
+        *tended(choices, topics),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
     ]
@@ -50,6 +59,7 @@ def _copiers(choices: random.Random) -> Sequence[Role]:
         Copier("c2", choices.choice(("copier 1", "copier 2")), "g1", "ta", "tb"),
         Copier("d", "copier 3", "g2", "tb", last),
         *_perhaps(choices, Steward("finisher", ("ta",), ("maintain",))),
+        *tended(choices, tuple(_COPIED)),
         Reader("committed", tuple(_COPIED), "read_committed"),
     ]
 
@@ -64,6 +74,7 @@ def _bank(choices: random.Random) -> Sequence[Role]:
         Teller("t1", "teller 1", topics),
         Teller("t2", choices.choice(("teller 1", "teller 2")), topics),
         Teller("t3", "teller 3", topics),
+        *tended(choices, topics),
         Auditor("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
@@ -80,6 +91,7 @@ def _halves(choices: random.Random) -> Sequence[Role]:
         HalfSender("h1", "half", topics, database),
         HalfSender("h2", "half", topics, database),
         *_perhaps(choices, Steward("finisher", topics, ("maintain",))),
+        *tended(choices, topics),
         Auditor("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
@@ -103,6 +115,7 @@ def _storm(choices: random.Random) -> Sequence[Role]:
         *choices.sample(roles, 4),
         Steward("s1", topics),
         Steward("s2", topics),
+        *_perhaps(choices, Keeper("keeper")),
         Auditor("auditor", topics),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
@@ -125,6 +138,7 @@ def _upkeep(choices: random.Random) -> Sequence[Role]:
         choices.choice(others),
         Keeper("keeper 1"),
         *_perhaps(choices, Keeper("keeper 2")),
+        *_perhaps(choices, Steward("builder", topics, GROWTH)),
         Auditor("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
@@ -143,6 +157,7 @@ def _late(choices: random.Random) -> Sequence[Role]:
         Copier("c2", choices.choice(("copier 1", "copier 2")), "g", "ta", "tb"),
         Straggler("late 1"),
         Straggler("late 2"),
+        *tended(choices, topics, 0.2),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -166,6 +181,7 @@ def _retention(choices: random.Random) -> Sequence[Role]:
         Keeper("keeper 1"),
         *_perhaps(choices, Keeper("keeper 2")),
         *_perhaps(choices, Steward("deleter", ("da",), ("delete_records",))),
+        *_perhaps(choices, Steward("builder", topics, GROWTH)),
         Auditor("auditor", ("da", "tb")),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
