@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txlog.testing.invariants import log_facts
+from txlog.testing.simulation.group_checks import group_anomalies
 from txlog.testing.simulation.history import History
 from txlog.testing.simulation.history_checks import Anomaly, anomalies
 from txlog.testing.simulation.history_facts import COMMITTED
@@ -58,7 +59,12 @@ def judged(scenario: Scenario, seed: int) -> Verdict:
 def verdict(world: World) -> Verdict:
     """Of a world that has run."""
     scene = world.scene
-    findings = (*anomalies(scene.history), *moment_anomalies(scene.history), *_stored(world))
+    findings = (
+        *anomalies(scene.history),
+        *moment_anomalies(scene.history),
+        *group_anomalies(scene.history),
+        *_stored(world),
+    )
     kinds = Counter(event["what"] for event in scene.history.events)
     work = Counter(_work(scene.history))
     return Verdict(
@@ -72,6 +78,9 @@ def _work(history: History) -> Iterator[str]:
         if event["outcome"] == COMMITTED:
             is_batch = event["tx"].startswith(BATCH)
             yield "micro-batches committed" if is_batch else "transactions committed"
+    for event in history.of("moved"):
+        if event["answer"] == "ok":
+            yield "positions committed"
     for event in history.of("maintained"):
         yield from event["tasks"]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from txlog.testing.simulation.copiers import Copier
 from txlog.testing.simulation.edges import EDGES
+from txlog.testing.simulation.followers import Follower, Resetter
 from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
@@ -162,6 +163,26 @@ def _late(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_FOLLOWED = {"ta": 2, "kb": 1}
+
+
+def _followers(choices: random.Random) -> Sequence[Role]:
+    """Consumers of groups that commit by hand and by themselves, without a transaction."""
+    topics = tuple(_FOLLOWED)
+    isolation = choices.choice(("read_committed", "read_uncommitted"))
+    return [
+        TransactionalProducer("p", "producer", topics),
+        PlainProducer("plain", topics),
+        Follower("f1", "g1", topics, isolation, is_auto=False),
+        Follower("f2", "g1", topics, isolation, is_auto=choices.random() < 0.5),
+        Follower("f3", "g2", topics, isolation, is_auto=True),
+        *_perhaps(choices, Resetter("resetter", "g1", "ta")),
+        Steward("finisher", topics, ("maintain",)),
+        *tended(choices, topics),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
 _RETAINED = {"da": 2, "ca": 2, "tb": 1, "tc": 1}
 
 
@@ -214,6 +235,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("producers", _PRODUCED, _producers),
         Scenario("copiers", _COPIED, _copiers),
         Scenario("bank", _BANK, _bank),
+        Scenario("followers", _FOLLOWED, _followers, requests_max=400),
         Scenario("halves", _HALVES, _halves),
         Scenario("late", _LATE, _late, requests_max=400),
         Scenario("mortals", _MORTAL, _mortals, requests_max=400),
