@@ -53,14 +53,19 @@ def _moves(history: History) -> dict[_Place, list[_Move]]:
         if e["what"] == "moved"
     }
     moves: dict[_Place, list[_Move]] = {}
+    stands: dict[tuple[str, str, int], int] = {}
     for number, event in enumerate(history.events):
-        if event["what"] != "moving":
-            continue
-        ended, answer = answers.get(event["move"], (_NEVER, "unknown"))
-        known_end = _NEVER if answer == "unknown" else ended
-        for topic, partition, offset in event["positions"]:
-            found = _Move(offset, event["reader"], number, known_end, answer)
-            moves.setdefault((event["group"], topic, partition), []).append(found)
+        ended, answer = answers.get(event.get("move", ""), (_NEVER, "unknown"))
+        for topic, partition, offset in event.get("positions", ()):
+            mine = (event["reader"], topic, partition)
+            if event["what"] == "moving":
+                # What is no news to a consumer moves nobody: a reset stays as it is.
+                is_done = answer == "ok" and stands.get(mine) != offset
+                known_end = ended if is_done or answer == "failed" else _NEVER
+                found = _Move(offset, event["reader"], number, known_end, answer)
+                moves.setdefault((event["group"], topic, partition), []).append(found)
+            if answer == "ok" or event["what"] == "joined":
+                stands[mine] = offset
     return moves
 
 
