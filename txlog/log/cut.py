@@ -336,8 +336,12 @@ def _group_from(
     while not any(row.partition == partition for row in window.rows):
         if window.pull() is None:
             break
-    first = next(row for row in window.rows if row.partition == partition)
+    first = next((row for row in window.rows if row.partition == partition), None)
     where = window.view.where(partition)
+    if first is None:
+        # All of it was deleted: there is nothing to tear, and the log start tells who reads on.
+        ends[where] = window.highs[partition]
+        return ends
     whole = min(first.next_offset, window.highs[partition])
     ends[where] = whole if first.number >= 0 else min(whole, starts[where] + limit)
     raised = True

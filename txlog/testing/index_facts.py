@@ -64,7 +64,7 @@ def _check_rows(
     walk: Walk[TopicState], events: Sequence[Row], rows: Sequence[IndexedBatch]
 ) -> None:
     """What was not rewritten is as it was; what was has the transaction that it had."""
-    # What compaction has emptied has no place; journals whose old entries were pruned begin with it.
+    # What compaction has emptied has no place, and stands first where old entries were pruned.
     stored = {(row.path, row.batch.position): row for row in events if row.path}
     for row in rows:
         known = stored.get((row.segment, row.position))

@@ -14,7 +14,7 @@ from txlog.journal.replica import ReplicaOptions
 from txlog.log.batch import Segment, SegmentBatch
 from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, view_of
 from txlog.log.look import look
-from txlog.log.topic_events import AppendBatches, TopicOpened, WriteMarker
+from txlog.log.topic_events import AdvanceLogStart, AppendBatches, TopicOpened, WriteMarker
 from txlog.log.topic_log import TopicLog
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.settings import TopicConfig
@@ -343,6 +343,14 @@ def test_R13_records_of_no_transaction_are_cut_where_a_transaction_is_too_large(
     world.append("a", 1, 5)
     ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), 2)
     assert [ends[TopicPartition("a", p)] for p in range(2)] == [0, 2]
+
+
+def test_R13_what_was_deleted_unread_is_passed_over_whatever_the_limit() -> None:
+    world = World()
+    world.append("a", 0, 3)
+    world.logs["a"].execute(AdvanceLogStart({0: 3}))
+    ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), 1)
+    assert ends[TopicPartition("a", 0)] == 3
 
 
 def test_I11_a_cut_is_consistent_although_topics_are_looked_at_one_after_the_other() -> None:
