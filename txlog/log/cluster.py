@@ -8,7 +8,6 @@ anything else is written.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,7 +71,7 @@ class Cluster:
         )
         self._topics: dict[str, TopicLog] = {}
         self._pids: list[int] = []
-        self._lock = threading.RLock()
+        self._lock = runtime.new_lock()
 
     @property
     def log_id(self) -> str:

@@ -60,7 +60,7 @@ class Follower:
             process.sleep(1, 20_000)
 
     def _reader(self, process: SimulatedProcess) -> str:
-        return f"{process.network.process}.{self._consumers}"
+        return f"{process.network.process}.{self.name}.{self._consumers}"
 
     def _joined(self, process: SimulatedProcess) -> Consumer:
         self._consumers += 1

@@ -76,8 +76,7 @@ class Network:
 
     def send(self, request: Request, timeout_ms: float) -> Answer:
         """Carry it out, or let it go wrong. Raises NoAnswer, ProcessDied."""
-        if self.is_dead:
-            raise ProcessDied
+        self.require_alive()
         scene = self.scene
         scene.requests += 1
         fault = scene.draw(request)
@@ -96,8 +95,14 @@ class Network:
         scene.scheduler.sleep(latency_ms)
         handler = _AT_THE_SERVICE.get(fault)
         answer = self._carry_out(request) if handler is None else handler(self, request, timeout_ms)
+        self.require_alive()  # Another actor of the process may have met its end meanwhile.
         scene.trace_of(self.process, request, f"{answer.status} {fault}".rstrip())
         return answer
+
+    def require_alive(self) -> None:
+        """Raises ProcessDied."""
+        if self.is_dead:
+            raise ProcessDied
 
     def die(self) -> NoReturn:
         """Whatever this process had is gone."""
@@ -126,6 +131,7 @@ class Network:
     def _give_up(self, request: Request, wait_ms: float, what: str) -> NoReturn:
         self.scene.trace_of(self.process, request, what)
         self.scene.scheduler.sleep(wait_ms)
+        self.require_alive()
         raise NoAnswer(what)
 
     # Faults before the request is carried out; they answer how long it takes.

@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from txlog.testing.simulation.copiers import Copier
+from txlog.testing.simulation.crews import crew
 from txlog.testing.simulation.edges import EDGES
 from txlog.testing.simulation.followers import Follower, Resetter
 from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
@@ -209,6 +210,31 @@ def _retention(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_SHARED = {"ta": 2, "kb": 1, "tc": 1}
+
+
+def _threads(choices: random.Random) -> Sequence[Role]:
+    """Two processes, each with several actors on one connection; they fence each other, too."""
+    topics = tuple(_SHARED)
+    return [
+        *crew(
+            TransactionalProducer("p1", "one", topics),
+            TransactionalProducer("p2", choices.choice(("one", "two")), topics),
+            PlainProducer("plain", topics),
+            Teller("t1", "teller", topics),
+            Steward("s1", topics),
+        ),
+        *crew(
+            TransactionalProducer("p3", "two", topics),
+            PlainProducer("plain 2", topics),
+            Copier("c1", "copier 1", "g", "ta", "tc"),
+            Copier("c2", choices.choice(("copier 1", "copier 2")), "g", "ta", "tc"),
+            *_perhaps(choices, Keeper("keeper")),
+        ),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
 _MORTAL = {"xa": 1, "xb": 1, "tc": 1}
 
 
@@ -240,6 +266,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("late", _LATE, _late, requests_max=400),
         Scenario("mortals", _MORTAL, _mortals, requests_max=400),
         Scenario("retention", _RETAINED, _retention, requests_max=600),
+        Scenario("threads", _SHARED, _threads, requests_max=500),
         Scenario("upkeep", _UPKEEP, _upkeep, requests_max=600),
         Scenario("storm", _STORM, _storm, requests_max=240),
         *EDGES,

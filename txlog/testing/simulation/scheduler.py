@@ -12,6 +12,7 @@ import heapq
 import random
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -34,6 +35,33 @@ class Actor:
     may_go: threading.Lock = field(default_factory=threading.Lock)
     failure: str = ""
     """What it raised that it should not have, as a traceback."""
+
+
+class TurnLock:
+    """A lock among actors that share a process: whoever waits for it gives its turn away.
+
+    Its holder may take it again. Waiters are woken in their order, and may find it taken again.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._holder: Actor | None = None
+        self._depth = 0
+        self._waiting: deque[Actor] = deque()
+
+    def __enter__(self) -> None:
+        me = self._scheduler.current
+        while self._depth and self._holder is not me:
+            assert me is not None
+            self._waiting.append(me)
+            self._scheduler.park()
+        self._holder = me
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth and self._waiting:
+            self._scheduler.wake(self._waiting.popleft())
 
 
 _Item: TypeAlias = Actor | Callable[[], object]
@@ -100,6 +128,32 @@ class Scheduler:
         self._current = me
         if self._is_over:
             raise Abandoned
+
+    def park(self) -> None:
+        """Let others run until somebody wakes the actor that runs now."""
+        me = self._current
+        if me is None:
+            raise RuntimeError("only an actor can wait.")
+        if self._is_over:
+            raise Abandoned
+        following = self._next()
+        if following is None:
+            raise RuntimeError("every actor waits for another one.")
+        if following is not me:
+            self._pass_on(following)
+            me.may_go.acquire()
+        self._current = me
+        if self._is_over:
+            raise Abandoned
+
+    def wake(self, actor: Actor) -> None:
+        """Let an actor that is parked go on, at its turn."""
+        self._put(0.0, actor)
+
+    @property
+    def current(self) -> Actor | None:
+        """Whose turn it is."""
+        return self._current
 
     def abandon(self) -> None:
         """End the history here: every actor unwinds at its next turn."""
