@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol, TypeVar
@@ -161,6 +162,8 @@ class Runtime:
     entropy: Entropy = field(default_factory=SystemEntropy)
     fan_out: FanOut = field(default_factory=ThreadFanOut)
     background: Background = field(default_factory=ThreadBackground)
+    new_lock: Callable[[], AbstractContextManager[object]] = threading.RLock
+    """Makes a lock that its holder may take again: for what is held while requests are made."""
 
 
 def elapsed_ms(since_ms: int, now_ms: int) -> int:

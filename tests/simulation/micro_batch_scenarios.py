@@ -32,6 +32,7 @@ from tests.simulation.micro_batches import (
     Place,
     Run,
     Task,
+    trouble_drawn,
 )
 from tests.simulation.rivals import Ledger, RivalDriver
 from txlog.errors import CheckpointConflict, InvalidOption
@@ -39,6 +40,7 @@ from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
+from txlog.testing.simulation.scenarios import tended
 from txlog.testing.simulation.tellers import Auditor
 from txlog.testing.simulation.world import Scenario
 
@@ -108,7 +110,7 @@ class UnionDriver(Driver):
 
     def _something_happens(self, process: SimulatedProcess) -> None:
         """Its checkpoint is lost now and then, and never put back."""
-        if process.random.random() < 0.06:
+        if process.random.random() < 0.06 * self._place.trouble:
             self._place.lose()
 
     def _reader(self, process: SimulatedProcess) -> Any:
@@ -205,7 +207,7 @@ class HastyDriver(Driver):
         self._other = other
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        if process.random.random() < 0.08:
+        if process.random.random() < 0.08 * self._place.trouble:
             self._place.lose()
 
     def _reader(self, process: SimulatedProcess) -> TxlogStreamReader:
@@ -317,38 +319,44 @@ def _readers(*topics: str) -> list[Role]:
 def _unions(choices: random.Random) -> Sequence[Role]:
     """Two drivers on the checkpoint of a union of two topics."""
     batch_commit._sessions.clear()  # Of the world before: it is a process's cache.
-    place = UnionPlace("query", UnionFolder("query-0"))
+    place = UnionPlace("query", UnionFolder("query-0"), trouble=trouble_drawn(choices))
     sources = [Source("ta", "ga", "tx"), Source("tb", "gb", "ty")]
     drivers: list[Role] = [UnionDriver(f"d{n}", place, sources) for n in (1, 2)]
-    return [*_producers("ta", "tb"), *drivers, *_readers("tx", "ty")]
+    return [
+        *_producers("ta", "tb"),
+        *drivers,
+        *_readers("tx", "ty"),
+        *tended(choices, tuple(_TOPICS), 0.3),
+    ]
 
 
 def _self_unions(choices: random.Random) -> Sequence[Role]:
     """Two drivers on the checkpoint of a union of a topic with itself."""
     batch_commit._sessions.clear()
-    place = UnionPlace("query", UnionFolder("query-0"))
+    place = UnionPlace("query", UnionFolder("query-0"), trouble=trouble_drawn(choices))
     sources = [Source("ta", "g", "tx"), Source("ta", "g", "ty")]
     drivers: list[Role] = [SelfUnionDriver(f"d{n}", place, sources) for n in (1, 2)]
-    return [*_producers("ta"), *drivers, *_readers("tx", "ty")]
+    return [*_producers("ta"), *drivers, *_readers("tx", "ty"), *tended(choices, tuple(_ONE), 0.3)]
 
 
 def _hasty(choices: random.Random) -> Sequence[Role]:
     """Two queries, each with a group of its own, and two hasty people at their options."""
     batch_commit._sessions.clear()
-    one = Place("one", Folder("one-0"), losses=1)
-    two = Place("two", Folder("two-0"), losses=1)
+    one = Place("one", Folder("one-0"), losses=1, trouble=trouble_drawn(choices))
+    two = Place("two", Folder("two-0"), losses=1, trouble=trouble_drawn(choices))
     drivers: list[Role] = [
         HastyDriver("d1", one, two, "g", "tx"),
         HastyDriver("d2", two, one, "h", "ty"),
     ]
-    return [*_producers("ta"), *drivers, *_readers("tx", "ty")]
+    return [*_producers("ta"), *drivers, *_readers("tx", "ty"), *tended(choices, tuple(_ONE), 0.3)]
 
 
 def _rivals(choices: random.Random) -> Sequence[Role]:
     """Two runs on one checkpoint, and another query in their group, on their topic or another."""
     batch_commit._sessions.clear()
     ledger = Ledger()
-    place, other = Place("query", Folder("query-0")), Place("other", Folder("other-0"))
+    place = Place("query", Folder("query-0"), trouble=trouble_drawn(choices))
+    other = Place("other", Folder("other-0"))
     may_take_over = choices.random() < 0.5
     copies = ("ta", ("tx", "ty"))
     of_other = choices.choice((copies, ("tb", ("tz",))))
@@ -357,7 +365,12 @@ def _rivals(choices: random.Random) -> Sequence[Role]:
         RivalDriver("d2", place, copies, ledger),
         RivalDriver("d3", other, of_other, ledger, may_take_over),
     ]
-    return [PlainProducer("plain", ("ta", "tb")), *drivers, Auditor("auditor", ("tx", "ty", "tz"))]
+    return [
+        PlainProducer("plain", ("ta", "tb")),
+        *drivers,
+        Auditor("auditor", ("tx", "ty", "tz")),
+        *tended(choices, tuple(_RIVALS), 0.2),
+    ]
 
 
 def _foreach(choices: random.Random) -> Sequence[Role]:
@@ -367,7 +380,7 @@ def _foreach(choices: random.Random) -> Sequence[Role]:
     is_hasty = choices.random() < 0.5
     names = ("d1",) if is_hasty else ("d1", "d2")
     drivers: list[Role] = [ForeachDriver(name, place, is_hasty) for name in names]
-    return [*drivers, *_readers("tx", "ty")]
+    return [*drivers, *_readers("tx", "ty"), *tended(choices, tuple(_WRITTEN), 0.3)]
 
 
 OF_MICRO_BATCHES: Mapping[str, Scenario] = {

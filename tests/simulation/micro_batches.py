@@ -12,6 +12,7 @@ not tell (docs/design/0007-spark-transactions.md).
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -153,11 +154,18 @@ class Place:
     name: str
     folder: Folder
     losses: int = 0
+    trouble: float = 1.0
+    """How often something happens to it, against what is usual."""
 
     def lose(self) -> None:
         """Begin a new query on the same group."""
         self.losses += 1
         self.folder = Folder(f"{self.name}-{self.losses}")
+
+
+def trouble_drawn(choices: random.Random) -> float:
+    """Little in some worlds, so that checkpoints grow long before something happens to them."""
+    return choices.choice((1.0, 1.0, 0.2))
 
 
 class Driver:
@@ -166,7 +174,7 @@ class Driver:
     is_reader: ClassVar[bool] = False
     comes_back: ClassVar[bool] = False
     batches_max: ClassVar[int] = 3
-    """Of a run."""
+    """Of a run, unless there is little trouble."""
 
     def __init__(
         self, name: str, place: Place, group: str, sources: Sequence[str], sinks: Sequence[str]
@@ -192,7 +200,7 @@ class Driver:
 
     def _something_happens(self, process: SimulatedProcess) -> None:
         """To the checkpoint, between two runs or two batches."""
-        chance = process.random.random()
+        chance = process.random.random() / self._place.trouble
         if chance < 0.1:
             self._place.lose()
         elif chance < 0.35:
@@ -202,7 +210,8 @@ class Driver:
         """One run, from the checkpoint, for a few batches. Raises what stops a query."""
         run_id = process.runtime.entropy.token()
         run = Run(run_id, self._place.folder, self._reader(process))
-        for _ in range(process.random.randint(1, self.batches_max)):
+        batches_max = round(self.batches_max / self._place.trouble)
+        for _ in range(process.random.randint(1, batches_max)):
             if not process.is_busy:
                 return
             if run.end is None and not self._is_planned(process, run):
@@ -335,7 +344,7 @@ class ForeignDriver(Driver):
         super().live(process)
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        chance = process.random.random()
+        chance = process.random.random() / self._place.trouble
         if chance < 0.3:
             self._place.folder.put_back(process.random.randint(1, 2))
         elif chance < 0.6:

@@ -120,7 +120,7 @@ class RivalDriver(Driver):
         self._may_take_over = may_take_over
 
     def _something_happens(self, process: SimulatedProcess) -> None:
-        if process.random.random() < 0.06:
+        if process.random.random() < 0.06 * self._place.trouble:
             self._place.lose()
 
     def _options(self, process: SimulatedProcess) -> WriterOptions:

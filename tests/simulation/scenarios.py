@@ -4,12 +4,27 @@ import random
 from collections.abc import Mapping, Sequence
 
 from spark_plugin import batch_commit
+from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.options import ReaderOptions
+from spark_plugin.stream_reader import TxlogStreamReader
 from tests.simulation.micro_batch_scenarios import OF_MICRO_BATCHES
-from tests.simulation.micro_batches import Driver, Folder, ForeignDriver, Place
+from tests.simulation.micro_batches import (
+    FRAME,
+    ROOT,
+    Driver,
+    Folder,
+    ForeignDriver,
+    Place,
+    trouble_drawn,
+)
+from txlog.errors import CheckpointConflict, OffsetOutOfRange
+from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
 from txlog.testing.simulation.scenarios import SCENARIOS as CORE
+from txlog.testing.simulation.scenarios import tended
+from txlog.testing.simulation.stewards import GROWTH, Keeper, Steward
 from txlog.testing.simulation.tellers import Auditor
 from txlog.testing.simulation.world import Scenario
 
@@ -19,7 +34,7 @@ _TOPICS = {"ta": 2, "tx": 1, "ty": 2}
 def _queries(choices: random.Random) -> Sequence[Role]:
     """Two drivers on one checkpoint; sometimes a query beside them that wants their group."""
     batch_commit._sessions.clear()  # Of the world before: it is a process's cache.
-    place = Place("query", Folder("query-0"))
+    place = Place("query", Folder("query-0"), trouble=trouble_drawn(choices))
     other = Place("other", Folder("other-0"), losses=1)
     roles: list[Role] = [
         TransactionalProducer("p", "producer", ("ta",)),
@@ -28,6 +43,7 @@ def _queries(choices: random.Random) -> Sequence[Role]:
         Driver("d2", place, "g", ["ta"], ["tx", "ty"]),
         Auditor("auditor", ("tx", "ty")),
         Reader("committed", tuple(_TOPICS), "read_committed"),
+        *tended(choices, tuple(_TOPICS)),
     ]
     if choices.random() < 0.3:
         roles.append(Driver("d3", other, "g", ["ta"], ["tx", "ty"]))
@@ -40,18 +56,68 @@ _COUNTED = {"tx": 1, "ty": 2}
 def _numbers(choices: random.Random) -> Sequence[Role]:
     """A source of numbers, two drivers on it, and a checkpoint that is put back now and then."""
     batch_commit._sessions.clear()
-    place = Place("query", Folder("query-0"))
+    place = Place("query", Folder("query-0"), trouble=trouble_drawn(choices))
     return [
         ForeignDriver("d1", place, "g", [], ["tx", "ty"]),
         ForeignDriver("d2", place, "g", [], ["tx", "ty"]),
         Auditor("auditor", ("tx", "ty")),
         Reader("committed", tuple(_COUNTED), "read_committed"),
+        *tended(choices, tuple(_COUNTED)),
+    ]
+
+
+_AGING = {"da": 2, "tx": 1, "dy": 2}
+
+
+class AgingDriver(Driver):
+    """Its source deletes what is old, read or not. A run either ends with that, or goes on without
+    (`failOnDataLoss`): the operator changes it when told."""
+
+    def __init__(self, name: str, place: Place) -> None:
+        super().__init__(name, place, "g", ["da"], ["tx", "dy"])
+        self._fails = True
+
+    def _reader(self, process: SimulatedProcess) -> TxlogStreamReader:
+        options = ReaderOptions(
+            ROOT,
+            subscribe=self._sources,
+            group_id=self._group,
+            starting_offsets=OffsetSpec(OffsetPoint.COMMITTED),
+            fail_on_data_loss=self._fails,
+        )
+        reader = TxlogStreamReader(options, FRAME)
+        reader._connection = process.connection
+        self._fails = process.random.random() < 0.5
+        return reader
+
+    def _run(self, process: SimulatedProcess) -> None:
+        try:
+            super()._run(process)
+        except OffsetOutOfRange as error:
+            process.note("maintained", tasks=["data loss told"])
+            raise CheckpointConflict(f"The operator reads: {error}") from error
+
+
+def _aging(choices: random.Random) -> Sequence[Role]:
+    """Two drivers on a checkpoint, whose source and one of whose sinks delete what is old."""
+    batch_commit._sessions.clear()
+    place = Place("query", Folder("query-0"), trouble=trouble_drawn(choices))
+    topics = tuple(_AGING)
+    return [
+        TransactionalProducer("p", "producer", ("da",)),
+        PlainProducer("plain", ("da",)),
+        AgingDriver("d1", place),
+        AgingDriver("d2", place),
+        Keeper("keeper"),
+        Steward("deleter", ("da",), ("delete_records", *GROWTH)),
+        Reader("committed", topics, "read_committed"),
     ]
 
 
 SCENARIOS: Mapping[str, Scenario] = {
     **CORE,
     **OF_MICRO_BATCHES,
+    "aging": Scenario("aging", _AGING, _aging, requests_max=500),
     "numbers": Scenario("numbers", _COUNTED, _numbers, requests_max=340),
     "queries": Scenario("queries", _TOPICS, _queries, requests_max=240),
 }

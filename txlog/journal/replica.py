@@ -12,7 +12,6 @@ journal's, whether or not this process lives to apply it.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -82,7 +81,7 @@ class Replica(Generic[StateT]):
         self._machine = machine
         self._runtime = runtime
         self._options = options or ReplicaOptions()
-        self._lock = threading.RLock()
+        self._lock = runtime.new_lock()
         self._waiting: deque[_Ticket] = deque()
         self._opened = False
         self._state = machine.initial()

@@ -8,7 +8,6 @@ anything else is written.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from txlog.log.cluster_state import (
     ClusterState,
     CreateTopic,
     DeleteTopic,
+    TopicCreated,
     half_deleted_topic,
     unknown_topic,
 )
@@ -72,7 +72,7 @@ class Cluster:
         )
         self._topics: dict[str, TopicLog] = {}
         self._pids: list[int] = []
-        self._lock = threading.RLock()
+        self._lock = runtime.new_lock()
 
     @property
     def log_id(self) -> str:
@@ -96,7 +96,7 @@ class Cluster:
             if known is not None and not known.state.closed:
                 return known
             validate_topic_name(name, internal=True)
-            created = self._replica.catch_up().topics.get(name)
+            created = self._created(name)
             if created is None:
                 raise unknown_topic(name, self._replica.state, self.store.url)
             return self._topic_log(created.opened)
@@ -132,11 +132,16 @@ class Cluster:
             known = self._topics.get(name)
             if known is not None and known.topic_id == topic_id:
                 return known
-            created = self._replica.catch_up().topics.get(name)
+            created = self._created(name)
             if created is not None and created.opened.topic_id == topic_id:
                 return self._topic_log(created.opened)
             gone = TopicOpened(topic_id, name, 1, "", TopicConfig())
             return TopicLog(self.store, gone, self.runtime, self.options)
+
+    def _created(self, name: str) -> TopicCreated | None:
+        """None only if it is certain: what is not seen may have been pruned (rule R15)."""
+        created = self._replica.catch_up().topics.get(name)
+        return created or self._replica.catch_up(certain=True).topics.get(name)
 
     def _topic_log(self, opened: TopicOpened) -> TopicLog:
         known = self._topics.get(opened.name)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from txlog.errors import InvariantViolated
 from txlog.log.index import IndexedBatch
 from txlog.log.retired_producers import is_retired
 from txlog.log.topic_log import TopicLog
@@ -208,17 +207,17 @@ class _Window:
             first, end = known.get(row.partition, (row.base_offset, row.next_offset))
             known[row.partition] = (min(first, row.base_offset), max(end, row.next_offset))
 
-    def oldest(self) -> IndexedBatch:
-        """The first row; there is one as long as there is a backlog."""
-        first = self.rows[0] if self.rows else self.pull()
-        if first is None:
-            raise InvariantViolated("offsets below the cut belong to no batch. Please report this.")
-        return first
+    def oldest(self) -> IndexedBatch | None:
+        """The first row; None if all that lies below the highest cut was deleted."""
+        return self.rows[0] if self.rows else self.pull()
 
-    def has_begun(self, ends: Ends) -> bool:
-        """Whether the cut takes something of the oldest row."""
+    def is_late(self, ends: Ends) -> bool:
+        """Whether the cut takes nothing of the oldest row."""
         first = self.oldest()
-        return ends[self.view.where(first.partition)] > self.starts[first.partition]
+        if first is None:
+            return False
+        begin = max(first.base_offset, self.starts[first.partition])
+        return ends[self.view.where(first.partition)] <= begin
 
     def until_slot(self, slot: int) -> None:
         """Walk past that slot."""
@@ -242,30 +241,40 @@ def limited_cut(
     offset each as far as it goes; within a topic, records are taken in the order in which they
     were written. If a topic's share does not hold its oldest transaction, with all that is
     connected, that group is taken first. One that is larger than the limit is taken alone (rule
-    R13) when it is its topic's turn, so that it does not wait for ever beside a busy topic.
+    R13) when it is its topic's turn, so that it does not wait for ever beside a busy topic. What
+    was deleted counts for nothing.
     """
-    windows = [_window(view, starts, highs) for view in topics]
-    windows = [window for window in windows if window.backlog]
-    ends = _shared(windows, starts, highs, limit)
-    late = [window for window in windows if not window.has_begun(ends)]
+    begins = _past_deleted(topics, starts, highs)
+    windows = [w for view in topics if (w := _window(view, begins, highs)).backlog]
+    ends = _shared(windows, begins, highs, limit)
+    late = [window for window in windows if window.is_late(ends)]
     if not late:
         return ends
-    in_turn = windows[_turn(starts, len(windows))]
-    group = _oldest_group(windows, in_turn if in_turn in late else late[0], starts, limit)
-    room = limit - sum(group[where] - starts[where] for where in group)
+    in_turn = windows[_turn(begins, len(windows))]
+    group = _oldest_group(windows, in_turn if in_turn in late else late[0], begins, limit)
+    room = limit - sum(group[where] - begins[where] for where in group)
     if room >= 0:
         return _shared([_window(view, group, highs) for view in topics], group, highs, room)
-    return group if in_turn in late or ends == starts else ends
+    return group if in_turn in late or ends == begins else ends
 
 
-def _turn(starts: Mapping[TopicPartition, int], count: int) -> int:
+def _past_deleted(
+    topics: Sequence[TopicView], starts: Mapping[TopicPartition, int], highs: Ends
+) -> Ends:
+    begins = dict(starts)
+    for view in topics:
+        for number, partition in enumerate(view.state.partitions):
+            where = view.where(number)
+            begins[where] = max(starts[where], min(partition.log_start, highs[where]))
+    return begins
+
+
+def _turn(starts: Ends, count: int) -> int:
     """One of so many, which differs from cut to cut and needs no memory of the last one."""
     return zlib.crc32(str(sum(starts.values())).encode()) % count
 
 
-def _shared(
-    windows: Sequence[_Window], starts: Mapping[TopicPartition, int], highs: Ends, limit: int
-) -> Ends:
+def _shared(windows: Sequence[_Window], starts: Ends, highs: Ends, limit: int) -> Ends:
     """Every topic by its share; what is not whole is left out."""
     backlog = sum(window.backlog for window in windows)
     if backlog <= limit:
@@ -280,7 +289,7 @@ def _shared(
     return ends
 
 
-def _window(view: TopicView, starts: Mapping[TopicPartition, int], highs: Ends) -> _Window:
+def _window(view: TopicView, starts: Ends, highs: Ends) -> _Window:
     partitions = range(len(view.state.partitions))
     return _Window(
         view,
@@ -290,7 +299,8 @@ def _window(view: TopicView, starts: Mapping[TopicPartition, int], highs: Ends) 
 
 
 def _fill(window: _Window, ends: Ends, limit: int) -> None:
-    """Take rows in the order of the journal until the limit is reached."""
+    """Take rows in the order of the journal until the limit is reached; behind the last one there
+    is nothing but what was deleted."""
     room = limit
     while room > 0 and (row := window.pull()) is not None:
         where = window.view.where(row.partition)
@@ -300,6 +310,8 @@ def _fill(window: _Window, ends: Ends, limit: int) -> None:
             return
         ends[where] = begin + min(count, room)
         room -= count
+    if window.exhausted:
+        ends.update({window.view.where(p): high for p, high in window.highs.items()})
 
 
 def _exclude_torn(windows: Sequence[_Window], ends: Ends) -> None:
@@ -352,15 +364,15 @@ def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:
     return all(end <= ends[window.view.where(p)] for p, (_, end) in parts.items())
 
 
-def _oldest_group(
-    windows: Sequence[_Window], window: _Window, starts: Mapping[TopicPartition, int], limit: int
-) -> Ends:
+def _oldest_group(windows: Sequence[_Window], window: _Window, starts: Ends, limit: int) -> Ends:
     """Raise the cut over the oldest batch of a topic, and over all that is connected.
 
     Records outside of any transaction are tied to nothing: of them no more than `limit` are taken.
     """
     ends = dict(starts)
     first = window.oldest()
+    if first is None:
+        return ends
     where = window.view.where(first.partition)
     whole = min(first.next_offset, window.highs[first.partition])
     ends[where] = whole if first.number >= 0 else min(whole, starts[where] + limit)

@@ -140,18 +140,23 @@ def _require_above_horizon(state: TopicState, segment_id: str) -> None:
 def _check_segments(state: TopicState, segments: Iterable[Segment]) -> None:
     for segment in segments:
         _require_above_horizon(state, segment_id_of(segment.path))
-        if not 0 <= segment.schema_id < len(state.schemas):
-            raise InternalError(
-                f"{segment.path} names schema {segment.schema_id}, which topic {state.name!r} "
-                "does not have. Please report this."
+        _check_segment(state, segment)
+
+
+def _check_segment(state: TopicState, segment: Segment) -> None:
+    """Whether the topic has its schema and its partitions."""
+    if not 0 <= segment.schema_id < len(state.schemas):
+        raise InternalError(
+            f"{segment.path} names schema {segment.schema_id}, which topic {state.name!r} "
+            "does not have. Please report this."
+        )
+    for batch in segment.batches:
+        if not 0 <= batch.partition < len(state.partitions):
+            raise InvalidRecord(
+                f"topic {state.name!r} has partitions 0 to {len(state.partitions) - 1}, not "
+                f"{batch.partition}; choose one of them or add partitions.",
+                partition=batch.partition,
             )
-        for batch in segment.batches:
-            if not 0 <= batch.partition < len(state.partitions):
-                raise InvalidRecord(
-                    f"topic {state.name!r} has partitions 0 to {len(state.partitions) - 1}, not "
-                    f"{batch.partition}; choose one of them or add partitions.",
-                    partition=batch.partition,
-                )
 
 
 def _row_counts(segments: Iterable[Segment]) -> dict[int, int]:
@@ -255,6 +260,8 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
     if producer.is_finished(command.tx_id):
         return Decided((), False)
     segments = command.segments if command.decision is Decision.COMMIT else ()
+    for segment in segments:  # An old state may not know them yet: a refusal is looked at again.
+        _check_segment(state, segment)
     base_offsets = {p: state.partitions[p].next_offset for p in _row_counts(segments)}
     event = MarkerWritten(
         tx_id=command.tx_id,

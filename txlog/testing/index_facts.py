@@ -64,7 +64,8 @@ def _check_rows(
     walk: Walk[TopicState], events: Sequence[Row], rows: Sequence[IndexedBatch]
 ) -> None:
     """What was not rewritten is as it was; what was has the transaction that it had."""
-    stored = {(row.path, row.batch.position): row for row in events}
+    # What compaction has emptied has no place, and stands first where old entries were pruned.
+    stored = {(row.path, row.batch.position): row for row in events if row.path}
     for row in rows:
         known = stored.get((row.segment, row.position))
         if known is not None and known != row_of(row):

@@ -332,3 +332,12 @@ def test_whoever_dies_creating_a_topic_leaves_a_whole_one_or_none(
     assert log.values("x") == [{"id": 1, "name": None}]
     assert len(log.admin.describe_topic("x").partitions) == 3
     log.check()
+
+
+def test_R15_a_topic_is_not_unknown_because_its_creation_was_pruned() -> None:
+    log = MemoryLog()
+    early = log.process().cluster
+    assert not early.state().topics
+    log.admin.create_topic("orders")
+    log.connection.cluster.prune(0)
+    assert early.topic("orders").name == "orders"

@@ -14,7 +14,7 @@ from txlog.journal.replica import ReplicaOptions
 from txlog.log.batch import Segment, SegmentBatch
 from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, view_of
 from txlog.log.look import look
-from txlog.log.topic_events import AppendBatches, TopicOpened, WriteMarker
+from txlog.log.topic_events import AdvanceLogStart, AppendBatches, TopicOpened, WriteMarker
 from txlog.log.topic_log import TopicLog
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.settings import TopicConfig
@@ -365,6 +365,16 @@ def test_R13_a_transaction_over_the_limit_does_not_wait_for_ever_beside_a_busy_p
         ends = limited_cut(world.views(), ends, stable_ends(world.views(), ends), 4)
     assert ends[TopicPartition("a", 0)] == 9
     assert ends[busy] > 0
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_R13_what_was_deleted_unread_is_passed_over_whatever_the_limit(left: int) -> None:
+    world = World()
+    world.append("a", 0, 3)
+    world.append("a", 1, left or 1)
+    world.logs["a"].execute(AdvanceLogStart({0: 3, 1: 0 if left else 1}))
+    ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), 1)
+    assert [ends[TopicPartition("a", p)] for p in range(2)] == [3, 1]
 
 
 def test_I11_a_cut_is_consistent_although_topics_are_looked_at_one_after_the_other() -> None:

@@ -5,8 +5,8 @@ import pytest
 from tests.fold import Fold
 from tests.segments import segment
 from tests.topic_commands import ABORT, COMMIT, append, ends, marker, new_topic, plain, stable
-from txlog.errors import IllegalTransition, InternalError, TransactionAborted
-from txlog.log.topic_events import MarkerWritten
+from txlog.errors import IllegalTransition, InternalError, InvalidRecord, TransactionAborted
+from txlog.log.topic_events import AddPartitions, MarkerWritten
 from txlog.log.topic_state import TopicState
 from txlog.model import Decision, TxId
 
@@ -147,6 +147,18 @@ def test_staged_records_of_an_aborted_transaction_never_appear(topic: Fold[Topic
     topic.run(marker(TxId(1, 0, 0), ABORT, segments=(segment({0: 3}),)))
     assert ends(topic) == [0, 0, 0]
     assert topic.state.tail == ()
+
+
+def test_staged_records_of_a_partition_that_is_not_known_yet_are_refused(
+    topic: Fold[TopicState],
+) -> None:
+    """So that whoever applies the decision looks at the tip first: the topic has grown."""
+    command = marker(TxId(1, 0, 0), COMMIT, segments=(segment({3: 1}),))
+    with pytest.raises(InvalidRecord):
+        topic.run(command)
+    topic.run(AddPartitions(4))
+    topic.run(command)
+    assert ends(topic) == [0, 0, 0, 1]
 
 
 def test_a_transaction_may_have_records_in_the_log_and_staged_ones(

@@ -32,6 +32,7 @@ class Tally:
     requests: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
+    work: Counter[str] = field(default_factory=Counter)
     failed: list[Verdict] = field(default_factory=list)
 
     def add(self, found: Verdict) -> None:
@@ -40,12 +41,15 @@ class Tally:
         self.requests += found.requests
         self.faults.update(found.faults)
         self.events.update(found.events)
+        self.work.update(found.work)
         if found.findings:
             self.failed.append(found)
 
     def __str__(self) -> str:
         return (
             f"{self.seeds} seeds, {self.requests} requests, {self.faults.total()} faults, "
+            f"{self.work['transactions committed']} transactions and "
+            f"{self.work['micro-batches committed']} micro-batches committed, "
             f"{len(self.failed)} failed"
         )
 
@@ -171,7 +175,11 @@ def _write(world: World, folder: Path) -> None:
 
 def _report(tally: Tally, seconds: float) -> None:
     print(f"{tally}, in {seconds:.0f} s")
-    for title, counts in (("faults", tally.faults), ("events", tally.events)):
+    for title, counts in (
+        ("work", tally.work),
+        ("faults", tally.faults),
+        ("events", tally.events),
+    ):
         print(f"{title}: " + ", ".join(f"{name} {n}" for name, n in counts.most_common()))
     for found in tally.failed[:20]:
         print(f"failed: scenario {found.scenario}, seed {found.seed}")

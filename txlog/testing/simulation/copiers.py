@@ -85,7 +85,7 @@ class Copier:
         polled = as_history(consumer.poll(max_records=process.random.randint(1, 5)))
         if not polled:
             return True, True
-        reader = f"{process.network.process}.{self._consumers}"
+        reader = f"{process.network.process}.{self.name}.{self._consumers}"
         process.note("poll", isolation="read_committed", records=polled, reader=reader)
         tx = str(producer.begin_transaction())
         sent: list[tuple[str, RecordFuture]] = []

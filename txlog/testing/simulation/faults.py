@@ -16,6 +16,8 @@ class Faults:
 
     crash_before: float = 0.0
     """The process dies before its request is sent."""
+    crash_midway: float = 0.0
+    """Of a write: the process dies while it is on its way, and it is carried out later."""
     crash_after: float = 0.0
     """The process dies after its request was carried out, and before it knows."""
     lost_response: float = 0.0
@@ -41,19 +43,20 @@ class Faults:
     partition: float = 0.0
     """From now on, for a while, this process gets no answers; what it sends may arrive or not."""
     disk_full: float = 0.0
-    """From now on, for a while, nobody can write: 507."""
+    """Of a write: from now on, for a while, nobody can write: 507."""
     clock_jump: float = 0.0
     """The process's wall clock jumps, by seconds to a year, forward or back."""
     stale_list: float = 0.0
     """A listing lacks objects, or shows some that are gone."""
     partial_list: float = 0.0
-    """A page of a listing fails after others have come."""
+    """Of a page that is not the first: it fails, and fails again for a while."""
 
 
 NONE = Faults()
 
 MILD = Faults(
     crash_before=0.002,
+    crash_midway=0.004,
     crash_after=0.004,
     lost_response=0.01,
     lost_request=0.005,
@@ -66,10 +69,10 @@ MILD = Faults(
     slow=0.01,
     pause=0.002,
     partition=0.002,
-    disk_full=0.0005,
+    disk_full=0.005,
     clock_jump=0.002,
     stale_list=0.1,
-    partial_list=0.05,
+    partial_list=0.2,
 )
 
 
@@ -96,3 +99,16 @@ def drawn(choices: random.Random) -> Faults:
     kept = choices.sample([field.name for field in fields(Faults)], 4)
     some = {name: min(0.2, getattr(faults, name) * 6) for name in kept}
     return replace(NONE, **some)
+
+
+def length_drawn(choices: random.Random) -> int:
+    """How many times as long as usual a history is: what meets much that was done before, such as
+    a checkpoint that is put back, shows nothing in a log that is almost empty."""
+    chance = choices.random()
+    return 10 if chance < 0.03 else 5 if chance < 0.1 else 1
+
+
+def calmed(faults: Faults, length: int, choices: random.Random) -> Faults:
+    """Fewer of the same, in some worlds and most of the long ones: more work is done in them."""
+    is_calm = choices.random() < (0.15 if length == 1 else 0.7)
+    return scaled(faults, 0.25) if is_calm else faults

@@ -17,11 +17,15 @@ keys belong to its kind:
     local       tx decision             the local transaction of a half transaction has ended so
     counts      sinks                   what follows `<` in their records are numbers from 0 on
     poll        isolation records       what a reader was given, in order; `reader` names it if
-                                        there are several in one life
+                                        there are several in one life, `group` what it is of
     cut         topics records limit    what a reader was given up to its next consistent cut, and
                                         the number of records that it asked for
     witnessed   tx group applied        the group's last offsets are of tx, which these topics have
                                         applied a moment later
+    joining     group reader            a consumer of a group is about to ask where it stands
+    joined      group reader positions  where it begins, [topic, partition, offset]
+    moving      move group reader positions         a group is about to be moved there
+    moved       move group answer       answer: ok, failed (it stands where it stood), unknown
     caught_up   isolation topics        a reader saw nothing more, long after the last work
     stuck       isolation topics        a reader did not come to an end
     maintained  tasks                   a pass of maintenance did these

@@ -21,6 +21,9 @@ LATENCY_MS = 4.0
 
 YEAR_MS = 365 * 86_400_000
 
+NO_ROOM = 507
+"""The status of a service whose disk is full."""
+
 
 class ProcessDied(BaseException):
     """The process is gone: nothing of it runs any more, not even its error handling."""
@@ -51,6 +54,8 @@ class Network:
         self.wall_offset_ms = 0.0
         """How far the process's wall clock is off."""
         self._cut_off_until_ms = 0.0
+        self._broken_page = ("", -1.0)
+        """Where a listing cannot go on, and until when."""
 
     # What S3Store calls.
 
@@ -71,25 +76,33 @@ class Network:
 
     def send(self, request: Request, timeout_ms: float) -> Answer:
         """Carry it out, or let it go wrong. Raises NoAnswer, ProcessDied."""
-        if self.is_dead:
-            raise ProcessDied
+        self.require_alive()
         scene = self.scene
         scene.requests += 1
         fault = scene.draw(request)
         latency_ms = scene.scheduler.random.expovariate(1 / LATENCY_MS)
         if scene.is_busy and scene.scheduler.now_ms < self._cut_off_until_ms:
+            scene.count("partition")
             fault = scene.scheduler.random.choice(_CUT_OFF)
+        elif fault and fault not in _COUNTED_LATER:
+            scene.count(fault)
         if fault in _BEFORE:
             latency_ms = _BEFORE[fault](self, latency_ms)
         if latency_ms > timeout_ms:
             if request.changes and fault == "slow":
-                scene.land(request, latency_ms, self.process)
+                self._land(request, latency_ms)
             self._give_up(request, timeout_ms, "timeout")
         scene.scheduler.sleep(latency_ms)
         handler = _AT_THE_SERVICE.get(fault)
         answer = self._carry_out(request) if handler is None else handler(self, request, timeout_ms)
+        self.require_alive()  # Another actor of the process may have met its end meanwhile.
         scene.trace_of(self.process, request, f"{answer.status} {fault}".rstrip())
         return answer
+
+    def require_alive(self) -> None:
+        """Raises ProcessDied."""
+        if self.is_dead:
+            raise ProcessDied
 
     def die(self) -> NoReturn:
         """Whatever this process had is gone."""
@@ -99,22 +112,32 @@ class Network:
     def _carry_out(self, request: Request) -> Answer:
         if not self.scene.is_busy:
             self.scene.service.full_until_ms = -1.0  # Somebody has made room.
-        return self.scene.service.carry_out(request, self.scene.scheduler.now_ms)
+        if request.is_later_page and self._is_broken(request):
+            return Answer(503, "SlowDown")
+        answer = self.scene.service.carry_out(request, self.scene.scheduler.now_ms)
+        if answer.status == NO_ROOM:
+            self.scene.count("disk_full")
+        return answer
+
+    def _is_broken(self, request: Request) -> bool:
+        after, until_ms = self._broken_page
+        return self.scene.is_busy and (
+            request.after == after and self.scene.scheduler.now_ms < until_ms
+        )
+
+    def _land(self, request: Request, delay_ms: float) -> None:
+        self.scene.land(request, delay_ms, self.process, lambda: self.is_dead)
 
     def _give_up(self, request: Request, wait_ms: float, what: str) -> NoReturn:
         self.scene.trace_of(self.process, request, what)
         self.scene.scheduler.sleep(wait_ms)
+        self.require_alive()
         raise NoAnswer(what)
 
     # Faults before the request is carried out; they answer how long it takes.
 
     def _slow(self, latency_ms: float) -> float:
         return latency_ms * 100 + self.scene.log_uniform(10, 20_000)
-
-    def _pause(self, latency_ms: float) -> float:
-        """Time stands still for this process alone; then it goes on as if nothing had been."""
-        self.scene.scheduler.sleep(self.scene.log_uniform(5_000, 400_000))
-        return latency_ms
 
     def _part(self, latency_ms: float) -> float:
         scheduler = self.scene.scheduler
@@ -142,6 +165,23 @@ class Network:
         self.scene.trace_of(self.process, request, f"{answer.status}, died after it")
         self.die()
 
+    def _crash_midway(self, request: Request, timeout_ms: float) -> Answer:
+        self._land(request, self.scene.log_uniform(1, 300_000))
+        self.scene.trace_of(self.process, request, "died, to land late")
+        self.die()
+
+    def _pause(self, request: Request, timeout_ms: float) -> Answer:
+        """Time stands still for this process alone, before the request is carried out or after;
+        then it goes on as if nothing had been."""
+        duration_ms = self.scene.log_uniform(5_000, 400_000)
+        if self.scene.scheduler.random.random() < 0.5:
+            self.scene.scheduler.sleep(duration_ms)
+            return self._carry_out(request)
+        answer = self._carry_out(request)
+        self.scene.count("pause_after")
+        self.scene.scheduler.sleep(duration_ms)
+        return answer
+
     def _lost_response(self, request: Request, timeout_ms: float) -> Answer:
         answer = self._carry_out(request)
         self._give_up(request, 0.0, f"{answer.status}, answer lost")
@@ -150,11 +190,11 @@ class Network:
         self._give_up(request, timeout_ms, "request lost")
 
     def _late_landing(self, request: Request, timeout_ms: float) -> Answer:
-        self.scene.land(request, self.scene.log_uniform(1, 300_000), self.process)
+        self._land(request, self.scene.log_uniform(1, 300_000))
         self._give_up(request, self.scene.log_uniform(1, timeout_ms), "to land late")
 
     def _duplicate(self, request: Request, timeout_ms: float) -> Answer:
-        self.scene.land(request, self.scene.log_uniform(1, 300_000), self.process)
+        self._land(request, self.scene.log_uniform(1, 300_000))
         return self._carry_out(request)
 
     def _replayed(self, request: Request, timeout_ms: float) -> Answer:
@@ -174,15 +214,20 @@ class Network:
     def _stale_list(self, request: Request, timeout_ms: float) -> Answer:
         draw = self.scene.scheduler.random
         hidden = frozenset(number for number in range(64) if draw.random() < 0.3)
-        return self.scene.service.stale_page(request, hidden)
+        answer = self.scene.service.stale_page(request, hidden)
+        if answer != self._carry_out(request):
+            self.scene.count("stale_list")
+        return answer
 
     def _partial_list(self, request: Request, timeout_ms: float) -> Answer:
-        return Answer(503, "SlowDown") if request.after else self._carry_out(request)
+        """Repeats of the same page fail as well, so that the listing ends there."""
+        until_ms = self.scene.scheduler.now_ms + self.scene.log_uniform(10, 60_000)
+        self._broken_page = (request.after, until_ms)
+        return Answer(503, "SlowDown")
 
 
 _BEFORE: Mapping[str, Callable[[Network, float], float]] = {
     "slow": Network._slow,
-    "pause": Network._pause,
     "clock_jump": Network._jump,
     "disk_full": Network._fill,
     "partition": Network._part,
@@ -190,9 +235,14 @@ _BEFORE: Mapping[str, Callable[[Network, float], float]] = {
 _CUT_OFF = ("lost_request", "lost_response", "lost_request", "late_landing")
 """What befalls a request of a process that is cut off."""
 
+_COUNTED_LATER = frozenset(("disk_full", "late_landing", "duplicate", "stale_list", "partition"))
+"""Faults that may change nothing: what they do change is counted, where it does."""
+
 _AT_THE_SERVICE: Mapping[str, Callable[[Network, Request, float], Answer]] = {
     "crash_before": Network._crash_before,
+    "crash_midway": Network._crash_midway,
     "crash_after": Network._crash_after,
+    "pause": Network._pause,
     "lost_response": Network._lost_response,
     "lost_request": Network._lost_request,
     "late_landing": Network._late_landing,

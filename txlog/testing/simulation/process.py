@@ -1,4 +1,4 @@
-"""One simulated process: its own connection, clock and chance, on one thread.
+"""One simulated process: its own connection, clock and chance, on one thread or on several actors'.
 
 Everything that it has in memory is lost when it dies. It must not share an object of the product
 with another process: they meet in the store only.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from functools import cache, partial
+from typing import TypeAlias, TypeVar
 
 from txlog.clients.connection import Connection
 from txlog.clock import Runtime
@@ -20,10 +21,12 @@ from txlog.storage.retry import RetrySettings
 from txlog.storage.s3 import S3Store
 from txlog.testing.clock import SeededEntropy
 from txlog.testing.simulation.network import Network
-from txlog.testing.simulation.scheduler import Scheduler
+from txlog.testing.simulation.scheduler import Scheduler, TurnLock
 from txlog.testing.simulation.service import BUCKET
 
 T = TypeVar("T")
+
+NewLock: TypeAlias = Callable[[], AbstractContextManager[object]]
 
 EPOCH_MS = 1_750_000_000_000
 """Where virtual wall clocks begin, in ms since 1970."""
@@ -52,8 +55,9 @@ class ProcessClock:
 class DrawnFanOut:
     """Calls that threads would make at once: in any order here, and later ones perhaps never."""
 
-    def __init__(self, choices: random.Random) -> None:
+    def __init__(self, choices: random.Random, new_lock: NewLock) -> None:
         self._random = choices
+        self._new_lock = new_lock
         self._waiting: list[Callable[[], object]] = []
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -67,7 +71,13 @@ class DrawnFanOut:
         """See FanOut.start: now, or when somebody waits for it, or when the process is idle."""
         if self._random.random() < 0.5:
             return _tried(call)
-        once: Callable[[], Callable[[], T]] = cache(lambda: _tried(call))
+        lock = self._new_lock()
+        made: Callable[[], Callable[[], T]] = cache(lambda: _tried(call))
+
+        def once() -> Callable[[], T]:
+            with lock:
+                return made()
+
         self._waiting.append(once)
         return lambda: once()()
 
@@ -107,28 +117,36 @@ class SimulatedProcess:
         scheduler = network.scene.scheduler
         self.network = network
         self.random = random.Random(seed)
-        self.fan_out = DrawnFanOut(self.random)
+        new_lock = partial(TurnLock, scheduler)
+        self.fan_out = DrawnFanOut(self.random, new_lock)
         self.runtime = Runtime(
-            ProcessClock(scheduler, network), SeededEntropy(seed), self.fan_out, NoBackground()
+            ProcessClock(scheduler, network),
+            SeededEntropy(seed),
+            self.fan_out,
+            NoBackground(),
+            new_lock,
         )
         retries = RetrySettings(deadline_ms=15_000, attempts_max=3, pause_max_ms=500)
         self.store = S3Store(BUCKET, "", self.runtime, settings=retries, requests=network)
         self._limits = limits
         self._connection: Connection | None = None
+        self._lock = new_lock()
 
     @property
     def connection(self) -> Connection:
         """The log, opened at the first use. Raises StoreUnavailable."""
-        if self._connection is None:
-            writer = self.network.process
-            cluster = open_cluster(self.store, self.runtime, self._limits, writer=writer)
-            self._connection = Connection(cluster)
-        return self._connection
+        with self._lock:
+            if self._connection is None:
+                writer = self.network.process
+                cluster = open_cluster(self.store, self.runtime, self._limits, writer=writer)
+                self._connection = Connection(cluster)
+            return self._connection
 
     def sleep(self, low_ms: float, high_ms: float) -> None:
         """For a time of any order of magnitude between these; background work is done first."""
         self.fan_out.idle()
         self.runtime.clock.sleep_ms(self.network.scene.log_uniform(low_ms, high_ms))
+        self.network.require_alive()
 
     @property
     def is_busy(self) -> bool:

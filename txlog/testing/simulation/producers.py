@@ -12,7 +12,7 @@ from txlog.clients.producer import Producer
 from txlog.errors import AbortableError, FencedError
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
-from txlog.testing.simulation.topics import headers_of, key_of, payload
+from txlog.testing.simulation.topics import ADDED, headers_of, key_of, payload, with_column
 
 TRIES = 4
 """Times that one call is made before its producer is given up."""
@@ -76,6 +76,7 @@ class TransactionalProducer:
     def _send(self, process: SimulatedProcess, producer: Producer, tx: str) -> None:
         topic = process.random.choice(self._topics)
         values = self.values(process.random.randint(1, 3))
+        values = [with_news(process, topic, value) for value in values]
         process.note("send", tx=tx, topic=topic, values=values)
         for value in values:  # What `send` raises for, it has not taken.
             self._sent.append((value, send(process, producer, topic, value)))
@@ -114,6 +115,7 @@ class PlainProducer:
     def _flush(self, process: SimulatedProcess, producer: Producer) -> None:
         topic = process.random.choice(self._topics)
         values = [f"{self.name}/{self._values + number}" for number in range(2)]
+        values = [with_news(process, topic, value) for value in values]
         self._values += 2
         process.note("send", tx=None, topic=topic, values=values)
         sent = [(value, send(process, producer, topic, value)) for value in values]
@@ -126,6 +128,15 @@ class PlainProducer:
                 note_written(process, None, sent)
                 return
         raise FencedError("given up after several tries; another producer goes on.")
+
+
+def with_news(process: SimulatedProcess, topic: str, value: str) -> str:
+    """The text of a record; half of those of a topic that has more columns fill one of them."""
+    log = process.connection.cluster.topic(topic)
+    columns = [name for name in ADDED if log.state.schemas and name in log.schema().names]
+    if not columns or process.random.random() < 0.5:
+        return value
+    return with_column(value, process.random.choice(columns))
 
 
 def send(process: SimulatedProcess, producer: Producer, topic: str, value: str) -> RecordFuture:

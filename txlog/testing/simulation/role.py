@@ -59,10 +59,14 @@ class Role(Protocol):
     """One program."""
 
     name: str
-    is_reader: ClassVar[bool]
-    """It ends at the last call, and not with its work."""
-    comes_back: ClassVar[bool]
-    """It is always started again: others wait for it."""
+
+    @property
+    def is_reader(self) -> bool:
+        """It ends at the last call, and not with its work."""
+
+    @property
+    def comes_back(self) -> bool:
+        """It is always started again: others wait for it."""
 
     def live(self, process: SimulatedProcess) -> None:
         """One life, to its proper end; ProcessDied passes through it."""

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txlog.testing.invariants import log_facts
+from txlog.testing.simulation.group_checks import group_anomalies
+from txlog.testing.simulation.history import History
 from txlog.testing.simulation.history_checks import Anomaly, anomalies
+from txlog.testing.simulation.history_facts import COMMITTED
 from txlog.testing.simulation.moment_checks import moment_anomalies
-from txlog.testing.simulation.world import Scenario, World
+from txlog.testing.simulation.world import BATCH, Scenario, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,8 @@ class Verdict:
     requests: int
     faults: Counter[str]
     events: Counter[str]
+    work: Counter[str]
+    """What was committed, and what upkeep did."""
 
     def __str__(self) -> str:
         found = "\n  ".join(str(finding) for finding in self.findings) or "sound"
@@ -41,18 +46,43 @@ def judged(scenario: Scenario, seed: int) -> Verdict:
     except Exception:  # noqa: BLE001 - whatever it is, the seed must be named
         failure = Anomaly(-1, "failure", traceback.format_exc())
         return Verdict(
-            scenario.name, seed, (failure,), world.scene.requests, world.scene.counts, Counter()
+            scenario.name,
+            seed,
+            (failure,),
+            world.scene.requests,
+            world.scene.counts,
+            Counter(),
+            Counter(),
         )
 
 
 def verdict(world: World) -> Verdict:
     """Of a world that has run."""
     scene = world.scene
-    findings = (*anomalies(scene.history), *moment_anomalies(scene.history), *_stored(world))
-    kinds = Counter(event["what"] for event in scene.history.events)
-    return Verdict(
-        world.scenario.name, world.seed, findings, scene.requests, scene.counts.copy(), kinds
+    findings = (
+        *anomalies(scene.history),
+        *moment_anomalies(scene.history),
+        *group_anomalies(scene.history),
+        *_stored(world),
     )
+    kinds = Counter(event["what"] for event in scene.history.events)
+    work = Counter(_work(scene.history))
+    return Verdict(
+        world.scenario.name, world.seed, findings, scene.requests, scene.counts.copy(), kinds, work
+    )
+
+
+def _work(history: History) -> Iterator[str]:
+    """What was done, a name for each: histories in which nothing happens show nothing."""
+    for event in history.of("outcome"):
+        if event["outcome"] == COMMITTED:
+            is_batch = event["tx"].startswith(BATCH)
+            yield "micro-batches committed" if is_batch else "transactions committed"
+    for event in history.of("moved"):
+        if event["answer"] == "ok":
+            yield "positions committed"
+    for event in history.of("maintained"):
+        yield from event["tasks"]
 
 
 def _stored(world: World) -> Iterator[Anomaly]:

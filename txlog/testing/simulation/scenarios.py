@@ -6,12 +6,14 @@ import random
 from collections.abc import Mapping, Sequence
 
 from txlog.testing.simulation.copiers import Copier
+from txlog.testing.simulation.crews import crew
 from txlog.testing.simulation.edges import EDGES
+from txlog.testing.simulation.followers import Follower, Resetter
 from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import Role
-from txlog.testing.simulation.stewards import Keeper, Steward, Straggler
+from txlog.testing.simulation.stewards import GROWTH, Keeper, Steward, Straggler
 from txlog.testing.simulation.tellers import Auditor, Teller
 from txlog.testing.simulation.world import Scenario
 
@@ -23,6 +25,14 @@ def _perhaps(choices: random.Random, role: Role) -> list[Role]:
     return [role] if choices.random() < 0.5 else []
 
 
+def tended(choices: random.Random, topics: tuple[str, ...], share: float = 0.4) -> list[Role]:
+    """Upkeep, in a part of the worlds: whoever merges, collects and prunes, and whoever adds
+    partitions and columns."""
+    if choices.random() >= share:
+        return []
+    return [Keeper("keeper"), Steward("builder", topics, GROWTH)]
+
+
 def _producers(choices: random.Random) -> Sequence[Role]:
     """Two instances of one id, which fence each other, one of another, and a plain one."""
     topics = tuple(_PRODUCED)
@@ -32,6 +42,7 @@ def _producers(choices: random.Random) -> Sequence[Role]:
         TransactionalProducer("p3", "two", topics),
         PlainProducer("plain", topics),
         *_perhaps(choices, Steward("finisher", topics, ("maintain",))),
+        *tended(choices, topics),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
     ]
@@ -50,6 +61,7 @@ def _copiers(choices: random.Random) -> Sequence[Role]:
         Copier("c2", choices.choice(("copier 1", "copier 2")), "g1", "ta", "tb"),
         Copier("d", "copier 3", "g2", "tb", last),
         *_perhaps(choices, Steward("finisher", ("ta",), ("maintain",))),
+        *tended(choices, tuple(_COPIED)),
         Reader("committed", tuple(_COPIED), "read_committed"),
     ]
 
@@ -64,6 +76,7 @@ def _bank(choices: random.Random) -> Sequence[Role]:
         Teller("t1", "teller 1", topics),
         Teller("t2", choices.choice(("teller 1", "teller 2")), topics),
         Teller("t3", "teller 3", topics),
+        *tended(choices, topics),
         Auditor("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
@@ -80,6 +93,7 @@ def _halves(choices: random.Random) -> Sequence[Role]:
         HalfSender("h1", "half", topics, database),
         HalfSender("h2", "half", topics, database),
         *_perhaps(choices, Steward("finisher", topics, ("maintain",))),
+        *tended(choices, topics),
         Auditor("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
@@ -103,6 +117,7 @@ def _storm(choices: random.Random) -> Sequence[Role]:
         *choices.sample(roles, 4),
         Steward("s1", topics),
         Steward("s2", topics),
+        *_perhaps(choices, Keeper("keeper")),
         Auditor("auditor", topics),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
@@ -125,6 +140,7 @@ def _upkeep(choices: random.Random) -> Sequence[Role]:
         choices.choice(others),
         Keeper("keeper 1"),
         *_perhaps(choices, Keeper("keeper 2")),
+        *_perhaps(choices, Steward("builder", topics, GROWTH)),
         Auditor("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
@@ -143,6 +159,27 @@ def _late(choices: random.Random) -> Sequence[Role]:
         Copier("c2", choices.choice(("copier 1", "copier 2")), "g", "ta", "tb"),
         Straggler("late 1"),
         Straggler("late 2"),
+        *tended(choices, topics, 0.2),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
+_FOLLOWED = {"ta": 2, "kb": 1}
+
+
+def _followers(choices: random.Random) -> Sequence[Role]:
+    """Consumers of groups that commit by hand and by themselves, without a transaction."""
+    topics = tuple(_FOLLOWED)
+    isolation = choices.choice(("read_committed", "read_uncommitted"))
+    return [
+        TransactionalProducer("p", "producer", topics),
+        PlainProducer("plain", topics),
+        Follower("f1", "g1", topics, isolation, is_auto=False),
+        Follower("f2", "g1", topics, isolation, is_auto=choices.random() < 0.5),
+        Follower("f3", "g2", topics, isolation, is_auto=True),
+        *_perhaps(choices, Resetter("resetter", "g1", "ta")),
+        Steward("finisher", topics, ("maintain",)),
+        *tended(choices, topics),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -166,9 +203,35 @@ def _retention(choices: random.Random) -> Sequence[Role]:
         Keeper("keeper 1"),
         *_perhaps(choices, Keeper("keeper 2")),
         *_perhaps(choices, Steward("deleter", ("da",), ("delete_records",))),
+        *_perhaps(choices, Steward("builder", topics, GROWTH)),
         Auditor("auditor", ("da", "tb")),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
+    ]
+
+
+_SHARED = {"ta": 2, "kb": 1, "tc": 1}
+
+
+def _threads(choices: random.Random) -> Sequence[Role]:
+    """Two processes, each with several actors on one connection; they fence each other, too."""
+    topics = tuple(_SHARED)
+    return [
+        *crew(
+            TransactionalProducer("p1", "one", topics),
+            TransactionalProducer("p2", choices.choice(("one", "two")), topics),
+            PlainProducer("plain", topics),
+            Teller("t1", "teller", topics),
+            Steward("s1", topics),
+        ),
+        *crew(
+            TransactionalProducer("p3", "two", topics),
+            PlainProducer("plain 2", topics),
+            Copier("c1", "copier 1", "g", "ta", "tc"),
+            Copier("c2", choices.choice(("copier 1", "copier 2")), "g", "ta", "tc"),
+            *_perhaps(choices, Keeper("keeper")),
+        ),
+        Reader("committed", topics, "read_committed"),
     ]
 
 
@@ -198,10 +261,12 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("producers", _PRODUCED, _producers),
         Scenario("copiers", _COPIED, _copiers),
         Scenario("bank", _BANK, _bank),
+        Scenario("followers", _FOLLOWED, _followers, requests_max=400),
         Scenario("halves", _HALVES, _halves),
         Scenario("late", _LATE, _late, requests_max=400),
         Scenario("mortals", _MORTAL, _mortals, requests_max=400),
         Scenario("retention", _RETAINED, _retention, requests_max=600),
+        Scenario("threads", _SHARED, _threads, requests_max=500),
         Scenario("upkeep", _UPKEEP, _upkeep, requests_max=600),
         Scenario("storm", _STORM, _storm, requests_max=240),
         *EDGES,

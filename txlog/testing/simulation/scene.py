@@ -7,6 +7,7 @@ afterwards everything must come to rest.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cache
 from itertools import accumulate
@@ -16,19 +17,22 @@ from txlog.testing.simulation.history import History
 from txlog.testing.simulation.scheduler import Scheduler
 from txlog.testing.simulation.service import Request, Service
 
-_OF_WRITES = frozenset(("late_landing", "duplicate", "replayed", "conflict_409", "disk_full"))
-_OF_LISTS = frozenset(("stale_list", "partial_list"))
-_WRITES = frozenset(("put_object", "delete_object"))
+_OF_WRITES = frozenset(
+    ("crash_midway", "late_landing", "duplicate", "replayed", "conflict_409", "disk_full")
+)
 
 
 @cache
-def _limits(faults: Faults, method: str) -> tuple[tuple[float, str], ...]:
+def _limits(
+    faults: Faults, changes: bool, is_list: bool, is_later_page: bool
+) -> tuple[tuple[float, str], ...]:
     """What may befall such a request: a number below the limit, and above those before it."""
     names = [
         field.name
         for field in fields(faults)
-        if (field.name not in _OF_WRITES or method in _WRITES)
-        and (field.name not in _OF_LISTS or method == "list_objects_v2")
+        if (field.name not in _OF_WRITES or changes)
+        and (field.name != "stale_list" or is_list)
+        and (field.name != "partial_list" or is_later_page)
     ]
     sums = accumulate(getattr(faults, name) for name in names)
     return tuple(zip(sums, names, strict=True))
@@ -49,7 +53,7 @@ class Scene:
     last_call: bool = False
     """All work is done: readers read to the end, and leave."""
     counts: Counter[str] = field(default_factory=Counter)
-    """Faults that happened, by name."""
+    """Faults that had an effect, by name."""
     history: History = field(default_factory=History)
     trace: list[tuple[int, float, str, str, str, str]] = field(default_factory=list)
     """(number, time in ms, process, method, path, what happened) of each request."""
@@ -64,19 +68,27 @@ class Scene:
         if self.faults is NONE or not self.is_busy:
             return ""
         point = self.scheduler.random.random()
-        for limit, name in _limits(self.faults, request.method):
+        is_list = request.method == "list_objects_v2"
+        for limit, name in _limits(self.faults, request.changes, is_list, request.is_later_page):
             if point < limit:
-                self.counts[name] += 1
                 return name
         return ""
 
-    def land(self, request: Request, delay_ms: float, process: str) -> None:
-        """Let a request be carried out by itself, later."""
+    def count(self, fault: str) -> None:
+        """It had an effect; what is drawn and changes nothing is not counted."""
+        self.counts[fault] += 1
+
+    def land(
+        self, request: Request, delay_ms: float, process: str, is_dead: Callable[[], bool]
+    ) -> None:
+        """Let a request be carried out by itself, later; perhaps its process is dead by then."""
         self.under_way += 1
 
         def landed() -> None:
             self.under_way -= 1
             answer = self.service.carry_out(request, self.scheduler.now_ms)
+            if request.changes and answer.is_success:
+                self.count("landed_after_death" if is_dead() else "landed_late")
             self.trace_of(process, request, f"landed late: {answer.status}")
 
         self.scheduler.at(delay_ms, landed)

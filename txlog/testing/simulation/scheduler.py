@@ -12,13 +12,14 @@ import heapq
 import random
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 TURNS_MAX = 40_000
-"""Turns of one history, twenty times those of the longest; more mean that it does not come to an
-end."""
+"""Turns of a history of usual length, twenty times those of the longest; more mean that it does not
+come to an end."""
 
 
 class Abandoned(BaseException):
@@ -36,6 +37,33 @@ class Actor:
     """What it raised that it should not have, as a traceback."""
 
 
+class TurnLock:
+    """A lock among actors that share a process: whoever waits for it gives its turn away.
+
+    Its holder may take it again. Waiters are woken in their order, and may find it taken again.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._holder: Actor | None = None
+        self._depth = 0
+        self._waiting: deque[Actor] = deque()
+
+    def __enter__(self) -> None:
+        me = self._scheduler.current
+        while self._depth and self._holder is not me:
+            assert me is not None
+            self._waiting.append(me)
+            self._scheduler.park()
+        self._holder = me
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth and self._waiting:
+            self._scheduler.wake(self._waiting.popleft())
+
+
 _Item: TypeAlias = Actor | Callable[[], object]
 
 
@@ -46,6 +74,7 @@ class Scheduler:
         self.random = choices
         self.now_ms = 0.0
         self.turns = 0
+        self.turns_max = TURNS_MAX
         self.actors: list[Actor] = []
         self._due: list[tuple[float, float, int, _Item]] = []
         self._count = 0
@@ -82,7 +111,7 @@ class Scheduler:
     @property
     def was_endless(self) -> bool:
         """Whether the history was cut off."""
-        return self.turns > TURNS_MAX
+        return self.turns > self.turns_max
 
     def sleep(self, duration_ms: float) -> None:
         """Let others run until the actor that runs now is due again."""
@@ -99,6 +128,32 @@ class Scheduler:
         self._current = me
         if self._is_over:
             raise Abandoned
+
+    def park(self) -> None:
+        """Let others run until somebody wakes the actor that runs now."""
+        me = self._current
+        if me is None:
+            raise RuntimeError("only an actor can wait.")
+        if self._is_over:
+            raise Abandoned
+        following = self._next()
+        if following is None:
+            raise RuntimeError("every actor waits for another one.")
+        if following is not me:
+            self._pass_on(following)
+            me.may_go.acquire()
+        self._current = me
+        if self._is_over:
+            raise Abandoned
+
+    def wake(self, actor: Actor) -> None:
+        """Let an actor that is parked go on, at its turn."""
+        self._put(0.0, actor)
+
+    @property
+    def current(self) -> Actor | None:
+        """Whose turn it is."""
+        return self._current
 
     def abandon(self) -> None:
         """End the history here: every actor unwinds at its next turn."""
@@ -127,7 +182,7 @@ class Scheduler:
             due_ms, _, _, item = heapq.heappop(self._due)
             self.now_ms = max(self.now_ms, due_ms)
             self.turns += 1
-            if self.turns > TURNS_MAX:
+            if self.turns > self.turns_max:
                 self._is_over = True
             if isinstance(item, Actor):
                 return item

@@ -34,6 +34,8 @@ class Request:
     last: int | None = None
     after: str = ""
     """Where a listing goes on."""
+    is_later_page: bool = False
+    """Of a listing that has begun."""
 
     @property
     def changes(self) -> bool:
@@ -54,6 +56,7 @@ class Request:
             int(span[0]),
             int(span[2]) if span[2] else None,
             str(after),
+            "ContinuationToken" in parameters,
         )
 
 

@@ -27,7 +27,7 @@ from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.role import EXPECTED, Recurring
-from txlog.testing.simulation.topics import TYPED, config_of, schema_of
+from txlog.testing.simulation.topics import ADDED, config_of, is_typed, schema_of
 
 PARTITIONS_MAX = 4
 
@@ -45,11 +45,15 @@ _HARMLESS = (
     "prune_topic",
     "prune_coordinator",
     "prune_offsets",
+    "prune_cluster",
     "maintain",
     "add_partition",
     "evolve",
 )
 """Duties that delete no record."""
+
+GROWTH = ("add_partition", "evolve")
+"""Duties that make topics wider."""
 
 
 class Steward(Recurring):
@@ -71,16 +75,20 @@ class Steward(Recurring):
     def prune_topic(self, process: SimulatedProcess) -> None:
         """Old entries of a topic go."""
         topic = process.connection.cluster.topic(process.random.choice(self._topics))
-        topic.prune(process.random.randint(0, 3))
+        _note_pruned(process, topic.prune(process.random.randint(0, 3)))
 
     def prune_coordinator(self, process: SimulatedProcess) -> None:
         """Old entries of a coordinator go."""
         coordinator = process.random.choice(process.connection.coordinators())
-        coordinator._replica.prune(process.random.randint(0, 3))
+        _note_pruned(process, coordinator.prune(process.random.randint(0, 3)))
 
     def prune_offsets(self, process: SimulatedProcess) -> None:
         """Old entries of the groups go."""
-        process.connection.offsets._journal(0).prune(process.random.randint(0, 3))
+        _note_pruned(process, process.connection.offsets.prune(process.random.randint(0, 3)))
+
+    def prune_cluster(self, process: SimulatedProcess) -> None:
+        """Old entries of the list of topics go."""
+        _note_pruned(process, process.connection.cluster.prune(process.random.randint(0, 3)))
 
     def maintain(self, process: SimulatedProcess) -> None:
         """What is decided is finished, and what is late ended."""
@@ -90,24 +98,37 @@ class Steward(Recurring):
     def add_partition(self, process: SimulatedProcess) -> None:
         """A topic gets one more partition."""
         name = process.random.choice(self._topics)
-        count = len(process.connection.cluster.present_topic(name).state.partitions)
-        if count < PARTITIONS_MAX:
-            try:
-                Admin(process.connection).create_partitions(name, count + 1)
-            except InvalidConfig:
-                return  # Somebody else was faster, and the number only grows.
+        cluster = process.connection.cluster
+        count = len(cluster.present_topic(name).state.partitions)
+        if count >= PARTITIONS_MAX:
+            return
+        try:
+            Admin(process.connection).create_partitions(name, count + 1)
+        except InvalidConfig as error:  # Somebody else was faster, and the number only grows.
+            if len(cluster.present_topic(name, certain=True).state.partitions) <= count:
+                process.note("failure", text=f"one partition more is refused: {error}")
+            return
+        process.note("maintained", tasks=["new partition"])
 
     def evolve(self, process: SimulatedProcess) -> None:
         """A typed topic gets one more column."""
-        name = process.random.choice([topic for topic in self._topics if topic.startswith("t")])
-        column = pa.field(f"added_{process.random.randint(0, 3)}", pa.int64())
-        schema = process.connection.cluster.present_topic(name).schema()
-        if column.name not in schema.names:
-            try:
-                Admin(process.connection).evolve_schema(name, schema.append(column))
-            except IncompatibleSchema:
-                return  # Somebody else added another column first.
-        assert set(TYPED.names) <= set(schema.names)
+        name = process.random.choice(list(filter(is_typed, self._topics)))
+        column = pa.field(process.random.choice(ADDED), pa.int64())
+        cluster = process.connection.cluster
+        before = cluster.present_topic(name).schema()
+        if column.name in before.names:
+            return
+        try:
+            Admin(process.connection).evolve_schema(name, before.append(column))
+        except IncompatibleSchema as error:  # Somebody else added another column first.
+            if cluster.present_topic(name, certain=True).schema() == before:
+                process.note("failure", text=f"one column more is refused: {error}")
+            return
+        after = cluster.present_topic(name, certain=True).schema()
+        if not {*before.names, column.name} <= set(after.names):
+            text = f"{name} had {before.names}, got {column.name}, and has {after.names}"
+            process.note("failure", text=text)
+        process.note("maintained", tasks=["new column"])
 
     def delete_records(self, process: SimulatedProcess) -> None:
         """The oldest records of a partition go."""
@@ -139,7 +160,7 @@ class Keeper:
     """Runs the log's own maintenance, pass after pass: merging, retention, compaction, vacuum."""
 
     is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -151,8 +172,10 @@ class Keeper:
             process.sleep(10, 30_000)
             try:
                 maintenance = maintenance or Maintenance(process.connection, LIMITS)
-                if process.random.random() < 0.5:
+                if process.random.random() < 0.7:
                     merge_often(process)
+                if process.random.random() < 0.3:
+                    prune_often(process)
                 report = maintenance.run_once()
                 process.sleep(1_000, 10_000)
                 report.actions.extend(maintenance.vacuum_once().actions)
@@ -160,6 +183,8 @@ class Keeper:
                 continue
             done = sorted({action.task for action in report.actions if not action.is_failure})
             process.note("maintained", tasks=done)
+            if process.random.random() < 0.2:
+                process.network.die()  # The job ends; another process begins with the next one.
 
 
 def merge_often(process: SimulatedProcess) -> None:
@@ -169,6 +194,24 @@ def merge_often(process: SimulatedProcess) -> None:
     found = merge_segments(topic, cluster.process.batch_bytes, segments_min=2)
     if found.segments_after:
         process.note("maintained", tasks=["merging"])
+
+
+def prune_often(process: SimulatedProcess) -> None:
+    """Pruning, long before it pays: maintenance itself does it every few thousand entries."""
+    connection = process.connection
+    names = sorted(connection.cluster.state().topics)
+    keep = process.random.randint(0, 6)
+    for name in names:
+        _note_pruned(process, connection.cluster.present_topic(name).prune(keep, 3))
+    for coordinator in connection.coordinators():
+        _note_pruned(process, coordinator.prune(keep, 3))
+    _note_pruned(process, connection.offsets.prune(keep, 3))
+    _note_pruned(process, connection.cluster.prune(keep, 3))
+
+
+def _note_pruned(process: SimulatedProcess, entries: int) -> None:
+    if entries:
+        process.note("maintained", tasks=["pruning"])
 
 
 class Straggler(Recurring):

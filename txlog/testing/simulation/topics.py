@@ -1,12 +1,14 @@
 """Topics of a world: what their names say of them, and records as texts.
 
 A topic whose name begins with `k` or `c` has Kafka's schema, any other one a column `v`; evolved
-ones have more. `c` is compacted, `d` deletes what is old, and `x` may be deleted and created again.
+ones have more, and a text that names one of these has its checksum there. `c` is compacted, `d`
+deletes what is old, and `x` may be deleted and created again.
 It must not know who writes them.
 """
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,6 +22,9 @@ TYPED = pa.schema([pa.field("v", pa.string())])
 
 KEYS = 3
 """Keys of a compacted topic: few, so that much is superseded."""
+
+ADDED = tuple(f"added_{number}" for number in range(4))
+"""Columns that a typed topic may get."""
 
 _TEXT = "text"
 """The header that tells a tombstone's text."""
@@ -44,6 +49,11 @@ def config_of(topic: str) -> Mapping[str, object]:
     return _CONFIGS.get(topic[0], {})
 
 
+def is_typed(topic: str) -> bool:
+    """Whether it may get more columns."""
+    return topic[0] not in "kc"
+
+
 def is_mortal(topic: str) -> bool:
     """Whether it may be deleted and created again."""
     return topic[0] == "x"
@@ -63,7 +73,34 @@ def payload(topic: str, value: str) -> Any:
     """A record's value as producers take it."""
     if is_tombstone(topic, value):
         return None
-    return value.encode() if topic[0] in "kc" else {"v": value}
+    if not is_typed(topic):
+        return value.encode()
+    added = _added(value)
+    return {"v": value} if added is None else {"v": value, added: _number(value)}
+
+
+def with_column(value: str, column: str) -> str:
+    """The text of a record that has something in that column: `value&0`."""
+    return f"{value}&{ADDED.index(column)}"
+
+
+def _added(value: str) -> str | None:
+    """The column that a text names; what follows `<` is another record's text."""
+    found = re.search(r"&(\d)", value.partition("<")[0])
+    return ADDED[int(found[1])] if found else None
+
+
+def _number(value: str) -> int:
+    return zlib.crc32(value.encode())
+
+
+def _checked(row: Mapping[str, Any]) -> str:
+    """The text of a row; another one, which nobody sent, if its columns are not as it says."""
+    text: str = row["v"]
+    added = _added(text)
+    expected = {} if added is None else {added: _number(text)}
+    found = {name: row[name] for name in ADDED if row.get(name) is not None}
+    return text if found == expected else f"{text} with {found}"
 
 
 def headers_of(topic: str, value: str) -> list[tuple[str, bytes]] | None:
@@ -76,14 +113,15 @@ def text_of(record: Any) -> str:
     value = record.value
     if value is None:
         value = dict(record.headers)[_TEXT]
-    text: str = value["v"] if isinstance(value, dict) else value.decode()
+    text: str = _checked(value) if isinstance(value, dict) else value.decode()
     return text
 
 
 def texts_of(rows: pa.RecordBatch) -> Iterator[str]:
     """The texts of records as they are stored."""
     if "v" in rows.schema.names:
-        yield from rows.column("v").to_pylist()
+        kept = [name for name in rows.schema.names if name in ("v", *ADDED)]
+        yield from map(_checked, rows.select(kept).to_pylist())
         return
     for value, headers in zip(rows.column("value"), rows.column("headers"), strict=True):
         found = value.as_py() or {h["key"]: h["value"] for h in headers.as_py()}[_TEXT]

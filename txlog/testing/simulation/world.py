@@ -29,12 +29,12 @@ from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy
 from txlog.testing.simulation.archive import incarnations
-from txlog.testing.simulation.faults import Faults, drawn
+from txlog.testing.simulation.faults import Faults, calmed, drawn, length_drawn
 from txlog.testing.simulation.network import Network, ProcessDied
 from txlog.testing.simulation.process import EPOCH_MS, SimulatedProcess
 from txlog.testing.simulation.role import TIMEOUT_MS, Role
 from txlog.testing.simulation.scene import Scene
-from txlog.testing.simulation.scheduler import Scheduler
+from txlog.testing.simulation.scheduler import TURNS_MAX, Scheduler
 from txlog.testing.simulation.service import Service
 from txlog.testing.simulation.stewards import create_again
 from txlog.testing.simulation.topics import as_history, config_of, is_mortal, schema_of
@@ -65,7 +65,8 @@ class Scenario:
     """Name -> partitions."""
     roles: Callable[[random.Random], Sequence[Role]]
     requests_max: int = 170
-    """Requests until faults stop, and no work is begun any more."""
+    """Requests until faults stop, and no work is begun any more; some seeds have several times as
+    many."""
     begin: Callable[[Connection], None] | None = None
     """What has happened to the log before, if anything has."""
     faults: Callable[[random.Random], Faults] = drawn
@@ -87,6 +88,8 @@ class World:
     """Instead of those that the seed draws."""
     scene: Scene = field(init=False)
     roles: Sequence[Role] = field(init=False)
+    length: int = field(init=False)
+    """How many times as long as usual its history is."""
     _working: int = field(init=False, default=0)
     _reading: int = field(init=False, default=0)
     _limits: ProcessSettings = field(init=False, default_factory=ProcessSettings)
@@ -109,8 +112,12 @@ class World:
         objects = _new_log(settings, tuple(self.scenario.topics.items()), self.scenario.begin)
         runtime = Runtime(_ServiceClock(scheduler), SeededEntropy(), SerialFanOut())
         service = Service(runtime, objects)
-        faults = self.scenario.faults(choices) if self.faults is None else self.faults
-        self.scene = Scene(scheduler, service, faults, self.scenario.requests_max)
+        shape = random.Random(f"{self.scenario.name}/{self.seed}/shape")
+        self.length = length_drawn(shape)
+        scheduler.turns_max = TURNS_MAX * self.length
+        drawn_faults = calmed(self.scenario.faults(choices), self.length, shape)
+        faults = drawn_faults if self.faults is None else self.faults
+        self.scene = Scene(scheduler, service, faults, self.scenario.requests_max * self.length)
         self.roles = self.scenario.roles(choices)
 
     def run(self) -> None:
@@ -186,7 +193,8 @@ class World:
     @property
     def _lives_max(self) -> int:
         is_mortal_world = any(map(is_mortal, self.scenario.topics))
-        return LIVES_AMONG_MORTALS_MAX if is_mortal_world else LIVES_MAX
+        lives = LIVES_AMONG_MORTALS_MAX if is_mortal_world else LIVES_MAX
+        return lives * self.length
 
     # After the work.
 
