@@ -7,6 +7,8 @@ keys belong to its kind:
     send        tx topic values         records that will be written; before the first request
     staged      tx                      its records go in with its decision, not before
     committing  tx values               about to commit these of the records; before the request
+                                        of a micro-batch also query batch label reads: whose it
+                                        is, and the texts that it was made from
     commit      tx answer               answer: ok, failed (nothing is or will be seen), unknown
     abort       tx answer
     written     tx records              acknowledged, [topic, partition, offset, value]
@@ -16,6 +18,7 @@ keys belong to its kind:
                                         is `name<text of the source's record`
     local       tx decision             the local transaction of a half transaction has ended so
     counts      sinks                   what follows `<` in their records are numbers from 0 on
+    batch_done  query batch label reads wrote   the sink said that this micro-batch is in
     poll        isolation records       what a reader was given, in order; `reader` names it if
                                         there are several in one life
     cut         topics records limit    what a reader was given up to its next consistent cut, and

@@ -8,30 +8,21 @@ users see them; what is stored is checked by `txlog.testing.invariants`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from txlog.testing.simulation.anomaly import Anomaly, Check
+from txlog.testing.simulation.answer_checks import (
+    local_decisions,
+    lost_batches,
+    refusals,
+    wrong_answers,
+    wrong_letters,
+)
+from txlog.testing.simulation.deletion_checks import wrong_deletions
 from txlog.testing.simulation.history import History, Record
 from txlog.testing.simulation.history_facts import COMMITTED, READ_COMMITTED, Facts
-from txlog.testing.simulation.topics import is_tombstone, key_of
 from txlog.testing.simulation.transaction_graph import cycles
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Anomaly:
-    """One thing that may not be."""
-
-    at: int
-    """The step at which it shows; -1 for the end."""
-    kind: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} at step {self.at}: {self.message}"
-
-
-Check = Callable[[Facts], Iterator[Anomaly]]
 
 
 def anomalies(history: History) -> list[Anomaly]:
@@ -44,37 +35,6 @@ def failures(facts: Facts) -> Iterator[Anomaly]:
     """Errors that nobody may meet."""
     for event in facts.history.of("failure"):
         yield Anomaly(event["at"], "failure", f"{event['who']}: {event['text']}")
-
-
-def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
-    """I4: a commit or an abort that was answered, and ended otherwise."""
-    for event in facts.history.of("commit", "abort"):
-        outcome, answer = facts.outcomes.get(event["tx"]), event["answer"]
-        promised = (answer == "ok") == (event["what"] == "commit")
-        is_empty = not facts.asked.get(event["tx"], {"values": ()})["values"]
-        if promised and is_empty:
-            continue  # Nothing was written, so that nobody need know of it.
-        if answer != "unknown" and promised != (outcome == COMMITTED):
-            text = f"{event['what']} of {event['tx']} was answered {answer}, it is {outcome}"
-            yield Anomaly(event["at"], "wrong answer", text)
-
-
-def local_decisions(facts: Facts) -> Iterator[Anomaly]:
-    """I10: half messages are shown if, and only if, their local transaction committed.
-
-    Those of which nobody knew anything for too long are dead letters.
-    """
-    decided = {e["tx"]: e for e in facts.history.of("local")}
-    for tx, event in decided.items():
-        outcome = facts.outcomes.get(tx)
-        is_commit = event["decision"] == "COMMIT_MESSAGE"
-        if outcome not in (COMMITTED if is_commit else "ABORTED", "DEAD_LETTERED"):
-            text = f"{tx} was ended locally with {event['decision']}, it is {outcome}"
-            yield Anomaly(event["at"], "wrong answer", text)
-    for event in facts.history.of("committing"):
-        is_half = "/" in event["tx"] and not event["tx"].startswith("batch ")
-        if is_half and event["tx"] not in decided and facts.is_committed(event["tx"]):
-            yield Anomaly(event["at"], "wrong answer", f"{event['tx']} was never ended locally")
 
 
 def duplicates(facts: Facts) -> Iterator[Anomaly]:
@@ -294,28 +254,6 @@ def _below_position(
                 yield record[3]
 
 
-def wrong_deletions(facts: Facts) -> Iterator[Anomaly]:
-    """I12: only what may be deleted is gone, and what is deleted is gone."""
-    for label, event in facts.stored.items():
-        for text in event["violations"]:
-            yield Anomaly(-1, "wrong deletion", text)
-        if event["is_closed"]:
-            continue
-        kept = {record[3] for record in facts.kept.get((READ_COMMITTED, label), ())}
-        newer: set[tuple[int, str]] = set()
-        for _, partition, offset, value in reversed(facts.final[READ_COMMITTED, label]):
-            key = key_of(label, value)
-            is_below = offset < event["log_starts"].get(str(partition), 0)
-            is_superseded = (partition, key or "") in newer or is_tombstone(label, value)
-            if value not in kept and not (is_below or (key is not None and is_superseded)):
-                text = f"{value} at {label}-{partition} {offset} is gone, and nothing says why"
-                yield Anomaly(-1, "wrong deletion", text)
-            if value in kept and is_below:
-                text = f"{value} at {label}-{partition} {offset} is below the log start"
-                yield Anomaly(-1, "wrong deletion", text)
-            newer.add((partition, key or ""))
-
-
 def gaps_in_counts(facts: Facts) -> Iterator[Anomaly]:
     """I10: of a source that counts, each number is there once, and none is left out."""
     for sink in sorted({sink for e in facts.history.of("counts") for sink in e["sinks"]}):
@@ -365,7 +303,10 @@ def _written_after(
 CHECKS: tuple[Check, ...] = (
     failures,
     wrong_answers,
+    lost_batches,
     local_decisions,
+    wrong_letters,
+    refusals,
     duplicates,
     lost_writes,
     aborted_reads,

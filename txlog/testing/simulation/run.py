@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txlog.testing.invariants import log_facts
-from txlog.testing.simulation.history_checks import Anomaly, anomalies
+from txlog.testing.simulation.anomaly import Anomaly
+from txlog.testing.simulation.history_checks import anomalies
 from txlog.testing.simulation.moment_checks import moment_anomalies
 from txlog.testing.simulation.world import Scenario, World
 

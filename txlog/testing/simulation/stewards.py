@@ -116,8 +116,10 @@ class Steward(Recurring):
         partition = process.random.randrange(len(state.partitions))
         low, high = state.partitions[partition].log_start, state.last_stable_offset(partition)
         where = TopicPartition(name, partition)
+        offset = process.random.randint(low, high)
+        process.note("deleting", topic=name, partition=partition, offset=offset)
         with suppress(OffsetOutOfRange):  # What is not complete everywhere is kept.
-            Admin(process.connection).delete_records({where: process.random.randint(low, high)})
+            Admin(process.connection).delete_records({where: offset})
 
     def recreate(self, process: SimulatedProcess) -> None:
         """A topic is deleted, and after a while there is one of its name again."""
