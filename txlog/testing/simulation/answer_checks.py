@@ -126,12 +126,15 @@ def _without_success(facts: Facts, fenced: set[str]) -> Iterator[Anomaly]:
     def team(event: Event) -> str:
         return str(teams.get(_role(event), _role(event)))
 
+    last = {team(event): event["at"] for event in facts.history.of("send")}
     sends = Counter(team(event) for event in facts.history.of("send"))
     ends = ("commit", "abort", "written", "batch_done", "local")
     done = {team(event) for event in facts.history.of(*ends)}
     for name, count in sorted(sends.items()):
         if count >= _SENDS_MIN and name not in done | fenced:
-            yield Anomaly(-1, "refused", f"{name} has sent {count} times, and never got anywhere")
+            yield Anomaly(
+                last[name], "refused", f"{name} has sent {count} times, and never got anywhere"
+            )
 
 
 def _groups_of_several(facts: Facts) -> set[str]:

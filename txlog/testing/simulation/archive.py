@@ -63,8 +63,8 @@ class Incarnation:
     is_closed: bool = False
     records: list[Record] = field(default_factory=list)
     log_starts: dict[int, int] = field(default_factory=dict)
-    violations: list[str] = field(default_factory=list)
-    """Deletions of what was not finished (I12)."""
+    violations: list[tuple[str, str]] = field(default_factory=list)
+    """Entries, and what may not be in them: deletions of what was not finished (I12)."""
     owners: list[tuple[int, int, TxId]] = field(default_factory=list)
     """Partition, offset after the batch, and transaction of each batch of one."""
     deletions: list[tuple[str, Mapping[int, int]]] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Incarnation:
             "is_closed": self.is_closed,
             "log_starts": {str(p): start for p, start in sorted(self.log_starts.items())},
             "records": self.records,
-            "violations": self.violations,
+            "violations": [[steps.get(path, 0), text] for path, text in self.violations],
             "keeps_ms": config.retention_ms if config.retention_bytes < 0 else -1,
             "keeps_tombstones_ms": config.delete_retention_ms,
             "deletions": [
@@ -122,10 +122,11 @@ def _check_completeness(archive: Archive, known: Sequence[Incarnation]) -> None:
                     if not other.is_closed and other.markers.get(tx_id, (at + 1,))[0] > at
                 ]
                 if end <= starts.get(partition, 0) and late:
-                    one.violations.append(
+                    text = (
                         f"{one.name}-{partition} was deleted up to {starts[partition]}, and "
                         f"{tx_id} was not finished in {late}"
                     )
+                    one.violations.append((path, text))
 
 
 def uploaded(archive: Archive, names: Collection[str]) -> dict[str, str]:
@@ -156,7 +157,8 @@ class _Fold:
         for path, event in self._events():
             at = self._archive[path].number
             if self._topic is not None and self._topic.is_closed:
-                self._topic.violations.append(f"{event} comes after the deletion (rule R11)")
+                text = f"{event} comes after the deletion (rule R11)"
+                self._topic.violations.append((path, text))
             match event:
                 case TopicOpened():
                     self._topic = Incarnation(event.name, event.topic_id, at, event.config)
@@ -236,7 +238,8 @@ class _Fold:
         for tx_id, firsts in self._open.items():
             for partition, first in firsts.items():
                 if log_starts.get(partition, 0) > first:
-                    self.topic.violations.append(
+                    text = (
                         f"{self.topic.name}-{partition} was deleted up to {log_starts[partition]}, "
                         f"and {tx_id} is open from {first} on"
                     )
+                    self.topic.violations.append((path, text))

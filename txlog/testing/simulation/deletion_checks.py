@@ -25,8 +25,8 @@ _LOOK_MS = 2_000.0
 def wrong_deletions(facts: Facts) -> Iterator[Anomaly]:
     """I12: only what may be deleted is gone, and what is deleted is gone."""
     for label, event in facts.stored.items():
-        for text in event["violations"]:
-            yield Anomaly(-1, "wrong deletion", text)
+        for step, text in event["violations"]:
+            yield Anomaly(step, "wrong deletion", text)
         if not event["is_closed"]:
             yield from _gone_in_vain(facts, label, event)
             yield from _early(facts, label, event)

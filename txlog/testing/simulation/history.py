@@ -31,9 +31,19 @@ keys belong to its kind:
     died                                the process is gone
     ended       text                    it met what ends a program: a topic that is not there
     failure     text                    an actor met an error that nobody may meet
+    lived_with  text                    the product logged an error and went on, as it may
+    holds       transactional_id        under which it commits from now on
+    answered    tx answer               the product was told how a local transaction has ended
+    deleting    topic partition offset  about to delete the records below it
+    ending      tx                      about to abort it, whoever it belongs to
+    conditions  faults                  what went wrong in this world, by name; noted at the end
     final       topic isolation records the whole topic at the end
-    stored      topic topic_id is_closed log_starts records violations    what a topic, or one of
-                                        that name, ever held; only where something is deleted
+    stored      topic topic_id is_closed log_starts records violations keeps_ms keeps_tombstones_ms
+                deletions gone          what a topic, or one of that name, ever held; which entries
+                                        ([step, ms]) raised its log starts, and took which record
+                                        away by rewriting; only where something is deleted
+    placed      steps                   text of each record -> the step at which it was uploaded
+    letters     letters                 the dead letters: [tx, topic, text]
     outcome     tx outcome              how it ended, asked at the end
     position    group topic topic_id partition offset        where a group stands at the end
 

@@ -44,7 +44,8 @@ def duplicates(facts: Facts) -> Iterator[Anomaly]:
         for record in records if isolation != READ_COMMITTED else ():
             known = places.setdefault(record[3], record)
             if known is not record:
-                yield Anomaly(-1, "duplicate", f"{record[3]} is at {known[:3]} and {record[:3]}")
+                text = f"{record[3]} is at {known[:3]} and {record[:3]}"
+                yield Anomaly(facts.step(record[3]), "duplicate", text)
 
 
 def lost_writes(facts: Facts) -> Iterator[Anomaly]:
@@ -57,15 +58,14 @@ def lost_writes(facts: Facts) -> Iterator[Anomaly]:
 
 
 def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
-    """G1a, I3: somebody was given a record whose transaction did not commit."""
+    """G1a, I3: somebody was given a record whose transaction did not commit, or that never was."""
     for event in facts.history.of("poll", "cut", "final"):
-        if event.get("isolation", READ_COMMITTED) != READ_COMMITTED:
-            continue
+        sees_all = event.get("isolation", READ_COMMITTED) != READ_COMMITTED
         for record in event["records"]:
             tx = facts.writer.get(record[3])
             if record[3] not in facts.writer:
                 yield Anomaly(event["at"], "made up", f"{record} was never sent")
-            elif not facts.is_committed(tx):
+            elif not (sees_all or facts.is_committed(tx)):
                 text = f"{event['who']} read {record}, and {tx} is {facts.outcomes.get(tx or '')}"
                 yield Anomaly(event["at"], "G1a aborted read", text)
 
@@ -82,7 +82,8 @@ def torn_transactions(facts: Facts) -> Iterator[Anomaly]:
         if outcome != COMMITTED:
             continue
         if asked is None:
-            yield Anomaly(-1, "wrong answer", f"{tx} is committed, and nobody asked for it")
+            text = f"{tx} is committed, and nobody asked for it"
+            yield Anomaly(facts.begun(tx), "wrong answer", text)
             continue
         lacking = set(asked["values"]) ^ shown.get(tx, set())
         if not all(facts.went_with_its_topic(value) for value in lacking):
@@ -138,22 +139,33 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
 
 
 def uneven_polls(facts: Facts) -> Iterator[Anomaly]:
-    """Positions only rise, and pass over nothing that is visible."""
+    """Positions only rise, and pass over nothing that is visible.
+
+    Whoever has no group begins at the start: what can still be read at the end could be read then.
+    """
     given: dict[tuple[str, str, str, int], list[int]] = {}
     for event in facts.history.of("poll", "cut"):
         isolation = event.get("isolation", READ_COMMITTED)
         who = str(event.get("reader", event["who"]))
         for topic, partition, offset, _ in event["records"]:
             so_far = given.setdefault((who, isolation, topic, partition), [])
+            if not so_far and "reader" not in event:
+                so_far.append(-1)
             if so_far and offset <= so_far[-1]:
                 text = f"{who} was given {topic}-{partition} {offset} after {so_far[-1]}"
                 yield Anomaly(event["at"], "non-monotonic poll", text)
+            elif missed := _passed_over(facts, isolation, so_far[-1:], topic, partition, offset):
+                text = f"{who} passed over {topic}-{partition} {missed}"
+                yield Anomaly(event["at"], "poll skip", text)
             so_far.append(offset)
-    for (who, isolation, topic, partition), offsets in given.items():
-        records = facts.kept.get((isolation, topic), [])
-        visible = {r[2] for r in records if r[1] == partition and offsets[0] <= r[2] <= offsets[-1]}
-        if missed := sorted(visible - set(offsets)):
-            yield Anomaly(-1, "poll skip", f"{who} passed over {topic}-{partition} {missed}")
+
+
+def _passed_over(
+    facts: Facts, isolation: str, before: list[int], topic: str, partition: int, offset: int
+) -> list[int]:
+    """Offsets between the one before and this one that can be read."""
+    records = facts.kept.get((isolation, topic), ()) if before else ()
+    return [r[2] for r in records if r[1] == partition and before[0] < r[2] < offset]
 
 
 def unseen(facts: Facts) -> Iterator[Anomaly]:
@@ -172,23 +184,23 @@ def unseen(facts: Facts) -> Iterator[Anomaly]:
 
 
 def offset_gaps(facts: Facts) -> Iterator[Anomaly]:
-    """I2: offsets are dense."""
+    """I2: offsets are dense, from 0 on."""
     for (isolation, topic), records in facts.final.items():
         if isolation == READ_COMMITTED:
             continue
-        by_partition: dict[int, list[int]] = {}
-        for record in records:
-            by_partition.setdefault(record[1], []).append(record[2])
-        for partition, offsets in by_partition.items():
-            if offsets != list(range(offsets[0], offsets[0] + len(offsets))):
-                yield Anomaly(-1, "offset gap", f"{topic}-{partition} has {offsets}")
+        ends: Counter[int] = Counter()
+        for _, partition, offset, value in records:
+            if offset != ends[partition]:
+                text = f"{topic}-{partition} has {value} at {offset}, after {ends[partition] - 1}"
+                yield Anomaly(facts.step(value), "offset gap", text)
+            ends[partition] = offset + 1
 
 
 def open_ends(facts: Facts) -> Iterator[Anomaly]:
     """Liveness: long after the last work nothing is open."""
     for tx, outcome in facts.outcomes.items():
         if outcome == "OPEN":
-            yield Anomaly(-1, "stuck", f"{tx} is still open")
+            yield Anomaly(facts.begun(tx), "stuck", f"{tx} is still open")
 
 
 def offset_ranges(facts: Facts) -> Iterator[Anomaly]:
@@ -213,7 +225,8 @@ def offset_ranges(facts: Facts) -> Iterator[Anomaly]:
             end, start = _bridged(one[1], other[0], perhaps.get(where, {})), other[0]
             if start != end:
                 kind = "offset overlap" if start < end else "offset range gap"
-                yield Anomaly(-1, kind, f"{where}: {one[2]} leads to {end}, {other[2]} is {start}")
+                text = f"{where}: {one[2]} leads to {end}, {other[2]} is {start}"
+                yield Anomaly(max(facts.begun(one[2]), facts.begun(other[2])), kind, text)
 
 
 def _bridged(at: int, goal: int, perhaps: Mapping[int, int]) -> int:
@@ -228,21 +241,24 @@ def lost_updates(facts: Facts) -> Iterator[Anomaly]:
 
     What was deleted may have gone before it was copied.
     """
-    copies = {(e["group"], *e["sources"], *e["sinks"]): e for e in facts.history.of("copies")}
-    for event in copies.values():
+    told = {(e["group"], *e["sources"], *e["sinks"]): e for e in facts.history.of("copies")}
+    for event in told.values():
         group, sources = event["group"], [facts.newest(topic) for topic in event["sources"]]
         below = Counter(_below_position(facts.final, facts, group, sources))
         expected = Counter(_below_position(facts.kept, facts, group, sources))
         gone = {source for source in facts.sent_to if facts.is_of_the_deleted(source)}
         for sink in event["sinks"]:
             records = facts.final.get((READ_COMMITTED, sink), ())
-            copied = [record[3].partition("<") for record in records]
-            found = Counter(source for _, mark, source in copied if mark)
+            copies = [record[3] for record in records if "<" in record[3]]
+            steps = {value.partition("<")[2]: facts.step(value) for value in copies}
+            found = Counter(value.partition("<")[2] for value in copies)
             below.update(gone & set(found))
             if lacking := sorted((expected - found).elements()):
-                yield Anomaly(-1, "lost update", f"{sink} lacks the copies of {lacking}")
+                step = facts.step(lacking[0])
+                yield Anomaly(step, "lost update", f"{sink} lacks the copies of {lacking}")
             if surplus := sorted((found - below).elements()):
-                yield Anomaly(-1, "duplicate copy", f"{sink} has too many copies of {surplus}")
+                text = f"{sink} has too many copies of {surplus}"
+                yield Anomaly(steps[surplus[0]], "duplicate copy", text)
 
 
 def _below_position(
@@ -258,9 +274,13 @@ def gaps_in_counts(facts: Facts) -> Iterator[Anomaly]:
     """I10: of a source that counts, each number is there once, and none is left out."""
     for sink in sorted({sink for e in facts.history.of("counts") for sink in e["sinks"]}):
         records = facts.final.get((READ_COMMITTED, sink), ())
-        numbers = sorted(int(record[3].partition("<")[2]) for record in records)
-        if numbers != list(range(len(numbers))):
-            yield Anomaly(-1, "lost update", f"{sink} counts {numbers}")
+        found = sorted(
+            (int(record[3].partition("<")[2]), facts.step(record[3])) for record in records
+        )
+        numbers = [number for number, _ in found]
+        steps = [step for place, (number, step) in enumerate(found) if number != place]
+        if steps:
+            yield Anomaly(steps[0], "lost update", f"{sink} counts {numbers}")
 
 
 def write_cycles(facts: Facts) -> Iterator[Anomaly]:
@@ -274,7 +294,8 @@ def write_cycles(facts: Facts) -> Iterator[Anomaly]:
         for earlier, later in _written_after(facts, records, staged):
             wrote.setdefault(earlier, set()).add(later)
         for cycle in cycles(wrote if isolation == READ_COMMITTED else {}):
-            yield Anomaly(-1, "G0 write cycle", f"{topic}: {' -> '.join(cycle)}")
+            step = max(map(facts.begun, cycle))
+            yield Anomaly(step, "G0 write cycle", f"{topic}: {' -> '.join(cycle)}")
 
 
 def circular_flow(facts: Facts) -> Iterator[Anomaly]:
@@ -285,7 +306,8 @@ def circular_flow(facts: Facts) -> Iterator[Anomaly]:
             if facts.is_committed(event["tx"]):
                 read.setdefault(str(source), set()).add(event["tx"])
     for cycle in cycles(read):
-        yield Anomaly(-1, "G1c circular information flow", " -> ".join(cycle))
+        step = max(map(facts.begun, cycle))
+        yield Anomaly(step, "G1c circular information flow", " -> ".join(cycle))
 
 
 def _written_after(

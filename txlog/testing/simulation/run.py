@@ -13,6 +13,8 @@ from txlog.testing.simulation.history_checks import anomalies
 from txlog.testing.simulation.moment_checks import moment_anomalies
 from txlog.testing.simulation.world import Scenario, World
 
+_WRITES = ("put_object", "delete_object")
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -58,5 +60,7 @@ def verdict(world: World) -> Verdict:
 
 def _stored(world: World) -> Iterator[Anomaly]:
     """I1 to I11 and I15, by the bytes alone."""
+    steps = {path: step for step, _, _, method, path, _ in world.scene.trace if method in _WRITES}
     for finding in log_facts(world.scene.service.store).all_findings():
-        yield Anomaly(-1, finding.invariant, f"{finding.path}: {finding.message}")
+        step = steps.get(finding.path, -1)
+        yield Anomaly(step, finding.invariant, f"{finding.path}: {finding.message}")

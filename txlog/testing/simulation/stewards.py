@@ -22,6 +22,7 @@ from txlog.errors import (
     TopicExists,
     UnknownTopic,
 )
+from txlog.log.compaction import CompactionLimits, compact
 from txlog.log.merging import merge_segments
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
@@ -108,6 +109,13 @@ class Steward(Recurring):
             except IncompatibleSchema:
                 return  # Somebody else added another column first.
         assert set(TYPED.names) <= set(schema.names)
+
+    def compact(self, process: SimulatedProcess) -> None:
+        """Of each key the newest record stays, and no tombstone for ever."""
+        topic = process.connection.cluster.present_topic(process.random.choice(self._topics))
+        settings = process.connection.cluster.process
+        limits = CompactionLimits(settings.compaction_keys_max, settings.batch_bytes)
+        compact(topic, process.runtime.clock.wall_ms(), limits)
 
     def delete_records(self, process: SimulatedProcess) -> None:
         """The oldest records of a partition go."""
