@@ -265,7 +265,8 @@ class Driver:
             staged = Staging(process.connection, options, FRAME).add_all([_batch(rows)])
             messages.append(TaskMessage(run.folder.query_id, run.batch, run.run_id, plan, staged))
         process.note("staged", tx=tx)
-        process.note("committing", tx=tx, values=values)
+        batch = {"query": run.folder.query_id, "batch": run.batch, "label": options.label}
+        process.note("committing", tx=tx, values=values, reads=reads, **batch)
         for group, moved in self._moved(run.end):
             process.note("consumed", tx=tx, group=group, ranges=moved, reads=reads)
         committer = self._committer(process, run, options, checkpoint)
@@ -278,6 +279,8 @@ class Driver:
             if not run.folder.copies and self._is_wrong(error):
                 process.note("failure", text=f"refused though it was never put back: {error}")
             raise
+        # Of this attempt, or of an earlier one: a replay adds nothing.
+        process.note("batch_done", reads=reads, wrote=bool(values), **batch)
 
     def _seen(self, process: SimulatedProcess, run: Run) -> Checkpoint | None:
         """The checkpoint as the sink sees it."""

@@ -203,7 +203,7 @@ def test_I12_what_may_be_deleted_may_be_gone() -> None:
     [
         ({"log_starts": {}}, "wrong deletion"),
         ({"log_starts": {"0": 4}}, "wrong deletion"),
-        ({"violations": ["below an open transaction"]}, "wrong deletion"),
+        ({"violations": [[7, "below an open transaction"]]}, "wrong deletion"),
         ({"records": []}, "lost write"),
     ],
 )

@@ -58,7 +58,9 @@ class Operator(Recurring):
         ]
         if opened:
             process.sleep(1, 2_000)
-            Admin(process.connection).abort_transaction(process.random.choice(opened))
+            tx_id = process.random.choice(opened)
+            process.note("ending", tx=str(tx_id))
+            Admin(process.connection).abort_transaction(tx_id)
 
 
 class HintSpoiler(Recurring):

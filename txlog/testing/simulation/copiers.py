@@ -47,6 +47,7 @@ class Copier:
     def live(self, process: SimulatedProcess) -> None:
         """See Role.live."""
         process.note("copies", group=self._group, sources=[self._source], sinks=[self._sink])
+        process.note("holds", transactional_id=self._id)
         producer: Producer | None = None
         consumer: Consumer | None = None
         while process.is_busy:

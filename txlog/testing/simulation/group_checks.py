@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from txlog.testing.simulation.anomaly import Anomaly
 from txlog.testing.simulation.history import Event, History
-from txlog.testing.simulation.history_checks import Anomaly
 from txlog.testing.simulation.history_facts import READ_COMMITTED, Facts
 
 _NEVER = float("inf")

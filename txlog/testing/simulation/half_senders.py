@@ -122,11 +122,19 @@ class HalfSender:
         process.note("local", tx=f"{self._group}/{name}", decision=str(decided))
         if process.random.random() < 0.2:
             process.sleep(1, 20_000)
-        return decided if process.random.random() < 0.8 else LocalTransactionState.UNKNOW
+        return self._answer(half, decided if process.random.random() < 0.8 else None)
 
     def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState | None:
         """What the database says; of what it does not know, nothing."""
-        return self._database.ended.get(half.transaction_id)
+        return self._answer(half, self._database.ended.get(half.transaction_id))
+
+    def _answer(
+        self, half: HalfTransaction, state: LocalTransactionState | None
+    ) -> LocalTransactionState | None:
+        if state is not None and self._process is not None:
+            tx = f"{self._group}/{half.transaction_id}"
+            self._process.note("answered", tx=tx, answer=str(state))
+        return state
 
     def _check_to_the_end(self, process: SimulatedProcess, producer: TransactionMQProducer) -> None:
         coordinator = process.connection.coordinator_of(self._group)

@@ -7,6 +7,8 @@ keys belong to its kind:
     send        tx topic values         records that will be written; before the first request
     staged      tx                      its records go in with its decision, not before
     committing  tx values               about to commit these of the records; before the request
+                                        of a micro-batch also query batch label reads: whose it
+                                        is, and the texts that it was made from
     commit      tx answer               answer: ok, failed (nothing is or will be seen), unknown
     abort       tx answer
     written     tx records              acknowledged, [topic, partition, offset, value]
@@ -16,6 +18,7 @@ keys belong to its kind:
                                         is `name<text of the source's record`
     local       tx decision             the local transaction of a half transaction has ended so
     counts      sinks                   what follows `<` in their records are numbers from 0 on
+    batch_done  query batch label reads wrote   the sink said that this micro-batch is in
     poll        isolation records       what a reader was given, in order; `reader` names it if
                                         there are several in one life, `group` what it is of
     cut         topics records limit    what a reader was given up to its next consistent cut, and
@@ -32,9 +35,19 @@ keys belong to its kind:
     died                                the process is gone
     ended       text                    it met what ends a program: a topic that is not there
     failure     text                    an actor met an error that nobody may meet
+    lived_with  text                    the product logged an error and went on, as it may
+    holds       transactional_id        under which it commits from now on
+    answered    tx answer               the product was told how a local transaction has ended
+    deleting    topic partition offset  about to delete the records below it
+    ending      tx                      about to abort it, whoever it belongs to
+    conditions  faults                  what went wrong in this world, by name; noted at the end
     final       topic isolation records the whole topic at the end
-    stored      topic topic_id is_closed log_starts records violations    what a topic, or one of
-                                        that name, ever held; only where something is deleted
+    stored      topic topic_id is_closed log_starts records violations keeps_ms keeps_tombstones_ms
+                deletions gone          what a topic, or one of that name, ever held; which entries
+                                        ([step, ms]) raised its log starts, and took which record
+                                        away by rewriting; only where something is deleted
+    placed      steps                   text of each record -> the step at which it was uploaded
+    letters     letters                 the dead letters: [tx, topic, text]
     outcome     tx outcome              how it ended, asked at the end
     position    group topic topic_id partition offset        where a group stands at the end
 

@@ -8,30 +8,21 @@ users see them; what is stored is checked by `txlog.testing.invariants`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from txlog.testing.simulation.anomaly import Anomaly, Check
+from txlog.testing.simulation.answer_checks import (
+    local_decisions,
+    lost_batches,
+    refusals,
+    wrong_answers,
+    wrong_letters,
+)
+from txlog.testing.simulation.deletion_checks import wrong_deletions
 from txlog.testing.simulation.history import History, Record
 from txlog.testing.simulation.history_facts import COMMITTED, READ_COMMITTED, Facts
-from txlog.testing.simulation.topics import is_tombstone, key_of
 from txlog.testing.simulation.transaction_graph import cycles
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Anomaly:
-    """One thing that may not be."""
-
-    at: int
-    """The step at which it shows; -1 for the end."""
-    kind: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} at step {self.at}: {self.message}"
-
-
-Check = Callable[[Facts], Iterator[Anomaly]]
 
 
 def anomalies(history: History) -> list[Anomaly]:
@@ -46,37 +37,6 @@ def failures(facts: Facts) -> Iterator[Anomaly]:
         yield Anomaly(event["at"], "failure", f"{event['who']}: {event['text']}")
 
 
-def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
-    """I4: a commit or an abort that was answered, and ended otherwise."""
-    for event in facts.history.of("commit", "abort"):
-        outcome, answer = facts.outcomes.get(event["tx"]), event["answer"]
-        promised = (answer == "ok") == (event["what"] == "commit")
-        is_empty = not facts.asked.get(event["tx"], {"values": ()})["values"]
-        if promised and is_empty:
-            continue  # Nothing was written, so that nobody need know of it.
-        if answer != "unknown" and promised != (outcome == COMMITTED):
-            text = f"{event['what']} of {event['tx']} was answered {answer}, it is {outcome}"
-            yield Anomaly(event["at"], "wrong answer", text)
-
-
-def local_decisions(facts: Facts) -> Iterator[Anomaly]:
-    """I10: half messages are shown if, and only if, their local transaction committed.
-
-    Those of which nobody knew anything for too long are dead letters.
-    """
-    decided = {e["tx"]: e for e in facts.history.of("local")}
-    for tx, event in decided.items():
-        outcome = facts.outcomes.get(tx)
-        is_commit = event["decision"] == "COMMIT_MESSAGE"
-        if outcome not in (COMMITTED if is_commit else "ABORTED", "DEAD_LETTERED"):
-            text = f"{tx} was ended locally with {event['decision']}, it is {outcome}"
-            yield Anomaly(event["at"], "wrong answer", text)
-    for event in facts.history.of("committing"):
-        is_half = "/" in event["tx"] and not event["tx"].startswith("batch ")
-        if is_half and event["tx"] not in decided and facts.is_committed(event["tx"]):
-            yield Anomaly(event["at"], "wrong answer", f"{event['tx']} was never ended locally")
-
-
 def duplicates(facts: Facts) -> Iterator[Anomaly]:
     """I7: a record that was sent once, at two places."""
     places: dict[str, Record] = {}
@@ -84,7 +44,8 @@ def duplicates(facts: Facts) -> Iterator[Anomaly]:
         for record in records if isolation != READ_COMMITTED else ():
             known = places.setdefault(record[3], record)
             if known is not record:
-                yield Anomaly(-1, "duplicate", f"{record[3]} is at {known[:3]} and {record[:3]}")
+                text = f"{record[3]} is at {known[:3]} and {record[:3]}"
+                yield Anomaly(facts.step(record[3]), "duplicate", text)
 
 
 def lost_writes(facts: Facts) -> Iterator[Anomaly]:
@@ -97,15 +58,14 @@ def lost_writes(facts: Facts) -> Iterator[Anomaly]:
 
 
 def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
-    """G1a, I3: somebody was given a record whose transaction did not commit."""
+    """G1a, I3: somebody was given a record whose transaction did not commit, or that never was."""
     for event in facts.history.of("poll", "cut", "final"):
-        if event.get("isolation", READ_COMMITTED) != READ_COMMITTED:
-            continue
+        sees_all = event.get("isolation", READ_COMMITTED) != READ_COMMITTED
         for record in event["records"]:
             tx = facts.writer.get(record[3])
             if record[3] not in facts.writer:
                 yield Anomaly(event["at"], "made up", f"{record} was never sent")
-            elif not facts.is_committed(tx):
+            elif not (sees_all or facts.is_committed(tx)):
                 text = f"{event['who']} read {record}, and {tx} is {facts.outcomes.get(tx or '')}"
                 yield Anomaly(event["at"], "G1a aborted read", text)
 
@@ -122,7 +82,8 @@ def torn_transactions(facts: Facts) -> Iterator[Anomaly]:
         if outcome != COMMITTED:
             continue
         if asked is None:
-            yield Anomaly(-1, "wrong answer", f"{tx} is committed, and nobody asked for it")
+            text = f"{tx} is committed, and nobody asked for it"
+            yield Anomaly(facts.begun(tx), "wrong answer", text)
             continue
         lacking = set(asked["values"]) ^ shown.get(tx, set())
         if not all(facts.went_with_its_topic(value) for value in lacking):
@@ -178,22 +139,33 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
 
 
 def uneven_polls(facts: Facts) -> Iterator[Anomaly]:
-    """Positions only rise, and pass over nothing that is visible."""
+    """Positions only rise, and pass over nothing that is visible.
+
+    Whoever has no group begins at the start: what can still be read at the end could be read then.
+    """
     given: dict[tuple[str, str, str, int], list[int]] = {}
     for event in facts.history.of("poll", "cut"):
         isolation = event.get("isolation", READ_COMMITTED)
         who = str(event.get("reader", event["who"]))
         for topic, partition, offset, _ in event["records"]:
             so_far = given.setdefault((who, isolation, topic, partition), [])
+            if not so_far and "reader" not in event:
+                so_far.append(-1)
             if so_far and offset <= so_far[-1]:
                 text = f"{who} was given {topic}-{partition} {offset} after {so_far[-1]}"
                 yield Anomaly(event["at"], "non-monotonic poll", text)
+            elif missed := _passed_over(facts, isolation, so_far[-1:], topic, partition, offset):
+                text = f"{who} passed over {topic}-{partition} {missed}"
+                yield Anomaly(event["at"], "poll skip", text)
             so_far.append(offset)
-    for (who, isolation, topic, partition), offsets in given.items():
-        records = facts.kept.get((isolation, topic), [])
-        visible = {r[2] for r in records if r[1] == partition and offsets[0] <= r[2] <= offsets[-1]}
-        if missed := sorted(visible - set(offsets)):
-            yield Anomaly(-1, "poll skip", f"{who} passed over {topic}-{partition} {missed}")
+
+
+def _passed_over(
+    facts: Facts, isolation: str, before: list[int], topic: str, partition: int, offset: int
+) -> list[int]:
+    """Offsets between the one before and this one that can be read."""
+    records = facts.kept.get((isolation, topic), ()) if before else ()
+    return [r[2] for r in records if r[1] == partition and before[0] < r[2] < offset]
 
 
 def unseen(facts: Facts) -> Iterator[Anomaly]:
@@ -212,23 +184,23 @@ def unseen(facts: Facts) -> Iterator[Anomaly]:
 
 
 def offset_gaps(facts: Facts) -> Iterator[Anomaly]:
-    """I2: offsets are dense."""
+    """I2: offsets are dense, from 0 on."""
     for (isolation, topic), records in facts.final.items():
         if isolation == READ_COMMITTED:
             continue
-        by_partition: dict[int, list[int]] = {}
-        for record in records:
-            by_partition.setdefault(record[1], []).append(record[2])
-        for partition, offsets in by_partition.items():
-            if offsets != list(range(offsets[0], offsets[0] + len(offsets))):
-                yield Anomaly(-1, "offset gap", f"{topic}-{partition} has {offsets}")
+        ends: Counter[int] = Counter()
+        for _, partition, offset, value in records:
+            if offset != ends[partition]:
+                text = f"{topic}-{partition} has {value} at {offset}, after {ends[partition] - 1}"
+                yield Anomaly(facts.step(value), "offset gap", text)
+            ends[partition] = offset + 1
 
 
 def open_ends(facts: Facts) -> Iterator[Anomaly]:
     """Liveness: long after the last work nothing is open."""
     for tx, outcome in facts.outcomes.items():
         if outcome == "OPEN":
-            yield Anomaly(-1, "stuck", f"{tx} is still open")
+            yield Anomaly(facts.begun(tx), "stuck", f"{tx} is still open")
 
 
 def offset_ranges(facts: Facts) -> Iterator[Anomaly]:
@@ -253,7 +225,8 @@ def offset_ranges(facts: Facts) -> Iterator[Anomaly]:
             end, start = _bridged(one[1], other[0], perhaps.get(where, {})), other[0]
             if start != end:
                 kind = "offset overlap" if start < end else "offset range gap"
-                yield Anomaly(-1, kind, f"{where}: {one[2]} leads to {end}, {other[2]} is {start}")
+                text = f"{where}: {one[2]} leads to {end}, {other[2]} is {start}"
+                yield Anomaly(max(facts.begun(one[2]), facts.begun(other[2])), kind, text)
 
 
 def _bridged(at: int, goal: int, perhaps: Mapping[int, int]) -> int:
@@ -268,21 +241,24 @@ def lost_updates(facts: Facts) -> Iterator[Anomaly]:
 
     What was deleted may have gone before it was copied.
     """
-    copies = {(e["group"], *e["sources"], *e["sinks"]): e for e in facts.history.of("copies")}
-    for event in copies.values():
+    told = {(e["group"], *e["sources"], *e["sinks"]): e for e in facts.history.of("copies")}
+    for event in told.values():
         group, sources = event["group"], [facts.newest(topic) for topic in event["sources"]]
         below = Counter(_below_position(facts.final, facts, group, sources))
         expected = Counter(_below_position(facts.kept, facts, group, sources))
         gone = {source for source in facts.sent_to if facts.is_of_the_deleted(source)}
         for sink in event["sinks"]:
             records = facts.final.get((READ_COMMITTED, sink), ())
-            copied = [record[3].partition("<") for record in records]
-            found = Counter(source for _, mark, source in copied if mark)
+            copies = [record[3] for record in records if "<" in record[3]]
+            steps = {value.partition("<")[2]: facts.step(value) for value in copies}
+            found = Counter(value.partition("<")[2] for value in copies)
             below.update(gone & set(found))
             if lacking := sorted((expected - found).elements()):
-                yield Anomaly(-1, "lost update", f"{sink} lacks the copies of {lacking}")
+                step = facts.step(lacking[0])
+                yield Anomaly(step, "lost update", f"{sink} lacks the copies of {lacking}")
             if surplus := sorted((found - below).elements()):
-                yield Anomaly(-1, "duplicate copy", f"{sink} has too many copies of {surplus}")
+                text = f"{sink} has too many copies of {surplus}"
+                yield Anomaly(steps[surplus[0]], "duplicate copy", text)
 
 
 def _below_position(
@@ -294,35 +270,17 @@ def _below_position(
                 yield record[3]
 
 
-def wrong_deletions(facts: Facts) -> Iterator[Anomaly]:
-    """I12: only what may be deleted is gone, and what is deleted is gone."""
-    for label, event in facts.stored.items():
-        for text in event["violations"]:
-            yield Anomaly(-1, "wrong deletion", text)
-        if event["is_closed"]:
-            continue
-        kept = {record[3] for record in facts.kept.get((READ_COMMITTED, label), ())}
-        newer: set[tuple[int, str]] = set()
-        for _, partition, offset, value in reversed(facts.final[READ_COMMITTED, label]):
-            key = key_of(label, value)
-            is_below = offset < event["log_starts"].get(str(partition), 0)
-            is_superseded = (partition, key or "") in newer or is_tombstone(label, value)
-            if value not in kept and not (is_below or (key is not None and is_superseded)):
-                text = f"{value} at {label}-{partition} {offset} is gone, and nothing says why"
-                yield Anomaly(-1, "wrong deletion", text)
-            if value in kept and is_below:
-                text = f"{value} at {label}-{partition} {offset} is below the log start"
-                yield Anomaly(-1, "wrong deletion", text)
-            newer.add((partition, key or ""))
-
-
 def gaps_in_counts(facts: Facts) -> Iterator[Anomaly]:
     """I10: of a source that counts, each number is there once, and none is left out."""
     for sink in sorted({sink for e in facts.history.of("counts") for sink in e["sinks"]}):
         records = facts.final.get((READ_COMMITTED, sink), ())
-        numbers = sorted(int(record[3].partition("<")[2]) for record in records)
-        if numbers != list(range(len(numbers))):
-            yield Anomaly(-1, "lost update", f"{sink} counts {numbers}")
+        found = sorted(
+            (int(record[3].partition("<")[2]), facts.step(record[3])) for record in records
+        )
+        numbers = [number for number, _ in found]
+        steps = [step for place, (number, step) in enumerate(found) if number != place]
+        if steps:
+            yield Anomaly(steps[0], "lost update", f"{sink} counts {numbers}")
 
 
 def write_cycles(facts: Facts) -> Iterator[Anomaly]:
@@ -336,7 +294,8 @@ def write_cycles(facts: Facts) -> Iterator[Anomaly]:
         for earlier, later in _written_after(facts, records, staged):
             wrote.setdefault(earlier, set()).add(later)
         for cycle in cycles(wrote if isolation == READ_COMMITTED else {}):
-            yield Anomaly(-1, "G0 write cycle", f"{topic}: {' -> '.join(cycle)}")
+            step = max(map(facts.begun, cycle))
+            yield Anomaly(step, "G0 write cycle", f"{topic}: {' -> '.join(cycle)}")
 
 
 def circular_flow(facts: Facts) -> Iterator[Anomaly]:
@@ -347,7 +306,8 @@ def circular_flow(facts: Facts) -> Iterator[Anomaly]:
             if facts.is_committed(event["tx"]):
                 read.setdefault(str(source), set()).add(event["tx"])
     for cycle in cycles(read):
-        yield Anomaly(-1, "G1c circular information flow", " -> ".join(cycle))
+        step = max(map(facts.begun, cycle))
+        yield Anomaly(step, "G1c circular information flow", " -> ".join(cycle))
 
 
 def _written_after(
@@ -365,7 +325,10 @@ def _written_after(
 CHECKS: tuple[Check, ...] = (
     failures,
     wrong_answers,
+    lost_batches,
     local_decisions,
+    wrong_letters,
+    refusals,
     duplicates,
     lost_writes,
     aborted_reads,

@@ -36,6 +36,18 @@ class Facts:
         for event in history.of("send"):
             self.writer.update(dict.fromkeys(event["values"], event["tx"]))
             self.sent_to.update(dict.fromkeys(event["values"], event["topic"]))
+        self.sent: dict[str, Event] = {v: e for e in history.of("send") for v in e["values"]}
+        """Value -> its `send`."""
+        self._placed: dict[str, int] = {}
+        for event in history.of("placed"):
+            self._placed.update(event["steps"])
+        self._begun: dict[str, int] = {
+            e["tx"]: e["at"] for e in history.of("send", "committing") if e["tx"] is not None
+        }
+        self.faults: set[str] | None = None
+        """What went wrong in this world; None if nobody says."""
+        for event in history.of("conditions"):
+            self.faults = set(event["faults"])
         self.outcomes: dict[str, str] = {e["tx"]: e["outcome"] for e in history.of("outcome")}
         self.kept: _Topics = {
             (e["isolation"], e["topic"]): e["records"] for e in self.history.of("final")
@@ -53,6 +65,19 @@ class Facts:
             (e["group"], str(labels.get(e["topic_id"], e["topic"])), e["partition"]): e["offset"]
             for e in history.of("position")
         }
+
+    def step(self, value: str) -> int:
+        """When a record was stored, or at least sent."""
+        sent: Event = self.sent.get(value, {"at": -1})
+        return self._placed.get(value, int(sent["at"]))
+
+    def begun(self, tx: str) -> int:
+        """When a transaction was sent, or asked to commit."""
+        return self._begun.get(tx, -1)
+
+    def values(self, tx: str) -> list[str]:
+        """What it was asked to commit."""
+        return list(self.asked.get(tx, {"values": ()})["values"])
 
     def is_committed(self, tx: str | None) -> bool:
         """Whether it ended so; what is in no transaction is committed when it is stored."""

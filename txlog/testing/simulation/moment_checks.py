@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from txlog.testing.simulation.anomaly import Anomaly
 from txlog.testing.simulation.history import History, Record
-from txlog.testing.simulation.history_checks import Anomaly
 from txlog.testing.simulation.history_facts import Facts
 
 

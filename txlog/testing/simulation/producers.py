@@ -33,6 +33,7 @@ class TransactionalProducer:
 
     def live(self, process: SimulatedProcess) -> None:
         """See Role.live."""
+        process.note("holds", transactional_id=self._id)
         producer: Producer | None = None
         while process.is_busy:
             producer = producer or self._registered(process)

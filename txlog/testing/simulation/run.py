@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txlog.testing.invariants import log_facts
+from txlog.testing.simulation.anomaly import Anomaly
 from txlog.testing.simulation.group_checks import group_anomalies
 from txlog.testing.simulation.history import History
-from txlog.testing.simulation.history_checks import Anomaly, anomalies
+from txlog.testing.simulation.history_checks import anomalies
 from txlog.testing.simulation.history_facts import COMMITTED
+from txlog.testing.simulation.judge import BATCH
 from txlog.testing.simulation.moment_checks import moment_anomalies
-from txlog.testing.simulation.world import BATCH, Scenario, World
+from txlog.testing.simulation.world import Scenario, World
+
+_WRITES = ("put_object", "delete_object")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,5 +91,7 @@ def _work(history: History) -> Iterator[str]:
 
 def _stored(world: World) -> Iterator[Anomaly]:
     """I1 to I11 and I15, by the bytes alone."""
+    steps = {path: step for step, _, _, method, path, _ in world.scene.trace if method in _WRITES}
     for finding in log_facts(world.scene.service.store).all_findings():
-        yield Anomaly(-1, finding.invariant, f"{finding.path}: {finding.message}")
+        step = steps.get(finding.path, -1)
+        yield Anomaly(step, finding.invariant, f"{finding.path}: {finding.message}")

@@ -235,6 +235,22 @@ def _threads(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_COMPACTED = {"ca": 1}
+
+
+def _compacted(choices: random.Random) -> Sequence[Role]:
+    """One topic is compacted all the time, so that tombstones go, too."""
+    topics = tuple(_COMPACTED)
+    return [
+        TransactionalProducer("p1", "one", topics),
+        PlainProducer("plain", topics),
+        Steward("compactor 1", topics, ("compact",)),
+        *_perhaps(choices, Steward("compactor 2", topics, ("compact", "maintain"))),
+        Reader("committed", topics, "read_committed"),
+        Reader("uncommitted", topics, "read_uncommitted"),
+    ]
+
+
 _MORTAL = {"xa": 1, "xb": 1, "tc": 1}
 
 
@@ -263,6 +279,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("bank", _BANK, _bank),
         Scenario("followers", _FOLLOWED, _followers, requests_max=400),
         Scenario("halves", _HALVES, _halves),
+        Scenario("compacted", _COMPACTED, _compacted, requests_max=400),
         Scenario("late", _LATE, _late, requests_max=400),
         Scenario("mortals", _MORTAL, _mortals, requests_max=400),
         Scenario("retention", _RETAINED, _retention, requests_max=600),

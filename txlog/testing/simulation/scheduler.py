@@ -33,8 +33,6 @@ class Actor:
     name: str
     body: Callable[[], object]
     may_go: threading.Lock = field(default_factory=threading.Lock)
-    failure: str = ""
-    """What it raised that it should not have, as a traceback."""
 
 
 class TurnLock:
@@ -76,6 +74,8 @@ class Scheduler:
         self.turns = 0
         self.turns_max = TURNS_MAX
         self.actors: list[Actor] = []
+        self.on_failure: Callable[[str, str], object] = lambda who, text: None
+        """Told at once which actor raised what it should not have, as a traceback."""
         self._due: list[tuple[float, float, int, _Item]] = []
         self._count = 0
         self._is_over = False
@@ -107,6 +107,11 @@ class Scheduler:
         self._finished.acquire()
         for thread in threads:
             thread.join()
+
+    @property
+    def actor_name(self) -> str:
+        """Whose turn it is."""
+        return "world" if self._current is None else self._current.name
 
     @property
     def was_endless(self) -> bool:
@@ -168,7 +173,7 @@ class Scheduler:
         except Abandoned:
             pass
         except BaseException:  # noqa: BLE001 - a finding, whatever it is
-            actor.failure = traceback.format_exc()
+            self.on_failure(actor.name, traceback.format_exc())
         self._pass_on(self._next())
 
     def _put(self, delay_ms: float, item: _Item) -> None:

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 
 from txlog.clock import Runtime
 from txlog.storage.memory import MemoryStore
+from txlog.testing.simulation.archive import Stored
 
 PAGE_OBJECTS = 5
 """Objects of one page of a listing: few, so that listings have several."""
 
 BUCKET = "simulated"
+
+_ARCHIVED = ("/entries/", "/segments/", "/chunks/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +86,10 @@ class Service:
     def __init__(self, runtime: Runtime, objects: Mapping[str, bytes]) -> None:
         self.store = MemoryStore(runtime)
         """What is stored, for checkers: their reads are no part of the history."""
-        self.archive: dict[str, tuple[int, bytes]] = {}
-        """Every entry and segment that was ever stored, and as which of all it was first."""
+        self.archive: dict[str, Stored] = {}
+        """Every entry, segment and chunk of an index that was ever stored, as it was first."""
         for path, data in objects.items():
-            self._store(path, data)
+            self._store(path, data, 0.0)
         self.full_until_ms = -1.0
         self.deleted: dict[str, int] = {}
         """Path -> size of what a stale listing may still show."""
@@ -112,14 +115,14 @@ class Service:
             return Answer(412, "PreconditionFailed")
         if now_ms < self.full_until_ms:
             return Answer(507, "InsufficientStorage")
-        self._store(request.path, request.body)
+        self._store(request.path, request.body, now_ms)
         self.deleted.pop(request.path, None)
         return Answer(200)
 
-    def _store(self, path: str, data: bytes) -> None:
+    def _store(self, path: str, data: bytes, now_ms: float) -> None:
         self.store.replace(path, data)
-        if "/entries/" in path or "/segments/" in path:
-            self.archive.setdefault(path, (len(self.archive), data))
+        if any(kind in path for kind in _ARCHIVED):
+            self.archive.setdefault(path, Stored(len(self.archive), now_ms, data))
 
     def _get(self, request: Request) -> Answer:
         data = self.store.get(request.path)

@@ -22,6 +22,7 @@ from txlog.errors import (
     TopicExists,
     UnknownTopic,
 )
+from txlog.log.compaction import CompactionLimits, compact
 from txlog.log.merging import merge_segments
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
@@ -130,6 +131,13 @@ class Steward(Recurring):
             process.note("failure", text=text)
         process.note("maintained", tasks=["new column"])
 
+    def compact(self, process: SimulatedProcess) -> None:
+        """Of each key the newest record stays, and no tombstone for ever."""
+        topic = process.connection.cluster.present_topic(process.random.choice(self._topics))
+        settings = process.connection.cluster.process
+        limits = CompactionLimits(settings.compaction_keys_max, settings.batch_bytes)
+        compact(topic, process.runtime.clock.wall_ms(), limits)
+
     def delete_records(self, process: SimulatedProcess) -> None:
         """The oldest records of a partition go."""
         name = process.random.choice(self._topics)
@@ -137,8 +145,10 @@ class Steward(Recurring):
         partition = process.random.randrange(len(state.partitions))
         low, high = state.partitions[partition].log_start, state.last_stable_offset(partition)
         where = TopicPartition(name, partition)
+        offset = process.random.randint(low, high)
+        process.note("deleting", topic=name, partition=partition, offset=offset)
         with suppress(OffsetOutOfRange):  # What is not complete everywhere is kept.
-            Admin(process.connection).delete_records({where: process.random.randint(low, high)})
+            Admin(process.connection).delete_records({where: offset})
 
     def recreate(self, process: SimulatedProcess) -> None:
         """A topic is deleted, and after a while there is one of its name again."""

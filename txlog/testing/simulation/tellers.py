@@ -45,6 +45,7 @@ class Teller:
 
     def live(self, process: SimulatedProcess) -> None:
         """See Role.live."""
+        process.note("holds", transactional_id=self._id)
         session: TransactionSession | None = None
         while process.is_busy:
             try:

@@ -33,7 +33,7 @@ _CONFIGS: Mapping[str, Mapping[str, object]] = {
     "c": {
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": 0.01,
-        "delete.retention.ms": 20_000,
+        "delete.retention.ms": 4_000,
     },
     "d": {"retention.ms": 10_000},
 }

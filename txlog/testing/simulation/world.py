@@ -9,27 +9,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
-from txlog.clients.consumer import Consumer
 from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import UnknownPartition, UnknownTopic
 from txlog.journal.codec import encode
 from txlog.journal.entry import seal
 from txlog.layout import CLUSTER_FILE
 from txlog.log.cluster import ClusterFile, open_cluster
-from txlog.model import TransactionOutcome, TxId
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy
-from txlog.testing.simulation.archive import incarnations
 from txlog.testing.simulation.faults import Faults, calmed, drawn, length_drawn
+from txlog.testing.simulation.judge import note_end
+from txlog.testing.simulation.logged import listening
 from txlog.testing.simulation.network import Network, ProcessDied
 from txlog.testing.simulation.process import EPOCH_MS, SimulatedProcess
 from txlog.testing.simulation.role import TIMEOUT_MS, Role
@@ -37,17 +35,13 @@ from txlog.testing.simulation.scene import Scene
 from txlog.testing.simulation.scheduler import TURNS_MAX, Scheduler
 from txlog.testing.simulation.service import Service
 from txlog.testing.simulation.stewards import create_again
-from txlog.testing.simulation.topics import as_history, config_of, is_mortal, schema_of
+from txlog.testing.simulation.topics import config_of, is_mortal, schema_of
 
 REST_MS = 4 * TIMEOUT_MS
 """How long a world rests after its last work: every timeout is over then."""
 
 PROBE_POLLS_MAX = 6
 """Polls that a reader of a pruned journal may lag for."""
-
-BATCH = "batch "
-"""Begins the name of an attempt to commit a micro-batch. Nobody knows its transaction: it counts
-as committed if anything of it is shown, and then all of it must be."""
 
 LIVES_MAX = 6
 """Of a role; those that must come back have more."""
@@ -71,11 +65,6 @@ class Scenario:
     """What has happened to the log before, if anything has."""
     faults: Callable[[random.Random], Faults] = drawn
     """What may go wrong."""
-
-    @property
-    def deletes(self) -> bool:
-        """Whether records, or topics, are deleted in it."""
-        return any(config_of(topic) or is_mortal(topic) for topic in self.topics)
 
 
 @dataclass(slots=True)
@@ -130,16 +119,9 @@ class World:
                 self._working += 1
             scheduler.spawn(role.name, self._lives(role), scheduler.random.uniform(0, 100))
         scheduler.spawn("rest", self._rest)
-        noisy = logging.getLogger("txlog")
-        level = noisy.level
-        noisy.setLevel(logging.CRITICAL)
-        try:
+        scheduler.on_failure = lambda who, text: self.scene.note(who, "failure", text=text)
+        with listening(self.scene):
             scheduler.run()
-        finally:
-            noisy.setLevel(level)
-        for actor in scheduler.actors:
-            if actor.failure:
-                self.scene.note(actor.name, "failure", text=actor.failure)
         if scheduler.was_endless:
             self.scene.note("world", "failure", text="the history does not come to an end")
 
@@ -207,7 +189,7 @@ class World:
         self.scene.last_call = True
         while self._reading:
             scheduler.sleep(1_000)
-        self._judge(self.process("judge"))
+        note_end(self.process("judge"), self.scenario.topics)
 
     def _maintain(self) -> None:
         """What a cron job does; twice, as a clock that was ahead may have begun something that is
@@ -219,58 +201,6 @@ class World:
             process.runtime.clock.sleep_ms(REST_MS)
         for topic in filter(is_mortal, self.scenario.topics):
             create_again(Admin(process.connection), topic)
-
-    def _judge(self, process: SimulatedProcess) -> None:
-        """The log as it is at the end, as anybody would read it."""
-        for isolation in ("read_uncommitted", "read_committed"):
-            for topic in self.scenario.topics:
-                records = list(_whole(process, topic, isolation))
-                process.note("final", topic=topic, isolation=isolation, records=records)
-        if self.scenario.deletes:
-            self._note_stored(process)
-        shown = {
-            record[3]
-            for event in self.scene.history.of("final")
-            if event["isolation"] == "read_committed"
-            for record in event["records"]
-        }
-        for event in list(self.scene.history.of("committing")):
-            if event["tx"].startswith(BATCH):
-                is_shown = bool(shown & set(event["values"]))
-                outcome = "COMMITTED" if is_shown else "ABORTED"
-                found = outcome if event["values"] else "UNKNOWN"
-                process.note("outcome", tx=event["tx"], outcome=found)
-        named = {e["tx"] for e in self.scene.history.events if e.get("tx") is not None}
-        for tx in sorted(name for name in named if not name.startswith(BATCH)):
-            process.note("outcome", tx=tx, outcome=str(self._outcome(process, tx)))
-        for name, group in process.connection.offsets.groups().items():
-            for where, at in sorted(group.committed.items()):
-                process.note(
-                    "position",
-                    group=name,
-                    topic=where[0],
-                    topic_id=at.topic_id,
-                    partition=where[1],
-                    offset=at.offset,
-                )
-
-    def _note_stored(self, process: SimulatedProcess) -> None:
-        for topic in incarnations(self.scene.service.archive, self.scenario.topics):
-            process.note(
-                "stored",
-                topic=topic.name,
-                topic_id=topic.topic_id,
-                is_closed=topic.is_closed,
-                log_starts={str(p): start for p, start in sorted(topic.log_starts.items())},
-                records=topic.records,
-                violations=topic.violations,
-            )
-
-    def _outcome(self, process: SimulatedProcess, tx: str) -> TransactionOutcome:
-        group, is_half, tag = tx.partition("/")
-        if is_half:
-            return process.connection.coordinator_of(group).outcome_of_tag(tag)
-        return process.connection.outcome(TxId.parse(tx))
 
 
 class _ServiceClock:
@@ -291,16 +221,9 @@ class _ServiceClock:
         """A service does not sleep."""
 
 
-def _whole(process: SimulatedProcess, topic: str, isolation: str) -> Iterator[list[object]]:
-    consumer = Consumer(
-        topic,
-        root=process.connection,
-        isolation_level=isolation,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    )
-    while polled := consumer.poll(max_records=100_000):
-        yield from as_history(polled)
+def forget_logs() -> None:
+    """Make every log anew: one that was made while the product was altered must not live on."""
+    _new_log.cache_clear()
 
 
 @cache

@@ -1,0 +1,150 @@
+"""Answers that did not come true: acknowledged and gone, promised and otherwise, refused in vain.
+
+Like `history_checks.py` it reads the events alone. It proves I4 and I10 as users see them, and that
+what may succeed does: a log that refuses everything loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from txlog.testing.simulation.anomaly import Anomaly
+from txlog.testing.simulation.history import Event
+from txlog.testing.simulation.history_facts import COMMITTED, Facts
+
+_ENDS = {"COMMIT_MESSAGE": COMMITTED, "ROLLBACK_MESSAGE": "ABORTED"}
+"""What a local transaction answers, and how its messages end."""
+
+_SENDS_MIN = 3
+"""Of a role that was never told that anything is stored, before that is too little."""
+
+
+def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
+    """I4: a commit or an abort that was answered, and ended otherwise."""
+    for event in facts.history.of("commit", "abort"):
+        outcome, answer = facts.outcomes.get(event["tx"]), event["answer"]
+        promised = (answer == "ok") == (event["what"] == "commit")
+        is_empty = not facts.asked.get(event["tx"], {"values": ()})["values"]
+        if promised and is_empty:
+            continue  # Nothing was written, so that nobody need know of it.
+        if answer != "unknown" and promised != (outcome == COMMITTED):
+            text = f"{event['what']} of {event['tx']} was answered {answer}, it is {outcome}"
+            yield Anomaly(event["at"], "wrong answer", text)
+
+
+def lost_batches(facts: Facts) -> Iterator[Anomaly]:
+    """I10: a micro-batch that the sink said is in, is in: once, and with what was read for it."""
+    attempts: dict[tuple[object, ...], list[Event]] = {}
+    for event in facts.asked.values():
+        if "batch" in event and facts.outcomes.get(event["tx"]) == COMMITTED:
+            attempts.setdefault(_batch(event), []).append(event)
+    for event in facts.history.of("batch_done"):
+        found = attempts.get(_batch(event), [])
+        if event["wrote"] and [sorted(e["reads"]) for e in found] != [sorted(event["reads"])]:
+            has = [(e["tx"], e["reads"]) for e in found]
+            text = f"{_batch(event)} is in with {event['reads']}, and committed are {has}"
+            yield Anomaly(event["at"], "lost write", text)
+
+
+def _batch(event: Event) -> tuple[object, ...]:
+    return event["query"], event["batch"], event["label"]
+
+
+def local_decisions(facts: Facts) -> Iterator[Anomaly]:
+    """I10: half messages are shown if, and only if, their local transaction committed.
+
+    Those of which nobody knew anything for too long are dead letters; also those whose every answer
+    was lost with whoever was told it.
+    """
+    answered = {e["tx"] for e in _kept_answers(facts)}
+    decided = {e["tx"]: e for e in facts.history.of("local")}
+    for tx, event in decided.items():
+        outcome = facts.outcomes.get(tx)
+        may_be = {_ENDS[event["decision"]]} | ({"DEAD_LETTERED"} if tx not in answered else set())
+        if outcome not in may_be:
+            text = f"{tx} was ended locally with {event['decision']}, it is {outcome}"
+            yield Anomaly(event["at"], "wrong answer", text)
+    for event in facts.history.of("committing"):
+        is_half = "/" in event["tx"] and not event["tx"].startswith("batch ")
+        if is_half and event["tx"] not in decided and facts.is_committed(event["tx"]):
+            yield Anomaly(event["at"], "wrong answer", f"{event['tx']} was never ended locally")
+
+
+def _kept_answers(facts: Facts) -> Iterator[Event]:
+    """Answers about local transactions after which nothing befell whoever was given them."""
+    given: dict[str, Event] = {}
+    for event in facts.history.events:
+        who = event["who"].partition("#")[0]
+        before = given.get(who)
+        if before is not None:
+            tag = before["tx"].partition("/")[2]
+            is_lost = event["what"] == "died" or tag in event.get("text", "")
+            if not is_lost:
+                yield before
+            del given[who]
+        if event["what"] == "answered":
+            given[who] = event
+    yield from given.values()
+
+
+def wrong_letters(facts: Facts) -> Iterator[Anomaly]:
+    """I4: what was given up is a dead letter, each message once, and nothing else is."""
+    for event in facts.history.of("letters"):
+        found = Counter((tx, value) for tx, _, value in event["letters"])
+        expected = Counter(
+            (tx, value)
+            for tx, outcome in facts.outcomes.items()
+            for value in facts.values(tx)
+            if outcome == "DEAD_LETTERED"
+        )
+        for tx, value in sorted((found - expected) + (expected - found)):
+            text = f"{value} of {tx} is a dead letter {found[tx, value]} times"
+            yield Anomaly(facts.begun(tx), "wrong letter", f"{text}, it is {facts.outcomes[tx]}")
+
+
+def refusals(facts: Facts) -> Iterator[Anomaly]:
+    """Liveness: where nothing goes wrong, who has an id for himself is not refused."""
+    if facts.faults != set():
+        return
+    ids = {_role(e): e["transactional_id"] for e in facts.history.of("holds")}
+    shared = Counter(ids.values())
+    rivals = _groups_of_several(facts)
+    ended = {e["tx"] for e in facts.history.of("ending")}
+    for event in facts.history.of("commit"):
+        is_alone = shared[ids.get(_role(event), "")] == 1 and event["tx"] not in rivals | ended
+        if is_alone and event["answer"] != "ok":
+            text = f"{event['who']} was answered {event['answer']} for {event['tx']}, in vain"
+            yield Anomaly(event["at"], "refused", text)
+    yield from _without_success(facts, {role for role, name in ids.items() if shared[name] > 1})
+
+
+def _without_success(facts: Facts, fenced: set[str]) -> Iterator[Anomaly]:
+    """Who sends and sends, and nothing of it is ever stored: somebody alone, or a whole group."""
+    teams = {_role(e): e.get("group", "a source") for e in facts.history.of("copies", "counts")}
+
+    def team(event: Event) -> str:
+        return str(teams.get(_role(event), _role(event)))
+
+    last = {team(event): event["at"] for event in facts.history.of("send")}
+    sends = Counter(team(event) for event in facts.history.of("send"))
+    ends = ("commit", "abort", "written", "batch_done", "local")
+    done = {team(event) for event in facts.history.of(*ends)}
+    for name, count in sorted(sends.items()):
+        if count >= _SENDS_MIN and name not in done | fenced:
+            yield Anomaly(
+                last[name], "refused", f"{name} has sent {count} times, and never got anywhere"
+            )
+
+
+def _groups_of_several(facts: Facts) -> set[str]:
+    """Transactions that move a group which several move."""
+    members: dict[str, set[str]] = {}
+    for event in facts.history.of("copies"):
+        members.setdefault(event["group"], set()).add(_role(event))
+    moved = facts.history.of("consumed")
+    return {e["tx"] for e in moved if len(members.get(e["group"], ())) > 1}
+
+
+def _role(event: Event) -> str:
+    return str(event["who"]).partition("#")[0]

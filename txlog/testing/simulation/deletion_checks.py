@@ -1,0 +1,103 @@
+"""What is gone, and may not be: I12 as a history shows it.
+
+`stored` events tell what there ever was, which entry deleted what, and when. Ages are compared only
+where no clock jumped. It reads the events alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from txlog.testing.simulation.anomaly import Anomaly
+from txlog.testing.simulation.history import Event
+from txlog.testing.simulation.history_facts import READ_COMMITTED, Facts
+from txlog.testing.simulation.topics import is_tombstone, key_of
+
+_LATE = frozenset(
+    ("pause", "slow", "partition", "lost_request", "late_landing", "disk_full", "clock_jump")
+)
+"""Faults that put minutes between a look at the clock and what is done then."""
+
+_LOOK_MS = 2_000.0
+"""Without them it takes less: a pass looks at the clock, and then at the topic."""
+
+
+def wrong_deletions(facts: Facts) -> Iterator[Anomaly]:
+    """I12: only what may be deleted is gone, and what is deleted is gone."""
+    for label, event in facts.stored.items():
+        for step, text in event["violations"]:
+            yield Anomaly(step, "wrong deletion", text)
+        if not event["is_closed"]:
+            yield from _gone_in_vain(facts, label, event)
+            yield from _early(facts, label, event)
+            yield from _early_tombstones(facts, label, event)
+
+
+def _gone_in_vain(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
+    """Neither below the log start nor superseded; or there although it is."""
+    kept = {record[3] for record in facts.kept.get((READ_COMMITTED, label), ())}
+    older = _older(facts, label)
+    newer: set[tuple[int, str]] = set()
+    for _, partition, offset, value in reversed(facts.final[READ_COMMITTED, label]):
+        key = key_of(label, value)
+        is_below = offset < event["log_starts"].get(str(partition), 0)
+        is_superseded = key is not None and (partition, key) in newer
+        # A tombstone goes by itself, once there is nothing that it would hide.
+        is_spent = is_tombstone(label, value) and not kept & older[value]
+        step = event.get("gone", {}).get(value, [-1])[0]
+        if value not in kept and not (is_below or is_superseded or is_spent):
+            text = f"{value} at {label}-{partition} {offset} is gone, and nothing says why"
+            yield Anomaly(step, "wrong deletion", text)
+        if value in kept and is_below:
+            text = f"{value} at {label}-{partition} {offset} is below the log start"
+            yield Anomaly(facts.step(value), "wrong deletion", text)
+        newer.add((partition, key or ""))
+
+
+def _older(facts: Facts, label: str) -> dict[str, set[str]]:
+    """Value -> the values of the same key that are before it in its partition."""
+    found: dict[str, set[str]] = {}
+    known: dict[tuple[int, str], set[str]] = {}
+    for _, partition, _, value in facts.final[READ_COMMITTED, label]:
+        same = known.setdefault((partition, key_of(label, value) or ""), set())
+        found[value] = set(same)
+        same.add(value)
+    return found
+
+
+def _early(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
+    """Below a log start before its time, and nobody asked for that."""
+    if facts.faults is None or "clock_jump" in facts.faults:
+        return
+    asked: dict[int, int] = {}
+    for deleting in facts.history.of("deleting"):
+        if deleting["topic"] == event["topic"]:
+            where = deleting["partition"]
+            asked[where] = max(deleting["offset"], asked.get(where, 0))
+    keeps_ms = event["keeps_ms"] if event["keeps_ms"] >= 0 else float("inf")
+    told: set[str] = set()
+    for step, ms, starts in event["deletions"]:
+        for _, partition, offset, value in facts.final[READ_COMMITTED, label]:
+            is_below = asked.get(partition, 0) <= offset < starts.get(str(partition), 0)
+            age_ms = ms - facts.sent[value]["ms"]
+            if is_below and value not in told and age_ms < keeps_ms:
+                text = f"{value} at {label}-{partition} {offset} was deleted after {age_ms:.0f} ms"
+                yield Anomaly(step, "wrong deletion", text)
+            if is_below:
+                told.add(value)
+
+
+def _early_tombstones(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
+    """Gone by itself before whoever reads along can have seen it."""
+    if facts.faults is None or facts.faults & _LATE:
+        return
+    newer: set[tuple[int, str]] = set()
+    for _, partition, offset, value in reversed(facts.final[READ_COMMITTED, label]):
+        where = (partition, key_of(label, value) or "")
+        if value in event["gone"] and where not in newer and is_tombstone(label, value):
+            step, ms = event["gone"][value]
+            age_ms = ms - facts.sent[value]["ms"]
+            if age_ms < event["keeps_tombstones_ms"] - _LOOK_MS:
+                text = f"tombstone {value} at {label}-{partition} {offset} went after {age_ms:.0f}"
+                yield Anomaly(step, "wrong deletion", f"{text} ms")
+        newer.add(where)

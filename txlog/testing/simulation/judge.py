@@ -1,0 +1,120 @@
+"""What there is at the end, as anybody would read it: the last events of a history.
+
+It notes, and judges nothing: see `history_checks.py`. The archive is asked only for what the log
+itself no longer shows, and for when something was stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from txlog.clients.consumer import Consumer
+from txlog.clients.dead_letter import DEAD_LETTER_TOPIC, pending_letters
+from txlog.errors import UnknownTopic
+from txlog.model import TransactionOutcome, TxId
+from txlog.testing.simulation.archive import incarnations, uploaded
+from txlog.testing.simulation.process import SimulatedProcess
+from txlog.testing.simulation.topics import as_history, config_of, is_mortal, text_of
+
+BATCH = "batch "
+"""Begins the name of an attempt to commit a micro-batch. Nobody knows its transaction: it counts
+as committed if anything of it is shown, and then all of it must be."""
+
+LETTERS_MAX = 100_000
+
+
+def is_deleted_from(topic: str) -> bool:
+    """Whether its records, or it itself, may be deleted."""
+    return bool(config_of(topic)) or is_mortal(topic)
+
+
+def note_end(process: SimulatedProcess, topics: Mapping[str, int]) -> None:
+    """Everything, and when it came."""
+    faults = sorted(name for name, count in process.network.scene.counts.items() if count)
+    process.note("conditions", faults=faults)
+    for isolation in ("read_uncommitted", "read_committed"):
+        for topic in topics:
+            records = list(_whole(process, topic, isolation))
+            process.note("final", topic=topic, isolation=isolation, records=records)
+    archive, steps = process.network.scene.service.archive, _steps(process)
+    if any(map(is_deleted_from, topics)):
+        for one in incarnations(archive, topics):
+            process.note("stored", **one.facts(archive, steps))
+    placed = {text: steps.get(path, 0) for text, path in uploaded(archive, topics).items()}
+    process.note("placed", steps=placed)
+    _note_outcomes(process)
+    _note_letters(process)
+    _note_positions(process)
+
+
+def _steps(process: SimulatedProcess) -> Mapping[str, int]:
+    """Path -> the request that stored it first."""
+    found: dict[str, int] = {}
+    for number, _, _, method, path, what in process.network.scene.trace:
+        if method == "put_object" and "200" in what:
+            found.setdefault(path, number)
+    return found
+
+
+def _whole(process: SimulatedProcess, topic: str, isolation: str) -> Iterator[list[object]]:
+    consumer = Consumer(
+        topic,
+        root=process.connection,
+        isolation_level=isolation,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    while polled := consumer.poll(max_records=100_000):
+        yield from as_history(polled)
+
+
+def _note_outcomes(process: SimulatedProcess) -> None:
+    history = process.network.scene.history
+    shown = {
+        record[3]
+        for event in history.of("final")
+        if event["isolation"] == "read_committed"
+        for record in event["records"]
+    }
+    for event in list(history.of("committing")):
+        if event["tx"].startswith(BATCH):
+            is_shown = bool(shown & set(event["values"]))
+            outcome = "COMMITTED" if is_shown else "ABORTED"
+            found = outcome if event["values"] else "UNKNOWN"
+            process.note("outcome", tx=event["tx"], outcome=found)
+    named = {e["tx"] for e in history.events if e.get("tx") is not None}
+    for tx in sorted(name for name in named if not name.startswith(BATCH)):
+        process.note("outcome", tx=tx, outcome=str(_outcome(process, tx)))
+
+
+def _outcome(process: SimulatedProcess, tx: str) -> TransactionOutcome:
+    group, is_half, tag = tx.partition("/")
+    if is_half:
+        return process.connection.coordinator_of(group).outcome_of_tag(tag)
+    return process.connection.outcome(TxId.parse(tx))
+
+
+def _note_letters(process: SimulatedProcess) -> None:
+    """Dead letters; without half messages there are none."""
+    try:
+        found = pending_letters(process.connection, DEAD_LETTER_TOPIC, LETTERS_MAX)
+    except UnknownTopic:
+        found = []
+    letters = [
+        [f"{one.producer_group}/{one.transaction_id}", one.message.topic, text_of(one.message)]
+        for one in found
+    ]
+    process.note("letters", letters=letters)
+
+
+def _note_positions(process: SimulatedProcess) -> None:
+    for name, group in process.connection.offsets.groups().items():
+        for where, at in sorted(group.committed.items()):
+            process.note(
+                "position",
+                group=name,
+                topic=where[0],
+                topic_id=at.topic_id,
+                partition=where[1],
+                offset=at.offset,
+            )
