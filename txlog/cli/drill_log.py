@@ -112,8 +112,8 @@ class DrillLog:
     def delete(self) -> None:
         """Take the topics and the group away, once every process of the drill is gone.
 
-        Two transactional ids stay in the coordinators' lists, the drill's own and its query's,
-        until maintenance forgets them, and the query's newest batch for ever (rule R2).
+        Two transactional ids stay in the coordinators' lists: the drill's own, until maintenance
+        forgets it, and its query's, which stays for ever with its newest batch (rules R2, R27).
         """
         # Nobody asks whether the group's owner lives: the drill has seen its end.
         self.connection.offsets.delete(self.numbers)
