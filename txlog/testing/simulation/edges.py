@@ -11,7 +11,14 @@ from dataclasses import replace
 
 from txlog.clients.connection import Connection
 from txlog.coordinator.coordinator import InitOptions
+from txlog.coordinator.machine import CoordinatorMachine
+from txlog.coordinator.state import CoordinatorState
+from txlog.journal.entry import decode_entry
+from txlog.journal.opening import write_snapshot
+from txlog.layout import JournalLayout, parse_number, transactions_journal
+from txlog.log.cluster import Cluster
 from txlog.model import EPOCH_MAX
+from txlog.storage.store import Store
 from txlog.testing.simulation.bystanders import HintSpoiler, Operator, Witness
 from txlog.testing.simulation.copiers import Copier
 from txlog.testing.simulation.faults import Faults
@@ -30,15 +37,28 @@ _EPOCHS = {"one": EPOCH_MAX - 1, "two": EPOCH_MAX}
 
 def _worn_out(connection: Connection) -> None:
     """These ids have been registered so many times; of it a snapshot is left."""
-    for name, epoch in _EPOCHS.items():
+    for name in _EPOCHS:
         coordinator = connection.coordinator_of(name)
         coordinator.init_producer(name, "before", InitOptions(TIMEOUT_MS))
-        replica = coordinator._replica
-        known = replace(replica.state.ids[name], epoch=epoch)
-        replica._state = replace(replica.state, ids={**replica.state.ids, name: known})
-        # A snapshot that is there is taken to say the same.
-        connection.cluster.store.delete(replica.layout.snapshot(replica.next_slot - 1))
-        replica.prune(0)
+    cluster = connection.cluster
+    for coordinator in connection.coordinators():
+        state = coordinator.catch_up()
+        worn = {n: replace(known, epoch=_EPOCHS[n]) for n, known in state.ids.items()}
+        layout = transactions_journal(coordinator.partition)
+        if worn:
+            _as_snapshot(cluster.store, layout, replace(state, ids={**state.ids, **worn}))
+    fresh = Cluster(cluster.store, cluster.file, cluster.runtime, cluster.process, "start")
+    for coordinator in Connection(fresh).coordinators():
+        coordinator.prune(0)
+
+
+def _as_snapshot(store: Store, layout: JournalLayout, state: CoordinatorState) -> None:
+    """Let a snapshot say that the entries of a journal have led to this state."""
+    slot = max(parse_number(found.path) or 0 for found in store.list_after(layout.entries))
+    path = layout.entry(slot)
+    _, crc32 = decode_entry(store.get(path) or b"", path, slot)
+    store.delete(layout.snapshot(slot))  # One that is there is taken to say the same.
+    write_snapshot(store, layout, CoordinatorMachine(), state, (slot, crc32, -1), mend=False)
 
 
 def _worn(choices: random.Random) -> Sequence[Role]:

@@ -178,8 +178,8 @@ def _followers(choices: random.Random) -> Sequence[Role]:
         Follower("f2", "g1", topics, isolation, is_auto=choices.random() < 0.5),
         Follower("f3", "g2", topics, isolation, is_auto=True),
         *_perhaps(choices, Resetter("resetter", "g1", "ta")),
-        Steward("finisher", topics, ("maintain",)),
-        *tended(choices, topics),
+        Steward("builder", topics, ("maintain", *GROWTH)),
+        *_perhaps(choices, Keeper("keeper")),
         Reader("committed", topics, "read_committed"),
     ]
 

@@ -1,0 +1,102 @@
+"""The checks of groups that commit outside of transactions see what they should."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from txlog.testing.simulation.group_checks import group_anomalies
+from txlog.testing.simulation.history import Event, History
+
+SENT: Event = {"what": "send", "tx": None, "topic": "ta", "values": ["a", "b", "c"]}
+RECORDS = [["ta", 0, n, value] for n, value in enumerate("abc")]
+FINAL: Event = {
+    "what": "final",
+    "topic": "ta",
+    "isolation": "read_committed",
+    "records": RECORDS,
+}
+
+
+def joined(reader: str, offset: int) -> list[Event]:
+    """A consumer of the group begins there."""
+    positions = [["ta", 0, offset]]
+    return [
+        {"what": "joining", "group": "g", "reader": reader},
+        {"what": "joined", "group": "g", "reader": reader, "positions": positions},
+    ]
+
+
+def polled(reader: str, first: int, end: int) -> list[Event]:
+    """It was given these records."""
+    records = RECORDS[first:end]
+    poll = {"what": "poll", "isolation": "read_committed", "records": records}
+    return [{**poll, "reader": reader, "group": "g"}]
+
+
+def moved(reader: str, move: str, offset: int, answer: str = "ok") -> list[Event]:
+    """It committed there, and was answered so."""
+    positions = [["ta", 0, offset]]
+    return [
+        {"what": "moving", "move": move, "group": "g", "reader": reader, "positions": positions},
+        {"what": "moved", "move": move, "group": "g", "answer": answer},
+    ]
+
+
+def stands(offset: int) -> list[Event]:
+    """Where the group is in the end."""
+    position = {"what": "position", "group": "g", "topic": "ta", "topic_id": "", "partition": 0}
+    return [{**position, "offset": offset}]
+
+
+def kinds(*parts: Iterable[Event]) -> set[str]:
+    """What is wrong with that history."""
+    history = History()
+    for event in [SENT, *(event for part in parts for event in part), FINAL]:
+        facts = {name: value for name, value in event.items() if name != "what"}
+        history.note(0, 0.0, "somebody", event["what"], **facts)
+    return {found.kind for found in group_anomalies(history)}
+
+
+READ_TWO = (joined("a", 0), polled("a", 0, 2), moved("a", "1", 2))
+
+
+def test_what_is_committed_is_where_the_next_one_begins() -> None:
+    assert kinds(*READ_TWO, joined("b", 2), stands(2)) == set()
+
+
+@pytest.mark.parametrize("found", [0, 1])
+def test_a_commit_that_is_not_seen_any_more_is_lost(found: int) -> None:
+    assert "lost commit" in kinds(*READ_TWO, joined("b", found), stands(2))
+    assert "lost commit" in kinds(*READ_TWO, stands(found))
+
+
+def test_a_commit_whose_answer_nobody_got_may_be_seen_or_not() -> None:
+    unclear = (joined("a", 0), polled("a", 0, 2), moved("a", "1", 2, "unknown"))
+    assert kinds(*unclear, joined("b", 0), joined("c", 2), stands(2)) == set()
+
+
+def test_a_reset_leads_back() -> None:
+    assert kinds(*READ_TWO, moved("resetter", "2", 0), joined("b", 0), stands(0)) == set()
+
+
+def test_a_commit_of_nothing_new_does_not_undo_a_reset() -> None:
+    again = moved("a", "3", 2)
+    assert kinds(*READ_TWO, moved("resetter", "2", 0), again, joined("b", 0), stands(0)) == set()
+
+
+def test_a_position_that_nobody_committed_is_made_up() -> None:
+    assert "made up position" in kinds(*READ_TWO, joined("b", 1), stands(2))
+    assert "made up position" in kinds(*READ_TWO, stands(3))
+
+
+def test_what_is_below_the_position_was_given_to_somebody() -> None:
+    assert kinds(joined("a", 0), polled("a", 0, 1), moved("a", "1", 2), stands(2)) == {
+        "passed over"
+    }
+
+
+def test_only_a_group_that_another_one_moved_refuses() -> None:
+    refused = moved("a", "1", 2, "failed")
+    assert kinds(joined("a", 0), polled("a", 0, 2), refused) == {"wrong refusal"}
+    other = (*joined("b", 0), *polled("b", 0, 2), *moved("b", "2", 2))
+    assert kinds(joined("a", 0), polled("a", 0, 2), other, refused, stands(2)) == set()
