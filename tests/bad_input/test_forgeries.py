@@ -24,7 +24,7 @@ from txlog.errors import CorruptData, InternalError, TxlogError
 from txlog.journal.entry import seal
 from txlog.layout import parse_number
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 HOSTILE: list[Any] = [
     None,

@@ -23,7 +23,7 @@ from txlog.log.cluster import decode_cluster_file
 from txlog.log.index import ChunkRef, decode_refs, decode_rows
 from txlog.log.segment_scan import scan_segment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 DAMAGE = (CorruptData, NotATxlog, UnsupportedFormat)
 

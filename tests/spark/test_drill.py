@@ -11,7 +11,7 @@ from txlog.clients.admin import Admin
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 def test_I5_I6_I10_the_bundled_job_survives_a_drill_and_leaves_no_topics(tmp_path: Path) -> None:
