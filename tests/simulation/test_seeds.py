@@ -11,18 +11,21 @@ from tests.source_tree import ROOT
 from txlog.testing.simulation.edges import EDGES
 
 SEEDS = {
+    "aging": 100,
+    "followers": 100,
     "late": 160,
     "mortals": 100,
     "numbers": 150,
     "retention": 100,
+    "threads": 100,
     "upkeep": 100,
     **dict.fromkeys((one.name for one in EDGES), 100),
     **dict.fromkeys(OF_MICRO_BATCHES, 100),
 }
 """Of the scenarios that take longer than the others."""
 
-SEEDS_OF_OTHERS = 300
-"""3,410 together; `make sim` runs as many as are wanted."""
+SEEDS_OF_OTHERS = 200
+"""3,110 together; `make sim` runs as many as are wanted."""
 
 
 @pytest.mark.slow
