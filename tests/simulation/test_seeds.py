@@ -11,6 +11,7 @@ from tests.source_tree import ROOT
 from txlog.testing.simulation.edges import EDGES
 
 SEEDS = {
+    "compacted": 100,
     "late": 160,
     "mortals": 100,
     "numbers": 150,
@@ -22,7 +23,7 @@ SEEDS = {
 """Of the scenarios that take longer than the others."""
 
 SEEDS_OF_OTHERS = 300
-"""3,410 together; `make sim` runs as many as are wanted."""
+"""3,510 together; `make sim` runs as many as are wanted."""
 
 
 @pytest.mark.slow
