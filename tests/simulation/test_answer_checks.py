@@ -106,16 +106,19 @@ def test_I4_each_message_that_is_given_up_is_a_dead_letter_once(
 
 REFUSED: Told = ("commit", {"tx": TX, "answer": "failed"})
 HOLDS: Told = ("holds", {"transactional_id": "one"})
+SENT: Told = ("send", {"tx": TX, "topic": "a", "values": ["m"]})
 RIVAL: Told = ("holds", {"who": "other#0", "transactional_id": "one"})
 
 
 @pytest.mark.parametrize(
     ("events", "faults", "found"),
     [
-        ([HOLDS, REFUSED], [], ["refused"]),
-        ([HOLDS, REFUSED], ["slow"], []),
-        ([HOLDS, RIVAL, REFUSED], [], []),
-        ([HOLDS, ("ending", {"tx": TX}), REFUSED], [], []),
+        ([HOLDS], [], ["refused"]),
+        ([HOLDS, SENT, REFUSED], [], ["refused"]),
+        ([HOLDS, SENT, REFUSED], ["slow"], []),
+        ([HOLDS, RIVAL, SENT, REFUSED], [], []),
+        ([HOLDS, SENT, ("ending", {"tx": TX}), REFUSED], [], []),
+        ([HOLDS, *[SENT] * 3], [], []),
         ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 3, [], ["refused"]),
         ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 3, ["slow"], []),
         ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 2, [], []),

@@ -17,7 +17,7 @@ _ENDS = {"COMMIT_MESSAGE": COMMITTED, "ROLLBACK_MESSAGE": "ABORTED"}
 """What a local transaction answers, and how its messages end."""
 
 _SENDS_MIN = 3
-"""Of a role that was never told that anything is stored, before that is too little."""
+"""Transactions, or flushes, of which none is ever told to be stored: then something is wrong."""
 
 
 def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
@@ -120,14 +120,21 @@ def refusals(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _without_success(facts: Facts, fenced: set[str]) -> Iterator[Anomaly]:
-    """Who sends and sends, and nothing of it is ever stored: somebody alone, or a whole group."""
+    """Who sends and sends, and nothing of it is ever stored: somebody alone, or a whole group.
+
+    Or nobody comes as far as to send.
+    """
+    holders = {_role(event) for event in facts.history.of("holds")}
+    if holders and not holders & {_role(event) for event in facts.history.of("send")}:
+        yield Anomaly(-1, "refused", f"none of {sorted(holders)} ever sent anything")
     teams = {_role(e): e.get("group", "a source") for e in facts.history.of("copies", "counts")}
 
     def team(event: Event) -> str:
         return str(teams.get(_role(event), _role(event)))
 
-    last = {team(event): event["at"] for event in facts.history.of("send")}
-    sends = Counter(team(event) for event in facts.history.of("send"))
+    sent = {(e["tx"] or str(n), team(e)): e for n, e in enumerate(facts.history.of("send"))}
+    last = {name: event["at"] for (_, name), event in sent.items()}
+    sends = Counter(name for _, name in sent)
     ends = ("commit", "abort", "written", "batch_done", "local")
     done = {team(event) for event in facts.history.of(*ends)}
     for name, count in sorted(sends.items()):
