@@ -8,6 +8,7 @@ from spark_plugin.checkpoint import Checkpoint
 from spark_plugin.replay import AlreadyIn
 from tests.protocol import removed_rules as rules_out
 from tests.simulation.mutant import Mutant, Patch
+from tests.simulation.mutants_of_answers import OF_ANSWERS
 from tests.simulation.mutants_of_deletion import OF_DELETION
 from tests.simulation.mutants_of_rules import OF_RULES
 from tests.simulation.mutants_of_spark import OF_SPARK
@@ -207,4 +208,5 @@ MUTANTS: dict[str, Mutant] = {
     **OF_RULES,
     **OF_DELETION,
     **OF_SPARK,
+    **OF_ANSWERS,
 }

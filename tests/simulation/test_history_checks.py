@@ -85,6 +85,46 @@ SPOILT = {
 }
 
 
+MORE_OF_A_KIND = {
+    "a life that ended began behind the start": (
+        "poll skip",
+        lambda s: s.add("poll", "died#0", isolation="read_committed", records=s.records[2:]),
+    ),
+    "what nobody sent was seen before it was decided": (
+        "made up",
+        lambda s: s.add("poll", isolation="read_uncommitted", records=[["a", 0, 7, "z"]]),
+    ),
+    "and was stored": (
+        "made up",
+        lambda s: s.change("final", records=[*s.records[::2], ["a", 0, 2, "z"]]),
+    ),
+    "a partition begins at 5": (
+        "offset gap",
+        lambda s: s.change("final", records=[["a", 0, 5, "x1"], ["a", 0, 6, "y1"]]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MORE_OF_A_KIND)
+def test_it_is_named_wherever_it_is(name: str) -> None:
+    kind, spoil = MORE_OF_A_KIND[name]
+    story = Story()
+    spoil(story)
+    assert kind in story.found()
+
+
+def test_who_has_a_group_begins_where_it_stands() -> None:
+    story = Story()
+    story.add("poll", isolation="read_committed", records=story.records[2:], reader="copier.1")
+    assert story.found() == set()
+
+
+def test_a_finding_names_the_step_at_which_its_record_was_stored() -> None:
+    story = Story().change("final", records=[*Story().records[::2], ["a", 0, 2, "x1"]])
+    story.add("placed", steps={"x1": 17})
+    assert [found.at for found in anomalies(story.history) if found.kind == "duplicate"] == [17]
+
+
 @pytest.mark.parametrize("kind", SPOILT)
 def test_what_is_spoilt_is_named(kind: str) -> None:
     story = Story()
@@ -172,6 +212,10 @@ class StoryOfDeletion(Story):
             "log_starts": {},
             "violations": [],
             "topic_id": topic,
+            "keeps_ms": 100,
+            "keeps_tombstones_ms": 5_000,
+            "deletions": [],
+            "gone": {},
         }
         self.add("stored", topic=topic, records=records, **known | facts)
 
@@ -218,6 +262,55 @@ def test_I12_the_newest_record_of_a_key_may_not_go() -> None:
     for nth in (4, 5):
         story.change("final", nth, records=story.ever[2:3])
     assert "wrong deletion" in story.found()
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "faults", "asked", "kind"),
+    [
+        (99, [], 0, "wrong deletion"),
+        (99, ["pause"], 1, "wrong deletion"),
+        (99, [], 2, None),
+        (100, [], 0, None),
+        (99, ["clock_jump"], 0, None),
+    ],
+)
+def test_I12_a_record_is_deleted_after_its_time_or_if_somebody_asks_for_it(
+    age_ms: int, faults: list[str], asked: int, kind: str | None
+) -> None:
+    story = StoryOfDeletion().change("stored", 2, deletions=[[8, age_ms, {"0": 2}]])
+    story.add("conditions", faults=faults)
+    story.add("deleting", topic="c", partition=0, offset=asked)
+    assert story.found() == ({kind} if kind else set())
+
+
+class StoryOfATombstone(StoryOfDeletion):
+    """Behind the records of topic `c` comes a tombstone of the key of the last two."""
+
+    def __init__(self, gone_ms: int, kept: list[int]) -> None:
+        super().__init__()
+        last = self.ever[-1][3]
+        values = [f"t{number}" for number in range(1_000)]
+        same = [v for v in values if key_of("c", v) == key_of("c", last) and is_tombstone("c", v)]
+        self.add("send", tx=None, topic="c", values=same[:1])
+        ever = [*self.ever, ["c", 0, 4, same[0]]]
+        self.change("stored", 2, records=ever, gone={same[0]: [9, gone_ms]})
+        for nth in (4, 5):
+            self.change("final", nth, records=[ever[offset] for offset in kept])
+        self.add("conditions", faults=[])
+
+
+@pytest.mark.parametrize(
+    ("gone_ms", "kept", "kind"),
+    [
+        (5_000, [], None),
+        (5_000, [3], "wrong deletion"),
+        (2_000, [], "wrong deletion"),
+    ],
+)
+def test_I12_a_tombstone_goes_after_its_time_and_nothing_comes_back(
+    gone_ms: int, kept: list[int], kind: str | None
+) -> None:
+    assert StoryOfATombstone(gone_ms, kept).found() == ({kind} if kind else set())
 
 
 def test_R11_topics_of_one_name_are_told_apart() -> None:

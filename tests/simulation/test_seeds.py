@@ -9,10 +9,14 @@ from tests.simulation.micro_batch_scenarios import OF_MICRO_BATCHES
 from tests.simulation.scenarios import SCENARIOS
 from tests.source_tree import ROOT
 from txlog.testing.simulation.edges import EDGES
+from txlog.testing.simulation.faults import NONE
+from txlog.testing.simulation.run import verdict
+from txlog.testing.simulation.world import World
 
 SEEDS = {
     "aging": 100,
     "followers": 100,
+    "compacted": 100,
     "late": 160,
     "mortals": 100,
     "numbers": 150,
@@ -25,7 +29,19 @@ SEEDS = {
 """Of the scenarios that take longer than the others."""
 
 SEEDS_OF_OTHERS = 200
-"""3,110 together; `make sim` runs as many as are wanted."""
+"""3,210 together; `make sim` runs as many as are wanted."""
+
+
+SEEDS_WITHOUT_FAULTS = 4
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_where_nothing_goes_wrong_nobody_is_refused(scenario: str) -> None:
+    """Nor is anything else found."""
+    for seed in range(SEEDS_WITHOUT_FAULTS):
+        world = World(SCENARIOS[scenario], seed, NONE)
+        world.run()
+        assert not verdict(world).findings
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ _ENDS = {"COMMIT_MESSAGE": COMMITTED, "ROLLBACK_MESSAGE": "ABORTED"}
 """What a local transaction answers, and how its messages end."""
 
 _SENDS_MIN = 3
-"""Of a role that was never told that anything is stored, before that is too little."""
+"""Transactions, or flushes, of which none is ever told to be stored: then something is wrong."""
 
 
 def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
@@ -114,27 +114,40 @@ def refusals(facts: Facts) -> Iterator[Anomaly]:
     """Liveness: where nothing goes wrong, who has an id for himself is not refused."""
     if facts.faults != set():
         return
-    ids = {_role(e): e["transactional_id"] for e in facts.history.of("holds")}
-    shared = Counter(ids.values())
+    ids: dict[str, set[str]] = {}
+    for event in facts.history.of("holds"):
+        ids.setdefault(_role(event), set()).add(event["transactional_id"])
+    shared = Counter(name for names in ids.values() for name in names)
     rivals = _groups_of_several(facts)
     ended = {e["tx"] for e in facts.history.of("ending")}
     for event in facts.history.of("commit"):
-        is_alone = shared[ids.get(_role(event), "")] == 1 and event["tx"] not in rivals | ended
+        # A process of several actors holds several: which of them it was is not told.
+        mine = ids.get(_role(event), set())
+        is_alone = len(mine) == 1 and all(shared[name] == 1 for name in mine)
+        is_alone &= event["tx"] not in rivals | ended
         if is_alone and event["answer"] != "ok":
             text = f"{event['who']} was answered {event['answer']} for {event['tx']}, in vain"
             yield Anomaly(event["at"], "refused", text)
-    yield from _without_success(facts, {role for role, name in ids.items() if shared[name] > 1})
+    fenced = {role for role, names in ids.items() if any(shared[name] > 1 for name in names)}
+    yield from _without_success(facts, fenced)
 
 
 def _without_success(facts: Facts, fenced: set[str]) -> Iterator[Anomaly]:
-    """Who sends and sends, and nothing of it is ever stored: somebody alone, or a whole group."""
+    """Who sends and sends, and nothing of it is ever stored: somebody alone, or a whole group.
+
+    Or nobody comes as far as to send.
+    """
+    holders = {_role(event) for event in facts.history.of("holds")}
+    if holders and not holders & {_role(event) for event in facts.history.of("send")}:
+        yield Anomaly(-1, "refused", f"none of {sorted(holders)} ever sent anything")
     teams = {_role(e): e.get("group", "a source") for e in facts.history.of("copies", "counts")}
 
     def team(event: Event) -> str:
         return str(teams.get(_role(event), _role(event)))
 
-    last = {team(event): event["at"] for event in facts.history.of("send")}
-    sends = Counter(team(event) for event in facts.history.of("send"))
+    sent = {(e["tx"] or str(n), team(e)): e for n, e in enumerate(facts.history.of("send"))}
+    last = {name: event["at"] for (_, name), event in sent.items()}
+    sends = Counter(name for _, name in sent)
     ends = ("commit", "abort", "written", "batch_done", "local")
     done = {team(event) for event in facts.history.of(*ends)}
     for name, count in sorted(sends.items()):

@@ -1,0 +1,124 @@
+"""Planted bugs that break no stored record: what was answered does not come true, what may succeed
+is refused, what goes wrong is only logged, what is kept for a while goes at once."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spark_plugin.batch_commit import BatchCommitter
+from tests.simulation.mutant import Mutant, Patch
+from txlog.clients import check_service, maintenance, retention_bounds
+from txlog.clients.check_service import CheckService
+from txlog.clients.producer import Producer
+from txlog.errors import InternalError, ProducerFenced
+from txlog.journal import replica
+from txlog.log import compaction
+from txlog.log.reader import read_rows, row_source
+from txlog.log.topic_state import TopicState
+
+
+def sink_without_commit(patch: Patch) -> None:
+    """Spark is told that its batch is in."""
+    patch.setattr(BatchCommitter, "commit", lambda self, identity, messages: None)
+
+
+def fenced_for_nothing(patch: Patch) -> None:
+    """Nobody can commit: safe, and of no use."""
+
+    def commit(self: Producer) -> None:
+        raise ProducerFenced("for no reason.")
+
+    patch.setattr(Producer, "commit_transaction", commit)
+
+
+def _broken(*arguments: Any, **named: Any) -> Any:
+    raise InternalError("I12: broken. Please report this.")
+
+
+def broken_compaction(patch: Patch) -> None:
+    """Maintenance reports it, and goes on."""
+    patch.setattr(maintenance, "compact", _broken)
+
+
+def broken_snapshots(patch: Patch) -> None:
+    """Snapshots are best effort, so that nobody is told."""
+    patch.setattr(replica, "write_snapshot", _broken)
+
+
+def broken_checks(patch: Patch) -> None:
+    """A check-back fails each time, and comes again at the next check."""
+    patch.setattr(check_service, "read_half", _broken)
+
+
+def retention_without_age(patch: Patch) -> None:
+    """All that is stable goes at the first pass."""
+
+    def expired(state: TopicState, load: Any, now_ms: int) -> dict[int, int]:
+        if not state.config.is_deleted:
+            return {}
+        ends = {p: state.last_stable_offset(p) for p in range(len(state.partitions))}
+        return {p: end for p, end in ends.items() if end > state.partitions[p].log_start}
+
+    patch.setattr(retention_bounds, "expired_log_starts", expired)
+
+
+def tombstones_go_at_once(patch: Patch) -> None:
+    """The first pass that meets one drops it: delete.retention.ms is ignored."""
+    original = compaction._Pass._select
+
+    def select(self: Any, row: Any, fetched: Any) -> Any:
+        return original(self, replace(row, delete_horizon_ms=0), fetched)
+
+    patch.setattr(compaction._Pass, "_select", select)
+
+
+def tombstones_hide_nothing(patch: Patch) -> None:
+    """They go in time, and what they deleted stays."""
+
+    def take_keys(self: Any, rows: Any) -> None:
+        for fetched in read_rows(row_source(self.topic, self.state), rows):
+            stays = ~compaction._tombstones(fetched.batch, self.config.key_column)
+            kept = fetched.batch.filter(pa.array(stays)).column(self.key_column)
+            self.newest.add(fetched.partition, kept, fetched.offsets[np.flatnonzero(stays)])
+
+    patch.setattr(compaction._Pass, "_take_keys", take_keys)
+
+
+def given_up_all_the_same(patch: Patch) -> None:
+    """The listener knows that it is committed, and its messages become dead letters."""
+    original = CheckService._end
+
+    def end(self: Any, name: str, tx_id: Any, state: Any) -> None:
+        if "COMMIT" not in str(state):
+            return original(self, name, tx_id, state)
+        opened = self._coordinator.catch_up().open_transactions()
+        return self._give_up(name, next(t for _, t in opened if t.tx_id == tx_id))
+
+    patch.setattr(CheckService, "_end", end)
+
+
+def letters_of_the_first(patch: Patch) -> None:
+    """Of a half transaction with several messages one becomes a dead letter."""
+    original = check_service.letters
+
+    def letters(connection: Any, name: str, half: Any) -> Any:
+        return original(connection, name, replace(half, messages=half.messages[:1]))
+
+    patch.setattr(check_service, "letters", letters)
+
+
+OF_ANSWERS: Mapping[str, Mutant] = {
+    "a sink that commits nothing": Mutant(sink_without_commit, "numbers", 0, kind="lost write"),
+    "fenced for nothing": Mutant(fenced_for_nothing, "producers", 28, kind="refused"),
+    "compaction that fails, and is only reported": Mutant(broken_compaction, "retention", 0),
+    "snapshots that fail, and are only logged": Mutant(broken_snapshots, "producers", 1),
+    "check-backs that fail, and are only logged": Mutant(broken_checks, "halves", 1),
+    "retention without age (I12)": Mutant(retention_without_age, "retention", 1),
+    "tombstones that go at once": Mutant(tombstones_go_at_once, "compacted", 34),
+    "tombstones that hide nothing": Mutant(tombstones_hide_nothing, "compacted", 40),
+    "dead letters of what is committed": Mutant(given_up_all_the_same, "halves", 2),
+    "dead letters that are lost": Mutant(letters_of_the_first, "halves", 1, kind="wrong letter"),
+}

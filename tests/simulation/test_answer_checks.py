@@ -1,0 +1,131 @@
+"""Answers that did not come true are named, and refusals where nothing goes wrong."""
+
+from typing import Any
+
+import pytest
+
+from txlog.testing.simulation.anomaly import Check
+from txlog.testing.simulation.answer_checks import (
+    local_decisions,
+    lost_batches,
+    refusals,
+    wrong_letters,
+)
+from txlog.testing.simulation.history import History
+from txlog.testing.simulation.history_facts import Facts
+
+HALF, TX, BATCH = "g/h", "1-0-0", "batch d/1"
+ENDED = ("local", {"tx": HALF, "decision": "COMMIT_MESSAGE"})
+ANSWERED = ("answered", {"tx": HALF, "answer": "COMMIT_MESSAGE"})
+GIVEN_UP = ("outcome", {"tx": HALF, "outcome": "DEAD_LETTERED"})
+
+Told = tuple[str, dict[str, Any]]
+
+
+def kinds(check: Check, *events: Told) -> list[str]:
+    """What one check finds in these events, all of one process."""
+    history = History()
+    for at, (what, facts) in enumerate(events):
+        history.note(at, 0.0, facts.pop("who", "p#0"), what, **facts)
+    return [found.kind for found in check(Facts(history))]
+
+
+def copied(events: tuple[Told, ...]) -> tuple[Told, ...]:
+    """They are used once."""
+    return tuple((what, dict(facts)) for what, facts in events)
+
+
+def attempt(tx: str, reads: list[str], outcome: str) -> list[Told]:
+    """To commit batch 3 of a query."""
+    batch = {"query": "q", "batch": 3, "label": "", "reads": reads}
+    return [
+        ("committing", {"tx": tx, "values": [f"{tx}<{text}" for text in reads], **batch}),
+        ("outcome", {"tx": tx, "outcome": outcome}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "found"),
+    [
+        ([*attempt(BATCH, ["1", "2"], "COMMITTED")], []),
+        ([*attempt(BATCH, ["2", "1"], "COMMITTED"), *attempt("batch d/2", ["1"], "ABORTED")], []),
+        ([*attempt(BATCH, ["1", "2"], "ABORTED")], ["lost write"]),
+        ([*attempt(BATCH, ["1"], "COMMITTED")], ["lost write"]),
+        (
+            [
+                *attempt(BATCH, ["1", "2"], "COMMITTED"),
+                *attempt("batch d/2", ["1", "2"], "COMMITTED"),
+            ],
+            ["lost write"],
+        ),
+    ],
+)
+def test_I10_a_batch_that_is_said_to_be_in_is_in_once(
+    attempts: list[Told], found: list[str]
+) -> None:
+    batch = {"query": "q", "batch": 3, "label": "", "reads": ["1", "2"], "wrote": True}
+    assert kinds(lost_batches, *copied((*attempts, ("batch_done", batch)))) == found
+
+
+DIED: Told = ("died", {})
+REPORTED: Told = ("lived_with", {"who": "p", "text": "half transaction h: the store is away"})
+OF_ANOTHER: Told = ("lived_with", {"who": "q", "text": "half transaction h: the store is away"})
+
+
+@pytest.mark.parametrize(
+    ("events", "found"),
+    [
+        ([ENDED, GIVEN_UP], []),
+        ([ENDED, ANSWERED, GIVEN_UP], ["wrong answer"]),
+        ([ENDED, ANSWERED, OF_ANOTHER, GIVEN_UP], ["wrong answer"]),
+        ([ENDED, ANSWERED, DIED, GIVEN_UP], []),
+        ([ENDED, ANSWERED, REPORTED, GIVEN_UP], []),
+        ([ENDED, ANSWERED, REPORTED, ANSWERED, GIVEN_UP], ["wrong answer"]),
+    ],
+)
+def test_I10_who_answers_a_check_is_believed(events: list[Told], found: list[str]) -> None:
+    assert kinds(local_decisions, *copied(tuple(events))) == found
+
+
+@pytest.mark.parametrize(
+    ("letters", "found"),
+    [
+        (["m", "n"], []),
+        (["m"], ["wrong letter"]),
+        (["m", "n", "n"], ["wrong letter"]),
+        (["m", "n", "o"], ["wrong letter"]),
+    ],
+)
+def test_I4_each_message_that_is_given_up_is_a_dead_letter_once(
+    letters: list[str], found: list[str]
+) -> None:
+    told = ("letters", {"letters": [[HALF, "a", text] for text in letters]})
+    asked = ("committing", {"tx": HALF, "values": ["m", "n"]})
+    assert kinds(wrong_letters, *copied((asked, GIVEN_UP, told))) == found
+
+
+REFUSED: Told = ("commit", {"tx": TX, "answer": "failed"})
+HOLDS: Told = ("holds", {"transactional_id": "one"})
+SENT: Told = ("send", {"tx": TX, "topic": "a", "values": ["m"]})
+RIVAL: Told = ("holds", {"who": "other#0", "transactional_id": "one"})
+
+
+@pytest.mark.parametrize(
+    ("events", "faults", "found"),
+    [
+        ([HOLDS], [], ["refused"]),
+        ([HOLDS, SENT, REFUSED], [], ["refused"]),
+        ([HOLDS, SENT, REFUSED], ["slow"], []),
+        ([HOLDS, RIVAL, SENT, REFUSED], [], []),
+        ([HOLDS, SENT, ("ending", {"tx": TX}), REFUSED], [], []),
+        ([HOLDS, *[SENT] * 3], [], []),
+        ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 3, [], ["refused"]),
+        ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 3, ["slow"], []),
+        ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 2, [], []),
+    ],
+)
+def test_where_nothing_goes_wrong_nobody_is_refused_who_is_alone(
+    events: list[Told], faults: list[str], found: list[str]
+) -> None:
+    conditions = ("conditions", {"faults": faults})
+    assert kinds(refusals, *copied((*events, conditions))) == found
