@@ -1,5 +1,6 @@
 """What a planted bug is: what one might write instead, and where it shows first."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -26,9 +27,14 @@ class Mutant:
     kind: str = ""
     """The anomaly that this bug shows, and what is `beside` it does not; empty: any."""
 
-    def shows(self, seed: int) -> bool:
-        """Whether the world of that seed, as it is planted now, shows it."""
+    def kinds(self, seed: int) -> Counter[str]:
+        """The anomalies of this kind that the world of that seed, as it is planted now, shows."""
         scenario = SCENARIOS[self.scenario]
         if self.requests_max:
             scenario = replace(scenario, requests_max=self.requests_max)
-        return any(found.kind.startswith(self.kind) for found in judged(scenario, seed).findings)
+        kinds = (found.kind for found in judged(scenario, seed).findings)
+        return Counter(kind for kind in kinds if kind.startswith(self.kind))
+
+    def shows(self, seed: int) -> bool:
+        """Whether there are any."""
+        return bool(self.kinds(seed))

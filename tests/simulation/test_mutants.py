@@ -2,10 +2,19 @@
 
 import pytest
 
+from tests.simulation.first_seeds import row
 from tests.simulation.mutants import MUTANTS
+from tests.source_tree import ROOT
 
 SEEDS = 40
 """Seeds that are tried if the stated one does not find it any more."""
+
+
+def test_the_page_states_the_seed_of_every_planted_bug() -> None:
+    page = (ROOT / "docs" / "testing.md").read_text()
+    table = page.split("| planted | scenario | seed |\n|---|---|---|\n")[1].split("\n\n")[0]
+    assert table.splitlines() == [row(name, mutant) for name, mutant in MUTANTS.items()]
+    assert f"{len(MUTANTS)} bugs" in page
 
 
 @pytest.mark.parametrize("name", MUTANTS)

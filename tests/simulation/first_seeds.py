@@ -1,0 +1,62 @@
+"""Finds the first seed that shows each planted bug: rows of the table in docs/testing.md.
+
+`python -m tests.simulation.first_seeds --help`. Worlds change, and with them what a seed is.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.mutant import Mutant
+from tests.simulation.mutants import MUTANTS
+
+
+def row(name: str, mutant: Mutant) -> str:
+    """What the table says of it."""
+    length = f", with {mutant.requests_max} requests" if mutant.requests_max else ""
+    return f"| {name} | {mutant.scenario} | {mutant.seed}{length} |"
+
+
+def shown(mutant: Mutant, seeds: Sequence[int]) -> Iterator[tuple[int, Counter[str]]]:
+    """The seeds that show it, with the kinds of anomalies that they find."""
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.plant(patch)
+        if mutant.beside is not None:
+            mutant.beside(patch)
+        for seed in seeds:
+            if kinds := mutant.kinds(seed):
+                yield seed, kinds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code is 1 if one of them is not found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.first_seeds")
+    parser.add_argument("names", nargs="*", help="parts of the names of planted bugs; all of them")
+    parser.add_argument("--seeds", type=int, default=300, help="how many are tried (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, help="the seed to begin with (%(default)s)")
+    parser.add_argument(
+        "--stated", action="store_true", help="try the stated seed alone; tell who is not found"
+    )
+    asked = parser.parse_args(arguments)
+    missing = 0
+    for name, mutant in MUTANTS.items():
+        if asked.names and not any(part in name for part in asked.names):
+            continue
+        last = asked.first + asked.seeds
+        seeds = [mutant.seed] if asked.stated else range(asked.first, last)
+        seed, kinds = next(shown(mutant, seeds), (None, Counter[str]()))
+        if seed is None:
+            missing += 1
+            print(f"{name}: not in {len(seeds)} seeds from {seeds[0]} (stated {mutant.seed})")
+        elif not asked.stated:
+            found = ", ".join(f"{kind} {count}" for kind, count in kinds.most_common())
+            print(f"{row(name, replace(mutant, seed=seed))} {found}", flush=True)
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
