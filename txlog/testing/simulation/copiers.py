@@ -13,7 +13,7 @@ from txlog.clients.producer import Producer
 from txlog.errors import AbortableError, FencedError
 from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.process import SimulatedProcess
-from txlog.testing.simulation.producers import abort, commit, send
+from txlog.testing.simulation.producers import abort, commit, send, with_news
 from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
 from txlog.testing.simulation.topics import as_history
 
@@ -111,7 +111,9 @@ class Copier:
         polled: list[Record],
         sent: list[tuple[str, RecordFuture]],
     ) -> None:
-        values = [f"{self.name}/{self._values + n}<{r[3]}" for n, r in enumerate(polled)]
+        names = [f"{self.name}/{self._values + n}" for n in range(len(polled))]
+        names = [with_news(process, self._sink, name) for name in names]
+        values = [f"{name}<{r[3]}" for name, r in zip(names, polled, strict=True)]
         self._values += len(values)
         process.note("send", tx=tx, topic=self._sink, values=values)
         metadata = consumer.group_metadata()

@@ -19,6 +19,7 @@ from txlog.clients.half_message import (
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.errors import DuplicateTransaction
 from txlog.testing.simulation.process import SimulatedProcess
+from txlog.testing.simulation.producers import with_news
 from txlog.testing.simulation.role import EXPECTED, UNCLEAR
 from txlog.testing.simulation.topics import payload
 
@@ -83,7 +84,9 @@ class HalfSender:
         name = f"{self.name}-{self._sent}"
         tx = f"{self._group}/{name}"
         chosen = [process.random.choice(self._topics) for _ in range(process.random.randint(1, 3))]
-        texts = [f"{name}.{number}" for number in range(len(chosen))]
+        texts = [
+            with_news(process, topic, f"{name}.{number}") for number, topic in enumerate(chosen)
+        ]
         for topic, text in zip(chosen, texts, strict=True):
             process.note("send", tx=tx, topic=topic, values=[text])
         process.note("staged", tx=tx)

@@ -30,7 +30,7 @@ def tended(choices: random.Random, topics: tuple[str, ...], share: float = 0.4) 
     partitions and columns."""
     if choices.random() >= share:
         return []
-    return [Keeper("keeper"), Steward("builder", topics, GROWTH)]
+    return [Keeper("keeper"), Steward("builder", topics, GROWTH, 300)]
 
 
 def _producers(choices: random.Random) -> Sequence[Role]:
@@ -140,7 +140,7 @@ def _upkeep(choices: random.Random) -> Sequence[Role]:
         choices.choice(others),
         Keeper("keeper 1"),
         *_perhaps(choices, Keeper("keeper 2")),
-        *_perhaps(choices, Steward("builder", topics, GROWTH)),
+        *_perhaps(choices, Steward("builder", topics, GROWTH, 300)),
         Auditor("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
@@ -178,7 +178,7 @@ def _followers(choices: random.Random) -> Sequence[Role]:
         Follower("f2", "g1", topics, isolation, is_auto=choices.random() < 0.5),
         Follower("f3", "g2", topics, isolation, is_auto=True),
         *_perhaps(choices, Resetter("resetter", "g1", "ta")),
-        Steward("builder", topics, ("maintain", *GROWTH)),
+        Steward("builder", topics, ("maintain", *GROWTH), 1_000),
         *_perhaps(choices, Keeper("keeper")),
         Reader("committed", topics, "read_committed"),
     ]
@@ -203,7 +203,7 @@ def _retention(choices: random.Random) -> Sequence[Role]:
         Keeper("keeper 1"),
         *_perhaps(choices, Keeper("keeper 2")),
         *_perhaps(choices, Steward("deleter", ("da",), ("delete_records",))),
-        *_perhaps(choices, Steward("builder", topics, GROWTH)),
+        *_perhaps(choices, Steward("builder", topics, GROWTH, 300)),
         Auditor("auditor", ("da", "tb")),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),

@@ -61,13 +61,17 @@ class Steward(Recurring):
     """Does one thing after the other; some of it twice, as two of its kind may be there."""
 
     def __init__(
-        self, name: str, topics: tuple[str, ...], duties: tuple[str, ...] = _HARMLESS
+        self,
+        name: str,
+        topics: tuple[str, ...],
+        duties: tuple[str, ...] = _HARMLESS,
+        pause_max_ms: float = 5_000,
     ) -> None:
         """`duties` are names of methods."""
         super().__init__(name)
         self._topics = topics
         self._duties = duties
-        self.pause_ms = (10, 5_000 * len(duties))
+        self.pause_ms = (10, pause_max_ms * len(duties))
 
     def turn(self, process: SimulatedProcess) -> None:
         """One of its duties."""

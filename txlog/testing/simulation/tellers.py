@@ -23,7 +23,7 @@ from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition, TxId
 from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.process import SimulatedProcess
-from txlog.testing.simulation.producers import TRIES
+from txlog.testing.simulation.producers import TRIES, with_news
 from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
 from txlog.testing.simulation.topics import payload, text_of
 
@@ -100,7 +100,8 @@ class Teller:
             parts = [amount, -amount - 1, 1]
         for number, (topic, part) in enumerate(zip(topics, parts, strict=True)):
             partitions = len(process.connection.cluster.present_topic(topic).state.partitions)
-            value = f"{self.name}/{self._transfers}.{number}:{part:+d}"
+            value = with_news(process, topic, f"{self.name}/{self._transfers}.{number}")
+            value = f"{value}:{part:+d}"
             where = process.random.randrange(partitions)
             yield Message(topic, payload(topic, value), value.encode(), partition=where)
 

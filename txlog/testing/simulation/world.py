@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
+import pyarrow as pa
+
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
 from txlog.clock import Runtime, SerialFanOut
@@ -35,7 +37,13 @@ from txlog.testing.simulation.scene import Scene
 from txlog.testing.simulation.scheduler import TURNS_MAX, Scheduler
 from txlog.testing.simulation.service import Service
 from txlog.testing.simulation.stewards import create_again
-from txlog.testing.simulation.topics import config_of, is_mortal, schema_of
+from txlog.testing.simulation.topics import (
+    ADDED,
+    config_of,
+    is_mortal,
+    is_typed,
+    schema_of,
+)
 
 REST_MS = 4 * TIMEOUT_MS
 """How long a world rests after its last work: every timeout is over then."""
@@ -98,11 +106,12 @@ class World:
             append_attempts_max=3,
             finish_attempts_max=6,
         )
-        objects = _new_log(settings, tuple(self.scenario.topics.items()), self.scenario.begin)
-        runtime = Runtime(_ServiceClock(scheduler), SeededEntropy(), SerialFanOut())
-        service = Service(runtime, objects)
         shape = random.Random(f"{self.scenario.name}/{self.seed}/shape")
         self.length = length_drawn(shape)
+        topics = tuple(self.scenario.topics.items())
+        objects = _new_log(settings, topics, self.scenario.begin, shape.random() < 0.3)
+        runtime = Runtime(_ServiceClock(scheduler), SeededEntropy(), SerialFanOut())
+        service = Service(runtime, objects)
         scheduler.turns_max = TURNS_MAX * self.length
         drawn_faults = calmed(self.scenario.faults(choices), self.length, shape)
         faults = drawn_faults if self.faults is None else self.faults
@@ -231,6 +240,7 @@ def _new_log(
     settings: LogSettings,
     topics: tuple[tuple[str, int], ...],
     begin: Callable[[Connection], None] | None,
+    is_evolved: bool,
 ) -> Mapping[str, bytes]:
     """The objects of a log with these topics: made once, as every world begins with a copy."""
     runtime = Runtime(ManualClock(EPOCH_MS), SeededEntropy("log"), SerialFanOut())
@@ -240,6 +250,8 @@ def _new_log(
     admin = Admin(Connection(open_cluster(store, runtime, writer="start")))
     for name, partitions in topics:
         admin.create_topic(name, partitions, schema_of(name), config_of(name))
+        if is_evolved and is_typed(name) and not is_mortal(name):
+            admin.evolve_schema(name, schema_of(name).append(pa.field(ADDED[0], pa.int64())))
     if begin is not None:
         begin(admin.connection)
     return {found.path: store.get(found.path) or b"" for found in store.list_after("")}
