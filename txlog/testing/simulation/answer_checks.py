@@ -25,8 +25,8 @@ def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
     for event in facts.history.of("commit", "abort"):
         outcome, answer = facts.outcomes.get(event["tx"]), event["answer"]
         promised = (answer == "ok") == (event["what"] == "commit")
-        is_empty = not facts.asked.get(event["tx"], {"values": ()})["values"]
-        if promised and is_empty:
+        is_known = event["what"] == "abort" or event["tx"] in facts.asked
+        if promised and is_known and not facts.values(event["tx"]):
             continue  # Nothing was written, so that nobody need know of it.
         if answer != "unknown" and promised != (outcome == COMMITTED):
             text = f"{event['what']} of {event['tx']} was answered {answer}, it is {outcome}"
