@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from spark_plugin.checkpoint import BatchPlan, Checkpoint
@@ -295,8 +294,10 @@ class BatchCommitter:
             _sessions.pop(key, None)
             # Its pend would stand in the way of whoever has the group now. If the decision is
             # COMMIT, or cannot be asked for, this changes nothing (R3, R26).
-            with suppress(TxlogError):
+            try:
                 session.abort()
+            except TxlogError as error:
+                log.info("batch %d was not aborted: %s", identity.batch_id, error)
             raise
         _sessions[key] = session
 

@@ -27,7 +27,7 @@ from txlog.log.topic_state import TopicState
 from txlog.model import Decision, TransactionOutcome, TxId
 from txlog.storage.store import Store
 from txlog.testing.invariants import log_facts
-from txlog.testing.simulation.world import World
+from txlog.testing.simulation import judge
 
 # The coordinator.
 
@@ -61,14 +61,14 @@ def no_outcomes(patch: Patch) -> None:
     """A coordinator remembers no outcome, instead of the last 16,384; the judge reads how
     transactions ended from the stored bytes."""
 
-    def outcome(self: World, process: Any, tx: str) -> TransactionOutcome:
-        found = log_facts(self.scene.service.store).transaction(TxId.parse(tx))
+    def outcome(process: Any, tx: str) -> TransactionOutcome:
+        found = log_facts(process.network.scene.service.store).transaction(TxId.parse(tx))
         if found is None:
             return TransactionOutcome.UNKNOWN_ID
         return _OUTCOMES[found.decision]
 
     patch.setattr(state, "_with_outcome", lambda known, tx_id, ended: known)
-    patch.setattr(World, "_outcome", outcome)
+    patch.setattr(judge, "outcome_of", outcome)
 
 
 _OUTCOMES = {

@@ -35,9 +35,9 @@ def copied(events: tuple[Told, ...]) -> tuple[Told, ...]:
     return tuple((what, dict(facts)) for what, facts in events)
 
 
-def attempt(tx: str, reads: list[str], outcome: str) -> list[Told]:
-    """To commit batch 3 of a query."""
-    batch = {"query": "q", "batch": 3, "label": "", "reads": reads}
+def attempt(tx: str, reads: list[str], outcome: str, number: int = 3) -> list[Told]:
+    """To commit a batch of a query."""
+    batch = {"query": "q", "batch": number, "label": "", "reads": reads}
     return [
         ("committing", {"tx": tx, "values": [f"{tx}<{text}" for text in reads], **batch}),
         ("outcome", {"tx": tx, "outcome": outcome}),
@@ -49,6 +49,8 @@ def attempt(tx: str, reads: list[str], outcome: str) -> list[Told]:
     [
         ([*attempt(BATCH, ["1", "2"], "COMMITTED")], []),
         ([*attempt(BATCH, ["2", "1"], "COMMITTED"), *attempt("batch d/2", ["1"], "ABORTED")], []),
+        ([*attempt("b/1", ["1"], "COMMITTED", 2), *attempt(BATCH, ["2"], "COMMITTED")], []),
+        ([*attempt("b/1", ["1", "2"], "COMMITTED", 2)], ["lost write"]),
         ([*attempt(BATCH, ["1", "2"], "ABORTED")], ["lost write"]),
         ([*attempt(BATCH, ["1"], "COMMITTED")], ["lost write"]),
         (

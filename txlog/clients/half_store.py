@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -97,8 +96,10 @@ class HalfStore:
                 )
             except OutcomeUnknown as error:
                 log.warning("half transaction %s: %s", transaction_id, error)
-                with suppress(TxlogError):
+                try:
                     self.coordinator.abort(self.transactional_id, tx_id)
+                except TxlogError as failed:
+                    log.info("half transaction %s is left to a check: %s", transaction_id, failed)
                 return tx_id, False
         return tx_id, True
 

@@ -8,6 +8,7 @@ handed in as an `OffsetsParticipant`.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ from txlog.layout import transactions_journal
 from txlog.log.cluster import Cluster
 from txlog.log.topic_events import AdvanceHorizon
 from txlog.model import Decision, TransactionOutcome, TxId
+
+log = logging.getLogger(__name__)
 
 
 def journal_of(key: str, count: int) -> int:
@@ -166,8 +169,10 @@ class Coordinator:
         command = AdvanceHorizon(self.state.horizon)
         for participant in participants:
             topic = self._cluster.topic_of_id(participant.topic, participant.topic_id)
-            with suppress(TxlogError):  # Then the next attempt tries again.
+            try:
                 topic.execute(command)
+            except TxlogError as error:  # The next attempt tries again.
+                log.info("topic %s has no new horizon: %s", participant.topic, error)
 
     def begin(
         self,

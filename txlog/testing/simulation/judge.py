@@ -84,10 +84,11 @@ def _note_outcomes(process: SimulatedProcess) -> None:
             process.note("outcome", tx=event["tx"], outcome=found)
     named = {e["tx"] for e in history.events if e.get("tx") is not None}
     for tx in sorted(name for name in named if not name.startswith(BATCH)):
-        process.note("outcome", tx=tx, outcome=str(_outcome(process, tx)))
+        process.note("outcome", tx=tx, outcome=str(outcome_of(process, tx)))
 
 
-def _outcome(process: SimulatedProcess, tx: str) -> TransactionOutcome:
+def outcome_of(process: SimulatedProcess, tx: str) -> TransactionOutcome:
+    """How it ended, as its coordinator says."""
     group, is_half, tag = tx.partition("/")
     if is_half:
         return process.connection.coordinator_of(group).outcome_of_tag(tag)

@@ -15,7 +15,7 @@ from txlog.clients.consumer_record import records
 from txlog.clients.half_message import Message
 from txlog.clients.half_store import stage
 from txlog.clients.transaction_session import TransactionSession
-from txlog.errors import AbortableError, FencedError, OffsetOutOfRange, TxlogError
+from txlog.errors import AbortableError, FencedError, OffsetOutOfRange
 from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
 from txlog.log.look import look
 from txlog.log.reader import read_rows, row_source, sliced, visible_rows
@@ -85,7 +85,7 @@ class Teller:
                 process.note("commit", tx=tx, answer="ok")
                 return True
         process.note("commit", tx=tx, answer="unknown")
-        with suppress(TxlogError):
+        with suppress(*EXPECTED):
             session.abort()
         return False
 
