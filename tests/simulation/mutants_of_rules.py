@@ -290,19 +290,16 @@ def tip_by_listing(patch: Patch) -> None:
 def no_R13_group(patch: Patch) -> None:
     """The least that a cut takes is one transaction, without those that it is tied to."""
 
-    def group_from(windows: Any, window: Any, partition: int, starts: Any, limit: int) -> Any:
+    def oldest_group(windows: Any, window: Any, starts: Any, limit: int) -> Any:
         ends = dict(starts)
-        while not any(row.partition == partition for row in window.rows):
-            if window.pull() is None:
-                break
-        first = next(row for row in window.rows if row.partition == partition)
-        where = window.view.where(partition)
-        ends[where] = min(first.next_offset, window.highs[partition])
+        first = window.oldest()
+        where = window.view.where(first.partition)
+        ends[where] = min(first.next_offset, window.highs[first.partition])
         for other in windows:
             cut._include_torn_once(other, windows, ends)
         return ends
 
-    patch.setattr(cut, "_group_from", group_from)
+    patch.setattr(cut, "_oldest_group", oldest_group)
 
 
 def no_R13_limit(patch: Patch) -> None:
