@@ -112,13 +112,13 @@ def letters_of_the_first(patch: Patch) -> None:
 
 OF_ANSWERS: Mapping[str, Mutant] = {
     "a sink that commits nothing": Mutant(sink_without_commit, "numbers", 0, kind="lost write"),
-    "fenced for nothing": Mutant(fenced_for_nothing, "producers", 28, kind="refused"),
+    "fenced for nothing": Mutant(fenced_for_nothing, "producers", 1, kind="refused"),
     "compaction that fails, and is only reported": Mutant(broken_compaction, "retention", 0),
     "snapshots that fail, and are only logged": Mutant(broken_snapshots, "producers", 1),
-    "check-backs that fail, and are only logged": Mutant(broken_checks, "halves", 1),
+    "check-backs that fail, and are only logged": Mutant(broken_checks, "halves", 4),
     "retention without age (I12)": Mutant(retention_without_age, "retention", 1),
-    "tombstones that go at once": Mutant(tombstones_go_at_once, "compacted", 34),
-    "tombstones that hide nothing": Mutant(tombstones_hide_nothing, "compacted", 40),
-    "dead letters of what is committed": Mutant(given_up_all_the_same, "halves", 2),
-    "dead letters that are lost": Mutant(letters_of_the_first, "halves", 1, kind="wrong letter"),
+    "tombstones that go at once": Mutant(tombstones_go_at_once, "compacted", 24),
+    "tombstones that hide nothing": Mutant(tombstones_hide_nothing, "compacted", 45),
+    "dead letters of what is committed": Mutant(given_up_all_the_same, "halves", 4),
+    "dead letters that are lost": Mutant(letters_of_the_first, "halves", 4, kind="wrong letter"),
 }
