@@ -3,6 +3,7 @@
 import multiprocessing
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import count
 
 import pytest
@@ -44,6 +45,14 @@ def _open(server: S3Server, **options: object) -> Store:
     return open_store(
         server.url(f"log-{next(_prefixes)}"), Runtime(), {**server.storage_options, **options}
     )
+
+
+def create_at_last(store: Store, path: str, data: bytes) -> None:
+    """On a busy machine a new client's first answer may come too late: then as the error says."""
+    while True:
+        with suppress(OutcomeUnknown):
+            assert store.create(path, data) == Created()
+            return
 
 
 class TestMinistack(SharedStoreConformance):
@@ -146,7 +155,7 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         """
         with TcpProxy(ministack.endpoint_url) as proxy:
             store = _open(ministack, endpoint_url=proxy.endpoint_url, **SHORT_LIMITS)
-            store.create("first", b"so that a connection is kept")
+            create_at_last(store, "first", b"so that a connection is kept")
         with pytest.raises(OutcomeUnknown):
             store.create("second", b"mine")
 
