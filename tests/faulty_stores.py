@@ -49,6 +49,11 @@ class HookedStore:
         """The same, between the call and its answer."""
         self._after[verb, path] = action
 
+    @property
+    def is_met(self) -> bool:
+        """Whether everything that was to happen before or after a call has happened."""
+        return not (self._before or self._after)
+
     def lose_answer(self, path: str) -> None:
         """The next create of `path` succeeds, and the answer is lost."""
         self._lost[path] = None

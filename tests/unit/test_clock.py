@@ -22,7 +22,8 @@ def test_results_come_in_the_order_of_the_calls(fan_out: FanOut, count: int) -> 
 
 def test_calls_run_at_the_same_time() -> None:
     met = threading.Barrier(4)
-    ThreadFanOut(4).run_all([lambda: met.wait(PATIENCE_S)] * 4)
+    places = ThreadFanOut(4).run_all([lambda: met.wait(PATIENCE_S)] * 4)
+    assert sorted(places) == [0, 1, 2, 3]
 
 
 def test_the_first_error_is_raised_after_every_call_has_ended() -> None:

@@ -440,7 +440,9 @@ def test_a_repeat_of_a_decided_prepare_is_answered_whatever_the_horizon() -> Non
     coordinator = registered()
     coordinator.run(commit(tx(0), participants=(staged("04"),)))
     coordinator.run(AdvanceStagingHorizon("05"))
+    slot = coordinator.slot
     coordinator.run(commit(tx(0), participants=(staged("04"),)))
+    assert coordinator.slot == slot, "it is not decided again"
 
 
 def test_participants_of_one_topic_become_one() -> None:

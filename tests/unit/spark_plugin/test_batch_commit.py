@@ -382,6 +382,7 @@ def test_I10_a_run_that_stalls_while_a_newer_one_commits_its_batch_finds_it_in(
     pend = next_entry(log, "offsets")
     store.before("create", pend, lambda: query.replay(newer, "newer", 0, 0, 4))
     query.commit(older, "older", 0, messages)
+    assert store.is_met
     check(log, 4)
 
 
@@ -401,6 +402,7 @@ def test_I10_a_batch_that_another_run_commits_between_the_two_questions_is_found
     # First it asks what is pending there.
     store.after("get", position, lambda: store.after("get", position, overtake))
     query.commit(older, "older", 0, messages)
+    assert store.is_met
     check(log, 4)
 
 
