@@ -1,5 +1,7 @@
 """Planted bugs are found, each within the seeds that are stated; docs/testing.md lists them."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.simulation.first_seeds import row
@@ -24,6 +26,15 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     if mutant.beside is not None:
         mutant.beside(monkeypatch)
     assert any(mutant.shows(seed) for seed in (mutant.seed, *range(SEEDS)))
+
+
+WORLDS = {(m.scenario, m.requests_max, m.seed): m for m in MUTANTS.values()}
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=str)
+def test_without_the_bug_the_stated_seed_is_sound(world: tuple[str, int, int]) -> None:
+    """So what is found there is the bug."""
+    assert not replace(WORLDS[world], kind="").kinds(world[2])
 
 
 @pytest.mark.parametrize("name", [name for name in MUTANTS if MUTANTS[name].beside is not None])

@@ -92,10 +92,10 @@ def unknown_topic(name: str, state: ClusterState, url: str = "") -> UnknownTopic
 
 
 def half_deleted_topic(name: str, url: str) -> UnknownTopic:
-    """The error for a name whose topic was closed by somebody who died before its name was free."""
+    """The error for a name whose topic is closed: it is being deleted, or that was cut off."""
     return UnknownTopic(
-        f"topic {name!r} in {url} was deleted, and its name is not free yet: whoever deleted it "
-        f"was cut off. 'txlog topic delete {name}' or 'txlog maintain' finishes that, and so does "
+        f"topic {name!r} in {url} was deleted, and its name is not free yet. If whoever deleted it "
+        f"was cut off, 'txlog topic delete {name}' or 'txlog maintain' finishes that, and so does "
         f"'txlog topic create {name}', which makes another.",
         topic=name,
     )

@@ -106,7 +106,8 @@ def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int
         _lower(ends, view, first_offsets)
     while _close_downward(topics, starts, ends):
         pass
-    return ends
+    # A reader at a log start stands in the midst of what was deleted up to there.
+    return {where: max(end, starts[where]) for where, end in ends.items()}
 
 
 def _lower(ends: Ends, view: TopicView, offsets: Mapping[int, int]) -> bool:
@@ -204,8 +205,13 @@ class _Window:
         if _is_committed(row) and row.tx_id is not None:
             self.decided.setdefault(row.tx_id, row.decided_slot)
             known = self.parts.setdefault(row.tx_id, {})
-            first, end = known.get(row.partition, (row.base_offset, row.next_offset))
-            known[row.partition] = (min(first, row.base_offset), max(end, row.next_offset))
+            begin = self.begin_of(row)
+            first, end = known.get(row.partition, (begin, row.next_offset))
+            known[row.partition] = (min(first, begin), max(end, row.next_offset))
+
+    def begin_of(self, row: IndexedBatch) -> int:
+        """Where it begins for this reader, who may stand in its midst: at a log start."""
+        return max(row.base_offset, self.starts[row.partition])
 
     def oldest(self) -> IndexedBatch | None:
         """The first row; None if all that lies below the highest cut was deleted."""
@@ -214,10 +220,7 @@ class _Window:
     def is_late(self, ends: Ends) -> bool:
         """Whether the cut takes nothing of the oldest row."""
         first = self.oldest()
-        if first is None:
-            return False
-        begin = max(first.base_offset, self.starts[first.partition])
-        return ends[self.view.where(first.partition)] <= begin
+        return first is not None and not _is_below(self, first, ends)
 
     def until_slot(self, slot: int) -> None:
         """Walk past that slot."""
@@ -352,7 +355,7 @@ def _taken(window: _Window, ends: Ends) -> dict[TxId, IndexedBatch]:
 
 
 def _is_below(window: _Window, row: IndexedBatch, ends: Ends) -> bool:
-    return row.base_offset < ends[window.view.where(row.partition)]
+    return window.begin_of(row) < ends[window.view.where(row.partition)]
 
 
 def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:

@@ -377,6 +377,23 @@ def test_R13_what_was_deleted_unread_is_passed_over_whatever_the_limit(left: int
     assert [ends[TopicPartition("a", p)] for p in range(2)] == [3, 1]
 
 
+def test_R13_who_stands_in_the_midst_of_a_batch_at_a_log_start_has_taken_nothing_of_it() -> None:
+    """It counted as begun: it was added to whatever was taken, or the cut went back below it."""
+    world = World()
+    for pid, topic in enumerate("ab", start=1):
+        world.write(pid, topic, 0, 5, staged=True)
+        world.decide(pid, commit=True)
+        world.apply_all()
+    world.logs["a"].execute(AdvanceLogStart({0: 3}))
+    of_a, of_b = (TopicPartition(topic, 0) for topic in "ab")
+    ends = {**ZERO, of_a: 3}
+    seen = []
+    while (ends[of_a], ends[of_b]) != (5, 5):
+        ends = limited_cut(world.views(), ends, stable_ends(world.views(), ends), 1)
+        seen.append((ends[of_a], ends[of_b]))
+    assert seen in ([(5, 0), (5, 5)], [(3, 5), (5, 5)])
+
+
 def test_I11_a_cut_is_consistent_although_topics_are_looked_at_one_after_the_other() -> None:
     """Two transactions are finished everywhere between the look at b and the look at a."""
     world = World()

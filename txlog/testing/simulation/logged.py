@@ -13,13 +13,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from txlog.errors import UnknownPartition, UnknownTopic, UnknownTransaction
+from txlog.errors import IllegalTransition, UnknownPartition, UnknownTopic, UnknownTransaction
 from txlog.testing.simulation.role import EXPECTED
 from txlog.testing.simulation.scene import Scene
 
-_LIVED_WITH = (*EXPECTED, UnknownTopic, UnknownPartition, UnknownTransaction)
+_LIVED_WITH = (*EXPECTED, IllegalTransition, UnknownTopic, UnknownPartition, UnknownTransaction)
 """What may be logged: topics are deleted beneath those who look after them, and what a reader has
-seen open may have been ended, and its id forgotten, since. What stays open is found at the end."""
+seen open may have been ended, and its id forgotten, since. Whoever aborts after an unknown outcome
+may find it decided: COMMIT. What stays open is found at the end."""
 
 
 class _Listener(logging.Handler):
