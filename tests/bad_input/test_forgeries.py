@@ -1,14 +1,13 @@
 """Other values under right checksums: an error of txlog, or a log that can be used.
 
 Checksums find accidents. Whoever can write to the store can write anything, and a value that makes
-sense is believed; one that makes none must not lead to another exception, to a loop, or, with one
-exception, to "please report this".
+sense is believed; one that makes none must not lead to another exception, to a loop, or to "please
+report this".
 """
 
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -180,6 +179,20 @@ def test_I15_an_audit_names_a_snapshot_whose_outcomes_cannot_be_read_and_goes_on
     assert "outcomes that cannot be read" in finding.sentence
 
 
+@pytest.mark.parametrize("end", [5, 90])
+def test_I2_an_audit_holds_the_batches_against_where_a_partition_is_said_to_end(end: int) -> None:
+    """By a snapshot that nothing can be compared with: the entries below it are pruned."""
+    path = next(path for path in paths("snapshot") if path.startswith("topics/u/"))
+    rows = snapshot_rows(path)
+    place, text = next(
+        (at, text) for at, (section, text) in enumerate(rows) if "partition" in section
+    )
+    rows[place] = ("partition", json.dumps(json.loads(text) | {"next_offset": end}))
+    (finding,) = look(copy({path: snapshot_of(*rows)})).findings
+    assert finding.invariant == "I2"
+    assert finding.sentence.endswith(f"partition 0 ends at 7, not {end}")
+
+
 @given(forgeries())
 @fuzz(400)
 def test_I15_a_forged_value_is_an_error_of_txlog_or_a_log_that_can_be_used(
@@ -188,8 +201,8 @@ def test_I15_a_forged_value_is_an_error_of_txlog_or_a_log_that_can_be_used(
     _, changed, gone = forgery
     found, report = (answer(use, copy(changed, gone)) for use in (everything, look))
     assert not isinstance(report, InternalError), report
-    if isinstance(found, InternalError):  # A group's journal against a coordinator's: no decoder's.
-        assert re.fullmatch(r"epoch \d+ of \d+ was never given out. Report this.", found.message)
-    if isinstance(found, CorruptData):
+    assert not isinstance(found, InternalError), found
+    if isinstance(found, CorruptData) and "never given out" not in found.message:
+        # That one takes two journals: the audit reads each by itself.
         is_seen = isinstance(report, TxlogError) or bool(report.findings)
         assert is_seen, "the audit is to find it, too"

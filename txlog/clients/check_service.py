@@ -53,15 +53,19 @@ class CheckService:
         done = 0
         for name, transaction in list(half_transactions(self._coordinator, self._group)):
             try:
-                done += self._see_to(name, transaction)
-            except DuplicateTransaction:
-                # Another one of its name is committed: what it was to say is said.
-                roll_back(self._coordinator, name, transaction.tx_id)
-                self._count("rolled_back")
-                done += 1
+                done += self._checked(name, transaction)
             except TxlogError as error:
                 log.warning("half transaction %s: %s", transaction.tag, error)
         return done
+
+    def _checked(self, name: str, transaction: Transaction) -> bool:
+        try:
+            return self._see_to(name, transaction)
+        except (
+            DuplicateTransaction
+        ):  # Another of its name is committed: what it was to say is said.
+            self._end(name, transaction.tx_id, LocalTransactionState.ROLLBACK_MESSAGE)
+            return True
 
     def _see_to(self, name: str, transaction: Transaction) -> bool:
         tx_id, back = transaction.tx_id, transaction.check_back

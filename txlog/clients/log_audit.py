@@ -197,13 +197,9 @@ class _LogAudit:
         try:
             source = _source(topic, state)
             for partition, bounds in enumerate(state.partitions):
-                expected = None
-                rows = topic.batches(state, partition, bounds.log_start, bounds.next_offset)
-                for row in rows:
-                    if expected not in (None, row.base_offset):
-                        text = f"partition {partition} goes on at {row.base_offset}, not {expected}"
-                        report.findings.append(Finding(topic.layout.root, "I2", text))
-                    expected = row.next_offset
+                start, end = bounds.log_start, bounds.next_offset
+                rows = topic.batches(state, partition, start, _OFFSET_MAX)
+                for row in _dense(rows, partition, (start, end), topic.layout.root, report):
                     self._read_batch(source, row, report)
         except CorruptData as error:
             report.findings.append(_finding(error, topic.layout.root))
@@ -232,6 +228,31 @@ class _LogAudit:
                 if problem:
                     text = f"{problem} (staged by transaction {tx_id} of {root})"
                     report.findings.append(Finding(segment.path, "I15", text))
+
+
+_OFFSET_MAX = (1 << 63) - 1
+"""Beyond any: batches above the end that the state knows are found, too."""
+
+
+def _dense(
+    rows: Iterable[IndexedBatch],
+    partition: int,
+    bounds: tuple[int, int],
+    root: str,
+    report: JournalReport,
+) -> Iterator[IndexedBatch]:
+    """The same rows; a finding wherever they leave out or repeat an offset within bounds (I2)."""
+    expected, end = bounds  # The log start may lie in the midst of a batch.
+    is_first = True
+    for row in rows:
+        if row.base_offset > expected or (row.base_offset < expected and not is_first):
+            text = f"partition {partition} goes on at {row.base_offset}, not {expected}"
+            report.findings.append(Finding(root, "I2", text))
+        expected, is_first = row.next_offset, False
+        yield row
+    if expected != end:
+        text = f"partition {partition} ends at {expected}, not {end}"
+        report.findings.append(Finding(root, "I2", text))
 
 
 def _source(topic: TopicLog, state: TopicState) -> RowSource:

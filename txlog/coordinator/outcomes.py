@@ -132,8 +132,9 @@ def _decoded(text: str) -> Mapping[TxId, Outcome]:
         )
     except (ValueError, RecursionError) as error:
         raise CorruptData(
-            f"a snapshot holds outcomes that cannot be read ({error!s:.100}). Restore it from a "
-            "backup, or delete it: it is rebuilt from the journal.",
+            f"a coordinator's snapshot holds outcomes that cannot be read ({error!s:.100}). "
+            "'txlog verify' names it. Restore it from a backup, or delete it: it is rebuilt from "
+            "the journal.",
         ) from error
     aborted, dead = frozenset(columns.aborted), frozenset(columns.dead_letters)
     times = accumulate(columns.steps_ms)

@@ -39,6 +39,7 @@ from txlog.coordinator.states import PREPARED, TransactionState, decision_of
 from txlog.errors import (
     CommitFailed,
     ConcurrentTransactions,
+    CorruptData,
     DuplicateTransaction,
     GroupOwned,
     IllegalTransition,
@@ -185,7 +186,7 @@ def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
     if (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch):
         return
     if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
-        raise InternalError(f"epoch {tx_id.epoch} of {name!r} was never given out. Report this.")
+        raise _never_given_out(tx_id)
     raise ProducerFenced(
         f"{name!r} has epoch {known.epoch} of producer {known.pid} by now (instance "
         f"{known.instance}); transaction {tx_id} belongs to an older instance. Close this one.",
@@ -444,9 +445,19 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
 def is_past(known: TransactionalId, tx_id: TxId) -> bool:
     """It can never prepare any more: its epoch is over, or its number is used (rule R4)."""
     if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
-        raise InternalError(f"epoch {tx_id.epoch} of {tx_id.pid} was never given out. Report this.")
+        raise _never_given_out(tx_id)
     is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
     return not is_current or tx_id.number <= known.begun_number
+
+
+def _never_given_out(tx_id: TxId) -> CorruptData:
+    """So the coordinator's journal is not the one that gave it out, or somebody forged the rest."""
+    return CorruptData(
+        f"transaction {tx_id} has an epoch that its coordinator has never given out: the "
+        "coordinator's journal is older than what speaks of it. If a part of this log was "
+        "restored from a backup, restore all of it from the same one.",
+        tx_id=str(tx_id),
+    )
 
 
 def _decide_expiry(state: CoordinatorState, command: ExpireTransactionalId) -> Decided:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from txlog.errors import CorruptData, InvariantViolated
+from txlog.errors import CorruptData, InvariantViolated, UsageError
 from txlog.journal.codec import Json
 from txlog.journal.entry import Entry
 from txlog.journal.machine import Machine, StateT
@@ -24,7 +24,7 @@ def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterato
     for value in entry.events:
         try:
             event = machine.decode_event(value)
-        except CorruptData as error:
+        except (CorruptData, UsageError) as error:
             raise CorruptData(
                 f"{path} holds an event that cannot be read: {error.message}. It may be of a "
                 "newer txlog; otherwise restore it from a backup.",
@@ -43,7 +43,7 @@ def after_event(
         raise InvariantViolated(f"{error.message} ({path})", path=path) from error
     except CorruptData:
         raise
-    except _SENSELESS as error:
+    except (UsageError, *_SENSELESS) as error:
         raise CorruptData(
             f"{path} holds an event that speaks of something that does not exist "
             f"({type(error).__name__}: {error!s:.80}). Restore it from a backup.",
@@ -64,7 +64,7 @@ def decoded_state(
     """The state that a snapshot holds. Raises CorruptData naming `path`."""
     try:
         return machine.decode_state(sections)
-    except (CorruptData, *_SENSELESS) as error:
+    except (CorruptData, UsageError, *_SENSELESS) as error:
         raise CorruptData(
             f"{path} holds a state that cannot be read ({type(error).__name__}: {error!s:.100}). "
             "It is rebuilt from the journal.",

@@ -256,8 +256,9 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
         ) from error
     if version != FORMAT_VERSION:
         raise NotATxlog(
-            f"{url} holds a log of format version {version!r}; this txlog reads version "
-            f"{FORMAT_VERSION}. Use a newer txlog."
+            f"{url} holds a log of format version {version!r:.20} ({path}); this txlog reads "
+            f"version {FORMAT_VERSION}. Use a newer txlog.",
+            path=path,
         )
     try:
         file: ClusterFile = decode(ClusterFile, value)

@@ -64,9 +64,11 @@ def compact(
     """One pass, if it is due or `force` is given. Raises CorruptData, StoreUnavailable."""
     report = CompactionReport()
     state = topic.catch_up(certain=True)
-    if not state.config.is_compacted or not (force or is_due(topic, state, now_ms)):
+    if not state.config.is_compacted:
         return report
     try:
+        if not (force or is_due(topic, state, now_ms)):
+            return report
         if state.tail:
             topic.execute(SealIndex())
         state = topic.state

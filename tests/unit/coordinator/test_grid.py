@@ -29,6 +29,7 @@ from txlog.coordinator.events import AdvanceStagingHorizon
 from txlog.coordinator.states import PREDECESSORS, TransactionState, decision_of, transition
 from txlog.errors import (
     ConcurrentTransactions,
+    CorruptData,
     IllegalTransition,
     InternalError,
     InvariantViolated,
@@ -63,81 +64,81 @@ COMMANDS: dict[str, Callable[[TxId], Any]] = {
 GRID = """
 BEGIN              own      next     used     older    newer    newest   foreign
   unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
-  Empty            begun    begun    begun    FENCED   BUG      BUG      FENCED
-  Ongoing          -        ILLEGAL  ILLEGAL  FENCED   BUG      BUG      FENCED
-  PrepareCommit    ILLEGAL  WAIT     ILLEGAL  FENCED   BUG      BUG      FENCED
-  PrepareAbort     ABORTED  WAIT     ILLEGAL  FENCED   BUG      BUG      FENCED
-  CompleteCommit   ILLEGAL  begun    ILLEGAL  FENCED   BUG      BUG      FENCED
-  CompleteAbort    ABORTED  begun    ILLEGAL  FENCED   BUG      BUG      FENCED
-  barred           ABORTED  begun    ILLEGAL  FENCED   BUG      BUG      FENCED
-  fenced           FENCED   FENCED   FENCED   FENCED   WAIT     BUG      FENCED
-  timed out        FENCED   FENCED   FENCED   FENCED   WAIT     BUG      FENCED
-  superseded       FENCED   FENCED   FENCED   FENCED   begun    BUG      FENCED
+  Empty            begun    begun    begun    FENCED   DAMAGE   DAMAGE   FENCED
+  Ongoing          -        ILLEGAL  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  PrepareCommit    ILLEGAL  WAIT     ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  PrepareAbort     ABORTED  WAIT     ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  CompleteCommit   ILLEGAL  begun    ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  CompleteAbort    ABORTED  begun    ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  barred           ABORTED  begun    ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  fenced           FENCED   FENCED   FENCED   FENCED   WAIT     DAMAGE   FENCED
+  timed out        FENCED   FENCED   FENCED   FENCED   WAIT     DAMAGE   FENCED
+  superseded       FENCED   FENCED   FENCED   FENCED   begun    DAMAGE   FENCED
 
 ADD                own      next     used     older    newer    newest   foreign
   unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
-  Empty            ABORTED  ABORTED  ABORTED  FENCED   BUG      BUG      FENCED
-  Ongoing          added    ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  PrepareCommit    ILLEGAL  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  PrepareAbort     ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  CompleteCommit   ILLEGAL  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  CompleteAbort    ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  barred           ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  fenced           FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
-  timed out        FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
-  superseded       FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
+  Empty            ABORTED  ABORTED  ABORTED  FENCED   DAMAGE   DAMAGE   FENCED
+  Ongoing          added    ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  PrepareCommit    ILLEGAL  ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  PrepareAbort     ABORTED  ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  CompleteCommit   ILLEGAL  ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  CompleteAbort    ABORTED  ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  barred           ABORTED  ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  fenced           FENCED   FENCED   FENCED   FENCED   ABORTED  DAMAGE   FENCED
+  timed out        FENCED   FENCED   FENCED   FENCED   ABORTED  DAMAGE   FENCED
+  superseded       FENCED   FENCED   FENCED   FENCED   ABORTED  DAMAGE   FENCED
 
 ADD KNOWN          own      next     used     older    newer    newest   foreign
   unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
-  Empty            ABORTED  ABORTED  ABORTED  FENCED   BUG      BUG      FENCED
-  Ongoing          -        ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  PrepareCommit    ILLEGAL  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  PrepareAbort     ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  CompleteCommit   ILLEGAL  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  CompleteAbort    ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  barred           ABORTED  ABORTED  ILLEGAL  FENCED   BUG      BUG      FENCED
-  fenced           FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
-  timed out        FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
-  superseded       FENCED   FENCED   FENCED   FENCED   ABORTED  BUG      FENCED
+  Empty            ABORTED  ABORTED  ABORTED  FENCED   DAMAGE   DAMAGE   FENCED
+  Ongoing          -        ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  PrepareCommit    ILLEGAL  ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  PrepareAbort     ABORTED  ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  CompleteCommit   ILLEGAL  ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  CompleteAbort    ABORTED  ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  barred           ABORTED  ABORTED  ILLEGAL  FENCED   DAMAGE   DAMAGE   FENCED
+  fenced           FENCED   FENCED   FENCED   FENCED   ABORTED  DAMAGE   FENCED
+  timed out        FENCED   FENCED   FENCED   FENCED   ABORTED  DAMAGE   FENCED
+  superseded       FENCED   FENCED   FENCED   FENCED   ABORTED  DAMAGE   FENCED
 
 COMMIT             own      next     used     older    newer    newest   foreign
   unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
-  Empty            commit   commit   commit   FENCED   BUG      BUG      FENCED
-  Ongoing          commit   ILLEGAL  -        FENCED   BUG      BUG      FENCED
-  PrepareCommit    -        WAIT     -        FENCED   BUG      BUG      FENCED
-  PrepareAbort     ABORTED  WAIT     -        FENCED   BUG      BUG      FENCED
-  CompleteCommit   -        commit   -        FENCED   BUG      BUG      FENCED
-  CompleteAbort    ABORTED  commit   -        FENCED   BUG      BUG      FENCED
-  barred           ABORTED  commit   -        FENCED   BUG      BUG      FENCED
-  fenced           ABORTED  FENCED   -        FENCED   WAIT     BUG      FENCED
-  timed out        ABORTED  FENCED   -        FENCED   WAIT     BUG      FENCED
-  superseded       ABORTED  FENCED   -        FENCED   commit   BUG      FENCED
+  Empty            commit   commit   commit   FENCED   DAMAGE   DAMAGE   FENCED
+  Ongoing          commit   ILLEGAL  -        FENCED   DAMAGE   DAMAGE   FENCED
+  PrepareCommit    -        WAIT     -        FENCED   DAMAGE   DAMAGE   FENCED
+  PrepareAbort     ABORTED  WAIT     -        FENCED   DAMAGE   DAMAGE   FENCED
+  CompleteCommit   -        commit   -        FENCED   DAMAGE   DAMAGE   FENCED
+  CompleteAbort    ABORTED  commit   -        FENCED   DAMAGE   DAMAGE   FENCED
+  barred           ABORTED  commit   -        FENCED   DAMAGE   DAMAGE   FENCED
+  fenced           ABORTED  FENCED   -        FENCED   WAIT     DAMAGE   FENCED
+  timed out        ABORTED  FENCED   -        FENCED   WAIT     DAMAGE   FENCED
+  superseded       ABORTED  FENCED   -        FENCED   commit   DAMAGE   FENCED
 
 ABORT              own      next     used     older    newer    newest   foreign
   unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
-  Empty            barred   barred   barred   -        BUG      BUG      -
-  Ongoing          abort    barred   ILLEGAL  -        BUG      BUG      -
-  PrepareCommit    ILLEGAL  barred   ILLEGAL  -        BUG      BUG      -
-  PrepareAbort     -        barred   ILLEGAL  -        BUG      BUG      -
-  CompleteCommit   ILLEGAL  barred   ILLEGAL  -        BUG      BUG      -
-  CompleteAbort    -        barred   ILLEGAL  -        BUG      BUG      -
-  barred           -        barred   ILLEGAL  -        BUG      BUG      -
-  fenced           -        -        ILLEGAL  -        barred   BUG      -
-  timed out        -        -        ILLEGAL  -        barred   BUG      -
-  superseded       -        -        ILLEGAL  -        barred   BUG      -
+  Empty            barred   barred   barred   -        DAMAGE   DAMAGE   -
+  Ongoing          abort    barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  PrepareCommit    ILLEGAL  barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  PrepareAbort     -        barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  CompleteCommit   ILLEGAL  barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  CompleteAbort    -        barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  barred           -        barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  fenced           -        -        ILLEGAL  -        barred   DAMAGE   -
+  timed out        -        -        ILLEGAL  -        barred   DAMAGE   -
+  superseded       -        -        ILLEGAL  -        barred   DAMAGE   -
 
 ABORT AND FENCE    own      next     used     older    newer    newest   foreign
   unknown          FENCED   FENCED   FENCED   FENCED   FENCED   FENCED   FENCED
-  Empty            barred   barred   barred   -        BUG      BUG      -
-  Ongoing          abort    barred   ILLEGAL  -        BUG      BUG      -
-  PrepareCommit    ILLEGAL  barred   ILLEGAL  -        BUG      BUG      -
-  PrepareAbort     -        barred   ILLEGAL  -        BUG      BUG      -
-  CompleteCommit   ILLEGAL  barred   ILLEGAL  -        BUG      BUG      -
-  CompleteAbort    -        barred   ILLEGAL  -        BUG      BUG      -
-  barred           -        barred   ILLEGAL  -        BUG      BUG      -
-  fenced           -        -        ILLEGAL  -        barred   BUG      -
-  timed out        -        -        ILLEGAL  -        barred   BUG      -
-  superseded       -        -        ILLEGAL  -        barred   BUG      -
+  Empty            barred   barred   barred   -        DAMAGE   DAMAGE   -
+  Ongoing          abort    barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  PrepareCommit    ILLEGAL  barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  PrepareAbort     -        barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  CompleteCommit   ILLEGAL  barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  CompleteAbort    -        barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  barred           -        barred   ILLEGAL  -        DAMAGE   DAMAGE   -
+  fenced           -        -        ILLEGAL  -        barred   DAMAGE   -
+  timed out        -        -        ILLEGAL  -        barred   DAMAGE   -
+  superseded       -        -        ILLEGAL  -        barred   DAMAGE   -
 
 COMPLETE           own      next     used     older    newer    newest   foreign
   unknown          -        -        -        -        -        -        -
@@ -181,6 +182,7 @@ REFUSALS = {
     "ABORTED": TransactionAborted,
     "ILLEGAL": IllegalTransition,
     "WAIT": ConcurrentTransactions,
+    "DAMAGE": CorruptData,
     "BUG": InternalError,
 }
 WORDS: dict[type, str] = {kind: word for word, kind in (EVENTS | REFUSALS).items()}
