@@ -167,8 +167,8 @@ def _check_participant(
 def _check_records(facts: LogFacts, topic: TopicFacts) -> None:
     """Records of a transaction wait for a marker: somebody must know that it is to come.
 
-    A coordinator forgets only what is complete, so that nothing excuses one that is unknown, but
-    that the topic is deleted: there nobody waits for a marker.
+    A coordinator forgets only what is complete, so that nothing excuses one that is unknown, or
+    whose topics are unknown by now, but that the topic is deleted: there nobody waits for a marker.
     """
     root = topic.walk.layout.root
     for tx_id in topic.written:
@@ -178,6 +178,8 @@ def _check_records(facts: LogFacts, topic: TopicFacts) -> None:
         if known is None:
             if not (topic.is_closed and facts.may_be_forgotten()):
                 facts.report("I3", root, f"{tx_id} hangs: it is open, and no coordinator knows it")
+        elif topic.is_closed and not known.is_known_whole:
+            continue
         elif all(p.topic_id != topic.topic_id for p in known.participants):
             facts.report("I3", root, f"{tx_id} hangs: its coordinator does not know this topic")
 

@@ -8,7 +8,10 @@ import pytest
 from tests.faulty_stores import ProcessDied
 from tests.protocol.steps import (
     NAME,
+    TIMEOUT_MS,
+    append,
     coordinator,
+    finish,
     participant,
     pend,
     prepare,
@@ -76,6 +79,22 @@ def test_a_transaction_under_way_is_no_finding(log: SoundLog) -> None:
     process.store.die_at(1, after=False)
     with pytest.raises(ProcessDied):
         coordinator(process).apply(NAME, tx)
+    assert check_log(log.store) == []
+
+
+def test_records_that_were_deleted_with_their_topic_before_the_commit_hang_for_nobody(
+    log: SoundLog,
+) -> None:
+    """Also once the coordinator has only its outcome left."""
+    process, tx = log.process, tx_of(log.producer, 2)
+    declared = participant(process, "b", logged=True)
+    coordinator(process).begin("p", tx, TIMEOUT_MS, (declared,))
+    append(process, "b", tx, 3, 3)
+    process.connection.cluster.delete_topic("b")
+    prepare(process, tx, name="p", groups=())
+    finish(process, tx, "p")
+    assert check_log(log.store) == []
+    assert coordinator(process)._replica.prune(0)
     assert check_log(log.store) == []
 
 

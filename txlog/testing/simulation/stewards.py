@@ -204,7 +204,10 @@ class Keeper:
 def merge_often(process: SimulatedProcess) -> None:
     """Merging, long before it pays."""
     cluster = process.connection.cluster
-    topic = cluster.present_topic(process.random.choice(sorted(cluster.state().topics)))
+    names = sorted(cluster.state().topics)
+    if not names:  # All are deleted, for now.
+        return
+    topic = cluster.present_topic(process.random.choice(names))
     found = merge_segments(topic, cluster.process.batch_bytes, segments_min=2)
     if found.segments_after:
         process.note("maintained", tasks=["merging"])
