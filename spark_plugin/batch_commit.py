@@ -160,6 +160,11 @@ class BatchCommitter:
             )
         return batch
 
+    @property
+    def _may_skip(self) -> bool:
+        """Whether it is a write of a `foreachBatch`, which may leave batches out (R30)."""
+        return bool(self._options.label) or self._checkpoint is None
+
     def _transactional_id(self, identity: BatchIdentity) -> str:
         named = self._options.transactional_id or f"spark.{identity.query_id}"
         return f"{named}.{self._options.label}" if self._options.label else named
@@ -187,7 +192,7 @@ class BatchCommitter:
             None if mark is None else BatchMark.of(mark),
             fingerprint=batch.fingerprint,
             previous_fingerprint=batch.previous_fingerprint,
-            may_skip=bool(self._options.label) or self._checkpoint is None,
+            may_skip=self._may_skip,
         )
 
     def _asked(
@@ -345,6 +350,7 @@ class BatchCommitter:
             is_run=True,
             groups=batch.groups,
             take_over=self._options.group_takeover,
+            may_skip=self._may_skip,
         )
         return session
 

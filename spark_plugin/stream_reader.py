@@ -31,6 +31,7 @@ from spark_plugin.read_plan import ReadTask, plan_reads, read_task
 from spark_plugin.starting_points import starting_offset
 from txlog.clients.blocked_reader import BlockedReader
 from txlog.clients.connection import Connection
+from txlog.coordinator.state import TransactionalId
 from txlog.errors import CommitFailed, UnstableOffsetCommit
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
@@ -217,21 +218,20 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _behind(self, group: str, done: SourceOffset) -> tuple[PendingOffset, ...]:
         """What the group has not committed of that batch.
 
-        Nobody but their owner moves the offsets of a group that has one, unless they are where the
-        batch began: a reset by hand must not be undone here before the sink can refuse it (I10).
+        Only its owner moves a group that has one: what Spark calls done is not committed after a
+        reset by hand, or if the checkpoint was torn (`commits/N` of another batch N than
+        `offsets/N`), and the sink is to refuse what comes after it (I6, I10). An owner that may
+        leave batches out needs the group to follow over these (R30).
         """
         committed = self._log().offsets.group(group).committed
         pending = []
+        may_follow = True
         for where, planned in offsets.all_ranges(done).items():
             topic_id = done.topics[where.topic].topic_id
             known = committed.get(where)
             start = known.offset if known and known.topic_id == topic_id else 0
             if start < planned.end:
-                if known and start != planned.start and self._is_owned(group):
-                    log.warning(
-                        "group %s was moved to %d in %s and stays there", group, start, where
-                    )
-                    return ()
+                may_follow &= known is None or start == planned.start
                 replaced = self._log().offsets.replaced(where, topic_id, known)
                 pending.append(
                     PendingOffset(
@@ -243,11 +243,19 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         replaced=replaced,
                     )
                 )
+        owner = self._owner(group) if pending else None
+        if owner is not None and not (owner.may_skip and may_follow):
+            _tell_that_it_stays(group, pending[0])
+            return ()
         return tuple(pending)
 
-    def _is_owned(self, group: str) -> bool:
-        """Whether a sink has ever committed the group's offsets in its transactions."""
-        return any(group in found.catch_up().owners for found in self._log().coordinators())
+    def _owner(self, group: str) -> TransactionalId | None:
+        """The sink that commits the group's offsets in its transactions (R12)."""
+        for coordinator in self._log().coordinators():
+            state = coordinator.catch_up()
+            if group in state.owners:
+                return state.ids.get(state.owners[group])
+        return None
 
 
 def _partitions(views: Sequence[TopicView]) -> list[TopicPartition]:
@@ -266,3 +274,15 @@ def _starts(views: Sequence[TopicView], current: SourceOffset) -> dict[TopicPart
 
 def _newest_schema(task: ReadTask) -> pa.Schema:
     return common_schema({name: decode_schema(texts[-1]) for name, texts in task.schemas.items()})
+
+
+def _tell_that_it_stays(group: str, behind: PendingOffset) -> None:
+    log.warning(
+        "group %s stays at %d in %s-%d, and does not follow this query to %d: it belongs to a "
+        "txlog sink, which moves it with the records that it writes",
+        group,
+        behind.start,
+        behind.topic,
+        behind.partition,
+        behind.end,
+    )

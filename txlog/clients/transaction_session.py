@@ -69,10 +69,12 @@ class TransactionSession:
         is_run: bool = False,
         groups: tuple[str, ...] = (),
         take_over: bool = False,
+        may_skip: bool = False,
     ) -> Registration:
         """Become the id's newest instance. Raises GroupOwned, ProducerFenced."""
         self._instance = instance
-        return self._register(InitOptions(self._timeout_ms, False, is_run, groups, take_over))
+        options = InitOptions(self._timeout_ms, False, is_run, groups, take_over, may_skip=may_skip)
+        return self._register(options)
 
     def renew(self) -> Registration:
         """A new epoch for the same instance. Raises ProducerFenced if another has taken over."""

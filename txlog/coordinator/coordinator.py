@@ -72,6 +72,7 @@ class InitOptions:
     groups: tuple[str, ...] = ()
     take_over: bool = False
     succeeds: str = ""
+    may_skip: bool = False
 
 
 class Coordinator:
@@ -134,6 +135,7 @@ class Coordinator:
             options.groups,
             options.take_over,
             options.succeeds,
+            options.may_skip,
         )
         registration: Registration = self._until_finished(command)
         for tx_id in registration.to_finish:

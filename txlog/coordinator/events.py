@@ -92,6 +92,8 @@ class ProducerInitialised:
     """Its instance names a Spark run: once superseded, never let in again (rule R27)."""
     groups: tuple[str, ...] = ()
     """Consumer groups that it owns from here on (rule R12)."""
+    may_skip: bool = False
+    """It writes in a `foreachBatch`, which may leave batches out (rule R30)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +231,7 @@ class InitProducer:
     succeeds: str = ""
     """Only if this is the newest instance still: who gives itself a new epoch fences nobody else
     (KIP-360)."""
+    may_skip: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,7 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
         concurrent=command.concurrent,
         is_run=command.is_run,
         groups=command.groups,
+        may_skip=command.may_skip,
     )
     to_finish = tuple(known.open) if known is not None else ()
     return Decided((event,), Registration(command.transactional_id, pid, epoch, -1, to_finish))

@@ -90,6 +90,8 @@ class TransactionalId:
     last_tx_id: TxId | None = None
     superseded: tuple[str, ...] = ()
     """Spark runs that may not come back (rule R27)."""
+    may_skip: bool = False
+    """It may leave batches out, and then does not move its groups (rule R30)."""
     open: Mapping[TxId, Transaction] = field(default_factory=dict)
 
     @property
@@ -246,6 +248,7 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
         last_state=known.last_state if known is not None else TransactionState.EMPTY,
         last_tx_id=known.last_tx_id if known is not None else None,
         superseded=superseded,
+        may_skip=event.may_skip,
         open=opened,
     )
     owners = {**state.owners, **dict.fromkeys(event.groups, event.transactional_id)}

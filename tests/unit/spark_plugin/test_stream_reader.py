@@ -1,0 +1,86 @@
+"""A group behind what Spark calls done: it follows, but for a sink that moves it by itself."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.options import ReaderOptions
+from spark_plugin.stream_reader import TxlogStreamReader
+from tests.memory_log import MemoryLog
+from tests.spark_query import COUNT, FRAME, GROUP, OPTIONS, SOURCE, Query, new_log
+from txlog.errors import CheckpointConflict
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A fresh log."""
+    return new_log()
+
+
+def planned(query: Query, batch: int) -> dict[str, Any]:
+    """Where that batch ends, as Spark hands it to the source."""
+    line: dict[str, Any] = json.loads(
+        (query.folder / "offsets" / str(batch)).read_text().splitlines()[2]
+    )
+    return line
+
+
+def go_on_after(log: MemoryLog, done: dict[str, Any]) -> None:
+    """Spark asks a new reader for the batch that follows."""
+    options = ReaderOptions(
+        OPTIONS.root,
+        subscribe=(SOURCE.topic,),
+        group_id=GROUP,
+        starting_offsets=OffsetSpec(OffsetPoint.COMMITTED),
+    )
+    reader = TxlogStreamReader(options, FRAME)
+    reader._connection = log.process()
+    following = reader.latestOffset(done, ReadAllAvailable())
+    assert following["topics"] != done["topics"]
+
+
+def position(log: MemoryLog) -> int | None:
+    committed = log.process().offsets.fetch(GROUP, [SOURCE])[SOURCE]
+    return None if committed is None else committed.offset
+
+
+def test_a_group_of_no_sink_follows_what_spark_calls_done(log: MemoryLog, tmp_path: Path) -> None:
+    query = Query(log, tmp_path / "checkpoint")
+    query.plan(0, 0, 4)
+    go_on_after(log, planned(query, 0))
+    assert position(log) == 4
+
+
+def test_I10_a_sinks_group_does_not_follow_a_checkpoint_that_notes_another_batch_as_done(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """An earlier run noted its own batch 1, after the checkpoint was put back and planned anew."""
+    query = Query(log, tmp_path / "checkpoint")
+    query.run(log.process(), "first", 0, 0, 2)
+    query.note(0)
+    query.plan(1, 2, 4)
+    query.note(1)
+    go_on_after(log, planned(query, 1))
+    assert position(log) == 2, "4 would lose the numbers 2 and 3"
+    with pytest.raises(CheckpointConflict, match="checkpoint .4, 10., group 2"):
+        query.run(log.process(), "second", 2, 4, COUNT)
+    log.check()
+
+
+def test_R30_the_group_of_a_write_that_may_leave_batches_out_follows_over_them(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    options = replace(OPTIONS, label="copy")
+    query = Query(log, tmp_path / "checkpoint", options=options)
+    query.run(log.process(), "first", 0, 0, 2)
+    query.plan(1, 2, 4)
+    go_on_after(log, planned(query, 1))
+    assert position(log) == 4
+    query.run(log.process(), "first", 2, 4, COUNT)
+    assert sorted(row["n"] for row in log.values("even", "odd")) == [0, 1, *range(4, COUNT)]
+    log.check()
