@@ -194,9 +194,9 @@ OF_DELETION: dict[str, Mutant] = {
     "without R11, positions by name": Mutant(no_R11_for_positions, "mortals", 5),
     "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 17),
     "without R17, an append": Mutant(no_R17, "retention", 38, 800),
-    "without R17, a PREPARE_COMMIT": Mutant(no_horizon_for_staged, "retention", 568, 800),
+    "without R17, a PREPARE_COMMIT": Mutant(no_horizon_for_staged, "collected"),
     "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 46),
-    "without R18": Mutant(no_R18, "retention", 301),
+    "without R18": Mutant(no_R18, "collected", 190),
     "without R19": Mutant(no_R19, "retention", 4),
     "retention above the last stable offset (I12)": Mutant(
         retention_above_the_lso, "retention", 30, 1000

@@ -129,7 +129,7 @@ def refusals(facts: Facts) -> Iterator[Anomaly]:
         mine = ids.get(_role(event), set())
         is_alone = len(mine) == 1 and all(shared[name] == 1 for name in mine)
         is_alone &= event["tx"] not in rivals | ended
-        if is_alone and event["answer"] != "ok":
+        if is_alone and event["answer"] not in ("ok", "expired"):
             text = f"{event['who']} was answered {event['answer']} for {event['tx']}, in vain"
             yield Anomaly(event["at"], "refused", text)
     fenced = {role for role, names in ids.items() if any(shared[name] > 1 for name in names)}

@@ -1,4 +1,5 @@
-"""Who stands beside the work, as actors: a witness of offsets, an operator, a spoiler of hints.
+"""Who stands beside the work, as actors: a witness of offsets, an operator, a collector of
+segments, a spoiler of hints.
 
 A witness looks at what no client is shown, the moment between two steps of a commit. It must not
 finish anything that it meets: others would no longer see it unfinished.
@@ -7,6 +8,7 @@ finish anything that it meets: others would no longer see it unfinished.
 from __future__ import annotations
 
 from txlog.clients.admin import Admin
+from txlog.clients.vacuum import Vacuum
 from txlog.errors import IllegalTransition, UnknownTransaction
 from txlog.layout import (
     JournalLayout,
@@ -41,6 +43,24 @@ class Witness(Recurring):
             if state.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id):
                 applied.append(name)
         process.note("witnessed", tx=str(tx_id), group=self._group, applied=applied)
+
+
+class Collector(Recurring):
+    """Vacuums all the time, and lets nothing be that is older than a moment."""
+
+    pause_ms = (10, 500)
+
+    def __init__(self, name: str, retention_ms: int) -> None:
+        super().__init__(name)
+        self._retention_ms = retention_ms
+
+    def turn(self, process: SimulatedProcess) -> None:
+        """One look, and another one that deletes."""
+        vacuum = Vacuum(process.connection, self._retention_ms)
+        found = vacuum.look()
+        process.sleep(1, 200)
+        if vacuum.sweep(found).objects:
+            process.note("maintained", tasks=["vacuum"])
 
 
 class Operator(Recurring):

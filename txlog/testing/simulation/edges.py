@@ -1,4 +1,5 @@
-"""Worlds at the edges: ids at their last epochs, hints that lie, applying that takes long.
+"""Worlds at the edges: ids at their last epochs, hints that lie, applying that takes long, staged
+records that wait for their decision.
 
 What happens once in a million transactions elsewhere happens here in every history.
 """
@@ -19,9 +20,10 @@ from txlog.layout import JournalLayout, parse_number, transactions_journal
 from txlog.log.cluster import Cluster
 from txlog.model import EPOCH_MAX
 from txlog.storage.store import Store
-from txlog.testing.simulation.bystanders import HintSpoiler, Operator, Witness
+from txlog.testing.simulation.bystanders import Collector, HintSpoiler, Operator, Witness
 from txlog.testing.simulation.copiers import Copier
 from txlog.testing.simulation.faults import Faults
+from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import TIMEOUT_MS, Role
@@ -179,7 +181,24 @@ def _hinted(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_COLLECTED = {"ta": 1, "kb": 1, "tc": 1}
+
+
+def _collected(choices: random.Random) -> Sequence[Role]:
+    """What is staged waits for its decision, while collectors look for what nobody refers to."""
+    topics = tuple(_COLLECTED)
+    database = LocalDatabase()
+    return [
+        *(Teller(f"t{n}", f"teller {n}", topics, wait_ms=1_000) for n in range(1, 4)),
+        HalfSender("h1", "half", topics, database),
+        *(Collector(f"c{n}", choices.choice((100, 300))) for n in range(1, 3)),
+        Auditor("auditor", topics),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
 EDGES = (
+    Scenario("collected", _COLLECTED, _collected, requests_max=800, faults=_stalls),
     Scenario("worn", _WORN, _worn, requests_max=300, begin=_worn_out),
     Scenario("witnessed", _WITNESSED, _witnessed, requests_max=700, faults=_stalls),
     Scenario("hinted", _HINTED, _hinted, requests_max=300),

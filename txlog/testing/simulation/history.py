@@ -9,7 +9,8 @@ keys belong to its kind:
     committing  tx values               about to commit these of the records; before the request
                                         of a micro-batch also query batch label reads: whose it
                                         is, and the texts that it was made from
-    commit      tx answer               answer: ok, failed (nothing is or will be seen), unknown
+    commit      tx answer               answer: ok, failed (nothing is or will be seen), unknown,
+                                        expired (failed, as it waited for too long)
     abort       tx answer
     written     tx records              acknowledged, [topic, partition, offset, value]
     consumed    tx group ranges reads   ranges [topic, partition, start, end] that tx moves the

@@ -15,7 +15,8 @@ from txlog.clients.consumer_record import records
 from txlog.clients.half_message import Message
 from txlog.clients.half_store import stage
 from txlog.clients.transaction_session import TransactionSession
-from txlog.errors import AbortableError, FencedError, OffsetOutOfRange
+from txlog.coordinator.events import Participant
+from txlog.errors import AbortableError, FencedError, OffsetOutOfRange, SegmentExpired
 from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
 from txlog.log.look import look
 from txlog.log.reader import read_rows, row_source, sliced, visible_rows
@@ -37,10 +38,14 @@ class Teller:
     is_reader: ClassVar[bool] = False
     comes_back: ClassVar[bool] = False
 
-    def __init__(self, name: str, transactional_id: str, topics: tuple[str, ...]) -> None:
+    def __init__(
+        self, name: str, transactional_id: str, topics: tuple[str, ...], wait_ms: int = 0
+    ) -> None:
+        """`wait_ms`: up to so long it waits before a decision, and again before it applies it."""
         self.name = name
         self._id = transactional_id
         self._topics = topics
+        self._wait_ms = wait_ms
         self._transfers = 0
 
     def live(self, process: SimulatedProcess) -> None:
@@ -75,11 +80,13 @@ class Teller:
         process.note("committing", tx=tx, values=values)
         for _ in range(TRIES):
             try:
+                self._wait(process, session, participants)
                 session.commit(participants)
             except UNCLEAR:
                 process.sleep(1, 2_000)
-            except (AbortableError, FencedError):
-                process.note("commit", tx=tx, answer="failed")
+            except (AbortableError, FencedError) as error:
+                is_late = self._wait_ms > 0 and isinstance(error, SegmentExpired)
+                process.note("commit", tx=tx, answer="expired" if is_late else "failed")
                 return False
             else:
                 process.note("commit", tx=tx, answer="ok")
@@ -88,6 +95,19 @@ class Teller:
         with suppress(*EXPECTED):
             session.abort()
         return False
+
+    def _wait(
+        self,
+        process: SimulatedProcess,
+        session: TransactionSession,
+        participants: tuple[Participant, ...],
+    ) -> None:
+        """It takes its time before the decision, and before it is applied."""
+        if self._wait_ms:
+            process.sleep(self._wait_ms / 4, self._wait_ms)
+            coordinator = process.connection.coordinator_of(self._id)
+            coordinator.prepare_commit(self._id, session.tx_id, participants)
+            process.sleep(self._wait_ms / 4, self._wait_ms)
 
     def _messages(self, process: SimulatedProcess) -> Iterator[Message]:
         """Amounts that sum to nothing; the key carries the text."""
