@@ -99,23 +99,29 @@ def advance(
     answer is `offset` itself, as any other answer would make Spark run empty batches for ever
     (rule R20). Raises CheckpointConflict if an end lies before where `offset` ends.
     """
+    require_reached(offset, ends)
     grown = {
         tp: PartitionRange(_position(offset, tp) or 0, end) for tp, end in sorted(ends.items())
     }
-    for tp, new in grown.items():
-        if new.end < new.start:
-            raise CheckpointConflict(
-                f"{tp} ends at {new.end}, but the checkpoint has read up to {new.start}: the log "
-                f"was restored from an older copy, or truncated. Restore it, or {NEW_CHECKPOINT}.",
-                partition=str(tp),
-                checkpoint_offset=new.start,
-                end_offset=new.end,
-            )
     moved = {tp: new for tp, new in grown.items() if new.end > new.start}
     if not moved:
         return offset
     ids = {name: known.topic_id for name, known in offset.topics.items()} | dict(topic_ids or {})
     return _with_ranges(_settled(offset), moved, ids)
+
+
+def require_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> None:
+    """Raises CheckpointConflict if a partition ends before where `offset` ends."""
+    for tp, end in sorted(ends.items()):
+        start = _position(offset, tp) or 0
+        if end < start:
+            raise CheckpointConflict(
+                f"{tp} ends at {end}, but the checkpoint has read up to {start}: the log was "
+                f"restored from an older copy, or truncated. Restore it, or {NEW_CHECKPOINT}.",
+                partition=str(tp),
+                checkpoint_offset=start,
+                end_offset=end,
+            )
 
 
 def ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:

@@ -29,10 +29,12 @@ from txlog.log.reader import (
     relocated_rows,
     sliced,
     sliced_rows,
+    visible_end,
     visible_rows,
 )
 from txlog.log.schema import decode_schema
 from txlog.log.topic_log import TopicLog
+from txlog.log.topic_state import TopicState
 from txlog.model import TopicPartition
 from txlog.storage.open import open_store
 
@@ -73,7 +75,8 @@ def plan_reads(
 ) -> list[ReadTask]:
     """Tasks that read exactly these ranges; at least one (rule R1).
 
-    Raises OffsetOutOfRange if records of a range are deleted and `failOnDataLoss` is true.
+    Raises OffsetOutOfRange if records of a range are deleted and `failOnDataLoss` is true, or if
+    they may not be read yet.
     """
     rows: dict[TopicPartition, list[IndexedBatch]] = {}
     work: dict[TopicPartition, PartitionWork] = {}
@@ -81,7 +84,7 @@ def plan_reads(
         rows[where] = _visible(topics[where.topic], where.partition, wanted, options)
         spans = [BatchSpan(row.base_offset, row.row_count, row.length) for row in rows[where]]
         # Without failOnDataLoss a range may begin below the log start.
-        log_start = topics[where.topic].state.partitions[where.partition].log_start
+        log_start = topics[where.topic].state.bounds(where.partition).log_start
         work[where] = PartitionWork(max(wanted.start, log_start), wanted.end, spans)
     tasks = plan_tasks(work, options.bytes_per_task, options.min_partitions or 1)
     return [_read_task(task, rows, topics) for task in tasks]
@@ -91,9 +94,10 @@ def _visible(
     topic: TopicLog, partition: int, wanted: PartitionRange, options: ReaderOptions
 ) -> list[IndexedBatch]:
     state = topic.state
-    if state.partitions[partition].next_offset < wanted.end:
-        state = topic.catch_up()
-    bounds = state.partitions[partition]
+    if _end(state, partition, options) < wanted.end:
+        # Whoever planned it had seen more, and an old look at a pruned journal lags (rule R15).
+        state = topic.catch_up(certain=True)
+    bounds = state.bounds(partition)
     if options.fail_on_data_loss and not bounds.log_start <= wanted.start <= wanted.end <= (
         bounds.next_offset
     ):
@@ -104,9 +108,26 @@ def _visible(
             topic=topic.name,
             partition=partition,
         )
+    end = min(wanted.end, bounds.next_offset)
+    if (stable := _end(state, partition, options)) < end:
+        raise OffsetOutOfRange(
+            f"offsets {wanted} of {topic.name}-{partition} are to be read at read_committed, but a "
+            f"transaction that begins at {stable} is still open. Wait until it ends; if they were "
+            "planned at read_uncommitted, go on with that until this batch is done.",
+            topic=topic.name,
+            partition=partition,
+        )
+    if end <= bounds.log_start:
+        return []
     return list(
         visible_rows(topic, state, partition, wanted.start, wanted.end, options.isolation_level)
     )
+
+
+def _end(state: TopicState, partition: int, options: ReaderOptions) -> int:
+    """The offset after the last record that may be read."""
+    is_known = partition < len(state.partitions)
+    return visible_end(state, partition, options.isolation_level) if is_known else 0
 
 
 def _read_task(

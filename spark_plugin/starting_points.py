@@ -58,12 +58,10 @@ def resolve(
             return end
         case OffsetPoint.COMMITTED:
             at = log_start if committed is None else committed.offset
-            if at > topic.state.end_offset(partition):
-                topic.catch_up(certain=True)  # The group was asked after the topic.
-            topic.check_offset(topic.state, partition, at)
+            topic.require_offset(partition, at)  # The group was asked after the topic.
             return at
         case int():
-            topic.check_offset(topic.state, partition, wanted)
+            topic.require_offset(partition, wanted)
             return wanted
 
 

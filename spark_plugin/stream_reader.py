@@ -75,6 +75,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
         current = self._own(start)
+        self._require_reached(current)
         self._follow(current)
         views = self._views()
         starts = _starts(views, current)
@@ -159,6 +160,18 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offset, self._log().cluster.log_id, self._options.group_id, ids, may_grow=True
         )
         return offset
+
+    def _require_reached(self, current: SourceOffset) -> None:
+        """Nobody stands above the end: an old look at a pruned journal lags (R15), but what was
+        restored from an older copy stays behind, and its new records would be passed over."""
+        ends = {}
+        for where, at in offsets.positions(current).items():
+            topic = self._topics[where.topic]
+            end = topic.state.bounds(where.partition).next_offset
+            if at > end:
+                end = topic.catch_up(certain=True).bounds(where.partition).next_offset
+            ends[where] = end
+        offsets.require_reached(current, ends)
 
     def _first_offset(self) -> SourceOffset:
         views = self._views()

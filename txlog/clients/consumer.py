@@ -241,7 +241,8 @@ class Consumer:
         """What is at hand, or else at the store; of a topic that was deleted the rest is gone."""
         fetched = fetcher.take(room)
         state = fetcher.topic.state
-        if fetched is None and bytes_left > 0 and not state.closed and fetcher.is_behind():
+        is_wanted = fetched is None and bytes_left > 0 and not state.closed
+        if is_wanted and (fetcher.is_behind() or fetcher.is_beyond()):
             try:
                 fetcher.fill(bytes_left)
             except OffsetOutOfRange as error:
@@ -261,7 +262,8 @@ class Consumer:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from that offset. Raises OffsetOutOfRange."""
         fetcher = self._fetcher(partition)
-        fetcher.topic.check_offset(fetcher.topic.catch_up(), partition[1], offset)
+        fetcher.topic.catch_up()
+        fetcher.topic.require_offset(partition[1], offset)
         fetcher.seek(offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:

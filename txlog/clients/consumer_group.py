@@ -73,4 +73,4 @@ def pending_offsets(
 def _check_end(log: TopicLog, partition: int, offset: int) -> None:
     """A position may lie below the log start: what lies before it was read, and deleted since."""
     if not 0 <= offset <= log.state.end_offset(partition):
-        log.check_offset(log.state, partition, offset)
+        log.require_offset(partition, offset)

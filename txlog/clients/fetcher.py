@@ -45,14 +45,23 @@ class PartitionFetcher:
         """Whether the state that this process has seen holds more to read."""
         return bool(self._ahead) or self._fetched_to < self._end()
 
+    def is_beyond(self) -> bool:
+        """Whether it stands above the end that this process has seen: others have read further, or
+        the log was restored from an older copy."""
+        return self._fetched_to > self.topic.state.bounds(self.partition).next_offset
+
     def _end(self) -> int:
         return visible_end(self.topic.state, self.partition, self._isolation)
 
     def fill(self, bytes_max: int) -> int:
         """Read ahead up to so many stored bytes, one batch at least; returns the bytes.
 
-        Raises OffsetOutOfRange if the position has been deleted.
+        Raises OffsetOutOfRange if the position has been deleted, or lies above the end.
         """
+        if self.is_beyond():
+            self.topic.require_offset(self.partition, self._fetched_to)
+            if not self.is_behind():
+                return 0
         try:
             rows, end = self._rows(bytes_max)
         except BoundaryMoved:  # The index was rewritten since this process last looked.

@@ -203,7 +203,7 @@ class TopicLog:
 
     def check_offset(self, state: TopicState, partition: int, offset: int) -> None:
         """Raises OffsetOutOfRange unless the offset can be read from, now or later."""
-        bounds = state.partitions[partition]
+        bounds = state.bounds(partition)
         if not bounds.log_start <= offset <= bounds.next_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} of topic {self.name!r} partition {partition} is out of range: it "
@@ -215,6 +215,15 @@ class TopicLog:
                 log_start=bounds.log_start,
                 end=bounds.next_offset,
             )
+
+    def require_offset(self, partition: int, offset: int) -> TopicState:
+        """The same as of now, and the state then: what lies beyond the end as far as this process
+        knows may be there, and an old look at a pruned journal lags (rule R15)."""
+        state = self.state
+        if offset > state.bounds(partition).next_offset:
+            state = self.catch_up(certain=True)
+        self.check_offset(state, partition, offset)
+        return state
 
     def batches(
         self, state: TopicState, partition: int, start: int, end: int

@@ -169,6 +169,10 @@ class TopicState:
             if producer.open is not None:
                 yield TxId(pid, producer.open.epoch, producer.open.number), producer.open
 
+    def bounds(self, partition: int) -> PartitionState:
+        """Where a partition begins and ends; empty if the topic has none of that number."""
+        return self.partitions[partition] if partition < len(self.partitions) else PartitionState()
+
     def end_offset(self, partition: int) -> int:
         """The offset after the last record, whatever its transaction's state."""
         return self.partitions[partition].next_offset

@@ -84,3 +84,17 @@ def test_R30_the_group_of_a_write_that_may_leave_batches_out_follows_over_them(
     query.run(log.process(), "first", 2, 4, COUNT)
     assert sorted(row["n"] for row in log.values("even", "odd")) == [0, 1, *range(4, COUNT)]
     log.check()
+
+
+# A log that was restored.
+
+
+def test_a_query_that_stands_above_the_end_of_the_log_is_refused(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """Records that come there later would be passed over."""
+    query = Query(log, tmp_path / "checkpoint")
+    query.plan(0, 0, COUNT + 2)
+    with pytest.raises(CheckpointConflict, match="read up to 12: the log was restored"):
+        go_on_after(log, planned(query, 0))
+    assert position(log) is None

@@ -1,0 +1,105 @@
+"""What a planned batch reads: its ranges, whatever this process has seen before, or an error.
+
+A process that is behind a pruned journal does not see at once that there is more (rule R15), and
+Spark keeps its Python processes.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from spark_plugin.offsets import PartitionRange
+from spark_plugin.options import ReaderOptions
+from spark_plugin.read_plan import plan_reads
+from tests.memory_log import MemoryLog
+from txlog.clients.connection import Connection
+from txlog.errors import OffsetOutOfRange
+from txlog.model import IsolationLevel, TopicPartition
+
+WHERE = TopicPartition("t", 0)
+OPTIONS = ReaderOptions("memory://log", subscribe=("t",))
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A log with an empty topic."""
+    log = MemoryLog()
+    log.admin.create_topic("t", 1)
+    return log
+
+
+def planned(process: Connection, wanted: PartitionRange, options: ReaderOptions = OPTIONS) -> int:
+    """How many records the tasks of that range read."""
+    topic = process.cluster.topic("t")
+    tasks = plan_reads({"t": topic}, {WHERE: wanted}, options)
+    return sum(row.record_count for task in tasks for piece in task.pieces for row in piece.rows)
+
+
+def put(log: MemoryLog, count: int) -> None:
+    """Records, each in an entry of its own."""
+    producer = log.producer()
+    for number in range(count):
+        producer.send("t", b"%d" % number)
+        producer.flush()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_R15_a_process_that_lags_behind_a_pruned_journal_reads_the_whole_batch(
+    log: MemoryLog, fails: bool
+) -> None:
+    stale = log.process()
+    assert stale.cluster.present_topic("t").state.end_offset(0) == 0
+    put(log, 6)
+    log.connection.cluster.topic("t").prune(0)
+    assert stale.cluster.present_topic("t").state.end_offset(0) == 0, "it lags"
+    options = replace(OPTIONS, fail_on_data_loss=fails)
+    assert planned(stale, PartitionRange(0, 6), options) == 6
+
+
+def test_R15_so_does_one_that_has_not_seen_that_their_transaction_has_ended(log: MemoryLog) -> None:
+    producer = log.producer("p")
+    producer.begin_transaction()
+    producer.send("t", b"in a transaction")
+    producer.flush()
+    stale = log.process()
+    assert stale.cluster.present_topic("t").state.last_stable_offset(0) == 0
+    producer.commit_transaction()
+    log.connection.cluster.topic("t").prune(0)
+    assert stale.cluster.present_topic("t").state.last_stable_offset(0) == 0, "it lags"
+    assert planned(stale, PartitionRange(0, 1)) == 1
+
+
+def test_R15_and_one_that_has_not_seen_the_partition(log: MemoryLog) -> None:
+    stale = log.process()
+    topic = stale.cluster.present_topic("t")
+    log.admin.create_partitions("t", 2)
+    log.producer().send("t", b"there", partition=1).get()
+    log.connection.cluster.topic("t").prune(0)
+    assert len(stale.cluster.present_topic("t").state.partitions) == 1, "it lags"
+    tasks = plan_reads({"t": topic}, {TopicPartition("t", 1): PartitionRange(0, 1)}, OPTIONS)
+    assert [piece.rows[0].record_count for task in tasks for piece in task.pieces] == [1]
+
+
+def test_what_a_restored_log_does_not_have_is_told_or_left_out(log: MemoryLog) -> None:
+    put(log, 3)
+    for where in (PartitionRange(2, 5), PartitionRange(5, 7)):
+        with pytest.raises(OffsetOutOfRange, match="or the log was restored"):
+            planned(log.process(), where)
+    lenient = replace(OPTIONS, fail_on_data_loss=False)
+    assert planned(log.process(), PartitionRange(2, 5), lenient) == 1
+    assert planned(log.process(), PartitionRange(5, 7), lenient) == 0
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_I3_what_is_still_open_is_not_passed_over(log: MemoryLog, fails: bool) -> None:
+    """As of a batch that was planned at read_uncommitted."""
+    put(log, 1)
+    producer = log.producer("p")
+    producer.begin_transaction()
+    producer.send("t", b"open")
+    producer.flush()
+    options = replace(OPTIONS, fail_on_data_loss=fails)
+    with pytest.raises(OffsetOutOfRange, match="a transaction that begins at 1 is still open"):
+        planned(log.process(), PartitionRange(0, 2), options)
+    dirty = replace(options, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    assert planned(log.process(), PartitionRange(0, 2), dirty) == 2
