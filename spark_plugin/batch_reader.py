@@ -31,7 +31,7 @@ class TxlogBatchReader(DataSourceReader):
         """Tasks by bytes. Raises OffsetOutOfRange, InvalidOption."""
         options = self._options
         connection = open_log(options)
-        topics = subscribed_topics(connection, options)
+        topics = subscribed_topics(connection, options, certain=True)
         views = [view_of(topic) for topic in topics.values()]
         wheres = [view.where(p) for view in views for p in range(len(view.state.partitions))]
         if options.isolation_level is IsolationLevel.READ_COMMITTED:

@@ -40,10 +40,17 @@ def _drilled(
     )
 
 
-def subscribed_topics(connection: Connection, options: ReaderOptions) -> dict[str, TopicLog]:
-    """The topics that the options name, caught up. Raises UnknownTopic, InvalidOption."""
+def subscribed_topics(
+    connection: Connection, options: ReaderOptions, *, certain: bool = False
+) -> dict[str, TopicLog]:
+    """The topics that the options name, caught up: surely as of now, if that is asked for.
+
+    Raises UnknownTopic, InvalidOption.
+    """
     names: Iterable[str] = options.subscribe
-    find: Callable[[str], TopicLog | None] = connection.cluster.present_topic
+    find: Callable[[str], TopicLog | None] = partial(
+        connection.cluster.present_topic, certain=certain
+    )
     if options.subscribe_pattern is not None:
         names = sorted(filter(options.reads, connection.cluster.state().topics))
         find = connection.cluster.find_topic
@@ -58,9 +65,11 @@ def subscribed_topics(connection: Connection, options: ReaderOptions) -> dict[st
     return topics
 
 
-def catch_up(connection: Connection, topics: Mapping[str, TopicLog]) -> None:
+def catch_up(
+    connection: Connection, topics: Mapping[str, TopicLog], *, certain: bool = False
+) -> None:
     """Bring all of them up to now, at once. Raises UnknownTopic if one was deleted."""
-    look(list(topics.values()), connection.runtime.fan_out)
+    look(list(topics.values()), connection.runtime.fan_out, certain=certain)
     for topic in topics.values():
         if topic.state.closed:
             raise UnknownTopic(

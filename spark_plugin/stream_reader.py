@@ -91,6 +91,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the end as of now: nothing newer is read by this run."""
         self._open()
+        catch_up(self._log(), self._topics, certain=True)
         views = self._views()
         self._available = self._highs(views, dict.fromkeys(_partitions(views), 0))
 

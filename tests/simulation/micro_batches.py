@@ -1,7 +1,8 @@
 """Micro-batch queries as actors: what Spark does around the source and the sink, without Spark.
 
-A query's checkpoint is all that outlives its driver. It may be lost, or put back to an older state;
-two drivers may be on it at once; and another query may take the group over.
+A query's checkpoint is all that outlives its driver. It may be lost, or put back to an older state,
+and to what it was before again; two drivers may be on it at once; and another query may take the
+group over.
 
 A run reads the checkpoint when it starts. From then on it knows where it is, and where its batches
 end, from memory; it writes `offsets/N` and `commits/N`, each only if nobody has, and stops if
@@ -205,6 +206,8 @@ class Driver:
             self._place.lose()
         elif chance < 0.35:
             self._place.folder.put_back(process.random.randint(1, 2))
+        elif chance < 0.45:
+            self._place.folder.bring_back(process.random.randint(1, 4))
 
     def _run(self, process: SimulatedProcess) -> None:
         """One run, from the checkpoint, for a few batches. Raises what stops a query."""

@@ -45,6 +45,11 @@ def no_R12_at_prepare(patch: Patch) -> None:
     patch.setattr(rules, "_decide_init", decide_init)
 
 
+def moved_by_the_source(patch: Patch) -> None:
+    """A group follows what Spark calls done, also that of a sink which has not committed it."""
+    patch.setattr(TxlogStreamReader, "_owner", lambda self, group: None)
+
+
 def no_R20(patch: Patch) -> None:
     """A batch begins where Spark says that it does."""
 
@@ -203,6 +208,7 @@ def no_R30_skips(patch: Patch) -> None:
 OF_SPARK: Mapping[str, Mutant] = {
     "without R12": Mutant(no_R12, "rivals", 1),
     "without R12, asked at the registration only": Mutant(no_R12_at_prepare, "rivals", 27),
+    "without R12, moved by the source": Mutant(moved_by_the_source, "queries", 660),
     "without R20": Mutant(no_R20, "hasty", 8),
     "without R21": Mutant(no_R21, "self-unions", 15),
     "without R22": Mutant(no_R22, "hasty", 23),

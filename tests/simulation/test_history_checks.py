@@ -157,6 +157,31 @@ def test_I6_ranges_of_a_group_follow_each_other(
 
 
 @pytest.mark.parametrize(
+    ("unknown", "kind"),
+    [
+        ([(1, 2), (2, 3)], None),
+        ([(1, 2), (1, 9), (2, 4), (2, 3)], None),
+        ([(1, 2)], "offset range gap"),
+        ([(1, 9)], "offset range gap"),
+        ([], "offset range gap"),
+    ],
+)
+def test_I6_what_wrote_nothing_may_lie_between_two_ranges(
+    unknown: list[tuple[int, int]], kind: str | None
+) -> None:
+    """Of several attempts any may have committed."""
+    story = Story()
+    consumed(story, TX, 0, 1)
+    consumed(story, OTHER, 3, 4)
+    for number, (start, end) in enumerate(unknown):
+        tx = f"empty {number}"
+        story.add("consumed", tx=tx, group="g", ranges=[["a", 0, start, end]], reads=[])
+        story.add("outcome", tx=tx, outcome="UNKNOWN")
+    story.add("position", group="g", topic="a", topic_id="1", partition=0, offset=4)
+    assert story.found() == ({kind} if kind else set())
+
+
+@pytest.mark.parametrize(
     ("copies", "kind"),
     [
         (["c1<x1"], None),

@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from spark_plugin import batch_reader
+from spark_plugin.batch_reader import TxlogBatchReader
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
 from spark_plugin.stream_reader import TxlogStreamReader
 from tests.memory_log import MemoryLog
 from tests.spark_query import COUNT, FRAME, GROUP, OPTIONS, SOURCE, Query, new_log
+from txlog.clients.connection import Connection
 from txlog.errors import CheckpointConflict
+
+EARLIEST = OffsetSpec(OffsetPoint.EARLIEST)
 
 
 @pytest.fixture
@@ -98,3 +103,38 @@ def test_a_query_that_stands_above_the_end_of_the_log_is_refused(
     with pytest.raises(CheckpointConflict, match="read up to 12: the log was restored"):
         go_on_after(log, planned(query, 0))
     assert position(log) is None
+
+
+# A process that lags behind a pruned journal (rule R15).
+
+
+def lagging(log: MemoryLog) -> Connection:
+    """It has seen the topic's ten records, and not the two that came later."""
+    process = log.process()
+    process.cluster.present_topic(SOURCE.topic)
+    producer = log.producer()
+    for number in (COUNT, COUNT + 1):
+        producer.send(SOURCE.topic, b"%d" % number)
+        producer.flush()
+    log.connection.cluster.topic(SOURCE.topic).prune(0)
+    assert process.cluster.present_topic(SOURCE.topic).state.end_offset(0) == COUNT, "it lags"
+    return process
+
+
+def test_R15_a_run_of_available_now_reads_all_that_was_there_before_it(log: MemoryLog) -> None:
+    options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
+    reader = TxlogStreamReader(options, FRAME)
+    reader._connection = lagging(log)
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert end["topics"][SOURCE.topic]["partitions"]["0"] == {"from": 0, "to": COUNT + 2}
+
+
+def test_R15_a_batch_read_finds_all_that_is_there(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
+    process = lagging(log)
+    monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
+    tasks = TxlogBatchReader(options, FRAME).partitions()
+    assert sum(piece.end - piece.start for task in tasks for piece in task.pieces) == COUNT + 2

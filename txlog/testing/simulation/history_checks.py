@@ -8,7 +8,7 @@ users see them; what is stored is checked by `txlog.testing.invariants`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 
 from txlog.testing.simulation.anomaly import Anomaly, Check
@@ -209,15 +209,14 @@ def offset_ranges(facts: Facts) -> Iterator[Anomaly]:
     Of one that wrote nothing it may be unknown whether it committed: it may stand in between.
     """
     ranges: dict[tuple[str, str, int], list[tuple[int, int, str]]] = {}
-    perhaps: dict[tuple[str, str, int], dict[int, int]] = {}
+    perhaps: dict[tuple[str, str, int], dict[int, set[int]]] = {}
     for event in facts.history.of("consumed"):
         for topic, partition, start, end in event["ranges"]:
             where = (event["group"], topic, partition)
             if facts.is_committed(event["tx"]):
                 ranges.setdefault(where, []).append((start, end, event["tx"]))
             elif facts.outcomes.get(event["tx"]) == "UNKNOWN":
-                known = perhaps.setdefault(where, {})
-                known[start] = max(end, known.get(start, 0))
+                perhaps.setdefault(where, {}).setdefault(start, set()).add(end)
     for where, found in ranges.items():
         stands = facts.positions.get(where, -1)
         position = [] if facts.is_closed(where[1]) else [(stands, stands, "its position")]
@@ -229,11 +228,14 @@ def offset_ranges(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(max(facts.begun(one[2]), facts.begun(other[2])), kind, text)
 
 
-def _bridged(at: int, goal: int, perhaps: Mapping[int, int]) -> int:
-    """How far one comes from `at`, not beyond `goal`."""
-    while at < goal and perhaps.get(at, goal + 1) <= goal:
-        at = perhaps[at]
-    return at
+def _bridged(at: int, goal: int, perhaps: Mapping[int, Collection[int]]) -> int:
+    """How far one comes from `at`, not beyond `goal`; where several ways part, any is taken."""
+    reached, waiting = {at}, [at]
+    while waiting:
+        ends = {end for end in perhaps.get(waiting.pop(), ()) if end <= goal} - reached
+        reached |= ends
+        waiting += ends
+    return max(reached)
 
 
 def lost_updates(facts: Facts) -> Iterator[Anomaly]:
