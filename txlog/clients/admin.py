@@ -183,7 +183,7 @@ class Admin:
 
     @property
     def _cluster_topics(self) -> list[str]:
-        return sorted(self.connection.cluster.state().topics)
+        return sorted(self.connection.cluster.state(certain=True).topics)
 
     # Topics.
 
@@ -230,7 +230,7 @@ class Admin:
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics. Raises UnknownTopic before any is deleted."""
-        state = self.connection.cluster.state()
+        state = self.connection.cluster.state(certain=True)
         doomed = [validate_topic_name(name) for name in names]
         for name in doomed:
             if name not in state.topics:
@@ -282,7 +282,7 @@ class Admin:
 
     def list_groups(self) -> list[str]:
         """Names of all consumer groups that have committed offsets, or are about to."""
-        groups = self.connection.offsets.groups()
+        groups = self.connection.offsets.groups(certain=True)
         return sorted(name for name, group in groups.items() if group.committed or group.pending)
 
     def describe_group(self, group_id: str) -> GroupDescription:
@@ -410,7 +410,7 @@ class Admin:
         return replace(found, pending_groups=())
 
     def _pending_on(self, tx_id: TxId) -> dict[str, Pending]:
-        groups = self.connection.offsets.groups()
+        groups = self.connection.offsets.groups(certain=True)
         return {n: group.pending[tx_id] for n, group in groups.items() if tx_id in group.pending}
 
     def _owner_of(

@@ -72,12 +72,12 @@ class GroupOffsets:
         """The group as of now; empty if it has never committed. Raises InvalidName."""
         return self._replica(group).catch_up(certain=True).group(group)
 
-    def groups(self) -> dict[str, GroupState]:
-        """Every group of the log, as of now."""
+    def groups(self, *, certain: bool = False) -> dict[str, GroupState]:
+        """Every group of the log, as of now; they may lag for a few calls, unless `certain`."""
         count = self._cluster.file.settings.offsets_topic_num_partitions
         found: dict[str, GroupState] = {}
         for number in range(count):
-            found.update(self._journal(number).catch_up().groups)
+            found.update(self._journal(number).catch_up(certain=certain).groups)
         return dict(sorted(found.items()))
 
     def fetch(

@@ -81,9 +81,9 @@ class Cluster:
 
     # Topics.
 
-    def state(self) -> ClusterState:
-        """The topics as of now."""
-        return self._replica.catch_up()
+    def state(self, *, certain: bool = False) -> ClusterState:
+        """The topics as of now; they may lag as `TopicLog.catch_up` does, unless `certain`."""
+        return self._replica.catch_up(certain=certain)
 
     def topic(self, name: str) -> TopicLog:
         """The topic of that name. Raises InvalidName or UnknownTopic.

@@ -19,10 +19,24 @@ from txlog.errors import (
 )
 from txlog.log.schema import KAFKA_SCHEMA
 from txlog.log.topic_events import CloseTopic
-from txlog.model import NAME_LENGTH_MAX
+from txlog.model import NAME_LENGTH_MAX, TopicPartition
 from txlog.settings import TopicConfig
 
 SCHEMA = pa.schema([pa.field("id", pa.int32(), nullable=False), ("name", pa.string())])
+
+
+def test_R15_lists_are_of_now_also_after_journals_were_pruned(log: MemoryLog) -> None:
+    """A process that was idle meanwhile does not see at once that there is more."""
+    idle = Admin(log.process())
+    assert (idle.list_topics(), idle.list_groups()) == (["t", "u"], [])
+    log.admin.create_topic("new")
+    consumer = log.consumer("t", group_id="g")
+    consumer.commit({TopicPartition("t", 0): 0})
+    log.connection.cluster.prune(0, 1)
+    log.connection.offsets.prune(0, 1)
+    assert sorted(idle.connection.cluster.state().topics) == ["t", "u"], "it lags"
+    assert (idle.list_topics(), idle.list_groups()) == (["new", "t", "u"], ["g"])
+    idle.delete_topics(["new"])
 
 
 def test_a_topic_is_described_as_it_was_made(log: MemoryLog) -> None:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import groupby
+from uuid import uuid4
 
 import pytest
 
@@ -27,11 +28,13 @@ OWN_412 = (412, "PreconditionFailed")
 class ScriptedServer(ThreadingHTTPServer):
     """Answers requests with the statuses and S3 error codes that it was given, by method.
 
-    The last answer of a method is repeated. PUT bodies that were answered with 200 are kept.
+    The last answer of a method is repeated. PUT bodies that were answered with 200 are kept. It
+    knows its own bucket only: a client of another test may still ask for one that had its port.
     """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.bucket = f"bucket-{uuid4().hex}"
         self.script: dict[str, list[Answer]] = {}
         self.requests: list[str] = []
         self.headers: list[dict[str, str]] = []
@@ -51,6 +54,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: ScriptedServer
 
     def _answer(self) -> None:
+        if not self.path.startswith(f"/{self.server.bucket}/"):
+            self.send_error(404)
+            return
         self.server.requests.append(self.command)
         self.server.headers.append(dict(self.headers.items()))
         sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -98,7 +104,7 @@ def store(server: ScriptedServer) -> Store:
         "attempts_max": 3,
         "pause_min_ms": 1,
     }
-    return open_store("s3://bucket/log", Runtime(), options)
+    return open_store(f"s3://{server.bucket}/log", Runtime(), options)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +226,7 @@ def test_missing_credentials_are_named_before_anything_is_sent(
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, f"{tmp_path}/absent")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    store = open_store("s3://bucket/log", Runtime(), {"endpoint_url": server.url})
+    store = open_store(f"s3://{server.bucket}/log", Runtime(), {"endpoint_url": server.url})
     with pytest.raises(StoreDenied, match=r"NoCredentialsError.*AWS_ACCESS_KEY_ID"):
         store.create("a", b"mine")
     assert server.requests == []
