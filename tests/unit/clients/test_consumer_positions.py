@@ -19,7 +19,6 @@ from txlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from txlog.groups.offsets_state import PendingOffset
 from txlog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -469,57 +468,6 @@ def test_a_new_partition_is_read_from_where_the_group_stands(log: MemoryLog) -> 
     log.consumer("t", group_id="g").commit({added: 3})
     assert offsets(consumer, added) == [3]
     log.check()
-
-
-def test_a_process_that_was_idle_while_old_entries_were_pruned_sees_what_came_since(
-    log: MemoryLog,
-) -> None:
-    """Its journal's next entry is gone, which is no proof that there is none (R15)."""
-    idle = log.process()
-    Consumer("u", root=idle)
-    for _ in range(10):
-        fill(log, 4)
-    assert log.process().cluster.topic("u").prune(keep_entries=5) > 10
-    options = {"root": idle, "auto_offset_reset": "earliest"}
-    assert Consumer(**options).end_offsets([U0]) == {U0: 40}
-    assert offsets(Consumer("u", **options)) == list(range(40))
-
-
-def beyond(log: MemoryLog) -> None:
-    """The group `g` stands at 9, in a log that ends at 3: it was restored from an older copy."""
-    fill(log, 3)
-    topic_id = log.connection.cluster.topic("u").topic_id
-    log.connection.offsets.commit("g", (PendingOffset("u", topic_id, 0, 0, 9),))
-
-
-def test_a_group_that_stands_above_the_end_is_reset_as_it_was_told(log: MemoryLog) -> None:
-    """Or records that come there later would be passed over."""
-    beyond(log)
-    assert offsets(log.consumer("u", group_id="g")) == [0, 1, 2]
-    latest = log.consumer("u", group_id="g", auto_offset_reset="latest")
-    assert offsets(latest) == []
-    log.producer().send("u", b"new").get()
-    assert offsets(latest) == [3]
-    with pytest.raises(OffsetOutOfRange, match="offset 9 of topic 'u' partition 0"):
-        log.consumer("u", group_id="g", auto_offset_reset="none").poll()
-
-
-def test_R15_a_group_is_not_reset_by_a_process_that_lags_behind_a_pruned_journal(
-    log: MemoryLog,
-) -> None:
-    stale = log.process()
-    assert stale.cluster.present_topic("u").state.end_offset(0) == 0
-    fill(log, 9)
-    reader = log.consumer("u", group_id="g")
-    assert len(offsets(reader)) == 9
-    reader.commit()
-    log.producer().send("u", b"next").get()
-    log.connection.cluster.topic("u").prune(0)
-    assert stale.cluster.present_topic("u").state.end_offset(0) == 0, "it lags"
-    options = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-    consumer = Consumer("u", root=stale, group_id="g", **options)
-    assert offsets(consumer) == [9]
-    consumer.seek(U0, 10)
 
 
 @pytest.mark.parametrize("group", ["", "a/b", "..", "x" * 250, "ä", "a b"])
