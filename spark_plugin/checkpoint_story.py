@@ -13,16 +13,18 @@ from enum import StrEnum
 
 from spark_plugin.checkpoint import Checkpoint
 from spark_plugin.offset_log import BatchRange, GroupPartition, Standing, standings
-from spark_plugin.offsets import PartitionRange
+from spark_plugin.offsets import NEW_CHECKPOINT, PartitionRange
 from spark_plugin.replay import AlreadyIn, BatchMark, decide_batch
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.states import decision_of
-from txlog.errors import CheckpointConflict, CorruptData, UnknownTopic
+from txlog.errors import CheckpointConflict, CorruptData
 from txlog.groups.offsets_state import Pending
+from txlog.log.topic_log import TopicLog
 from txlog.model import Decision, TransactionOutcome, TxId
 
+_RESTORE = f"Restore it, or {NEW_CHECKPOINT}."
 COMMANDS_MAX = 20
 """Commands that a story names; a group with more partitions is moved by a file."""
 
@@ -124,6 +126,9 @@ class _Teller:
             unfinished=tuple(unfinished),
             partitions=tuple(self._partitions(at, committed)),
         )
+        short = self._short(at)
+        if short:
+            return replace(found, next_start=NextStart.REFUSED, reason=short, remedy=_RESTORE)
         if found.is_replay:
             batch = checkpoint.batch_range(file.batch_id, log_id)
             return _judged(found, batch, committed)
@@ -188,14 +193,28 @@ class _Teller:
             for where, standing in sorted(at.items())
         ]
 
+    def _short(self, at: Mapping[GroupPartition, Standing]) -> str:
+        """Which partition ends below what the checkpoint has read of it; "" if none does."""
+        for where, standing in sorted(at.items()):
+            topic = self._topic(where, standing)
+            end = None if topic is None else topic.state.bounds(where.partition).next_offset
+            if end is not None and end < standing.end:
+                return (
+                    f"{where.topic}-{where.partition} ends at {end}, but the checkpoint has read "
+                    f"up to {standing.end}: the log was restored from an older copy, or truncated."
+                )
+        return ""
+
+    def _topic(self, where: GroupPartition, standing: Standing) -> TopicLog | None:
+        """The topic that the checkpoint speaks of, caught up; None if there is no such topic."""
+        topic = self._connection.cluster.find_topic(where.topic)
+        return topic if topic is not None and topic.topic_id == standing.topic_id else None
+
     def _log_end(self, where: GroupPartition, standing: Standing) -> int | None:
-        try:
-            topic = self._connection.cluster.topic(where.topic)
-        except UnknownTopic:
+        topic = self._topic(where, standing)
+        if topic is None or where.partition >= len(topic.state.partitions):
             return None
-        state = topic.catch_up()
-        is_same = topic.topic_id == standing.topic_id and where.partition < len(state.partitions)
-        return state.last_stable_offset(where.partition) if is_same else None
+        return topic.state.last_stable_offset(where.partition)
 
 
 def _unfinished(tx_id: TxId, pending: Pending, decision: Decision | None) -> str:

@@ -136,6 +136,19 @@ def test_I10_the_next_start_does_what_was_told(
     assert (after == before) == (verdict in (NextStart.REFUSED, NextStart.ALREADY_IN))
 
 
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_checkpoint_above_the_end_of_the_log_is_told(
+    log: MemoryLog, query: Query, is_noted: bool
+) -> None:
+    query.plan(1, 4, COUNT + 2)
+    if is_noted:
+        query.note(1)
+    story = told(log, query)
+    assert story.next_start is NextStart.REFUSED
+    assert "numbers-0 ends at 10, but the checkpoint has read up to 12" in story.reason
+    assert "Restore it, or" in story.remedy
+
+
 def test_a_refusal_tells_by_how_much_and_which_command_resolves_it(
     log: MemoryLog, query: Query
 ) -> None:
