@@ -188,6 +188,8 @@ def _messages(
     schema = physical_schema(topic.schema(segment.schema_id))
     for part in segment.batches:
         data = topic.store.get_ranges(segment.path, [ByteRange(part.position, part.length)])
+        if data is None and topic.catch_up(certain=True).closed:
+            return  # It was deleted meanwhile.
         if data is None:
             raise MissingObject(
                 f"{segment.path} is missing, and the half transaction {participant.topic!r} "

@@ -138,10 +138,20 @@ class TopicLog:
     # Schemas and segments.
 
     def schema(self, schema_id: int | None = None) -> pa.Schema:
-        """The Arrow schema of that id; the newest by default."""
+        """The Arrow schema of that id; the newest by default. Raises CorruptData if it has none."""
         state = self.state if self.state.topic_id else self.catch_up()
         wanted = state.newest_schema_id if schema_id is None else schema_id
         if wanted not in self._schemas:
+            if wanted >= len(state.schemas):  # Whoever has staged with it had seen more (R15).
+                state = self.catch_up(certain=True)
+            if not 0 <= wanted < len(state.schemas):
+                raise CorruptData(
+                    f"records of topic {self.name!r} have schema {wanted}, but it has "
+                    f"{len(state.schemas)}: {self.layout.root} is older than what speaks of it. If "
+                    "a part of this log was restored from a backup, restore all of it from the "
+                    "same one.",
+                    path=self.layout.root,
+                )
             self._schemas[wanted] = decode_schema(state.schemas[wanted])
         return self._schemas[wanted]
 
