@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from spark_plugin.checkpoint import Checkpoint
 from spark_plugin.offset_log import BatchRange, GroupPartition, Standing, standings
-from spark_plugin.offsets import NEW_CHECKPOINT, PartitionRange
+from spark_plugin.offsets import PartitionRange, ends_below
 from spark_plugin.replay import AlreadyIn, BatchMark, decide_batch
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
@@ -22,9 +22,8 @@ from txlog.coordinator.states import decision_of
 from txlog.errors import CheckpointConflict, CorruptData
 from txlog.groups.offsets_state import Pending
 from txlog.log.topic_log import TopicLog
-from txlog.model import Decision, TransactionOutcome, TxId
+from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId
 
-_RESTORE = f"Restore it, or {NEW_CHECKPOINT}."
 COMMANDS_MAX = 20
 """Commands that a story names; a group with more partitions is moved by a file."""
 
@@ -91,8 +90,13 @@ def tell(connection: Connection, checkpoint: Checkpoint) -> CheckpointStory:
     try:
         return _Teller(connection, checkpoint).story()
     except (CheckpointConflict, CorruptData) as error:
-        reason, _, remedy = error.message.rpartition(". ")
-        return CheckpointStory(checkpoint.url, NextStart.REFUSED, f"{reason}.", remedy)
+        return _refused(CheckpointStory(checkpoint.url, NextStart.REFUSED, ""), error)
+
+
+def _refused(story: CheckpointStory, error: CheckpointConflict | CorruptData) -> CheckpointStory:
+    """The next start will meet this error, whose last sentence is the remedy."""
+    reason, _, remedy = error.message.rpartition(". ")
+    return replace(story, next_start=NextStart.REFUSED, reason=f"{reason}.", remedy=remedy)
 
 
 class _Teller:
@@ -102,6 +106,7 @@ class _Teller:
         self._connection = connection
         self._checkpoint = checkpoint
         self._admin = Admin(connection)
+        self._topics: dict[str, TopicLog | None] = {}
 
     def story(self) -> CheckpointStory:
         checkpoint, log_id = self._checkpoint, self._connection.cluster.log_id
@@ -126,9 +131,9 @@ class _Teller:
             unfinished=tuple(unfinished),
             partitions=tuple(self._partitions(at, committed)),
         )
-        short = self._short(at)
-        if short:
-            return replace(found, next_start=NextStart.REFUSED, reason=short, remedy=_RESTORE)
+        restored = self._restored(at)
+        if restored is not None:
+            return _refused(found, restored)
         if found.is_replay:
             batch = checkpoint.batch_range(file.batch_id, log_id)
             return _judged(found, batch, committed)
@@ -193,21 +198,23 @@ class _Teller:
             for where, standing in sorted(at.items())
         ]
 
-    def _short(self, at: Mapping[GroupPartition, Standing]) -> str:
-        """Which partition ends below what the checkpoint has read of it; "" if none does."""
+    def _restored(self, at: Mapping[GroupPartition, Standing]) -> CheckpointConflict | None:
+        """What the source will say of a log that ends below what the checkpoint has read of it."""
         for where, standing in sorted(at.items()):
             topic = self._topic(where, standing)
-            end = None if topic is None else topic.state.bounds(where.partition).next_offset
-            if end is not None and end < standing.end:
-                return (
-                    f"{where.topic}-{where.partition} ends at {end}, but the checkpoint has read "
-                    f"up to {standing.end}: the log was restored from an older copy, or truncated."
-                )
-        return ""
+            if topic is not None:
+                end = topic.state.bounds(where.partition).next_offset
+                if end < standing.end:
+                    return ends_below(
+                        TopicPartition(where.topic, where.partition), end, standing.end
+                    )
+        return None
 
     def _topic(self, where: GroupPartition, standing: Standing) -> TopicLog | None:
-        """The topic that the checkpoint speaks of, caught up; None if there is no such topic."""
-        topic = self._connection.cluster.find_topic(where.topic)
+        """The topic that the checkpoint speaks of, looked up once; None if there is no such one."""
+        if where.topic not in self._topics:
+            self._topics[where.topic] = self._connection.cluster.find_topic(where.topic)
+        topic = self._topics[where.topic]
         return topic if topic is not None and topic.topic_id == standing.topic_id else None
 
     def _log_end(self, where: GroupPartition, standing: Standing) -> int | None:

@@ -52,7 +52,8 @@ def subscribed_topics(
         connection.cluster.present_topic, certain=certain
     )
     if options.subscribe_pattern is not None:
-        names = sorted(filter(options.reads, connection.cluster.state().topics))
+        known = connection.cluster.state(certain=certain).topics
+        names = sorted(filter(options.reads, known))
         find = connection.cluster.find_topic
     found = connection.runtime.fan_out.run_all([partial(find, name) for name in names])
     topics = {topic.name: topic for topic in found if topic is not None}

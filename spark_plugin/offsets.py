@@ -115,13 +115,18 @@ def require_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) ->
     for tp, end in sorted(ends.items()):
         start = _position(offset, tp) or 0
         if end < start:
-            raise CheckpointConflict(
-                f"{tp} ends at {end}, but the checkpoint has read up to {start}: the log was "
-                f"restored from an older copy, or truncated. Restore it, or {NEW_CHECKPOINT}.",
-                partition=str(tp),
-                checkpoint_offset=start,
-                end_offset=end,
-            )
+            raise ends_below(tp, end, start)
+
+
+def ends_below(where: TopicPartition, end: int, reached: int) -> CheckpointConflict:
+    """The error for a log that ends at `end`, below what a checkpoint has read of it."""
+    return CheckpointConflict(
+        f"{where} ends at {end}, but the checkpoint has read up to {reached}: the log was restored "
+        f"from an older copy, or truncated. Restore it, or {NEW_CHECKPOINT}.",
+        partition=str(where),
+        checkpoint_offset=reached,
+        end_offset=end,
+    )
 
 
 def ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:

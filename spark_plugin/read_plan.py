@@ -117,11 +117,9 @@ def _visible(
             topic=topic.name,
             partition=partition,
         )
-    if end <= bounds.log_start:
+    if end <= bounds.log_start:  # Also of a partition that the log does not have.
         return []
-    return list(
-        visible_rows(topic, state, partition, wanted.start, wanted.end, options.isolation_level)
-    )
+    return list(visible_rows(topic, state, partition, wanted.start, end, options.isolation_level))
 
 
 def _end(state: TopicState, partition: int, options: ReaderOptions) -> int:

@@ -90,8 +90,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the end as of now: nothing newer is read by this run."""
-        self._open()
-        catch_up(self._log(), self._topics, certain=True)
+        self._open(certain=True)
         views = self._views()
         self._available = self._highs(views, dict.fromkeys(_partitions(views), 0))
 
@@ -145,12 +144,12 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection = open_log(self._options)
         return self._connection
 
-    def _open(self) -> None:
+    def _open(self, *, certain: bool = False) -> None:
         """Topics as of now; new ones may match a pattern later."""
         if not self._topics or self._options.subscribe_pattern is not None:
-            self._topics = subscribed_topics(self._log(), self._options)
+            self._topics = subscribed_topics(self._log(), self._options, certain=certain)
         else:
-            catch_up(self._log(), self._topics)
+            catch_up(self._log(), self._topics, certain=certain)
 
     def _own(self, value: dict[str, Any]) -> SourceOffset:
         """An offset of Spark's, if this source made it (rule R25)."""

@@ -61,9 +61,8 @@ class CheckService:
     def _checked(self, name: str, transaction: Transaction) -> bool:
         try:
             return self._see_to(name, transaction)
-        except (
-            DuplicateTransaction
-        ):  # Another of its name is committed: what it was to say is said.
+        except DuplicateTransaction:
+            # Another of its name is committed: what it was to say is said.
             self._end(name, transaction.tx_id, LocalTransactionState.ROLLBACK_MESSAGE)
             return True
 

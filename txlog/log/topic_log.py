@@ -226,14 +226,13 @@ class TopicLog:
                 end=bounds.next_offset,
             )
 
-    def require_offset(self, partition: int, offset: int) -> TopicState:
-        """The same as of now, and the state then: what lies beyond the end as far as this process
-        knows may be there, and an old look at a pruned journal lags (rule R15)."""
+    def require_offset(self, partition: int, offset: int) -> None:
+        """The same as of now: what lies beyond the end as far as this process knows may be there,
+        as an old look at a pruned journal lags (rule R15)."""
         state = self.state
         if offset > state.bounds(partition).next_offset:
             state = self.catch_up(certain=True)
         self.check_offset(state, partition, offset)
-        return state
 
     def batches(
         self, state: TopicState, partition: int, start: int, end: int

@@ -3,25 +3,14 @@
 import pyarrow as pa
 import pytest
 
+from tests.half_listeners import Undecided
 from tests.memory_log import MemoryLog
 from txlog.clients.connection import Connection
-from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
+from txlog.clients.half_message import HalfTransaction, Message
 from txlog.clients.half_store import read_half
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.errors import CorruptData
 from txlog.log.schema import KAFKA_SCHEMA
-
-
-class Undecided:
-    """Never knows."""
-
-    def execute_local_transaction(
-        self, half: HalfTransaction, arg: object
-    ) -> LocalTransactionState:
-        return LocalTransactionState.UNKNOW
-
-    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
-        return LocalTransactionState.UNKNOW
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.faulty_stores import DyingStore, ProcessDied
+from tests.half_listeners import Undecided
 from tests.memory_log import MemoryLog
 from tests.scripted_store import ScriptedStore, full
 from txlog.clients.connection import open_connection
@@ -109,18 +110,6 @@ def test_what_the_first_look_has_not_seen_stays(log: MemoryLog) -> None:
     log.clock.advance(DAY_MS + 1)
     assert collector.sweep(found).objects == 1
     assert len(segments(log)) == 1
-
-
-class Undecided:
-    """Never knows."""
-
-    def execute_local_transaction(
-        self, half: HalfTransaction, arg: object
-    ) -> LocalTransactionState:
-        return LocalTransactionState.UNKNOW
-
-    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
-        return LocalTransactionState.UNKNOW
 
 
 class Agreed(Undecided):

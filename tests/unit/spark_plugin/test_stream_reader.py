@@ -138,3 +138,19 @@ def test_R15_a_batch_read_finds_all_that_is_there(
     monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
     tasks = TxlogBatchReader(options, FRAME).partitions()
     assert sum(piece.end - piece.start for task in tasks for piece in task.pieces) == COUNT + 2
+
+
+def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = log.process()
+    assert "numbered" not in process.cluster.state().topics
+    log.admin.create_topic("numbered", 1)
+    log.producer().send("numbered", b"new").get()
+    log.connection.cluster.prune(0, 1)
+    assert "numbered" not in process.cluster.state().topics, "it lags"
+    monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
+    options = ReaderOptions(OPTIONS.root, subscribe_pattern="numbe.*", starting_offsets=EARLIEST)
+    tasks = TxlogBatchReader(options, FRAME).partitions()
+    read = {piece.topic: piece.end - piece.start for task in tasks for piece in task.pieces}
+    assert read == {SOURCE.topic: COUNT, "numbered": 1}
