@@ -12,7 +12,6 @@ from txlog.coordinator.states import decision_of
 from txlog.errors import TransactionAborted
 from txlog.groups import offsets, offsets_state
 from txlog.groups.offsets_state import ApplyPending, PendingApplied
-from txlog.journal.boundary import NO_BOUNDARY
 from txlog.journal.machine import Decided
 from txlog.journal.replica import Replica
 from txlog.log import topic_rules
@@ -40,7 +39,7 @@ def without_the_look_at_the_tip(patch: Patch) -> None:
 
 def without_R15_for_writers(patch: Patch) -> None:
     """Who created an entry believes that it counts."""
-    patch.setattr(Replica, "_boundary_after", lambda self, slot: NO_BOUNDARY)
+    patch.setattr(Replica, "_counts", lambda self, slot: True)
 
 
 def without_R15_for_readers(patch: Patch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -19,7 +20,14 @@ from txlog.clients.accumulator import Partitions
 from txlog.clients.partitioner import split_by_partition
 from txlog.clients.producer_config import ProducerConfig
 from txlog.clock import Runtime
-from txlog.errors import OutcomeUnknown, SegmentExpired, StoreUnavailable, UnknownProducerId
+from txlog.errors import (
+    CorruptData,
+    OutcomeUnknown,
+    SegmentExpired,
+    StoreDenied,
+    StoreUnavailable,
+    UnknownProducerId,
+)
 from txlog.log.batch import Segment
 from txlog.log.conversion import adapt
 from txlog.log.schema import physical_schema
@@ -83,6 +91,10 @@ class Appender:
         self._is_in_doubt = False
         """A part of a flush may be stored: only its own id can tell."""
 
+    def give_up(self) -> None:
+        """The flush that may be stored is not sent again."""
+        self._is_in_doubt = False
+
     @property
     def may_repeat(self) -> bool:
         """Whether what may be stored may be sent again: with sequences it is never stored twice,
@@ -114,10 +126,11 @@ class Appender:
         base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
         repeats = self._repeats() if self.session.pid == NO_PRODUCER else iter(())
         for _ in range(self._process.finish_attempts_max):
-            segments = self._stage(topic, batch, partitions, schema_id, declare)
-            declare = None
             try:
-                base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
+                with self._doubted(topic):
+                    segments = self._stage(topic, batch, partitions, schema_id, declare)
+                    declare = None
+                    base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
             except SegmentExpired:
                 continue
             except UnknownProducerId:
@@ -149,9 +162,25 @@ class Appender:
         """
         row_counts = _row_counts(segments)
         base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
-        base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
+        with self._doubted(topic):
+            base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
         self.session.advance(topic.topic_id, row_counts)
         return base_offsets
+
+    @contextmanager
+    def _doubted(self, topic: TopicLog) -> Iterator[None]:
+        """A store that does not answer any more leaves open what was open before: the flush must
+        be sent again as it is, or its sequences would pass for those of other records (I7)."""
+        try:
+            yield
+        except (StoreDenied, CorruptData) as error:
+            if not self._is_in_doubt:
+                raise
+            raise OutcomeUnknown(
+                f"topic {topic.name!r}: records may be stored already, and it cannot be asked "
+                f"whether they are: {error.message} Mend that, then flush again.",
+                topic=topic.name,
+            ) from error
 
     def _stage(
         self,

@@ -18,11 +18,11 @@ from txlog.clients.blocked_reader import BlockedReader
 from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer_config import ConsumerConfig
 from txlog.clients.consumer_group import ConsumerGroupMetadata
-from txlog.clients.consumer_record import ConsumerRecord, arrow_batch, records
+from txlog.clients.consumer_record import ConsumerRecord, arrow_batch
 from txlog.clients.fetcher import PartitionFetcher
 from txlog.clients.group_positions import GroupPositions
 from txlog.clients.offset_times import offset_for_time
-from txlog.clients.record_iteration import one_by_one
+from txlog.clients.record_iteration import all_at_once, kept_if_interrupted, one_by_one
 from txlog.clients.subscription import Subscription, subscription_to
 from txlog.errors import (
     IllegalTransition,
@@ -151,13 +151,14 @@ class Consumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records from the positions on, waiting up to `timeout_ms` for the first.
 
-        Raises OffsetOutOfRange (with `auto.offset.reset` none), CorruptData, StoreUnavailable.
+        Raises OffsetOutOfRange (with `auto.offset.reset` none), CorruptData, StoreUnavailable, and
+        InvalidRecord for a value that Python cannot hold; positions stay where they are then.
         """
         limit = self.config.max_poll_records if max_records is None else max_records
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        for where, fetched in self._fetch(timeout_ms, limit):
-            found.setdefault(where, []).extend(records(where.topic, fetched))
-        return found
+        with kept_if_interrupted(self._assigned.fetchers.values()):
+            taken = self._fetch(timeout_ms, limit)
+            fetchers = self._assigned.fetchers
+            return all_at_once((fetchers[where], where, fetched) for where, fetched in taken)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int = 1_000_000) -> pa.Table | None:
         """The same as one Arrow table, or None; of one topic, the next in turn that has records.
@@ -165,15 +166,16 @@ class Consumer:
         Columns are the topic's, then `_topic`, `_partition`, `_offset`, `_timestamp`. Batches are
         handed out as they are stored, without a copy where the store allows it.
         """
-        taken = self._fetch(timeout_ms, max_records, one_topic=True)
-        if not taken:
-            return None
-        # What was read ahead of a change of schema has the schema before it.
-        topic = self._assigned.fetchers[taken[0][0]].topic
-        schema = physical_schema(topic.schema())
-        return pa.Table.from_batches(
-            [arrow_batch(where.topic, evolved(fetched, schema)) for where, fetched in taken]
-        )
+        with kept_if_interrupted(self._assigned.fetchers.values()):
+            taken = self._fetch(timeout_ms, max_records, one_topic=True)
+            if not taken:
+                return None
+            # What was read ahead of a change of schema has the schema before it.
+            topic = self._assigned.fetchers[taken[0][0]].topic
+            schema = physical_schema(topic.schema())
+            return pa.Table.from_batches(
+                [arrow_batch(where.topic, evolved(fetched, schema)) for where, fetched in taken]
+            )
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records for ever, waiting for new ones; `close()` or `break` ends it.

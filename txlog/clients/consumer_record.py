@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from txlog.errors import InvalidRecord
 from txlog.log.conversion import TIMESTAMP_COLUMN
-from txlog.log.reader import FetchedBatch
+from txlog.log.reader import FetchedBatch, sliced_rows
 from txlog.log.schema import is_kafka_schema
 
 
@@ -49,6 +50,38 @@ def records(topic: str, fetched: FetchedBatch) -> Iterator[ConsumerRecord]:
     # The first two never end, so the shortest of the others decides.
     columns = zip(names, partitions, offsets, stamps, keys, values, headers, strict=False)
     return map(_new_record, columns)
+
+
+def readable(
+    topic: str, fetched: FetchedBatch
+) -> tuple[list[ConsumerRecord], InvalidRecord | None]:
+    """The records before the first that Python cannot hold, and the error of that one.
+
+    Arrow and Spark have dates and times beyond the year 9999; Python has not.
+    """
+    try:
+        return list(records(topic, fetched)), None
+    except (ArithmeticError, ValueError) as whole:
+        if fetched.batch.num_rows == 1:
+            return [], _unreadable(topic, fetched, whole)
+    found: list[ConsumerRecord] = []
+    for index in range(fetched.batch.num_rows):
+        more, error = readable(topic, sliced_rows(fetched, index, 1))
+        if error is not None:
+            return found, error
+        found += more
+    return found, None
+
+
+def _unreadable(topic: str, fetched: FetchedBatch, error: Exception) -> InvalidRecord:
+    offset = fetched.offset_at(0)
+    return InvalidRecord(
+        f"the record of {topic}-{fetched.partition} at offset {offset} has a value that Python "
+        f"cannot hold: {error}. Read it with poll_arrow(), or seek() to offset {offset + 1}.",
+        topic=topic,
+        partition=fetched.partition,
+        offset=offset,
+    )
 
 
 def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]]]:

@@ -72,8 +72,9 @@ class Delivery:
 
     def succeed(self, partitions: npt.NDArray[np.int32], base_offsets: Mapping[int, int]) -> None:
         """The records are stored; `partitions` has one value a record, in order of `send`."""
-        self._partitions = partitions
+        # The offsets first: with the partitions it is done, as other threads see it.
         self._base_offsets = base_offsets
+        self._partitions = partitions
         if self._on_delivery is not None:
             counts = np.bincount(partitions)
             self._on_delivery(

@@ -78,7 +78,8 @@ class PartitionFetcher:
         """The next batches to read, and the offset after them."""
         state = self.topic.state
         self.topic.check_offset(state, self.partition, self._fetched_to)
-        end = self._end()
+        # Of this very state: another thread of the process may move the topic on meanwhile.
+        end = visible_end(state, self.partition, self._isolation)
         rows: list[IndexedBatch] = []
         size = 0
         for row in visible_rows(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from txlog.clients.auto_offset_reset import AutoOffsetReset
 from txlog.clients.connection import Connection
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
-from txlog.errors import NoOffsetForPartition
+from txlog.errors import NoOffsetForPartition, OutcomeUnknown, RetriableError
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition
 
@@ -26,6 +26,8 @@ class GroupPositions:
         self._metadata = ConsumerGroupMetadata(group_id)
         self._uncommitted: set[TopicPartition] = set()
         """Partitions in which the group has no position yet: the first commit stores one."""
+        self._unanswered: dict[TopicPartition, set[int]] = {}
+        """Where commits would have moved the group whose outcome nobody told."""
 
     def starts(
         self, partitions: list[TopicPartition], reset: AutoOffsetReset
@@ -86,8 +88,10 @@ class GroupPositions:
 
         With `asked` all of them, else only those that are news. What was asked for may be a note
         at the same offset. A first position is news although nothing was read: with
-        `auto.offset.reset=latest` the next start would pass over records.
+        `auto.offset.reset=latest` the next start would pass over records. After OutcomeUnknown or a
+        retriable error the next commit finds out what became of this one (I13).
         """
+        self._learn_outcomes()
         pending = pending_offsets(self._connection, offsets, self.metadata())
         changed = tuple(
             offset
@@ -95,9 +99,29 @@ class GroupPositions:
             if asked or offset.start != offset.end or offset.where in self._uncommitted
         )
         if changed:
-            self._connection.offsets.commit(self._group_id, changed)
+            try:
+                self._connection.offsets.commit(self._group_id, changed)
+            except (OutcomeUnknown, RetriableError):
+                for offset in changed:
+                    self._unanswered.setdefault(offset.where, set()).add(offset.end)
+                raise
+        for offset in changed:
+            self._unanswered.pop(offset.where, None)
         self._metadata.committed.update({offset.where: offset.end for offset in changed})
         self._uncommitted -= {offset.where for offset in changed}
+
+    def _learn_outcomes(self) -> None:
+        """A group that stands where an unanswered commit would have moved it was moved by it; or by
+        another instance that has read the same, which comes to the same."""
+        if not self._unanswered:
+            return
+        stands = self._connection.offsets.group(self._group_id).committed
+        for where, ends in self._unanswered.items():
+            at = stands.get(where)
+            is_ours = at is not None and at.topic_id == self._metadata.topic_ids.get(where)
+            if at is not None and is_ours and at.offset in ends:
+                self._metadata.committed[where] = at.offset
+                self._uncommitted.discard(where)
 
     def metadata(self) -> ConsumerGroupMetadata:
         """The group, and where it is known to stand; a transaction brings it up to date."""

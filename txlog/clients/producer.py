@@ -180,9 +180,10 @@ class Producer:
         `key` names the column whose hash chooses the partition (default: the topic's key.column,
         or `key` for Kafka-shaped topics), `partition` a column or one partition for all,
         `timestamp` the column that gives the records' time. `on_delivery` is called with where
-        the records are, once they are stored. Raises as `send` does, before anything
-        of the table is written. After OutcomeUnknown or a retriable error the table stays with the
-        producer: call `flush()` or commit, not `send_batch` again.
+        the records are, once they are stored; what it raises, `send_batch` or `flush` raises, and
+        the records stay stored. Raises as `send` does, and what kept earlier records from being
+        stored, before anything of the table is written. After OutcomeUnknown or a retriable error
+        the table stays with the producer: call `flush()` or commit, not `send_batch` again.
         """
         with self._lock:
             self._require_sendable("send_batch")
@@ -193,8 +194,7 @@ class Producer:
             )
             if batch.num_rows:
                 delivery = Delivery(topic, self.flush, on_delivery)
-                self._sender.add_batch(log, batch, partitions, delivery)
-                self._sender.flush()
+                self._sender.write_batch(log, batch, partitions, delivery)
             return int(batch.num_rows)
 
     def flush(self) -> None:

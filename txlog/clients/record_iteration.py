@@ -1,16 +1,55 @@
-"""Records of a poll one by one, with positions that follow what was handed out.
+"""Records of a poll, all at once or one by one, with positions that follow what was handed out.
 
 It guards that a commit in the middle of a loop covers the record at hand and none after it, and
-that a record which was polled but not handed out comes again: nothing is lost by a `break`.
+that a record which was polled but not handed out comes again: nothing is lost by a `break`, by
+Ctrl-C, or by a value that Python cannot hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
-from txlog.clients.consumer_record import ConsumerRecord
+from txlog.clients.consumer_record import ConsumerRecord, readable
 from txlog.clients.fetcher import PartitionFetcher
+from txlog.log.reader import FetchedBatch
 from txlog.model import TopicPartition
+
+
+@contextmanager
+def kept_if_interrupted(fetchers: Iterable[PartitionFetcher]) -> Iterator[None]:
+    """What ends in an exception has handed out nothing: positions stay where they are."""
+    before = [(fetcher, fetcher.position) for fetcher in fetchers]
+    try:
+        yield
+    except BaseException:
+        for fetcher, position in before:
+            if fetcher.position != position:
+                fetcher.seek(position)
+        raise
+
+
+def all_at_once(
+    taken: Iterable[tuple[PartitionFetcher, TopicPartition, FetchedBatch]],
+) -> dict[TopicPartition, list[ConsumerRecord]]:
+    """The records, up to one that cannot be read in each partition: its fetcher stands there then.
+
+    Raises InvalidRecord if the very first one cannot be read (as KIP-334 has it).
+    """
+    found: dict[TopicPartition, list[ConsumerRecord]] = {}
+    stopped: set[TopicPartition] = set()
+    for fetcher, where, fetched in taken:
+        if where in stopped:
+            continue
+        records, error = readable(where.topic, fetched)
+        if error is not None:
+            if not records and not found:
+                raise error
+            fetcher.seek(int(error.facts["offset"]))  # type: ignore[call-overload]
+            stopped.add(where)
+        if records:
+            found.setdefault(where, []).extend(records)
+    return found
 
 
 def one_by_one(

@@ -22,7 +22,7 @@ from txlog.clients.connection import Connection
 from txlog.clients.delivery import Delivery
 from txlog.clients.record_times import is_append_time
 from txlog.clients.transaction_session import TransactionSession
-from txlog.errors import OutcomeUnknown, TxlogError
+from txlog.errors import OutcomeUnknown, TxlogError, UsageError
 from txlog.log.topic_log import TopicLog
 
 
@@ -55,12 +55,14 @@ class Sender:
         self._session = session
         self._note = note
         self._unwritten: deque[_Flush] = deque()
+        self._given_up: TxlogError | None = None
+        """What some records were given up for, until the flush that says so."""
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits."""
-        return not self.piles and not self._unwritten
+        return not self.piles and not self._unwritten and self._given_up is None
 
     @property
     def has_unwritten(self) -> bool:
@@ -78,12 +80,23 @@ class Sender:
         self.piles[topic] = pile
         return pile
 
-    def add_batch(
+    def write_batch(
         self, log: TopicLog, batch: pa.RecordBatch, partitions: Partitions, delivery: Delivery
     ) -> None:
-        """Records that are a batch already; what was sent before them leaves before them."""
-        self._collect()
-        self._unwritten.append(_Flush(log, batch, partitions, delivery))
+        """Write records that are a batch already, behind those that were sent before them.
+
+        They are taken if all of those are written, or may be by the next flush. Raises what kept
+        either from being stored.
+        """
+        taken = _Flush(log, batch, partitions, delivery)
+        try:
+            self.flush()
+        except TxlogError as error:
+            if self._stays(error):
+                self._unwritten.append(taken)
+            raise
+        self._unwritten.append(taken)
+        self.flush()
 
     def _collect(self) -> None:
         """Records leave for the very topic that they were checked against (rule R11)."""
@@ -96,24 +109,40 @@ class Sender:
             del self.piles[name]
 
     def flush(self) -> None:
-        """Write what was sent, in order of topic. What is not known to be stored stays (R9)."""
+        """Write what was sent, in order of topic. What is not known to be stored stays (R9).
+
+        A topic that is gone, say, keeps no other one's records back: its error comes at the end.
+        """
         self._collect()
         while self._unwritten:
-            self._write(self._unwritten[0])
+            flush = self._unwritten[0]
+            try:
+                base_offsets = self._append(flush)
+            except TxlogError as error:
+                self._refused(flush, error)
+                continue
+            # Before anybody is told, who may raise, or flush: what is stored is not sent again.
             self._unwritten.popleft()
+            flush.delivery.succeed(flush.partitions, base_offsets)
         self.buffered_bytes = 0
+        if self._given_up is not None:
+            given_up, self._given_up = self._given_up, None
+            raise given_up
 
-    def _write(self, flush: _Flush) -> None:
-        try:
-            base_offsets = self._append(flush)
-        except TxlogError as error:
-            is_lost = not (self.appender.may_repeat and may_be_asked_again(error))
-            self._note(error, is_lost)
-            if is_lost:
-                self._unwritten.popleft()
-                flush.delivery.fail(error)
-            raise
-        flush.delivery.succeed(flush.partitions, base_offsets)
+    def _refused(self, flush: _Flush, error: TxlogError) -> None:
+        """Raises the error, unless what comes after it may be written all the same."""
+        is_lost = not self._stays(error)
+        self._note(error, is_lost)
+        if is_lost:
+            self._unwritten.popleft()
+            self.appender.give_up()
+            flush.delivery.fail(error)
+        if not is_lost or self._session is not None or not isinstance(error, UsageError):
+            raise error
+        self._given_up = self._given_up or error
+
+    def _stays(self, error: TxlogError) -> bool:
+        return self.appender.may_repeat and may_be_asked_again(error)
 
     def _append(self, flush: _Flush) -> Mapping[int, int]:
         log, session = flush.log, self._session
@@ -134,6 +163,8 @@ class Sender:
             delivery.cancel()
         self.piles = {}
         self._unwritten.clear()
+        self._given_up = None
+        self.appender.give_up()
         self.buffered_bytes = 0
 
 

@@ -26,7 +26,6 @@ from txlog.errors import (
     MissingObject,
     OutcomeUnknown,
     PublishContention,
-    RetriableError,
     TxlogError,
 )
 from txlog.journal import boundary as boundaries
@@ -385,26 +384,31 @@ class Replica(Generic[StateT]):
         if isinstance(result, Exists):
             self._catch_up(result.data)
             return False
-        if self._boundary_after(slot).lowest_slot > slot:
-            self._reopen()
-            self._catch_up()
+        if not self._counts(slot):
             return False
         self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
         if self._next_slot % self._options.snapshot_entries == 0:
             self._write_snapshot()
         return True
 
-    def _boundary_after(self, slot: int) -> Boundary:
-        """The boundary, read after the create of `slot`. Raises OutcomeUnknown, as it was made."""
+    def _counts(self, slot: int) -> bool:
+        """Whether the boundary, read after the create of `slot`, is not above it (R15).
+
+        False: the journal was opened again. Raises OutcomeUnknown, as the entry was made.
+        """
         try:
             self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
-        except RetriableError as error:
+            if self._boundary.lowest_slot <= slot:
+                return True
+            self._reopen()
+            self._catch_up()
+        except TxlogError as error:
             raise OutcomeUnknown(
                 f"{self.layout.entry(slot)} was created, but it could not be read whether its slot "
                 f"still counts: {error.message} Ask again; clean up nothing.",
                 path=self.layout.entry(slot),
             ) from error
-        return self._boundary
+        return False
 
     # Snapshots and pruning.
 

@@ -1,0 +1,79 @@
+"""A store that denies what may be stored already, as with expired credentials: no sequence of a
+stored record is given to another one (I7, R9)."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Call, answer_lost, failing
+from txlog.errors import OutcomeUnknown, StoreDenied
+
+ENTRY = "topics/t/.*/entries"
+DENIED = failing(StoreDenied("403 ExpiredToken; renew the credentials."))
+
+Outage: TypeAlias = Callable[[MemoryLog], None]
+
+
+def denied_at_the_repeat(log: MemoryLog) -> None:
+    """The append is carried out, nobody hears of it, and the repeat is denied."""
+    log.store.on("create", ENTRY, DENIED)
+    log.store.on("create", ENTRY, answer_lost)
+
+
+def denied_behind_the_entry(log: MemoryLog) -> None:
+    """The entry is there, and whether its slot counts may not be asked, nor by the repeat."""
+
+    def create(call: Call) -> object:
+        log.store.on("get", "topics/t/.*/boundar", DENIED, times=2)
+        return call()
+
+    log.store.on("create", ENTRY, create)
+
+
+@pytest.mark.parametrize("outage", [denied_at_the_repeat, denied_behind_the_entry])
+def test_I7_a_record_that_may_be_stored_keeps_its_sequence_when_the_store_denies(
+    log: MemoryLog, outage: Outage
+) -> None:
+    producer = log.producer()
+    producer.send("t", b"before", partition=0)
+    producer.flush()
+    outage(log)
+    first = producer.send("t", b"first", partition=0)
+    with pytest.raises(OutcomeUnknown, match="403 ExpiredToken"):
+        producer.flush()
+    assert not first.is_done()
+    second = producer.send("t", b"second", partition=0)
+    producer.flush()
+    assert (first.get().offset, second.get().offset) == (1, 2)
+    assert log.values("t") == [b"before", b"first", b"second"]
+    log.check()
+
+
+def test_what_is_denied_before_anything_is_stored_is_given_up(log: MemoryLog) -> None:
+    producer = log.producer()
+    log.store.on("create", ENTRY, DENIED)
+    first = producer.send("t", b"first", partition=0)
+    with pytest.raises(StoreDenied):
+        producer.flush()
+    with pytest.raises(StoreDenied):
+        first.get()
+    assert producer.send("t", b"second", partition=0).get().offset == 0
+    assert log.values("t") == [b"second"]
+    log.check()
+
+
+@pytest.mark.parametrize("outage", [denied_at_the_repeat, denied_behind_the_entry])
+def test_R9_a_transaction_waits_for_what_may_be_stored_when_the_store_denies(
+    log: MemoryLog, outage: Outage
+) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    outage(log)
+    producer.send("t", b"first", partition=0)
+    with pytest.raises(OutcomeUnknown):
+        producer.commit_transaction()
+    producer.commit_transaction()
+    assert log.values("t") == [b"first"]
+    log.check()
