@@ -15,15 +15,14 @@ import pyarrow as pa
 
 from txlog.clients.connection import Connection, connect
 from txlog.clients.lag import unread
-from txlog.clients.partitioner import partition_for_keys
 from txlog.clients.record_deletion import delete_records
+from txlog.clients.topic_configuration import altered_configuration, check_configuration
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.state import Transaction
 from txlog.errors import (
     IncompatibleSchema,
     InvalidConfig,
-    InvalidRecord,
     ProducerFenced,
     TopicExists,
     UnknownGroup,
@@ -35,12 +34,10 @@ from txlog.log.schema import (
     KAFKA_SCHEMA,
     encode_schema,
     evolve,
-    is_kafka_schema,
     validate_schema,
 )
 from txlog.log.topic_events import (
     AddPartitions,
-    AlterConfig,
     EvolveSchema,
     check_partition_count,
 )
@@ -245,12 +242,7 @@ class Admin:
 
     def alter_topic_config(self, name: str, changes: Mapping[str, object]) -> TopicConfig:
         """Change configuration values by their dotted names. Raises InvalidConfig."""
-        topic = self.connection.cluster.present_topic(name)
-        config = topic.state.config.altered(changes)
-        _check_key_column(name, topic.schema(), config)
-        _check_compaction(name, topic.schema(), config)
-        topic.execute(AlterConfig(config))
-        return config
+        return altered_configuration(self.connection, name, changes)
 
     def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete records below these offsets; -1 is everything up to the last stable offset.
@@ -435,8 +427,7 @@ def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:
     check_partition_count(topic.name, topic.num_partitions)
     schema = validate_schema(topic.schema if topic.schema is not None else KAFKA_SCHEMA)
     config = TopicConfig.from_dotted(topic.config)
-    _check_key_column(topic.name, schema, config)
-    _check_compaction(topic.name, schema, config)
+    check_configuration(topic.name, schema, config)
     return schema, config
 
 
@@ -451,29 +442,6 @@ def _require_free_names(wanted: list[str], taken: list[str]) -> None:
             raise InvalidConfig(
                 f"topic {name!r} is given {wanted.count(name)} times; give it once."
             )
-
-
-def _check_compaction(name: str, schema: pa.Schema, config: TopicConfig) -> None:
-    if config.is_compacted and not config.key_column and not is_kafka_schema(schema):
-        raise InvalidConfig(
-            f"topic {name!r}: cleanup.policy is {config.cleanup_policy}, and a typed topic is "
-            "compacted by its key.column; name one."
-        )
-
-
-def _check_key_column(name: str, schema: pa.Schema, config: TopicConfig) -> None:
-    column = config.key_column
-    if not column:
-        return
-    if column not in schema.names:
-        raise InvalidConfig(
-            f"topic {name!r}: key.column is {column!r}, and the schema has no such "
-            f"column; it has {', '.join(schema.names)}."
-        )
-    try:
-        partition_for_keys(pa.array([], schema.field(column).type), 1, 0)
-    except InvalidRecord as error:
-        raise InvalidConfig(f"topic {name!r}: key.column is {column!r}; {error.message}") from error
 
 
 def _described(topic: TopicLog) -> TopicDescription:

@@ -245,9 +245,10 @@ class EvolveSchema:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfig:
-    """Replace the configuration."""
+    """Replace the configuration, if it is `expected` still, which its changes were made to."""
 
     config: TopicConfig
+    expected: TopicConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def decide(state: TopicState, command: TopicCommand) -> Decided:
         case EvolveSchema():
             return _decide_schema(state, command)
         case AlterConfig():
-            return Decided(tuple(_configured(state, command.config)))
+            return _decide_config(state, command)
         case AdvanceHorizon():
             if command.segment_id <= state.horizon:
                 return Decided()
@@ -325,6 +325,16 @@ def _require_key_column(state: TopicState, key_column: str) -> None:
             f"the key.column of topic {state.name!r} was changed from {key_column!r} to "
             f"{state.config.key_column!r} meanwhile; compact it again."
         )
+
+
+def _decide_config(state: TopicState, command: AlterConfig) -> Decided:
+    """What another admin changes at the same time stays changed."""
+    if state.config not in (command.expected, command.config):
+        raise PublishContention(
+            f"the configuration of topic {state.name!r} was changed by somebody else meanwhile; "
+            "look at it again."
+        )
+    return Decided(tuple(_configured(state, command.config)))
 
 
 def _configured(state: TopicState, config: TopicConfig) -> Iterator[TopicEvent]:

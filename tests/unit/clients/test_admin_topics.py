@@ -7,6 +7,7 @@ import pytest
 
 from tests.faulty_stores import DyingStore, ProcessDied
 from tests.memory_log import MemoryLog
+from tests.scripted_store import preceded_by
 from txlog.clients.admin import Admin, NewTopic, PartitionDescription
 from txlog.clients.maintenance import Maintenance
 from txlog.clients.producer import Producer
@@ -183,6 +184,28 @@ def test_configuration_is_changed_by_name(log: MemoryLog) -> None:
             log.admin.alter_topic_config("t", changes)
     log.admin.alter_topic_config("t", {})
     assert log.changed_since(before) == []
+
+
+def test_what_two_admins_change_at_the_same_time_is_both_changed(log: MemoryLog) -> None:
+    slow, fast = Admin(log.connection), Admin(log.process())
+    change = preceded_by(lambda: fast.alter_topic_config("t", {"retention.ms": 5}))
+    log.store.on("create", "topics/t/.*/entries", change)
+    slow.alter_topic_config("t", {"compression.type": "zstd"})
+    config = log.admin.describe_topic("t").config
+    assert (config.retention_ms, config.compression_type) == (5, "zstd")
+
+
+def test_R15_an_admin_who_lags_behind_a_pruned_journal_undoes_nothing(log: MemoryLog) -> None:
+    lagging, other = Admin(log.process()), log.process()
+    lagging.describe_topic("t")
+    Admin(other).alter_topic_config("t", {"retention.ms": 5})
+    for number in range(10):
+        log.producer().send("t", b"%d" % number).get()
+    other.cluster.present_topic("t", certain=True)
+    assert other.cluster.topic("t").prune(2)
+    lagging.alter_topic_config("t", {"compression.type": "zstd"})
+    config = log.admin.describe_topic("t").config
+    assert (config.retention_ms, config.compression_type) == (5, "zstd")
 
 
 def test_a_schema_grows_and_old_records_are_read_in_it(log: MemoryLog) -> None:

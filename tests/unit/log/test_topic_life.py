@@ -72,7 +72,11 @@ def test_R11_nothing_lands_in_a_topic_that_was_deleted(topic: Fold[TopicState]) 
     assert topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 1}),))) is False
     assert topic.run(CloseTopic()) is None
     assert topic.run(OpenTopic(OPENED)) is None
-    for command in (AddPartitions(9), EvolveSchema("s", 0), AlterConfig(TopicConfig("lz4"))):
+    for command in (
+        AddPartitions(9),
+        EvolveSchema("s", 0),
+        AlterConfig(TopicConfig("lz4"), before.config),
+    ):
         with pytest.raises(UnknownTopic):
             topic.run(command)
     assert topic.state == before
@@ -122,7 +126,7 @@ def test_a_schema_id_that_the_topic_does_not_have_is_refused(topic: Fold[TopicSt
 
 
 def test_the_configuration_is_replaced_whole(topic: Fold[TopicState]) -> None:
-    topic.run(AlterConfig(TopicConfig("lz4")))
+    topic.run(AlterConfig(TopicConfig("lz4"), topic.state.config))
     slot = topic.slot
-    topic.run(AlterConfig(TopicConfig("lz4")))
+    topic.run(AlterConfig(TopicConfig("lz4"), topic.state.config))
     assert (topic.state.config.compression_type, topic.slot) == ("lz4", slot)

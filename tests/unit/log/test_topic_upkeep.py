@@ -130,9 +130,9 @@ CLEANED = CleanerCheckpoint(merged_slot=1, cleaned_slot=2, delete_horizon_ms=3)
 
 def test_by_another_key_column_nothing_has_been_compacted_yet(topic: Fold[TopicState]) -> None:
     topic.run(AdvanceCleaner(CLEANED, ""))
-    topic.run(AlterConfig(TopicConfig(retention_ms=1)))
+    topic.run(AlterConfig(TopicConfig(retention_ms=1), topic.state.config))
     assert topic.state.cleaner == CLEANED, "the key is the same"
-    topic.run(AlterConfig(TopicConfig(key_column="carrier")))
+    topic.run(AlterConfig(TopicConfig(key_column="carrier"), topic.state.config))
     assert topic.state.cleaner == CleanerCheckpoint(merged_slot=1)
     assert topic.reopened().cleaner == CleanerCheckpoint(merged_slot=1)
 
@@ -140,7 +140,7 @@ def test_by_another_key_column_nothing_has_been_compacted_yet(topic: Fold[TopicS
 def test_what_was_compacted_by_another_key_column_is_refused(topic: Fold[TopicState]) -> None:
     topic.run(SealIndex())
     (ref,) = topic.state.sealed.roots()
-    topic.run(AlterConfig(TopicConfig(key_column="carrier")))
+    topic.run(AlterConfig(TopicConfig(key_column="carrier"), topic.state.config))
     slot = topic.slot
     for late in (ReplaceChunks((ref.key,), (), (), ""), AdvanceCleaner(CLEANED, "")):
         with pytest.raises(PublishContention, match="from '' to 'carrier' meanwhile"):
