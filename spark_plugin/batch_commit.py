@@ -16,8 +16,9 @@ were staged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from spark_plugin.checkpoint import BatchPlan, Checkpoint
 from spark_plugin.large_batch import append_first, is_large
@@ -58,6 +59,12 @@ change places: a run is registered anew when its last commit came from another p
 """
 
 
+_OWN_LABELS = (
+    "A foreachBatch that writes more than once must tell its writes apart: leave the first one as "
+    "it is, give each of the others its own .option('label', ...), and start the query again."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class BatchIdentity:
     """Whose batch it is: Spark's query, its run, and the batch."""
@@ -65,6 +72,11 @@ class BatchIdentity:
     query_id: str
     run_id: str
     batch_id: int
+
+
+_replayed: WeakKeyDictionary[Connection, dict[str, BatchIdentity]] = WeakKeyDictionary()
+"""By transactional id: the write of a `foreachBatch` that was found in the log last. The next one
+under its label is another one, whose rows nobody has. Losing it costs that look (design 0007)."""
 
 
 def batch_identity(messages: Sequence[TaskMessage], batch_id: int) -> BatchIdentity:
@@ -155,7 +167,8 @@ class BatchCommitter:
             raise InvalidOption(
                 "a source of this query reads the log that the sink writes, without group.id, so "
                 "its offsets cannot be in the transaction (rule R29). Add .option('group.id', "
-                "...) to readStream.",
+                "...) to readStream, and start with a new checkpoint: this one's offsets have no "
+                "group.",
                 option="group.id",
             )
         return batch
@@ -170,8 +183,9 @@ class BatchCommitter:
         return f"{named}.{self._options.label}" if self._options.label else named
 
     def _transaction_group(self, identity: BatchIdentity, batch: BatchRange) -> str:
-        """Two queries on one group meet in one coordinator, which knows the owner (rule R12)."""
-        return min(batch.groups, default=self._transactional_id(identity))
+        """Two queries on one group meet in one coordinator, which knows the owner (rule R12); and
+        so do the runs of a query, whatever their options name, for the second replay test (R2)."""
+        return min(batch.groups, default=f"spark.{identity.query_id}")
 
     # The two replay tests.
 
@@ -202,6 +216,7 @@ class BatchCommitter:
         another run commits between the two questions would make the answers disagree."""
         key = self._mark(identity, batch).key
         mark = coordinator.state.marks.get(key)
+        elsewhere = self._elsewhere(identity, key, coordinator)
         for _ in range(DECIDE_ATTEMPTS_MAX):
             committed: dict[GroupPartition, int | None] = {}
             for group, advanced in batch.by_group().items():
@@ -213,12 +228,28 @@ class BatchCommitter:
                     committed[GroupPartition(group, *where)] = None if at is None else at.offset
             asked_before, mark = mark, coordinator.catch_up().marks.get(key)
             if mark == asked_before:
-                return committed, mark
+                return committed, _newest((mark, elsewhere))
         raise CommitFailed(
             f"batch {identity.batch_id}: other runs of the query commit faster than this one can "
             "ask what is in the log. Stop all but one of them.",
             batch_id=identity.batch_id,
         )
+
+    def _elsewhere(
+        self, identity: BatchIdentity, key: str, coordinator: Coordinator
+    ) -> ReplayMark | None:
+        """What other coordinators have of this query: with another group, say, it was theirs.
+
+        Nothing comes there any more once a run is registered here.
+        """
+        if self._session_key(identity) in _sessions:
+            return None
+        others = [one for one in self._connection.coordinators() if one is not coordinator]
+        states = self._connection.runtime.fan_out.run_all([one.catch_up for one in others])
+        return _newest(state.marks.get(key) for state in states)
+
+    def _session_key(self, identity: BatchIdentity) -> tuple[int, str, str]:
+        return id(self._connection), self._transactional_id(identity), identity.run_id
 
     def _require_replay(
         self, identity: BatchIdentity, coordinator: Coordinator, *, is_first_look: bool
@@ -230,23 +261,26 @@ class BatchCommitter:
         """
         if not self._is_one_of_many:
             return
-        known = coordinator.state.ids.get(self._transactional_id(identity))
-        if known is not None and known.instance == identity.run_id:
-            if not is_first_look:
-                raise CommitFailed(
-                    f"batch {identity.batch_id} with the label {self._options.label!r} was "
-                    "committed while this write was on its way: by an earlier run of the query "
-                    "that was still at work, or by another write of this foreachBatch with the "
-                    "same label. Nothing of this write was committed. Give each write its own "
-                    ".option('label', ...), and start the query again.",
-                    batch_id=identity.batch_id,
-                )
+        name = self._transactional_id(identity)
+        known = coordinator.state.ids.get(name)
+        replayed = _replayed.setdefault(self._connection, {})
+        is_of_this_run = known is not None and known.instance == identity.run_id
+        if is_of_this_run and not is_first_look:
+            raise CommitFailed(
+                f"batch {identity.batch_id} with the label {self._options.label!r} was "
+                "committed while this write was on its way: by an earlier run of the query "
+                "that was still at work, or by another write of this foreachBatch with the "
+                f"same label. Nothing of this write was committed. {_OWN_LABELS}",
+                batch_id=identity.batch_id,
+            )
+        if is_of_this_run or replayed.get(name) == identity:
             raise InvalidOption(
                 f"batch {identity.batch_id} was written in this very run already, with the label "
-                f"{self._options.label!r}: a foreachBatch that writes more than once must give "
-                "each write its own .option('label', ...). Nothing of this write was committed.",
+                f"{self._options.label!r}, and nothing of this second write was committed. "
+                f"{_OWN_LABELS}",
                 option="label",
             )
+        replayed[name] = identity
 
     def _positions(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
         """Committed offsets, once every decided transaction on them is finished."""
@@ -276,7 +310,7 @@ class BatchCommitter:
         coordinator: Coordinator,
     ) -> None:
         name = self._transactional_id(identity)
-        key = (id(self._connection), name, identity.run_id)
+        key = self._session_key(identity)
         staged = participants(messages)
         is_too_large = is_large(staged)
         session = _sessions.get(key)
@@ -353,6 +387,10 @@ class BatchCommitter:
             may_skip=self._may_skip,
         )
         return session
+
+
+def _newest(marks: Iterable[ReplayMark | None]) -> ReplayMark | None:
+    return max((m for m in marks if m is not None), key=lambda m: m.batch_id, default=None)
 
 
 def _is_elsewhere(

@@ -28,9 +28,9 @@ OPTIONS = WriterOptions(root="memory://log")
 FRAME = StructType().add("n", LongType()).add("topic", StringType())
 
 
-def new_log() -> MemoryLog:
+def new_log(settings: LogSettings = ONE_JOURNAL) -> MemoryLog:
     """A log with numbers, and topics for the even and the odd ones."""
-    log = MemoryLog(ONE_JOURNAL)
+    log = MemoryLog(settings)
     log.admin.create_topic("numbers", 1)
     for name in ("even", "odd"):
         log.admin.create_topic(name, 1, pa.schema([("n", pa.int64())]))

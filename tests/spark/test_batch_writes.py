@@ -92,7 +92,10 @@ def test_R30_a_second_write_of_a_batch_without_a_label_of_its_own_is_refused(ben
         write(bench, rows.selectExpr("n + 100 AS n"))
 
     bench.log.put("numbers", 3)
-    with pytest.raises(PySparkException, match="must give each write its own .option.'label'"):
+    with pytest.raises(
+        PySparkException,
+        match="leave the first one as it is",
+    ):
         bench.run_each(bench.numbers(), write_twice)
     assert bench.log.column("out", "n") == [0, 1, 2]
     assert bench.log.positions(GROUP) == {}

@@ -54,6 +54,23 @@ def test_R30_a_second_write_of_one_run_under_one_label_is_refused(tmp_path: Path
     query.plan(0, 0, 4)
     process = log.process()
     commit(process, tasks(query, process, "run"))
-    with pytest.raises(InvalidOption, match="must give each write its own"):
+    with pytest.raises(InvalidOption, match="leave the first one as it is"):
         commit(process, tasks(query, process, "run"))
+    log.check()
+
+
+def test_R30_a_second_write_is_refused_also_by_a_run_that_found_the_first_one_in(
+    tmp_path: Path,
+) -> None:
+    """A supervisor starts the query again as it was: no batch of the second write may be lost."""
+    log = new_log()
+    query = Query(log, tmp_path / "checkpoint")
+    query.plan(0, 0, 4)
+    process = log.process()
+    commit(process, tasks(query, process, "run"))
+    for run in ("second", "third"):
+        commit(process, tasks(query, process, run))
+        with pytest.raises(InvalidOption, match="leave the first one as it is"):
+            commit(process, tasks(query, process, run))
+    assert sorted(row["n"] for row in log.values("even", "odd")) == [0, 1, 2, 3]
     log.check()
