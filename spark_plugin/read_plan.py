@@ -47,6 +47,7 @@ class ReadPiece:
     """Offsets [start, end) of one partition, in these stored batches."""
 
     topic: str
+    topic_id: str
     start: int
     end: int
     rows: tuple[IndexedBatch, ...]
@@ -136,6 +137,7 @@ def _read_task(
     pieces = tuple(
         ReadPiece(
             piece.partition.topic,
+            topics[piece.partition.topic].topic_id,
             piece.start,
             piece.end,
             tuple(rows[piece.partition][piece.first_batch : piece.next_batch]),
@@ -160,9 +162,10 @@ def read_task(
     for piece in task.pieces:
         schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[piece.topic])}
 
-        def relocate(row: IndexedBatch, topic: str = piece.topic) -> list[IndexedBatch]:
-            log = connect(options.root, storage_options=dict(options.storage)).cluster.topic(topic)
-            return relocated_rows(log, row)
+        def relocate(row: IndexedBatch, piece: ReadPiece = piece) -> list[IndexedBatch]:
+            cluster = connect(options.root, storage_options=dict(options.storage)).cluster
+            # The very topic that was planned, not another one of its name (rule R11).
+            return relocated_rows(cluster.topic_of_id(piece.topic, piece.topic_id), row)
 
         source = RowSource(store, piece.topic, schemas, len(schemas) - 1, relocate)
         yield from _converted(source, piece, layout)

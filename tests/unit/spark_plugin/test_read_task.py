@@ -1,0 +1,53 @@
+"""A task that runs late: what it reads is what was planned, or an error."""
+
+from pathlib import Path
+
+import pytest
+
+from spark_plugin.arrow_schema import read_layout, source_schema
+from spark_plugin.log_access import open_log, subscribed_topics
+from spark_plugin.offsets import PartitionRange
+from spark_plugin.options import parse_reader_options
+from spark_plugin.read_plan import plan_reads, read_task
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.maintenance import Maintenance
+from txlog.clients.producer import Producer
+from txlog.clock import Runtime
+from txlog.errors import UnknownTopic
+from txlog.log.schema import KAFKA_SCHEMA
+from txlog.model import TopicPartition
+from txlog.settings import ProcessSettings
+from txlog.storage.open import open_store
+
+
+def process(root: Path) -> Connection:
+    """Of another process."""
+    runtime = Runtime()
+    return open_connection(open_store(str(root), runtime, {}), runtime, create=True)
+
+
+def put(root: Path, word: bytes) -> None:
+    producer = Producer(process(root))
+    for number in range(3):
+        producer.send("t", word + b"-%d" % number)
+    producer.close()
+
+
+def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(tmp_path: Path) -> None:
+    root = tmp_path / "log"
+    admin = Admin(process(root))
+    admin.create_topic("t", 1)
+    put(root, b"old")
+    options = parse_reader_options({"root": str(root), "subscribe": "t"}, streaming=False)
+    topics = subscribed_topics(open_log(options), options)
+    (task,) = plan_reads(topics, {TopicPartition("t", 0): PartitionRange(0, 3)}, options)
+    admin.delete_topics(["t"])
+    admin.create_topic("t", 1)
+    put(root, b"new")
+    upkeep = Maintenance(process(root), ProcessSettings(file_delete_delay_ms=1))
+    for _ in range(2):
+        upkeep.run_once()
+    layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
+    with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
+        list(read_task(task, layout, options))
