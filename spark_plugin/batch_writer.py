@@ -47,7 +47,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
                 "a log is only ever appended to; use mode('append'), or delete the topic first."
             )
         plan = query_checkpoint(options).plan() if options.checkpoint_location else None
-        prepare_topics(open_log(options, create=options.create_topics), options, schema)
+        prepare_topics(options, schema)
         return cls(options, schema, plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:

@@ -16,21 +16,24 @@ from spark_plugin.frame_schema import (
     frame_schema,
     is_kafka_frame,
 )
+from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
 from txlog.errors import IncompatibleSchema, InvalidOption, TopicExists, UnknownTopic
 from txlog.log.schema import KAFKA_SCHEMA, is_kafka_schema, validate_schema
+from txlog.log.topic_events import check_partition_count
 from txlog.log.topic_log import TopicLog
 
 
-def prepare_topics(connection: Connection, options: WriterOptions, schema: StructType) -> None:
-    """Check columns and topic; create the topic that the option names if it is missing.
+def prepare_topics(options: WriterOptions, schema: StructType) -> None:
+    """Check columns and topic; create the log, and the topic that the option names, if missing.
 
     Topics that rows name are found or created by the tasks that meet them. Raises InvalidOption,
-    UnknownTopic, IncompatibleSchema.
+    InvalidConfig, UnknownTopic, IncompatibleSchema, before anything is made that is then refused.
     """
     check_columns(options, schema)
+    connection = open_log(options, create=options.create_topics)
     if options.topic is None:
         frame_schema(schema, [TOPIC_COLUMN])
         return
@@ -39,8 +42,9 @@ def prepare_topics(connection: Connection, options: WriterOptions, schema: Struc
 
 
 def check_columns(options: WriterOptions, schema: StructType) -> None:
-    """The columns that the options speak of. Raises InvalidOption."""
+    """The columns that the options speak of. Raises InvalidOption, InvalidConfig."""
     names = schema.names
+    check_partition_count(options.topic or "of each row", options.partitions)
     if options.topic is None:
         if TOPIC_COLUMN not in names:
             raise InvalidOption(
@@ -81,10 +85,10 @@ def topic_or_new(
     config = {"compression.type": options.compression} if options.compression else {}
     if options.key is not None and not is_kafka_frame(schema):
         config["key.column"] = options.key
+    new = new_schema(options, schema)
+    _check_columns_fit(name, new, options, schema)
     with suppress(TopicExists):
-        Admin(connection).create_topic(
-            name, options.partitions, new_schema(options, schema), config
-        )
+        Admin(connection).create_topic(name, options.partitions, new, config)
     return connection.cluster.present_topic(name)
 
 
@@ -100,18 +104,23 @@ def new_schema(options: WriterOptions, schema: StructType) -> pa.Schema:
 
 def check_fit(topic: TopicLog, options: WriterOptions, schema: StructType) -> None:
     """Every column has its place in the topic as of now. Raises IncompatibleSchema."""
-    stored = topic.schema()
+    _check_columns_fit(topic.name, topic.schema(), options, schema)
+
+
+def _check_columns_fit(
+    name: str, stored: pa.Schema, options: WriterOptions, schema: StructType
+) -> None:
     allowed = {*stored.names, options.partition or ""}
     if options.topic is None:
         allowed.add(TOPIC_COLUMN)
     if is_kafka_schema(stored):
         allowed |= {"timestamp", PARTITION_COLUMN}
-    unknown = [name for name in schema.names if name not in allowed]
+    unknown = [column for column in schema.names if column not in allowed]
     if unknown:
         raise IncompatibleSchema(
-            f"topic {topic.name!r} has no column {', '.join(map(repr, unknown))}; it has "
+            f"topic {name!r} has no column {', '.join(map(repr, unknown))}; it has "
             f"{', '.join(stored.names)}. Select the columns it has, or add the new ones with "
             "Admin.evolve_schema().",
-            topic=topic.name,
+            topic=name,
             columns=unknown,
         )

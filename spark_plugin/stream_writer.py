@@ -51,8 +51,8 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         it before any task runs.
         """
         checkpoint = query_checkpoint(options)
-        prepare_topics(open_log(options, create=options.create_topics), options, schema)
         plan = checkpoint.plan()
+        prepare_topics(options, schema)
         drill_points.passed(Moment.PLANNED, options.query_name or "")
         return cls(options, schema, plan)
 

@@ -9,6 +9,7 @@ from spark_plugin.log_access import open_log, subscribed_topics
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import parse_reader_options
 from spark_plugin.read_plan import plan_reads, read_task
+from txlog.clients import connection
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.maintenance import Maintenance
@@ -34,7 +35,9 @@ def put(root: Path, word: bytes) -> None:
     producer.close()
 
 
-def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(tmp_path: Path) -> None:
+def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = tmp_path / "log"
     admin = Admin(process(root))
     admin.create_topic("t", 1)
@@ -48,6 +51,7 @@ def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(tmp_path: Pa
     upkeep = Maintenance(process(root), ProcessSettings(file_delete_delay_ms=1))
     for _ in range(2):
         upkeep.run_once()
+    monkeypatch.setattr(connection, "_connections", {})  # An executor is a process of its own.
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
     with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
         list(read_task(task, layout, options))

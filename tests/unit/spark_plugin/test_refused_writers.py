@@ -1,0 +1,53 @@
+"""A writer that is refused has made nothing: no log at a mistyped root, no topic."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from spark_plugin.batch_writer import TxlogBatchWriter
+from spark_plugin.options import parse_writer_options
+from spark_plugin.stream_writer import TxlogStreamWriter
+from txlog.clients.admin import Admin
+from txlog.errors import CheckpointConflict, IncompatibleSchema, TxlogError
+
+FRAME = StructType().add("id", LongType()).add("value", StringType())
+RECORDS = StructType(
+    [StructField(name, kind) for name, kind in (("key", BinaryType()), ("value", BinaryType()), ("topic", StringType()))]
+)
+    StructType().add("key", BinaryType()).add("value", BinaryType()).add("topic", StringType())
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"topic": "t", "key": "nope"}, "names the column 'nope'"),
+        ({"topic": "t", "partition": "value"}, "must be a whole number"),
+        ({"topic": "t", "partitions": "99999999"}, "choose 1 to 10000"),
+        ({}, "set the option 'topic'"),
+    ],
+)
+def test_a_wrong_option_makes_no_log(tmp_path: Path, options: dict[str, str], told: str) -> None:
+    root = tmp_path / "log"
+    parsed = parse_writer_options({"path": str(root), **options})
+    with pytest.raises(TxlogError, match=told):
+        TxlogBatchWriter.for_job(parsed, FRAME, overwrite=False)
+    assert not root.exists()
+
+
+def test_a_frame_that_its_new_topic_cannot_hold_makes_no_topic(tmp_path: Path) -> None:
+    root = tmp_path / "log"
+    parsed = parse_writer_options({"path": str(root), "topic": "copy"})
+    with pytest.raises(IncompatibleSchema, match="'copy' has no column 'topic'"):
+        TxlogBatchWriter.for_job(parsed, RECORDS, overwrite=False)
+    assert Admin(str(root), create=True).list_topics() == []
+
+
+def test_a_checkpoint_that_is_not_the_querys_makes_no_log(tmp_path: Path) -> None:
+    root, checkpoint = tmp_path / "log", tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    asked = {"path": str(root), "topic": "t", "checkpointLocation": str(checkpoint)}
+    with pytest.raises(CheckpointConflict, match="holds no batch"):
+        TxlogStreamWriter.for_batch(parse_writer_options(asked), FRAME)
+    assert not root.exists()
