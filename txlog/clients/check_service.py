@@ -56,6 +56,8 @@ class CheckService:
                 done += self._checked(name, transaction)
             except TxlogError as error:
                 log.warning("half transaction %s: %s", transaction.tag, error)
+            except Exception:  # One must not keep all that come after it from being checked.
+                log.exception("half transaction %s", transaction.tag)
         return done
 
     def _checked(self, name: str, transaction: Transaction) -> bool:

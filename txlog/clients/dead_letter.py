@@ -94,7 +94,7 @@ def _value(message: Message) -> tuple[bytes | None, bool]:
     """A row of a typed topic becomes a small Arrow stream, so that no type is lost."""
     if not isinstance(message.value, dict):
         return message.value, False
-    table = pa.Table.from_pylist([message.value])
+    table = pa.Table.from_pylist([message.value], schema=message.schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)

@@ -7,9 +7,11 @@ database say, has ended. Values only; what happens to them is in `half_store.py`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from txlog.model import TxId
 
@@ -44,6 +46,8 @@ class Message:
     headers: Sequence[tuple[str, bytes | None]] = ()
     partition: int | None = None
     timestamp_ms: int | None = None
+    schema: pa.Schema | None = field(default=None, compare=False, repr=False)
+    """Of a message of a typed topic that was read back: the types of its columns."""
 
 
 @dataclass(frozen=True, slots=True)

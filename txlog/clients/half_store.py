@@ -10,13 +10,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
 from txlog.clients.accumulator import Partitions, new_pile
 from txlog.clients.connection import Connection
-from txlog.clients.consumer_record import records
+from txlog.clients.consumer_record import ConsumerRecord, records
 from txlog.clients.half_message import TRANSACTION_ID_HEADER, HalfTransaction, Message
 from txlog.clients.partitioner import split_by_partition
 from txlog.clients.record_times import record_time
@@ -198,11 +197,17 @@ def _messages(
             )
         batch = decode_batch(data[0], part, schema, object_name=segment.path)
         for record in records(topic.name, FetchedBatch(part.partition, 0, batch)):
-            yield _message(record)
+            yield _message(record, topic.schema(segment.schema_id))
 
 
-def _message(record: Any) -> Message:
+def _message(record: ConsumerRecord, schema: pa.Schema) -> Message:
     headers = tuple(pair for pair in record.headers if pair[0] != TRANSACTION_ID_HEADER)
     return Message(
-        record.topic, record.value, record.key, headers, record.partition, record.timestamp
+        record.topic,
+        record.value,
+        record.key,
+        headers,
+        record.partition,
+        record.timestamp,
+        None if is_kafka_schema(schema) else schema,
     )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from spark_plugin.batch_writer import TxlogBatchWriter
 from spark_plugin.options import parse_writer_options
@@ -12,11 +12,8 @@ from txlog.clients.admin import Admin
 from txlog.errors import CheckpointConflict, IncompatibleSchema, TxlogError
 
 FRAME = StructType().add("id", LongType()).add("value", StringType())
-RECORDS = StructType(
-    [StructField(name, kind) for name, kind in (("key", BinaryType()), ("value", BinaryType()), ("topic", StringType()))]
-)
-    StructType().add("key", BinaryType()).add("value", BinaryType()).add("topic", StringType())
-)
+RECORDS = StructType().add("key", BinaryType()).add("value", BinaryType())
+RECORDS = RECORDS.add("topic", StringType())
 
 
 @pytest.mark.parametrize(
