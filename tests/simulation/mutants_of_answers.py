@@ -2,6 +2,7 @@
 is refused, what goes wrong is only logged, what is kept for a while goes at once."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,12 @@ import pyarrow as pa
 from spark_plugin.batch_commit import BatchCommitter
 from tests.simulation.mutant import Mutant, Patch
 from txlog.clients import check_service, maintenance, retention_bounds
+from txlog.clients.appender import Appender
 from txlog.clients.check_service import CheckService
 from txlog.clients.producer import Producer
-from txlog.errors import InternalError, ProducerFenced
+from txlog.errors import InternalError, OutcomeUnknown, ProducerFenced, StoreDenied
 from txlog.journal import replica
+from txlog.journal.replica import Replica
 from txlog.log import compaction
 from txlog.log.reader import read_rows, row_source
 from txlog.log.topic_state import TopicState
@@ -110,6 +113,25 @@ def letters_of_the_first(patch: Patch) -> None:
     patch.setattr(check_service, "letters", letters)
 
 
+def denied_is_not_stored(patch: Patch) -> None:
+    """A repeat that is denied is believed of the first try, too."""
+    patch.setattr(Appender, "_doubted", lambda self, topic: nullcontext())
+
+
+def denied_entry_is_not_made(patch: Patch) -> None:
+    """The boundary may not be read behind an entry: so it was not made."""
+    original = Replica._counts
+
+    def counts(self: Any, slot: int) -> bool:
+        try:
+            return original(self, slot)
+        except OutcomeUnknown as error:
+            cause = error.__cause__
+            raise cause if isinstance(cause, StoreDenied) else error from None
+
+    patch.setattr(Replica, "_counts", counts)
+
+
 OF_ANSWERS: Mapping[str, Mutant] = {
     "a sink that commits nothing": Mutant(sink_without_commit, "numbers", 0, kind="lost write"),
     "fenced for nothing": Mutant(fenced_for_nothing, "producers", 1, kind="refused"),
@@ -120,5 +142,11 @@ OF_ANSWERS: Mapping[str, Mutant] = {
     "tombstones that go at once": Mutant(tombstones_go_at_once, "compacted", 24),
     "tombstones that hide nothing": Mutant(tombstones_hide_nothing, "compacted", 45),
     "dead letters of what is committed": Mutant(given_up_all_the_same, "halves", 4),
+    "denied, and taken for not stored (I13)": Mutant(
+        denied_is_not_stored, "denied", 6, kind="lost write"
+    ),
+    "denied behind the entry (I13)": Mutant(
+        denied_entry_is_not_made, "denied", 6, kind="lost write"
+    ),
     "dead letters that are lost": Mutant(letters_of_the_first, "halves", 4, kind="wrong letter"),
 }

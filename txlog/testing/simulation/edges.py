@@ -23,6 +23,7 @@ from txlog.storage.store import Store
 from txlog.testing.simulation.bystanders import Collector, HintSpoiler, Operator, Witness
 from txlog.testing.simulation.copiers import Copier
 from txlog.testing.simulation.faults import Faults
+from txlog.testing.simulation.followers import Follower
 from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
 from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.readers import Reader
@@ -197,7 +198,39 @@ def _collected(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_DENIED = {"ta": 1, "kb": 1, "tc": 2}
+
+
+def _refusals(choices: random.Random) -> Faults:
+    """Credentials expire, mostly while it is not known what became of a request."""
+    return Faults(
+        denied=choices.choice((0.01, 0.03)),
+        lost_response=choices.choice((0.02, 0.1)),
+        error_500_after=choices.choice((0.0, 0.05)),
+        late_landing=choices.choice((0.0, 0.02)),
+        crash_after=choices.choice((0.0, 0.004)),
+    )
+
+
+def _denied(choices: random.Random) -> Sequence[Role]:
+    """Whoever is denied does not take for undone what was done."""
+    topics = ("ta", "kb")
+    return [
+        PlainProducer("plain 1", topics),
+        PlainProducer("plain 2", topics),
+        TransactionalProducer("p1", "one", topics),
+        Teller("t1", "teller", topics),
+        Copier("c1", "copier", "g", "ta", "tc"),
+        Follower("by hand", "f", ("ta",), "read_committed", is_auto=False),
+        Follower("by itself", "h", ("kb",), "read_committed", is_auto=True),
+        Steward("finisher", topics, ("maintain",)),
+        Auditor("auditor", topics),
+        Reader("committed", tuple(_DENIED), "read_committed"),
+    ]
+
+
 EDGES = (
+    Scenario("denied", _DENIED, _denied, requests_max=500, faults=_refusals),
     Scenario("collected", _COLLECTED, _collected, requests_max=800, faults=_stalls),
     Scenario("worn", _WORN, _worn, requests_max=300, begin=_worn_out),
     Scenario("witnessed", _WITNESSED, _witnessed, requests_max=700, faults=_stalls),

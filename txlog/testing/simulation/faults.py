@@ -50,6 +50,9 @@ class Faults:
     """A listing lacks objects, or shows some that are gone."""
     partial_list: float = 0.0
     """Of a page that is not the first: it fails, and fails again for a while."""
+    denied: float = 0.0
+    """From now on, for a while, this process's credentials are refused: 403. Only in worlds of
+    their own: it says for certain that a request was not carried out, and so hides what is not."""
 
 
 NONE = Faults()
@@ -96,7 +99,7 @@ def drawn(choices: random.Random) -> Faults:
     faults = scaled(MILD, 10 ** choices.uniform(-0.5, 0.7))
     if kind < 0.5:
         return faults
-    kept = choices.sample([field.name for field in fields(Faults)], 4)
+    kept = choices.sample([field.name for field in fields(Faults) if field.name != "denied"], 4)
     some = {name: min(0.2, getattr(faults, name) * 6) for name in kept}
     return replace(NONE, **some)
 

@@ -54,6 +54,7 @@ class Network:
         self.wall_offset_ms = 0.0
         """How far the process's wall clock is off."""
         self._cut_off_until_ms = 0.0
+        self._denied_until_ms = 0.0
         self._broken_page = ("", -1.0)
         """Where a listing cannot go on, and until when."""
 
@@ -112,6 +113,9 @@ class Network:
     def _carry_out(self, request: Request) -> Answer:
         if not self.scene.is_busy:
             self.scene.service.full_until_ms = -1.0  # Somebody has made room.
+        if self.scene.is_busy and self.scene.scheduler.now_ms < self._denied_until_ms:
+            self.scene.count("denied")
+            return Answer(403, "ExpiredToken")
         if request.is_later_page and self._is_broken(request):
             return Answer(503, "SlowDown")
         answer = self.scene.service.carry_out(request, self.scene.scheduler.now_ms)
@@ -142,6 +146,11 @@ class Network:
     def _part(self, latency_ms: float) -> float:
         scheduler = self.scene.scheduler
         self._cut_off_until_ms = scheduler.now_ms + self.scene.log_uniform(100, 60_000)
+        return latency_ms
+
+    def _deny(self, latency_ms: float) -> float:
+        scheduler = self.scene.scheduler
+        self._denied_until_ms = scheduler.now_ms + self.scene.log_uniform(10, 10_000)
         return latency_ms
 
     def _jump(self, latency_ms: float) -> float:
@@ -231,11 +240,14 @@ _BEFORE: Mapping[str, Callable[[Network, float], float]] = {
     "clock_jump": Network._jump,
     "disk_full": Network._fill,
     "partition": Network._part,
+    "denied": Network._deny,
 }
 _CUT_OFF = ("lost_request", "lost_response", "lost_request", "late_landing")
 """What befalls a request of a process that is cut off."""
 
-_COUNTED_LATER = frozenset(("disk_full", "late_landing", "duplicate", "stale_list", "partition"))
+_COUNTED_LATER = frozenset(
+    ("disk_full", "late_landing", "duplicate", "stale_list", "partition", "denied")
+)
 """Faults that may change nothing: what they do change is counted, where it does."""
 
 _AT_THE_SERVICE: Mapping[str, Callable[[Network, Request, float], Answer]] = {

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from txlog.clients.delivery import RecordFuture
 from txlog.clients.producer import Producer
-from txlog.errors import AbortableError, FencedError
+from txlog.errors import AbortableError, FencedError, StoreDenied
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
 from txlog.testing.simulation.topics import ADDED, headers_of, key_of, payload, with_column
@@ -109,6 +109,8 @@ class PlainProducer:
             try:
                 producer = producer or Producer(process.connection)
                 self._flush(process, producer)
+            except StoreDenied:
+                pass  # What was given up is given up; the producer goes on.
             except EXPECTED:
                 producer = None
             process.sleep(1, 20_000)

@@ -16,14 +16,15 @@ from txlog.errors import (
     FencedError,
     OutcomeUnknown,
     RetriableError,
+    StoreDenied,
     TxlogError,
 )
 from txlog.testing.simulation.process import SimulatedProcess
 
-UNCLEAR = (RetriableError, OutcomeUnknown)
+UNCLEAR = (RetriableError, OutcomeUnknown, StoreDenied)
 """Ask again."""
 
-EXPECTED = (RetriableError, OutcomeUnknown, AbortableError, FencedError)
+EXPECTED = (*UNCLEAR, AbortableError, FencedError)
 """What the product may answer whoever uses it rightly. All else is a finding."""
 
 TIMEOUT_MS = 30_000
