@@ -1,0 +1,80 @@
+"""Where records and topics are deleted: what may be gone, and what may not."""
+
+from typing import Any
+
+import pytest
+
+from tests.simulation.stories import StoryOfATombstone, StoryOfDeletion
+
+
+def test_I12_what_may_be_deleted_may_be_gone() -> None:
+    assert StoryOfDeletion().found() == set()
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"log_starts": {}}, "wrong deletion"),
+        ({"log_starts": {"0": 4}}, "wrong deletion"),
+        ({"violations": [[7, "below an open transaction"]]}, "wrong deletion"),
+        ({"records": []}, "lost write"),
+    ],
+)
+def test_I12_what_may_not_be_deleted_and_is_gone_is_found(
+    changes: dict[str, Any], kind: str
+) -> None:
+    assert kind in StoryOfDeletion().change("stored", 2, **changes).found()
+
+
+def test_I12_the_newest_record_of_a_key_may_not_go() -> None:
+    story = StoryOfDeletion()
+    for nth in (4, 5):
+        story.change("final", nth, records=story.ever[2:3])
+    assert "wrong deletion" in story.found()
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "faults", "asked", "kind"),
+    [
+        (99, [], 0, "wrong deletion"),
+        (99, ["pause"], 1, "wrong deletion"),
+        (99, [], 2, None),
+        (100, [], 0, None),
+        (99, ["clock_jump"], 0, None),
+    ],
+)
+def test_I12_a_record_is_deleted_after_its_time_or_if_somebody_asks_for_it(
+    age_ms: int, faults: list[str], asked: int, kind: str | None
+) -> None:
+    story = StoryOfDeletion().change("stored", 2, deletions=[[8, age_ms, {"0": 2}]])
+    story.add("conditions", faults=faults)
+    story.add("deleting", topic="c", partition=0, offset=asked)
+    assert story.found() == ({kind} if kind else set())
+
+
+@pytest.mark.parametrize(
+    ("gone_ms", "kept", "kind"),
+    [
+        (5_000, [], None),
+        (5_000, [3], "wrong deletion"),
+        (2_000, [], "wrong deletion"),
+    ],
+)
+def test_I12_a_tombstone_goes_after_its_time_and_nothing_comes_back(
+    gone_ms: int, kept: list[int], kind: str | None
+) -> None:
+    assert StoryOfATombstone(gone_ms, kept).found() == ({kind} if kind else set())
+
+
+def test_R11_topics_of_one_name_are_told_apart() -> None:
+    story = StoryOfDeletion()
+    story.recreated("x1", 0, 1)
+    assert story.found() == set()
+
+
+def test_R11_a_position_in_a_deleted_topic_that_counts_in_the_next_is_found() -> None:
+    story = StoryOfDeletion()
+    story.recreated("old", 0, 1)
+    assert "offset overlap" not in story.found()
+    story.add("copies", group="g", sources=["a"], sinks=["b"])
+    assert "lost update" in story.found()
