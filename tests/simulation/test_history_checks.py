@@ -1,10 +1,13 @@
 """Each anomaly is named by its check, and a sound history shows none."""
 
+from typing import Any
+
 import pytest
 
 from tests.simulation.stories import OTHER, TX, Story
-from txlog.testing.simulation.history import read_history
-from txlog.testing.simulation.history_checks import anomalies
+from txlog.testing.simulation.history import History, read_history
+from txlog.testing.simulation.history_checks import anomalies, early_reads
+from txlog.testing.simulation.history_facts import Facts
 
 
 def test_a_sound_history_shows_nothing_and_is_read_from_its_lines_as_it_was() -> None:
@@ -66,6 +69,58 @@ def test_it_is_named_wherever_it_is(name: str) -> None:
     story = Story()
     spoil(story)
     assert kind in story.found()
+
+
+Told = tuple[str, dict[str, Any]]
+
+ASKED: Told = ("committing", {"tx": TX, "values": ["x1", "x2"]})
+SEEN: Told = ("poll", {"isolation": "read_committed", "records": [["a", 0, 0, "x1"]]})
+SEEN_EARLY: Told = ("poll", {"isolation": "read_uncommitted", "records": [["a", 0, 0, "x1"]]})
+IN_A_CUT: Told = ("cut", {"topics": ["a"], "records": [["a", 0, 0, "x1"]]})
+
+
+@pytest.mark.parametrize(
+    ("told", "is_found"),
+    [
+        ([SEEN], True),
+        ([IN_A_CUT], True),
+        ([SEEN_EARLY], False),
+        ([ASKED, SEEN, IN_A_CUT], False),
+    ],
+)
+def test_G1a_nobody_is_given_what_nobody_has_asked_to_commit_yet(
+    told: list[Told], is_found: bool
+) -> None:
+    """That it is committed later is no excuse."""
+    story = Story()
+    for what, facts in told:
+        story.add(what, "other", **facts)
+    added, events = story.history.events[-len(told) :], story.history.events[: -len(told)]
+    sent = next(n for n, event in enumerate(events) if event["what"] == "staged")
+    story.history.events = [*events[:sent], *added, *events[sent:]]
+    assert ("G1a aborted read" in story.found()) == is_found
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_found"),
+    [
+        ([], True),
+        (["ROLLBACK_MESSAGE"], True),
+        (["UNKNOW", "COMMIT_MESSAGE"], False),
+    ],
+)
+def test_G1a_a_half_message_is_given_to_nobody_before_it_is_answered_for(
+    answers: list[str], is_found: bool
+) -> None:
+    """What it commits is noted when it is sent; whoever is asked tells the log to commit it."""
+    history = History()
+    half: dict[str, Any] = {"who": "sender#0", "tx": "half/1"}
+    history.note(0, 0.0, what="send", topic="a", values=["m"], **half)
+    history.note(0, 0.0, what="committing", values=["m"], **half)
+    for answer in answers:
+        history.note(0, 0.0, what="answered", answer=answer, **half)
+    history.note(1, 0.0, "reader#0", "poll", isolation="read_committed", records=[["a", 0, 0, "m"]])
+    assert bool(list(early_reads(Facts(history)))) == is_found
 
 
 def test_who_has_a_group_begins_where_it_stands() -> None:

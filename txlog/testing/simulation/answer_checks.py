@@ -77,9 +77,22 @@ def local_decisions(facts: Facts) -> Iterator[Anomaly]:
             text = f"{tx} was ended locally with {event['decision']}, it is {outcome}"
             yield Anomaly(event["at"], "wrong answer", text)
     for event in facts.history.of("committing"):
-        is_half = "/" in event["tx"] and not event["tx"].startswith("batch ")
-        if is_half and event["tx"] not in decided and facts.is_committed(event["tx"]):
+        if _is_half(event["tx"]) and event["tx"] not in decided and facts.is_committed(event["tx"]):
             yield Anomaly(event["at"], "wrong answer", f"{event['tx']} was never ended locally")
+
+
+def asks_to_commit(event: Event) -> bool:
+    """Whether the log is told to commit a transaction from here on.
+
+    Half messages are sent first: who answers for them tells it later, and may be another process.
+    """
+    if event["what"] == "answered":
+        return _ENDS.get(event["answer"]) == COMMITTED
+    return event["what"] == "committing" and not _is_half(event["tx"])
+
+
+def _is_half(tx: str) -> bool:
+    return "/" in tx and not tx.startswith("batch ")
 
 
 def _kept_answers(facts: Facts) -> Iterator[Event]:

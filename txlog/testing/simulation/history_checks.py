@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from txlog.testing.simulation.anomaly import Anomaly, Check
 from txlog.testing.simulation.answer_checks import (
+    asks_to_commit,
     local_decisions,
     lost_batches,
     refusals,
@@ -67,6 +68,24 @@ def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(event["at"], "made up", f"{record} was never sent")
             elif not (sees_all or facts.is_committed(tx)):
                 text = f"{event['who']} read {record}, and {tx} is {facts.outcomes.get(tx or '')}"
+                yield Anomaly(event["at"], "G1a aborted read", text)
+
+
+def early_reads(facts: Facts) -> Iterator[Anomaly]:
+    """G1a, I3: somebody was given a record before anybody had asked to commit its transaction.
+
+    That it was committed later is no excuse.
+    """
+    asked: set[str | None] = {None}
+    for event in facts.history.of("committing", "answered", "poll", "cut"):
+        if asks_to_commit(event):
+            asked.add(event["tx"])
+        if event.get("isolation", READ_COMMITTED) != READ_COMMITTED:
+            continue
+        for record in event.get("records", ()):
+            tx = facts.writer.get(record[3])
+            if tx not in asked:
+                text = f"{event['who']} read {record}, and nobody had asked to commit {tx}"
                 yield Anomaly(event["at"], "G1a aborted read", text)
 
 
@@ -334,6 +353,7 @@ CHECKS: tuple[Check, ...] = (
     duplicates,
     lost_writes,
     aborted_reads,
+    early_reads,
     torn_transactions,
     torn_cuts,
     unbalanced_cuts,
