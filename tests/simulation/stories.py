@@ -73,6 +73,7 @@ class StoryOfDeletion(Story):
         """What a topic ever held."""
         known: dict[str, Any] = {
             "is_closed": False,
+            "closed_at": -1,
             "log_starts": {},
             "violations": [],
             "topic_id": topic,

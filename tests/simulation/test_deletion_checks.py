@@ -78,3 +78,28 @@ def test_R11_a_position_in_a_deleted_topic_that_counts_in_the_next_is_found() ->
     assert "offset overlap" not in story.found()
     story.add("copies", group="g", sources=["a"], sinks=["b"])
     assert "lost update" in story.found()
+
+
+@pytest.mark.parametrize(
+    ("sent_later", "is_found"),
+    [
+        (-1, False),
+        (0, False),
+        (1, True),
+    ],
+)
+def test_R11_a_record_goes_with_its_topic_only_if_it_was_sent_before_that_was_deleted(
+    sent_later: int, is_found: bool
+) -> None:
+    """Of what was written later half is not there, and the topic of that name lives."""
+    story = StoryOfDeletion()
+    story.recreated("x1", 0, 1)
+    for topic, value in (("a", "w1"), ("b", "w2")):
+        story.add("send", tx="9-0-0", topic=topic, values=[value])
+    sent = next(e for e in story.history.of("send") if e["values"] == ["w1"])
+    story.add("committing", tx="9-0-0", values=["w1", "w2"])
+    story.add("commit", tx="9-0-0", answer="ok")
+    story.add("outcome", tx="9-0-0", outcome="COMMITTED")
+    story.change("stored", 0, closed_at=sent["at"] - sent_later)
+    story.change("stored", 2, records=[*story.records[1::2], ["b", 0, 2, "w2"]])
+    assert ("G1b torn transaction" in story.found()) == is_found

@@ -60,7 +60,8 @@ class Incarnation:
     topic_id: str
     opened_at: int
     config: TopicConfig
-    is_closed: bool = False
+    closed_in: str = ""
+    """The entry that deleted it."""
     records: list[Record] = field(default_factory=list)
     log_starts: dict[int, int] = field(default_factory=dict)
     violations: list[tuple[str, str]] = field(default_factory=list)
@@ -74,6 +75,11 @@ class Incarnation:
     markers: dict[TxId, tuple[int, Sequence[str]]] = field(default_factory=dict)
     """When each transaction was finished here, and the ids of all topics it wrote."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was deleted."""
+        return bool(self.closed_in)
+
     def facts(self, archive: Archive, steps: Mapping[str, int]) -> dict[str, Any]:
         """As the event `stored` has them; `steps`: path -> the request that stored it."""
         config = self.config
@@ -85,6 +91,7 @@ class Incarnation:
             "topic": self.name,
             "topic_id": self.topic_id,
             "is_closed": self.is_closed,
+            "closed_at": steps.get(self.closed_in, -1),
             "log_starts": {str(p): start for p, start in sorted(self.log_starts.items())},
             "records": self.records,
             "violations": [[steps.get(path, 0), text] for path, text in self.violations],
@@ -173,7 +180,7 @@ class _Fold:
                 case ChunksReplaced():
                     self._rewrite(path, event.added)
                 case TopicClosed():
-                    self.topic.is_closed = True
+                    self.topic.closed_in = path
         if self._topic is not None:
             self._topic.records.sort(key=lambda record: (record[1], record[2]))
         return self._topic

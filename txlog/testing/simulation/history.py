@@ -43,10 +43,12 @@ keys belong to its kind:
     ending      tx                      about to abort it, whoever it belongs to
     conditions  faults                  what went wrong in this world, by name; noted at the end
     final       topic isolation records the whole topic at the end
-    stored      topic topic_id is_closed log_starts records violations keeps_ms keeps_tombstones_ms
-                deletions gone          what a topic, or one of that name, ever held; which entries
-                                        ([step, ms]) raised its log starts, and took which record
-                                        away by rewriting; only where something is deleted
+    stored      topic topic_id is_closed closed_at log_starts records violations keeps_ms
+                keeps_tombstones_ms deletions gone
+                                        what a topic, or one of that name, ever held; the step at
+                                        which it was deleted, or -1; which entries ([step, ms])
+                                        raised its log starts, and took which record away by
+                                        rewriting; only where something is deleted
     placed      steps                   text of each record -> the step at which it was uploaded
     letters     letters                 the dead letters: [tx, topic, text]
     outcome     tx outcome              how it ended, asked at the end

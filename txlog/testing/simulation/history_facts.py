@@ -84,9 +84,13 @@ class Facts:
         return tx is None or self.outcomes.get(tx) == COMMITTED
 
     def went_with_its_topic(self, value: str) -> bool:
-        """Whether it may never have been stored, as its topic was deleted before."""
-        name = self.sent_to.get(value, "")
-        return any(e["topic"] == name and e["is_closed"] for e in self.stored.values())
+        """Whether it may never have been stored, as a topic of its name was deleted since.
+
+        Whoever stores a record has looked for its topic after the record was sent.
+        """
+        sent: Event = self.sent.get(value, {"topic": ""})
+        topics = [e for e in self.stored.values() if e["topic"] == sent["topic"]]
+        return any(sent["at"] <= e["closed_at"] for e in topics)
 
     def is_of_the_deleted(self, value: str) -> bool:
         """Whether it was stored in a topic that was deleted."""
