@@ -104,16 +104,20 @@ def _of_one_key(count: int) -> list[str]:
 
 
 class StoryOfATombstone(StoryOfDeletion):
-    """Behind the records of topic `c` comes a tombstone of the key of the last two."""
+    """Behind the records of topic `c` comes a tombstone of the key of the last two.
 
-    def __init__(self, gone_ms: int, kept: list[int]) -> None:
+    It goes at step 9. What it hides goes at step 8, unless it is kept.
+    """
+
+    def __init__(self, gone_ms: int, kept: list[int], hidden_at: int = 8) -> None:
         super().__init__()
         last = self.ever[-1][3]
         values = [f"t{number}" for number in range(1_000)]
         same = [v for v in values if key_of("c", v) == key_of("c", last) and is_tombstone("c", v)]
         self.add("send", tx=None, topic="c", values=same[:1])
         ever = [*self.ever, ["c", 0, 4, same[0]]]
-        self.change("stored", 2, records=ever, gone={same[0]: [9, gone_ms]})
+        hidden = {self.ever[n][3]: [hidden_at, 0] for n in (2, 3) if n not in kept}
+        self.change("stored", 2, records=ever, gone={**hidden, same[0]: [9, gone_ms]})
         for nth in (4, 5):
             self.change("final", nth, records=[ever[offset] for offset in kept])
         self.add("conditions", faults=[])

@@ -66,6 +66,30 @@ def test_I12_a_tombstone_goes_after_its_time_and_nothing_comes_back(
     assert StoryOfATombstone(gone_ms, kept).found() == ({kind} if kind else set())
 
 
+@pytest.mark.parametrize(("hidden_at", "is_found"), [(9, False), (10, True)])
+def test_I12_a_tombstone_does_not_go_before_what_it_hides(hidden_at: int, is_found: bool) -> None:
+    """The key was back for a while, though nothing of it is left at the end."""
+    found = StoryOfATombstone(5_000, [], hidden_at).found()
+    assert found == ({"wrong deletion"} if is_found else set())
+
+
+@pytest.mark.parametrize(
+    ("deleted_at", "log_start", "is_found"),
+    [
+        (9, 4, False),
+        (9, 3, True),
+        (10, 4, True),
+    ],
+)
+def test_I12_or_before_the_log_start_has_passed_it(
+    deleted_at: int, log_start: int, is_found: bool
+) -> None:
+    story = StoryOfATombstone(5_000, [], hidden_at=20)
+    deletions = [[2, 1_000, {"0": 2}], [deleted_at, 1_000, {"0": log_start}]]
+    story.change("stored", 2, log_starts={"0": log_start}, deletions=deletions)
+    assert story.found() == ({"wrong deletion"} if is_found else set())
+
+
 def test_R11_topics_of_one_name_are_told_apart() -> None:
     story = StoryOfDeletion()
     story.recreated("x1", 0, 1)

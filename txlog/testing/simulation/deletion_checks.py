@@ -6,10 +6,11 @@ where no clock jumped. It reads the events alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from txlog.testing.simulation.anomaly import Anomaly
-from txlog.testing.simulation.history import Event
+from txlog.testing.simulation.history import Event, Record
 from txlog.testing.simulation.history_facts import READ_COMMITTED, Facts
 from txlog.testing.simulation.topics import is_tombstone, key_of
 
@@ -42,9 +43,11 @@ def _gone_in_vain(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
         key = key_of(label, value)
         is_below = offset < event["log_starts"].get(str(partition), 0)
         is_superseded = key is not None and (partition, key) in newer
+        step = event["gone"].get(value, [-1])[0]
         # A tombstone goes by itself, once there is nothing that it would hide.
-        is_spent = is_tombstone(label, value) and not kept & older[value]
-        step = event.get("gone", {}).get(value, [-1])[0]
+        is_spent = is_tombstone(label, value) and all(
+            hidden[3] not in kept and _was_gone(event, hidden, step) for hidden in older[value]
+        )
         if value not in kept and not (is_below or is_superseded or is_spent):
             text = f"{value} at {label}-{partition} {offset} is gone, and nothing says why"
             yield Anomaly(step, "wrong deletion", text)
@@ -54,15 +57,24 @@ def _gone_in_vain(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
         newer.add((partition, key or ""))
 
 
-def _older(facts: Facts, label: str) -> dict[str, set[str]]:
-    """Value -> the values of the same key that are before it in its partition."""
-    found: dict[str, set[str]] = {}
-    known: dict[tuple[int, str], set[str]] = {}
-    for _, partition, _, value in facts.final[READ_COMMITTED, label]:
-        same = known.setdefault((partition, key_of(label, value) or ""), set())
-        found[value] = set(same)
-        same.add(value)
+def _older(facts: Facts, label: str) -> dict[str, list[Record]]:
+    """Value -> the records of the same key that are before it in its partition."""
+    found: dict[str, list[Record]] = {}
+    known: dict[tuple[int, str], list[Record]] = {}
+    for record in facts.final[READ_COMMITTED, label]:
+        same = known.setdefault((record[1], key_of(label, record[3]) or ""), [])
+        found[record[3]] = list(same)
+        same.append(record)
     return found
+
+
+def _was_gone(event: Event, record: Record, step: int) -> bool:
+    """Whether it was rewritten away, or below the log start, by that step."""
+    _, partition, offset, value = record
+    return event["gone"].get(value, [math.inf])[0] <= step or any(
+        deleted <= step and offset < starts.get(str(partition), 0)
+        for deleted, _, starts in event["deletions"]
+    )
 
 
 def _early(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
