@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.stories import StoryOfATombstone, StoryOfDeletion
+from txlog.testing.simulation.history_checks import lost_updates
+from txlog.testing.simulation.history_facts import Facts
 
 
 def test_I12_what_may_be_deleted_may_be_gone() -> None:
@@ -102,6 +104,39 @@ def test_R11_a_position_in_a_deleted_topic_that_counts_in_the_next_is_found() ->
     assert "offset overlap" not in story.found()
     story.add("copies", group="g", sources=["a"], sinks=["b"])
     assert "lost update" in story.found()
+
+
+@pytest.mark.parametrize(
+    ("copies", "kinds"),
+    [
+        ({"d": ["d1<old"], "e": ["e1<old"]}, set()),
+        ({"d": [], "e": ["e1<old"]}, set()),
+        ({"d": ["d1<old", "d2<old"], "e": ["e1<old"]}, {"duplicate copy"}),
+        ({"d": ["d1<old"], "e": ["e1<old", "e2<old"]}, {"duplicate copy"}),
+    ],
+)
+def test_I10_what_went_with_its_topic_may_have_been_copied_once_into_each_sink(
+    copies: dict[str, list[str]], kinds: set[str]
+) -> None:
+    story = StoryOfDeletion()
+    story.recreated("x1", 0, 0)
+    story.add("copies", group="g", sources=["a"], sinks=["d", "e"])
+    for sink, values in copies.items():
+        story.add("send", tx=None, topic=sink, values=values)
+        story.stored(sink, [[sink, 0, number, value] for number, value in enumerate(values)])
+    found = {anomaly.kind for anomaly in lost_updates(Facts(story.history))}
+    assert found == kinds
+
+
+def test_I10_also_below_the_position_of_a_group_that_has_read_it() -> None:
+    """Of that topic there is no next one, so that the group still stands in it."""
+    story = StoryOfDeletion().change("stored", 0, is_closed=True)
+    story.add("copies", group="g", sources=["a"], sinks=["d"])
+    story.add("position", group="g", topic="a", topic_id="a", partition=0, offset=1)
+    story.add("send", tx=None, topic="d", values=["d1<x1", "d2<x1"])
+    story.stored("d", [["d", 0, 0, "d1<x1"], ["d", 0, 1, "d2<x1"]])
+    found = {anomaly.kind for anomaly in lost_updates(Facts(story.history))}
+    assert found == {"duplicate copy"}
 
 
 @pytest.mark.parametrize(

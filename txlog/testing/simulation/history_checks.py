@@ -273,11 +273,11 @@ def lost_updates(facts: Facts) -> Iterator[Anomaly]:
             copies = [record[3] for record in records if "<" in record[3]]
             steps = {value.partition("<")[2]: facts.step(value) for value in copies}
             found = Counter(value.partition("<")[2] for value in copies)
-            below.update(gone & set(found))
+            allowed = below | Counter(gone & set(found))
             if lacking := sorted((expected - found).elements()):
                 step = facts.step(lacking[0])
                 yield Anomaly(step, "lost update", f"{sink} lacks the copies of {lacking}")
-            if surplus := sorted((found - below).elements()):
+            if surplus := sorted((found - allowed).elements()):
                 text = f"{sink} has too many copies of {surplus}"
                 yield Anomaly(steps[surplus[0]], "duplicate copy", text)
 
