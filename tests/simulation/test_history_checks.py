@@ -135,6 +135,29 @@ def test_a_finding_names_the_step_at_which_its_record_was_stored() -> None:
     assert [found.at for found in anomalies(story.history) if found.kind == "duplicate"] == [17]
 
 
+@pytest.mark.parametrize(
+    ("told", "is_found"),
+    [
+        (["a", 0, 0], False),
+        (["a", 0, -1], False),
+        (["a", 0, 7], True),
+        (["a", 3, 0], True),
+        (["a", 3, -1], True),
+        (["b", 0, -1], True),
+    ],
+)
+def test_I2_a_producer_is_told_where_its_record_is(told: list[Any], is_found: bool) -> None:
+    """Of a repeat the offset may not be known any more: -1."""
+    story = Story().change("written", records=[[*told, "x1"], ["b", 0, 0, "x2"]])
+    assert story.found() == ({"inconsistent offsets"} if is_found else set())
+
+
+def test_I2_a_reader_is_told_where_its_record_is() -> None:
+    story = Story()
+    story.add("poll", isolation="read_uncommitted", records=[["a", 0, 7, "y1"]], reader="other")
+    assert story.found() == {"inconsistent offsets"}
+
+
 @pytest.mark.parametrize("kind", SPOILT)
 def test_what_is_spoilt_is_named(kind: str) -> None:
     story = Story()

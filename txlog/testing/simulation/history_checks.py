@@ -144,16 +144,25 @@ def unbalanced_cuts(facts: Facts) -> Iterator[Anomaly]:
 
 
 def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
-    """I2: an offset shows one record to everybody, always."""
+    """I2: an offset shows one record to everybody, always, and a record has one offset.
+
+    A producer that repeats what it sent may not be told the offset any more: -1.
+    """
     known: dict[tuple[str, int, int], str] = {}
+    places: dict[str, Record] = {}
     everything = [(-1, records) for records in facts.final.values()]
     told = facts.history.of("poll", "cut", "written", "final")
     everything += [(event["at"], event["records"]) for event in told]
     for at, records in everything:
-        for topic, partition, offset, value in records:
+        for record in records:
+            topic, partition, offset, value = record
             found = known.setdefault((topic, partition, offset), value) if offset >= 0 else value
             if found != value:
                 text = f"{topic}-{partition} at {offset} held {found}, and then {value}"
+                yield Anomaly(at, "inconsistent offsets", text)
+            place = places.setdefault(value, record)
+            if place[:2] != record[:2] or len({place[2], offset} - {-1}) > 1:
+                text = f"{value} is at {place[:3]}, and somebody was told {record[:3]}"
                 yield Anomaly(at, "inconsistent offsets", text)
 
 
