@@ -14,6 +14,7 @@ from txlog.coordinator.events import (
     Participant,
     ParticipantsAdded,
     ProducerInitialised,
+    ReplayMark,
     TransactionalIdExpired,
     TransactionBarred,
     TransactionBegun,
@@ -191,13 +192,20 @@ class _Ledger:
         if event.dead_letter:  # The letters take the place of the messages.
             self._facts.transactions[tx_id].participants = ()
         self._join(tx_id, event.participants, event.groups)
-        mark = event.mark
-        if mark is not None:
-            if mark.batch_id <= self._marks.get(mark.key, -1):
-                newest = self._marks[mark.key]
-                text = f"batch {mark.batch_id} of {mark.key} comes after batch {newest} (rule R2)"
-                self._report("I10", step, text)
-            self._marks[mark.key] = mark.batch_id
+        if event.mark is not None:
+            self._marked(step, event.mark)
+
+    def _marked(self, step: Step, mark: ReplayMark) -> None:
+        """A micro-batch comes after the one before it. A write of a `foreachBatch` may leave some
+        out: it has a label, or does not see the checkpoint, so that no plan is known (rule R30)."""
+        newest = self._marks.get(mark.key)
+        may_skip = bool(mark.label) or not mark.fingerprint
+        text = f"batch {mark.batch_id} of {mark.key} comes after batch {newest}"
+        if newest is not None and mark.batch_id <= newest:
+            self._report("I10", step, f"{text} (rule R2)")
+        elif newest is not None and mark.batch_id > newest + 1 and not may_skip:
+            self._report("I10", step, f"{text}: what is between them never came")
+        self._marks[mark.key] = mark.batch_id
 
     def _aborted(self, step: Step, event: AbortPrepared) -> None:
         holder = self._facts.holders.get(event.transactional_id)

@@ -189,6 +189,32 @@ def test_I10_a_micro_batch_that_was_committed_twice_is_found(log: SoundLog) -> N
     assert invariants(log) == {"I10"}
 
 
+@pytest.mark.parametrize(
+    ("batch", "fingerprint", "label", "found"),
+    [
+        (1, "plan", "", set()),
+        (2, "plan", "", {"I10"}),
+        (5, "plan", "", {"I10"}),
+        (5, "plan", "clicks", set()),
+        (5, "", "", set()),
+        (0, "", "clicks", {"I10"}),
+    ],
+)
+def test_I10_micro_batches_that_were_left_out_are_found(
+    log: SoundLog, batch: int, fingerprint: str, label: str, found: set[str]
+) -> None:
+    """A write of a `foreachBatch` may leave some out: it has a label, or does not see the plan."""
+
+    def change(events: Events) -> None:
+        for nth, batch_id in enumerate((0, batch)):
+            entry, index = first(events, CommitPrepared, nth)
+            told = {"batch_id": batch_id, "fingerprint": fingerprint, "label": label}
+            entry[index] = replace(entry[index], mark=replace(entry[index].mark, **told))
+
+    log.edit(COORDINATOR, change)
+    assert invariants(log) == found
+
+
 # Offsets: I5, I6.
 
 
