@@ -25,14 +25,25 @@ from txlog.log.segment import encode_segment
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
 from txlog.model import TxId
-from txlog.storage import readback, s3
-from txlog.storage.store import Exists
+from txlog.storage import s3
+from txlog.storage.retry import Attempts
+from txlog.storage.store import CreateResult
 from txlog.testing.simulation import tellers
 
 
 def no_read_back(patch: Patch) -> None:
-    """What is there is taken for another's."""
-    patch.setattr(readback, "resolve", lambda data, found: found and Exists(found))
+    """What is found under the name of one's own entry is taken for another's.
+
+    Of segments it is known whose they are: they have names that nobody else gives.
+    """
+
+    def create(self: s3.S3Store, path: str, data: bytes) -> CreateResult:
+        def put(where: str, unlike: bytes, attempts: Attempts) -> object:
+            return self._put_whole(where, data, attempts)
+
+        return self._create(path, bytes(len(data)), put)
+
+    patch.setattr(s3.S3Store, "create", create)
 
 
 def overwrite(patch: Patch) -> None:
@@ -178,7 +189,7 @@ def no_R9(patch: Patch) -> None:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "no read-back": Mutant(no_read_back, "producers", 2),
+    "no read-back": Mutant(no_read_back, "followers", 35, kind="made up position"),
     "no epoch check (I8)": Mutant(rules_out.without_I8, "producers", 1),
     "overwrite instead of create": Mutant(overwrite, "producers", 0),
     "commit entry before the segments": Mutant(commit_before_upload, "producers", 18),
