@@ -14,7 +14,8 @@ keys belong to its kind:
     abort       tx answer
     written     tx records              acknowledged, [topic, partition, offset, value]
     consumed    tx group ranges reads   ranges [topic, partition, start, end] that tx moves the
-                                        group by, and the values that it was made from
+                                        group by, and the values that it was made from: read
+                                        before it wrote anything
     copies      group sources sinks     each record of a source goes once into each sink; its text
                                         is `name<text of the source's record`
     local       tx decision             the local transaction of a half transaction has ended so

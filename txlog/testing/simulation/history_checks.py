@@ -20,10 +20,10 @@ from txlog.testing.simulation.answer_checks import (
     wrong_answers,
     wrong_letters,
 )
+from txlog.testing.simulation.cycle_checks import circular_flow, write_cycles
 from txlog.testing.simulation.deletion_checks import wrong_deletions
 from txlog.testing.simulation.history import History, Record
 from txlog.testing.simulation.history_facts import COMMITTED, READ_COMMITTED, Facts
-from txlog.testing.simulation.transaction_graph import cycles
 
 
 def anomalies(history: History) -> list[Anomaly]:
@@ -311,45 +311,6 @@ def gaps_in_counts(facts: Facts) -> Iterator[Anomaly]:
         steps = [step for place, (number, step) in enumerate(found) if number != place]
         if steps:
             yield Anomaly(steps[0], "lost update", f"{sink} counts {numbers}")
-
-
-def write_cycles(facts: Facts) -> Iterator[Anomaly]:
-    """G0: partitions of a topic hold staged transactions in one order.
-
-    Those in the log may interleave their writes, as in Kafka; so may topics (rule R13).
-    """
-    staged = {e["tx"] for e in facts.history.of("staged") if facts.is_committed(e["tx"])}
-    for (isolation, topic), records in facts.final.items():
-        wrote: dict[str, set[str]] = {}
-        for earlier, later in _written_after(facts, records, staged):
-            wrote.setdefault(earlier, set()).add(later)
-        for cycle in cycles(wrote if isolation == READ_COMMITTED else {}):
-            step = max(map(facts.begun, cycle))
-            yield Anomaly(step, "G0 write cycle", f"{topic}: {' -> '.join(cycle)}")
-
-
-def circular_flow(facts: Facts) -> Iterator[Anomaly]:
-    """G1c: of committed transactions nobody read from whoever read from him."""
-    read: dict[str, set[str]] = {}
-    for event in facts.history.of("consumed"):
-        for source in {facts.writer.get(value) for value in event["reads"]} - {None}:
-            if facts.is_committed(event["tx"]):
-                read.setdefault(str(source), set()).add(event["tx"])
-    for cycle in cycles(read):
-        step = max(map(facts.begun, cycle))
-        yield Anomaly(step, "G1c circular information flow", " -> ".join(cycle))
-
-
-def _written_after(
-    facts: Facts, records: list[Record], staged: set[str]
-) -> Iterator[tuple[str, str]]:
-    last: dict[int, str] = {}
-    for _, partition, _, value in records:
-        tx = facts.writer.get(value)
-        if tx is not None and tx in staged:
-            if last.get(partition, tx) != tx:
-                yield last[partition], tx
-            last[partition] = tx
 
 
 CHECKS: tuple[Check, ...] = (

@@ -1,22 +1,25 @@
-"""Cycles among transactions: who wrote before whom, who read from whom."""
+"""Cycles in a graph: of transactions, or of their moments. It must not know what the edges mean."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from typing import TypeVar
+
+Node = TypeVar("Node", bound=Hashable)
 
 
-def cycles(edges: Mapping[str, set[str]]) -> Iterator[list[str]]:
-    """One cycle for each transaction that is first seen to lead back to one on its own way.
+def cycles(edges: Mapping[Node, set[Node]]) -> Iterator[list[Node]]:
+    """One cycle for each node that is first seen to lead back to one on its own way.
 
-    `edges` lead from a transaction to those that depend on it. Depth first, without recursion.
+    `edges` lead from a node to those that come after it. Depth first, without recursion.
     """
-    done: set[str] = set()
-    for root in sorted(edges):
-        way: list[str] = []
-        stack: list[tuple[str, Iterator[str]]] = []
+    done: set[Node] = set()
+    for root in sorted(edges, key=str):
+        way: list[Node] = []
+        stack: list[tuple[Node, Iterator[Node]]] = []
         if root not in done:
             way.append(root)
-            stack.append((root, iter(sorted(edges.get(root, ())))))
+            stack.append((root, iter(sorted(edges.get(root, ()), key=str))))
         while stack:
             node, following = stack[-1]
             successor = next(following, None)
@@ -28,4 +31,4 @@ def cycles(edges: Mapping[str, set[str]]) -> Iterator[list[str]]:
                 yield [*way[way.index(successor) :], successor]
             elif successor not in done:
                 way.append(successor)
-                stack.append((successor, iter(sorted(edges.get(successor, ())))))
+                stack.append((successor, iter(sorted(edges.get(successor, ()), key=str))))

@@ -1,0 +1,82 @@
+"""Circles of transactions: what no order of their moments allows is found, and nothing else."""
+
+import pytest
+
+from tests.simulation.stories import OTHER, TX, Story
+from txlog.testing.simulation.cycle_checks import circular_flow
+from txlog.testing.simulation.history_facts import Facts
+
+
+class StoryOfReading(Story):
+    """In each of topics a and b are two records, in this order; somebody has read something."""
+
+    def __init__(self, in_a: str, in_b: str, reads: dict[str, str], *, is_staged: bool) -> None:
+        super().__init__()
+        for nth, (topic, values) in enumerate((("a", in_a), ("b", in_b)), start=2):
+            records = [[topic, 0, offset, value] for offset, value in enumerate(values.split())]
+            self.change("final", nth, records=records)
+        for tx, value in reads.items():
+            self.add("consumed", tx=tx, group="g", ranges=[], reads=[value])
+        if not is_staged:
+            self.history.events = [e for e in self.history.events if e["what"] != "staged"]
+
+    def is_circular(self) -> bool:
+        """Whether that is found."""
+        return bool(list(circular_flow(Facts(self.history))))
+
+
+@pytest.mark.parametrize("is_staged", [True, False])
+@pytest.mark.parametrize(
+    ("reads", "is_found"),
+    [
+        ({}, False),
+        ({OTHER: "x1"}, False),
+        ({TX: "y1"}, True),
+        ({TX: "y2"}, True),
+        ({TX: "y1", OTHER: "x1"}, True),
+    ],
+)
+def test_G1c_whoever_was_read_from_stands_before_whoever_read(
+    reads: dict[str, str], is_found: bool, is_staged: bool
+) -> None:
+    story = StoryOfReading("x1 y1", "x2 y2", reads, is_staged=is_staged)
+    assert story.is_circular() == is_found
+
+
+@pytest.mark.parametrize(("is_staged", "is_found"), [(True, False), (False, True)])
+def test_R13_a_topic_may_show_staged_records_after_those_of_somebody_who_read_them_elsewhere(
+    is_staged: bool, is_found: bool
+) -> None:
+    """Records in the log were there in all topics before anybody could be given one of them."""
+    story = StoryOfReading("x1 y1", "y2 x2", {OTHER: "x1"}, is_staged=is_staged)
+    assert story.is_circular() == is_found
+
+
+@pytest.mark.parametrize("is_staged", [True, False])
+@pytest.mark.parametrize(
+    ("reader", "read", "is_found"),
+    [
+        (OTHER, "x2", False),
+        (TX, "x2", True),
+        (TX, "y2", True),
+    ],
+)
+def test_G1c_a_circle_may_lead_over_one_who_only_passes_on(
+    reader: str, read: str, is_found: bool, is_staged: bool
+) -> None:
+    """What he read stands in b, what was made from it in c, and what was made from that in a."""
+    story = StoryOfReading("x1 y1", "x2 y2", {"3-0-0": read, reader: "z"}, is_staged=is_staged)
+    story.add("send", tx="3-0-0", topic="c", values=["z"])
+    story.add("outcome", tx="3-0-0", outcome="COMMITTED")
+    story.add("final", topic="c", isolation="read_committed", records=[["c", 0, 0, "z"]])
+    assert story.is_circular() == is_found
+
+
+@pytest.mark.parametrize(("reads", "is_found"), [({}, False), ({OTHER: "x1"}, True)])
+def test_records_in_the_log_may_stand_between_each_other_if_nobody_read_from_the_other(
+    reads: dict[str, str], is_found: bool
+) -> None:
+    """OTHER was given x1 when x3 was there already, and wrote y1 after that."""
+    story = StoryOfReading("x1 y1 x3", "y2 x2", reads, is_staged=False)
+    story.add("send", tx=TX, topic="a", values=["x3"])
+    assert story.is_circular() == is_found
