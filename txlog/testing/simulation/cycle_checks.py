@@ -1,7 +1,8 @@
 """Circles of committed transactions: who wrote before whom, and who read from whom.
 
-They are G0 and G1c of Adya, as far as a log forbids them. It reads the events alone, and must not
-know how a transaction came to its offsets: only when it did, before its decision or after.
+They are G0 and G1c of Adya, as far as a log forbids them. It proves I3 as an order of moments:
+what is read was decided and shown before. It reads the events alone; of how a transaction came to
+its offsets it must know only whether that was before its decision or after.
 """
 
 from __future__ import annotations
