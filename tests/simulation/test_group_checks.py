@@ -100,3 +100,16 @@ def test_only_a_group_that_another_one_moved_refuses() -> None:
     assert kinds(joined("a", 0), polled("a", 0, 2), refused) == {"wrong refusal"}
     other = (*joined("b", 0), *polled("b", 0, 2), *moved("b", "2", 2))
     assert kinds(joined("a", 0), polled("a", 0, 2), other, refused, stands(2)) == set()
+    unknown = moved("a", "0", 2, "unknown")
+    assert kinds(joined("a", 0), polled("a", 0, 2), unknown, refused) == {"wrong refusal"}
+    other = (joined("b", 0), polled("b", 0, 2), moved("b", "9", 2))
+    assert kinds(joined("a", 0), polled("a", 0, 2), *other, refused, stands(2)) == set()
+
+
+def test_what_another_one_moved_before_a_commit_refuses_none_after_it() -> None:
+    first = (joined("b", 0), polled("b", 0, 1), moved("b", "9", 1, "unknown"))
+    second = (joined("a", 0), polled("a", 0, 2), moved("a", "1", 2))
+    refused = moved("a", "2", 3, "failed")
+    assert kinds(*first, *second, refused, stands(2)) == {"wrong refusal"}
+    late = moved("b", "10", 2, "unknown")
+    assert kinds(*first, *second, late, refused, stands(2)) == set()

@@ -29,6 +29,8 @@ class _Move:
     began: float
     ended: float
     """When it was answered; never, if nobody was told that it is done."""
+    left: float
+    """When whoever made it had an answer, or gave up."""
     answer: str
 
 
@@ -62,7 +64,7 @@ def _moves(history: History) -> dict[_Place, list[_Move]]:
                 # What is no news to a consumer moves nobody: a reset stays as it is.
                 is_done = answer == "ok" and stands.get(mine) != offset
                 known_end = ended if is_done or answer == "failed" else _NEVER
-                found = _Move(offset, event["reader"], number, known_end, answer)
+                found = _Move(offset, event["reader"], number, known_end, ended, answer)
                 moves.setdefault((event["group"], topic, partition), []).append(found)
             if answer == "ok" or event["what"] == "joined":
                 stands[mine] = offset
@@ -105,22 +107,27 @@ def _wrong_start(
 
 
 def _wrong_refusals(history: History, moves: dict[_Place, list[_Move]]) -> Iterator[Anomaly]:
-    """Only a group that another one has moved, or may have, refuses a commit."""
-    steps = {e["move"]: e for e in history.of("moving")}
+    """Only a group that another one has moved, or may have, refuses a commit: whoever moved it
+    himself finds out, also if nobody told him."""
+    steps = {
+        e["move"]: (number, e) for number, e in enumerate(history.events) if e["what"] == "moving"
+    }
     for event in history.of("moved"):
         if event["answer"] != "failed":
             continue
-        moving = steps[event["move"]]
+        asked, moving = steps[event["move"]]
         places = [(moving["group"], topic, number) for topic, number, _ in moving["positions"]]
-        others = [
-            move
-            for place in places
-            for move in moves[place]
-            if move.answer == "unknown" or move.mover != moving["reader"]
-        ]
-        if not others:
+        if not any(_was_moved(moves[place], moving["reader"], asked) for place in places):
             text = f"{event['move']} was refused, and nobody else moved {places}"
             yield Anomaly(event["at"], "wrong refusal", text)
+
+
+def _was_moved(moves: list[_Move], reader: str, asked: int) -> bool:
+    """Whether another one may have moved the group since this one knew where it stands. Nothing of
+    before lands once a commit has taken the place behind it."""
+    mine = [m for m in moves if m.mover == reader and m.answer == "ok" and m.ended < asked]
+    known = max((m.began for m in mine), default=-1)
+    return any(m.mover != reader and m.answer != "failed" and m.left > known for m in moves)
 
 
 def _passed_over(history: History) -> Iterator[Anomaly]:
