@@ -1,7 +1,8 @@
 """Does the store keep its word, and can the log on it be read?
 
-The probe writes a few small objects below `probes/` and removes them; nothing else is written, and
-a folder that is not there is not made.
+The probe writes a few small objects below `probes/` and removes them; nothing else is written (the
+log is opened read-only, lest a journal that is gone be begun anew), and a folder that is not there
+is not made.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from collections.abc import Iterator
 
 from txlog.cli.check import Check, failed_with, passed, warned
 from txlog.cli.output import counted
-from txlog.clients.admin import Admin
 from txlog.clients.connection import open_connection
+from txlog.clients.lost_journal import lost_journal, not_begun, objects_without_journal
 from txlog.clock import Runtime
-from txlog.errors import TxlogError
-from txlog.log.cluster import read_cluster_file
+from txlog.errors import CorruptData, TxlogError
+from txlog.layout import topic_journal
+from txlog.log.cluster import Cluster, read_cluster_file
 from txlog.storage.local import LocalStore
 from txlog.storage.open import open_store
 from txlog.storage.probe import probe
+from txlog.storage.read_only import ReadOnlyStore
 from txlog.storage.store import Store
 
 STORE = "store"
@@ -62,7 +65,28 @@ def _log(store: Store, runtime: Runtime) -> Check:
         file = read_cluster_file(store)
         if file is None:
             return warned(LOG, f"there is none at {store.url}", "'txlog topic create' makes one")
-        topics = Admin(open_connection(store, runtime)).describe_topics()
+        cluster = open_connection(ReadOnlyStore(store), runtime).cluster
+        topics, notes = _topics(cluster)
     except TxlogError as error:
         return failed_with(LOG, error)
-    return passed(LOG, f"format version {file.format_version}, {counted(len(topics), 'topic')}")
+    found = f"format version {file.format_version}, {counted(topics, 'topic')}"
+    if not notes:
+        return passed(LOG, found)
+    facts, _, remedy = notes[0].partition(". ")
+    more = f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""
+    return warned(LOG, f"{found}; {facts}{more}", remedy)
+
+
+def _topics(cluster: Cluster) -> tuple[int, list[str]]:
+    """How many topics there are, and the notes of those that were never begun. Raises CorruptData
+    if a journal cannot be read, or is gone."""
+    count, notes = 0, []
+    for name, created in sorted(cluster.state(certain=True).topics.items()):
+        layout = topic_journal(name, created.opened.topic_id)
+        left = objects_without_journal(cluster.store, layout)
+        if left:
+            raise CorruptData(lost_journal(layout.root, left).message, path=layout.root)
+        if left is not None:
+            notes.append(not_begun(name, layout.root))
+        count += left is not None or cluster.find_topic(name) is not None
+    return count, notes

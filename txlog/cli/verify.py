@@ -91,6 +91,7 @@ def _document(report: LogReport, broken: list[Finding]) -> dict[str, object]:
             {"object": f.path, "invariant": f.invariant, "found": f.sentence}
             for f in (*report.findings, *broken)
         ],
+        "notes": report.notes,
         "unreferenced": [
             {
                 "kind": found.kind,
@@ -112,6 +113,8 @@ def _sections(report: LogReport, broken: list[Finding]) -> Iterator[Section]:
         yield Grid(
             ("VIOLATED", "WHERE", "FOUND"), [(f.invariant, f.path, f.message) for f in broken]
         )
+    if report.notes:
+        yield Grid(("NOTE",), [(note,) for note in report.notes])
     if report.unreferenced:
         rows = [
             (found.kind, len(found.objects), found.size_bytes, found.objects[0].path)

@@ -2,8 +2,9 @@
 
 It guards I15 for people, and looks for what nobody refers to. Journals are audited one by one
 (`txlog/journal/audit.py`); here their topics' records are decoded, and the journals' references to
-segments followed. Nothing is written. Coordinators come before topics (rule R18). It may be used
-while others write.
+segments followed. Nothing is written: what is asked is the audited states, never a topic that would
+be begun by being opened. Coordinators come before topics (rule R18). It may be used while others
+write.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.clients.connection import Connection
-from txlog.clients.segment_references import unreferenced_objects
+from txlog.clients.lost_journal import lost_journal, not_begun, objects_without_journal
+from txlog.clients.segment_references import staged_segments, stored_objects_of
 from txlog.coordinator.events import Participant
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.state import CoordinatorState
@@ -28,7 +30,6 @@ from txlog.layout import (
     TOPICS,
     JournalLayout,
     cluster_journal,
-    is_segment,
     journal_root,
     offsets_journal,
     transactions_journal,
@@ -50,6 +51,8 @@ from txlog.storage.store import StoredObject
 OnBytes = Callable[[int], object]
 
 _DELETED = "of a deleted topic"
+_COLLECTED = {"segments": "segment", "chunks": "index chunk"}
+"""Folders of what a journal's own state must name."""
 
 
 @dataclass(slots=True)
@@ -63,6 +66,8 @@ class JournalReport:
     records: int = 0
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What is no damage, and should be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,11 @@ class LogReport:
         """Everything that is wrong, by journal."""
         return [finding for journal in self.journals for finding in journal.findings]
 
+    @property
+    def notes(self) -> list[str]:
+        """What is no damage, and should be known."""
+        return [note for journal in self.journals for note in journal.notes]
+
 
 def stored_objects(connection: Connection) -> list[StoredObject]:
     """Everything below the log's root, by listing."""
@@ -114,7 +124,7 @@ def audit_log(
     report = LogReport(journals)
     if report.findings:
         return report
-    return LogReport(journals, tuple(_unreferenced(connection, audit.known, listed)))
+    return LogReport(journals, tuple(_unreferenced(audit.known, audit.named, listed)))
 
 
 class _LogAudit:
@@ -127,10 +137,12 @@ class _LogAudit:
         self._staged: list[tuple[str, TxId, Participant]] = []
         self.known: set[str] = set()
         """Folders of the journals that the log has."""
+        self.named: set[str] = set()
+        """Segments and index chunks that their states lead to."""
 
     def topics(self, names: Sequence[str]) -> Iterator[JournalReport]:
         """Only these."""
-        cluster = self._audit(cluster_journal(), ClusterMachine())
+        cluster = self._cluster_audit()
         known = dict(self._topic_ids(cluster))
         for name in names:
             if name not in known:
@@ -141,11 +153,12 @@ class _LogAudit:
     def everything(self) -> Iterator[JournalReport]:
         """All journals: the cluster's, the coordinators', the groups', the topics'."""
         settings = self._cluster.file.settings
-        cluster = self._audit(cluster_journal(), ClusterMachine())
+        cluster = self._cluster_audit()
         yield _report(cluster, cluster.layout.root)
         for number in range(settings.transaction_state_log_num_partitions):
             found = self._audit(transactions_journal(number), CoordinatorMachine())
             self._staged += _staged(found)
+            self.named.update(staged_segments(found.state))
             yield _report(found, found.layout.root)
         for number in range(settings.offsets_topic_num_partitions):
             offsets = self._audit(offsets_journal(number), OffsetsMachine())
@@ -156,6 +169,16 @@ class _LogAudit:
     def _audit(self, layout: JournalLayout, machine: Machine[Any]) -> Audit[Any]:
         self.known.add(layout.root)
         return audit_journal(self._store, layout, machine, on_bytes=self._on_bytes)
+
+    def _cluster_audit(self) -> Audit[ClusterState]:
+        """Without an entry of it there is no topic: then the journal is gone if one is there."""
+        layout = cluster_journal()
+        of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)  # Before the names.
+        found = self._audit(layout, ClusterMachine())
+        if of_a_topic is not None and _is_empty(found):
+            found.findings.append(lost_journal(layout.root, [of_a_topic.path]))
+            found.is_whole = False
+        return found
 
     def _topic_ids(self, cluster: Audit[ClusterState]) -> list[tuple[str, str]]:
         """Name and id of each topic; by their folders, too, where the cluster's journal is damaged.
@@ -187,8 +210,19 @@ class _LogAudit:
         self._read_topic(topic, found.state, report)
         if found.is_whole:
             self._check_staged(topic.topic_id, found.state, report)
+            self._check_begun(topic, found, report)
         report.findings[:] = dict.fromkeys(report.findings)
         return report
+
+    def _check_begun(
+        self, topic: TopicLog, found: Audit[TopicState], report: JournalReport
+    ) -> None:
+        """The cluster names it: then it has a journal, or its creation was cut off."""
+        left = objects_without_journal(self._store, topic.layout) if _is_empty(found) else None
+        if left:
+            report.findings.append(lost_journal(topic.layout.root, left))
+        elif left is not None:
+            report.notes.append(not_begun(topic.name, topic.layout.root))
 
     def _read_topic(self, topic: TopicLog, state: TopicState, report: JournalReport) -> None:
         """Decode every batch of the index, and see that offsets are dense."""
@@ -201,6 +235,7 @@ class _LogAudit:
                 rows = topic.batches(state, partition, start, _OFFSET_MAX)
                 for row in _dense(rows, partition, (start, end), topic.layout.root, report):
                     self._read_batch(source, row, report)
+            self.named.update(stored_objects_of(topic, state))
         except CorruptData as error:
             report.findings.append(_finding(error, topic.layout.root))
 
@@ -276,6 +311,11 @@ def _report(found: Audit[Any], name: str) -> JournalReport:
     )
 
 
+def _is_empty(found: Audit[Any]) -> bool:
+    """Neither an entry nor a boundary was there, readable or not."""
+    return found.is_whole and found.tip < 0
+
+
 def _finding(error: CorruptData, path: str) -> Finding:
     return Finding(path, "I15", error.message)
 
@@ -290,19 +330,18 @@ def _staged(found: Audit[CoordinatorState]) -> Iterator[tuple[str, TxId, Partici
 
 
 def _unreferenced(
-    connection: Connection, known: set[str], listed: Iterable[StoredObject]
+    known: set[str], named: set[str], listed: Iterable[StoredObject]
 ) -> Iterator[Unreferenced]:
-    unnamed = {stored.path for stored in unreferenced_objects(connection)}
     kinds: dict[str, list[StoredObject]] = {}
     for stored in listed:
-        kind = _kind(stored.path, known, unnamed)
+        kind = _kind(stored.path, known, named)
         if kind:
             kinds.setdefault(kind, []).append(stored)
     for kind, objects in sorted(kinds.items()):
         yield Unreferenced(kind, tuple(objects))
 
 
-def _kind(path: str, known: set[str], unnamed: set[str]) -> str:
+def _kind(path: str, known: set[str], named: set[str]) -> str:
     """Why nothing refers to that object; "" if something does, or if it is a journal's own."""
     root = journal_root(path)
     if path == CLUSTER_FILE:
@@ -312,8 +351,8 @@ def _kind(path: str, known: set[str], unnamed: set[str]) -> str:
     if root is None:
         return "of no kind that txlog writes"
     if root in known:
-        kind = "segment" if is_segment(path) else "index chunk"
-        return kind if path in unnamed else ""
+        kind = _COLLECTED.get(path.rsplit("/", 2)[-2], "")
+        return "" if path in named else kind
     if not root.startswith(f"{TOPICS}/"):
         return "of no journal of this log"
     # The last boundary of a deleted topic, and the snapshot that it names, stay for ever (R14).

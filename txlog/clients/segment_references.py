@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from txlog.clients.connection import Connection
-from txlog.layout import TOPICS
-from txlog.log.index import ChunkRef, IndexedBatch
+from txlog.coordinator.state import CoordinatorState
+from txlog.log.index import ChunkRef
 from txlog.log.topic_log import TopicLog
-from txlog.storage.store import StoredObject
+from txlog.log.topic_state import TopicState
 
 
 def references(connection: Connection) -> frozenset[str]:
@@ -29,23 +29,30 @@ def references(connection: Connection) -> frozenset[str]:
     return frozenset(found)
 
 
-def unreferenced_objects(connection: Connection) -> Iterator[StoredObject]:
-    """Segments and index chunks that were there before the references were taken, and that none of
-    these names."""
-    listed = list(connection.cluster.store.list_after(f"{TOPICS}/"))
-    named = references(connection)
-    for stored in listed:
-        is_collected = "/segments/" in stored.path or "/chunks/" in stored.path
-        if is_collected and stored.path not in named:
-            yield stored
+def staged_segments(state: CoordinatorState) -> Iterator[str]:
+    """Segments that an open transaction of that coordinator names."""
+    for _, transaction in state.open_transactions():
+        for participant in transaction.participants:
+            yield from (segment.path for segment in participant.segments)
 
 
-def _staged(connection: Connection) -> Iterator[str]:
-    """Segments that an open transaction names."""
-    for coordinator in connection.coordinators():
-        for _, transaction in coordinator.catch_up().open_transactions():
-            for participant in transaction.participants:
-                yield from (segment.path for segment in participant.segments)
+def stored_objects_of(topic: TopicLog, state: TopicState) -> Iterator[str]:
+    """Every chunk and segment that this state of the topic leads to.
+
+    Raises CorruptData, and BoundaryMoved if the state is too old to be read.
+    """
+    if state.closed:
+        return
+    yield from (row.segment for row in state.tail if row.record_count)
+    waiting: list[ChunkRef] = list(state.sealed.roots())
+    while waiting:
+        ref = waiting.pop()
+        yield topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
+        for part in topic.chunk(state, ref):
+            if isinstance(part, ChunkRef):
+                waiting.append(part)
+            elif part.record_count:
+                yield part.segment
 
 
 def present_topics(connection: Connection) -> Iterator[TopicLog]:
@@ -55,19 +62,10 @@ def present_topics(connection: Connection) -> Iterator[TopicLog]:
         yield cluster.topic_of_id(name, created.opened.topic_id)
 
 
+def _staged(connection: Connection) -> Iterator[str]:
+    for coordinator in connection.coordinators():
+        yield from staged_segments(coordinator.catch_up())
+
+
 def _stored(topic: TopicLog) -> Iterator[str]:
-    """Every chunk and segment that the topic's present state leads to."""
-    state = topic.catch_up(certain=True)
-    if state.closed:
-        return
-    waiting: list[ChunkRef] = list(state.sealed.roots())
-    rows: list[IndexedBatch] = list(state.tail)
-    while waiting:
-        ref = waiting.pop()
-        yield topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
-        for part in topic.chunk(state, ref):
-            if isinstance(part, ChunkRef):
-                waiting.append(part)
-            else:
-                rows.append(part)
-    yield from (row.segment for row in rows if row.record_count)
+    yield from stored_objects_of(topic, topic.catch_up(certain=True))

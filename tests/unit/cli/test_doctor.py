@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -233,6 +234,22 @@ def test_a_damaged_journal_fails_and_is_named(own_log: SampleLog) -> None:
     assert store.status is Status.OK
     assert log_check.status is Status.FAIL
     assert entry.name in log_check.found
+
+
+def test_I15_a_topic_whose_journal_is_gone_is_not_begun_anew(own_log: SampleLog) -> None:
+    """With what it led to it is damage; without, it may never have been begun."""
+    shutil.rmtree(next((own_log.root / "topics" / "orders").glob("*/entries")))
+    before = files(own_log.root)
+    (_, log_check) = store_checks(str(own_log.root))
+    assert log_check.status is Status.FAIL
+    assert "the journal is gone" in log_check.found
+    assert log_check.fix.startswith("Restore it from a backup")
+    shutil.rmtree(own_log.root / "topics" / "orders")
+    (_, log_check) = store_checks(str(own_log.root))
+    assert log_check.status is Status.WARN
+    assert "2 topics; topic 'orders' has no journal" in log_check.found
+    assert "restore that folder from a backup" in log_check.fix
+    assert files(own_log.root).items() <= before.items(), "nothing was written"
 
 
 def test_the_probe_leaves_no_object_behind(own_log: SampleLog) -> None:

@@ -1,5 +1,6 @@
 """`txlog verify`: a whole log passes, and every kind of damage is named."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -120,6 +121,28 @@ def test_the_root_may_be_given_as_the_one_argument(log: SampleLog, tmp_path: Pat
     assert run("verify", log.root).code == 0
     assert run("verify", log.root, root=tmp_path).code == 0
     assert run("verify", tmp_path).code == 3
+
+
+def test_I15_a_topic_whose_journal_is_gone_is_named_and_not_begun_anew(
+    own_log: SampleLog,
+) -> None:
+    shutil.rmtree(next((own_log.root / "topics" / "orders").glob("*/entries")))
+    before = files(own_log.root)
+    done = run("verify", "-o", "json", root=own_log.root)
+    assert (done.code, done.json["unreferenced"]) == (1, [])
+    assert "the journal is gone" in damage_of(done)[0]
+    assert files(own_log.root) == before
+
+
+def test_a_topic_of_which_nothing_is_there_is_a_note(own_log: SampleLog) -> None:
+    shutil.rmtree(own_log.root / "topics" / "flights")
+    before = files(own_log.root)
+    done = run("verify", root=own_log.root)
+    assert done.code == 0
+    assert "topic 'flights' has no journal" in done.out.split("NOTE\n")[1]
+    (note,) = run("verify", "-o", "json", root=own_log.root).json["notes"]
+    assert "its creation was cut off" in note
+    assert files(own_log.root) == before
 
 
 def test_what_nothing_refers_to_is_shown_and_is_no_damage(own_log: SampleLog) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.memory_log import MemoryLog
+from tests.scripted_store import unavailable
 from txlog.clients.log_audit import LogReport, audit_log, stored_objects
 from txlog.clients.transaction_session import TransactionSession
 from txlog.clients.vacuum import Vacuum
 from txlog.coordinator.events import Participant
-from txlog.errors import UnknownTopic
+from txlog.errors import StoreUnavailable, UnknownTopic
 from txlog.journal.boundary import Boundary
 from txlog.journal.boundary import create as create_boundary
 from txlog.log.merging import merge_segments
@@ -218,6 +219,51 @@ def test_in_a_damaged_log_nothing_is_called_unreferenced(log: MemoryLog) -> None
     stage(log, "u")
     flip(log.memory, paths(log, "^topics/v/.*segments/")[0])
     assert unreferenced(audit(log)) == {}
+
+
+# Journals that are gone.
+
+
+def test_I15_a_journal_that_is_gone_from_among_what_it_led_to_is_damage(log: MemoryLog) -> None:
+    """Read as an empty topic, it would make litter of every segment that is left."""
+    root = topic(log, "u").layout.root
+    for path in paths(log, f"^{root}/(entries|snapshots|hint)"):
+        log.memory.delete(path)
+    report = audit(log)
+    assert f"{root} has neither an entry nor a boundary" in named(report)
+    assert unreferenced(report) == {}
+    assert [found.path for found in audit_log(log.process(), ("u",)).findings] == [root]
+
+
+@pytest.mark.parametrize("is_cut_off", [True, False])
+def test_a_topic_whose_folder_is_empty_is_noted_as_nobody_can_tell_why(
+    log: MemoryLog, is_cut_off: bool
+) -> None:
+    """Whoever dies after the cluster's entry leaves nothing else of a topic: that is no damage."""
+    if is_cut_off:
+        log.store.on("create", "^topics/w/", unavailable)
+        with pytest.raises(StoreUnavailable):
+            log.admin.create_topic("w", 1)
+    else:
+        log.admin.create_topic("w", 1)
+        for path in paths(log, "^topics/w/"):
+            log.memory.delete(path)
+    report = audit(log)
+    assert report.findings == []
+    (note,) = report.notes
+    assert "topic 'w' has no journal" in note
+    assert audit_log(log.process(), ("w",)).notes == [note]
+    log.consumer("w").poll()  # Its first use begins it.
+    assert audit(log).notes == []
+
+
+def test_I15_a_clusters_journal_that_is_gone_is_damage_and_hides_no_topic(log: MemoryLog) -> None:
+    for path in paths(log, "^cluster/"):
+        log.memory.delete(path)
+    report = audit(log)
+    assert "cluster has neither an entry nor a boundary" in named(report)
+    assert {"u", "v"} < {journal.name for journal in report.journals}
+    assert unreferenced(report) == {}
 
 
 def test_single_topics_are_read_alone(log: MemoryLog) -> None:

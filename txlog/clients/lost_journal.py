@@ -1,0 +1,50 @@
+"""A journal of which there is neither an entry nor a boundary: was it never begun, or is it gone?
+
+It guards I15. The cluster's entry that names a topic comes before the topic's own first entry, and
+that one before anything else in the topic's folder. So an empty folder may be a creation that was
+cut off, which is legal; whatever lies in one without a journal was led to by a journal that is
+gone. It only looks: whoever opens such a topic begins it anew, as an empty one.
+"""
+
+from __future__ import annotations
+
+from txlog.journal.audit import Finding
+from txlog.layout import JournalLayout
+from txlog.storage.store import Store
+
+
+def objects_without_journal(store: Store, layout: JournalLayout) -> list[str] | None:
+    """What lies in the folder of a journal that has no first entry; None if it has one, or had.
+
+    Raises the store's errors.
+    """
+    if _is_begun(store, layout):
+        return None
+    left = [stored.path for stored in store.list_after(f"{layout.root}/")]
+    # Asked once more: what was listed came after the first entry.
+    return None if _is_begun(store, layout) else left
+
+
+def _is_begun(store: Store, layout: JournalLayout) -> bool:
+    """Entries are deleted only below a boundary, and boundaries never are (R14)."""
+    return any(store.get(path) is not None for path in (layout.entry(0), layout.boundary(0)))
+
+
+def lost_journal(root: str, led_to: list[str]) -> Finding:
+    """The damage of a journal that led to these objects."""
+    more = f" and {len(led_to) - 1} more" if len(led_to) > 1 else ""
+    return Finding(
+        root,
+        "I15",
+        f"{root} has neither an entry nor a boundary, and what only comes after one is there "
+        f"({led_to[0]}{more}): the journal is gone. Restore it from a backup before anybody uses "
+        "the log: the next use begins it anew, as an empty one.",
+    )
+
+
+def not_begun(name: str, root: str) -> str:
+    """The note of a topic that has nothing at all."""
+    return (
+        f"topic {name!r} has no journal: its creation was cut off, or {root} is gone. If it had "
+        "records, restore that folder from a backup; otherwise the next use begins it."
+    )
