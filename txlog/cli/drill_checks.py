@@ -8,7 +8,7 @@ checkpoint that the next start takes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spark_plugin.checkpoint import Checkpoint
@@ -46,24 +46,26 @@ def drill_checks(
     connection: Connection, checkpoint: Checkpoint, log: DrillLog | None
 ) -> Iterator[DrillCheck]:
     """All of them. `log` is the bundled job's data."""
-    story = tell(connection, checkpoint)
+    groups = tuple(tell(connection, checkpoint).owners or {})
     query_id = query_progress(checkpoint).query_id
-    yield _batches(connection, query_id)
+    yield _check("batches in the log", lambda: _batches(connection, query_id))
     if log is not None:
-        yield _of_bundled(INPUT_OUTPUT, lambda: _records(log))
-        yield _of_bundled("group at the end", lambda: _lag(log))
-    yield _open(connection, query_id, tuple(story.owners or {}))
+        yield _check(INPUT_OUTPUT, lambda: _records(log))
+        yield _check("group at the end", lambda: _lag(log))
+    yield _check("open transactions", lambda: _open(connection, query_id, groups))
     yield _checkpoint(tell(connection, checkpoint))
     damage = audit_log(connection).findings
     yield _findings("every stored byte", damage, "every object is whole, and offsets are dense")
-    broken = [] if damage else proven(connection)
+    # Made in any case; but what lies behind damage was not looked at, so that finding nothing there
+    # proves nothing.
+    broken = proven(connection)
     of_groups = [finding for finding in broken if finding.invariant == "I6"]
-    yield _findings("offsets of groups", of_groups, "without overlap or gap")
+    yield _findings("offsets of groups", of_groups, "without overlap or gap", damage)
     others = [finding for finding in broken if finding.invariant != "I6"]
-    yield _findings("invariants", others, "all journals tell one story")
+    yield _findings("invariants", others, "all journals tell one story", damage)
 
 
-def _batches(connection: Connection, query_id: str) -> DrillCheck:
+def _batches(connection: Connection, query_id: str) -> tuple[bool, str]:
     """Without a batch of this query in this log, all that follows says nothing of the job."""
     own = [mark.batch_id for mark in Admin(connection).replay_marks() if mark.query_id == query_id]
     found = (
@@ -75,10 +77,10 @@ def _batches(connection: Connection, query_id: str) -> DrillCheck:
             "is found here says nothing of the job."
         )
     )
-    return DrillCheck("batches in the log", bool(own), found)
+    return bool(own), found
 
 
-def _of_bundled(name: str, check: Callable[[], tuple[bool, str]]) -> DrillCheck:
+def _check(name: str, check: Callable[[], tuple[bool, str]]) -> DrillCheck:
     """Damage that it meets is what it has found."""
     try:
         return DrillCheck(name, *check())
@@ -107,7 +109,7 @@ def _lag(log: DrillLog) -> tuple[bool, str]:
     return lag == 0, f"{counted(lag, 'record')} behind"
 
 
-def _open(connection: Connection, query_id: str, groups: tuple[str, ...]) -> DrillCheck:
+def _open(connection: Connection, query_id: str, groups: tuple[str, ...]) -> tuple[bool, str]:
     """Nothing of the job is undecided or pending, once what timed out is ended."""
     clock = connection.runtime.clock
     deadline_ms = clock.monotonic_ms() + SETTLE_WAIT_MS
@@ -115,8 +117,7 @@ def _open(connection: Connection, query_id: str, groups: tuple[str, ...]) -> Dri
         if clock.monotonic_ms() > deadline_ms:
             break
         clock.sleep_ms(POLL_MS)
-    found = "; ".join(left[:SHOWN_MAX]) or "none is left"
-    return DrillCheck("open transactions", not left, found)
+    return not left, "; ".join(left[:SHOWN_MAX]) or "none is left"
 
 
 def _left_open(connection: Connection, query_id: str, groups: tuple[str, ...]) -> list[str]:
@@ -144,7 +145,11 @@ def _checkpoint(story: CheckpointStory) -> DrillCheck:
     return DrillCheck("checkpoint and log", is_well, found)
 
 
-def _findings(name: str, findings: list[Finding], well: str) -> DrillCheck:
+def _findings(
+    name: str, findings: list[Finding], well: str, damage: Sequence[Finding] = ()
+) -> DrillCheck:
+    if damage and not findings:
+        return DrillCheck(name, False, "not proven: bytes are damaged")
     shown = "; ".join(str(finding) for finding in findings[:SHOWN_MAX])
     more = len(findings) - SHOWN_MAX
     found = f"{shown}; and {more} more" if more > 0 else shown or well

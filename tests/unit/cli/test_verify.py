@@ -172,6 +172,18 @@ def test_at_rest_the_journals_are_held_against_each_other(own_log: SampleLog) ->
     ]
 
 
+def test_at_rest_the_journals_are_held_against_each_other_in_a_damaged_log_too(
+    own_log: SampleLog,
+) -> None:
+    topic = own_log.connection.cluster.topic("flights")
+    topic.execute(WriteMarker(TxId(70, 0, 0), Decision.COMMIT, floor=0, coordinator=0))
+    victim = objects(own_log.root, "topics/orders/*/segments/*.arrow")[0]
+    victim.unlink()
+    done = run("verify", "--at-rest", "-o", "json", root=own_log.root)
+    found = {(line["invariant"], line["object"].split("/")[1]) for line in done.json["damage"]}
+    assert (done.code, found) == (1, {("I15", "orders"), ("I4", "flights")})
+
+
 def test_progress_is_told_on_stderr_now_and_then(
     log: SampleLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
