@@ -6,11 +6,8 @@ The job runs as a process of its own; nothing of PySpark is imported here.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +19,7 @@ from txlog.cli.drill_checks import DrillCheck, drill_checks
 from txlog.cli.drill_log import DrillLog
 from txlog.cli.drill_report import DrillResult, document, html_report, same_again, sections
 from txlog.cli.drill_rounds import Drill, DrilledJob, Round, plan_rounds
+from txlog.cli.drill_scratch import Scratch, require_writable, scratch_folder, write_report
 from txlog.cli.exit_codes import FAILED
 from txlog.cli.job_process import JobFailed
 from txlog.cli.output import counted
@@ -29,7 +27,7 @@ from txlog.cli.session import Session, with_session
 from txlog.cli.spark_environment import PACKAGES, python_path, spark_environment
 from txlog.clients.connection import Connection, connect
 from txlog.clock import Runtime
-from txlog.errors import UsageError
+from txlog.errors import TxlogError, UsageError
 
 BUNDLED_JOB = PACKAGES / "spark_plugin" / "jobs" / "numbers_job.py"
 KILLS_MAX = 1_000
@@ -81,6 +79,8 @@ def drill(
     code 1 if the job does not recover, or writes nothing to this log, or if anything is lost,
     doubled, torn or left open.
     """
+    if report is not None:
+        require_writable(report)
     runtime = Runtime()
     chosen = int(runtime.entropy.token()[:8], 16) if seed is None else seed
     options = {
@@ -91,38 +91,17 @@ def drill(
         "--wait": None if wait_s == WAIT_S else wait_s,
     }
     again = same_again(session.options.root, options, arguments or [])
-    with _scratch() as scratch:
+    with scratch_folder(session) as scratch:
         subject = _subject(session, scratch, job, checkpoint, arguments or [], chosen, wait_s)
         result = _run(session, subject, plan_rounds(kills, chosen), chosen, again)
-        if report is not None:
-            report.write_text(html_report(result), encoding="utf-8")
         session.show(document(result), sections(result))
+        if report is not None:
+            write_report(report, html_report(result))
         if not result.is_well:
-            session.say(f"Checkpoints, the job's output and its log are in {scratch.keep()}.")
             raise typer.Exit(FAILED)
-
-
-@dataclass(slots=True)
-class _Scratch:
-    """A folder for what a drill needs; it stays if the drill fails."""
-
-    folder: Path
-    is_kept: bool = False
-
-    def keep(self) -> Path:
-        """The folder, which stays."""
-        self.is_kept = True
-        return self.folder
-
-
-@contextmanager
-def _scratch() -> Iterator[_Scratch]:
-    scratch = _Scratch(Path(tempfile.mkdtemp(prefix="txlog-drill-")))
-    try:
-        yield scratch
-    finally:
-        if not scratch.is_kept:
-            shutil.rmtree(scratch.folder, ignore_errors=True)
+        if subject.data is not None and session.options.root:
+            subject.data.delete()
+        scratch.is_well = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +119,7 @@ class _Subject:
 
 def _subject(
     session: Session,
-    scratch: _Scratch,
+    scratch: Scratch,
     job: Path | None,
     checkpoint: str | None,
     arguments: list[str],
@@ -159,7 +138,7 @@ def _subject(
     return _users(session, scratch, job, checkpoint, arguments, wait_s)
 
 
-def _bundled(session: Session, scratch: _Scratch, seed: int, wait_s: float) -> _Subject:
+def _bundled(session: Session, scratch: Scratch, seed: int, wait_s: float) -> _Subject:
     root = _place(session.options.root or str(scratch.folder / "log"))
     connection = connect(root, create=True)
     token = connection.runtime.entropy.token()[:8]
@@ -180,7 +159,7 @@ def _bundled(session: Session, scratch: _Scratch, seed: int, wait_s: float) -> _
 
 def _users(
     session: Session,
-    scratch: _Scratch,
+    scratch: Scratch,
     job: Path,
     checkpoint: str,
     arguments: list[str],
@@ -227,31 +206,37 @@ def _run(
         feed=data.feed if data is not None else _nothing,
         is_drained=(lambda: data.lag() == 0) if data is not None else (lambda: True),
     )
-    failure = ""
-    checks: tuple[DrillCheck, ...] = ()
-    try:
+    checks: list[DrillCheck] = []
+
+    def kill_and_prove() -> None:
         drilled.run()
         say("the job has recovered from every kill; now the proof, from the stored bytes")
-        checks = tuple(drill_checks(subject.connection, subject.job.checkpoint, data))
-    except JobFailed as error:
-        failure = str(error)
+        checks.extend(drill_checks(subject.connection, subject.job.checkpoint, data))
+
+    try:
+        failure = _failure(kill_and_prove)
     finally:
-        if data is not None:
-            data.close()
-    result = DrillResult(
+        left_open = "" if data is None else _failure(data.close)
+    return DrillResult(
         subject.root,
         subject.name,
         seed,
         clock.monotonic_ms() - began_ms,
         tuple(drilled.kills),
-        checks,
+        tuple(checks),
         again,
-        failure,
+        failure or left_open,
         drilled.orphans_killed,
     )
-    if data is not None and result.is_well and session.options.root:
-        data.delete()
-    return result
+
+
+def _failure(step: Callable[[], None]) -> str:
+    """What stopped it: the job's end, or what the log or its store says; "" if nothing did."""
+    try:
+        step()
+    except (JobFailed, TxlogError) as error:
+        return str(error)
+    return ""
 
 
 def _nothing() -> None:

@@ -35,7 +35,7 @@ class DrillResult:
     again: str = ""
     """The command that plans the same kills for the same job."""
     failure: str = ""
-    """Why the job stopped the drill; "" if it did not."""
+    """What ended the drill before its end: the job, the log or its store; "" if nothing did."""
     orphans_killed: int = 0
 
     @property
@@ -95,7 +95,7 @@ def sections(result: DrillResult) -> Iterator[Section]:
     if result.checks:
         yield _checks(result)
     if result.failure:
-        yield Grid(("THE JOB FAILED",), [(line,) for line in result.failure.splitlines()])
+        yield Grid(("WHAT ENDED THE DRILL",), [(line,) for line in result.failure.splitlines()])
 
 
 def _facts(result: DrillResult) -> Facts:
@@ -174,7 +174,7 @@ def html_report(result: DrillResult) -> str:
         _html_grid(_checks(result)),
     ]
     if result.failure:
-        parts += ["<h2>The job failed</h2>", f"<pre>{html.escape(result.failure)}</pre>"]
+        parts += ["<h2>What ended the drill</h2>", f"<pre>{html.escape(result.failure)}</pre>"]
     parts.append(f"<p>The same kills again: <code>{html.escape(result.again)}</code></p>")
     body = "\n".join(parts)
     return (

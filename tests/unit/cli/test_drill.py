@@ -14,7 +14,7 @@ from spark_plugin.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.drill_points import POINTS, DrillPoints, Moment, Place
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from spark_plugin.query_progress import BatchInHand
-from tests.command_line import run
+from tests.command_line import Run, run
 from txlog.cli.drill_checks import DrillCheck, drill_checks
 from txlog.cli.drill_log import PARTITIONS, PORTION, DrillLog
 from txlog.cli.drill_report import DrillResult, document, html_report, same_again
@@ -192,6 +192,81 @@ def test_a_job_that_ends_by_itself_fails_the_drill_with_its_last_words(
     kept = re.search(r"are in (\S+)\.\n", done.err)
     assert kept is not None
     assert (Path(kept[1]) / "run-1.log").read_text() == "out of paper\n"
+
+
+DAMAGING_JOB = """
+import os, pathlib, sys, time
+log, checkpoint = map(pathlib.Path, sys.argv[1:])
+for folder in ("offsets", "commits"):
+    (checkpoint / folder).mkdir(parents=True)
+    (checkpoint / folder / "0").write_text("v1")
+points = pathlib.Path(os.environ["TXLOG_DRILL_POINTS"])
+while not (found := list(points.glob("*.json"))):
+    time.sleep(0.01)
+entry = log / "transactions" / "0" / "entries" / f"{0:020}.json"
+entry.parent.mkdir(parents=True, exist_ok=True)
+entry.write_text("{}")
+found[0].with_suffix(".reached").touch()
+time.sleep(600)
+"""
+"""It says that it has finished a batch, and spoils the log when it stands at its point."""
+
+
+def drilled(folder: Path, text: str, *options: object) -> tuple[Run, Path]:
+    """A drill of a job with these lines, and the folder that it kept."""
+    job, root, checkpoint = folder / "job.py", folder / "log", folder / "checkpoint"
+    job.write_text(text)
+    open_connection(LocalStore(root, Runtime()), Runtime(), create=True)
+    done = run(
+        *("drill", "--job", job, "--checkpoint", checkpoint, "--kills", 1, *options),
+        *("--", root, checkpoint),
+        root=root,
+    )
+    kept = re.search(r"are in (\S+)\.\n", done.err)
+    assert kept is not None, done.err
+    return done, Path(kept[1])
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where drills have their folders."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_log_that_cannot_be_read_fails_the_drill_which_keeps_its_evidence(
+    temporary: Path,
+) -> None:
+    report = temporary / "drill.html"
+    done, kept = drilled(temporary, DAMAGING_JOB, "--report", report, "-o", "json")
+    assert (done.code, done.json["ok"]) == (1, False)
+    assert "transactions/0/entries/00000000000000000000.json" in done.json["failure"]
+    assert "What ended the drill" in report.read_text()
+    assert (kept / "run-1.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("none/drill.html", "there is no folder"), ("folder", "is a folder")]
+)
+def test_a_report_that_cannot_be_written_is_told_before_the_drill_starts(
+    temporary: Path, name: str, why: str
+) -> None:
+    (temporary / "folder").mkdir()
+    done = run("drill", "--report", temporary / name)
+    assert (done.code, done.out) == (2, "")
+    assert why in done.err
+    assert str(temporary / name) in done.err
+    assert list(temporary.glob("txlog-drill-*")) == []
+
+
+def test_a_report_that_cannot_be_written_after_all_costs_nothing_else(temporary: Path) -> None:
+    report = temporary / "drill.html"
+    taking_its_place = f"import os; os.mkdir({str(report)!r}); raise SystemExit('out of paper')"
+    done, kept = drilled(temporary, taking_its_place, "--report", report)
+    assert done.code == 1
+    assert "out of paper" in done.out
+    assert f"{report}: Is a directory" in done.err
+    assert (kept / "run-1.log").exists()
 
 
 # The checks.

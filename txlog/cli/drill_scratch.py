@@ -1,0 +1,63 @@
+"""What a drill leaves behind: nothing if all is well, else its evidence, and where that is.
+
+A drill that fails, whatever it fails of, keeps its folder (checkpoints, the job's output, its own
+log) and its topics, and says so. It must not know what a drill does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from txlog.cli.session import Session
+from txlog.errors import UsageError
+
+
+@dataclass(slots=True)
+class Scratch:
+    """A folder for what a drill needs."""
+
+    folder: Path
+    topics: str = ""
+    """What the drill has made elsewhere, and how to delete it; "" if nothing."""
+    is_well: bool = False
+    """All of it may go."""
+
+
+@contextmanager
+def scratch_folder(session: Session) -> Iterator[Scratch]:
+    """It stays, and is named, unless the drill is well by the end, or put nothing there."""
+    scratch = Scratch(Path(tempfile.mkdtemp(prefix="txlog-drill-")))
+    try:
+        yield scratch
+    finally:
+        is_left = not scratch.is_well
+        if is_left and scratch.topics:
+            session.say(scratch.topics)
+        if is_left and any(scratch.folder.iterdir()):
+            session.say(f"Checkpoints, the job's output and its log are in {scratch.folder}.")
+        else:
+            shutil.rmtree(scratch.folder, ignore_errors=True)
+
+
+def require_writable(report: Path) -> None:
+    """A drill takes minutes: where its report cannot be is told before. Raises UsageError."""
+    if report.is_dir():
+        raise UsageError(f"--report {report} is a folder; name a file.")
+    if not report.parent.is_dir():
+        raise UsageError(f"--report {report}: there is no folder {report.parent}; make it first.")
+    if not os.access(report if report.exists() else report.parent, os.W_OK):
+        raise UsageError(f"--report {report} may not be written; name another file.")
+
+
+def write_report(report: Path, text: str) -> None:
+    """Raises OSError with its name."""
+    try:
+        report.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OSError(error.errno, f"{report}: {error.strerror}") from error
