@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from shlex import join
 
 from txlog.cli.drill_checks import INPUT_OUTPUT, DrillCheck
-from txlog.cli.drill_rounds import Kill
+from txlog.cli.drill_rounds import AT_RANDOM, Kill
 from txlog.cli.output import Facts, Grid, Section, cell
 
 STYLE = """
@@ -40,8 +40,20 @@ class DrillResult:
 
     @property
     def is_well(self) -> bool:
-        """The job survived, and everything was proven."""
-        return not self.failure and all(check.is_well for check in self.checks)
+        """The job was killed, survived, and everything was proven."""
+        is_proven = bool(self.checks) and all(check.is_well for check in self.checks)
+        return is_proven and not self.failure and any(kill.processes for kill in self.kills)
+
+    @property
+    def warning(self) -> str:
+        """What makes little of a good result; "" if nothing does."""
+        named = [kill for kill in self.kills if kill.point != AT_RANDOM]
+        if not named or any(kill.is_reached for kill in named):
+            return ""
+        return (
+            "No named point was reached: the job was killed where it was. Give it records to read "
+            "meanwhile, or more time by --wait."
+        )
 
     @property
     def verdict(self) -> str:
@@ -82,6 +94,7 @@ def document(result: DrillResult) -> dict[str, object]:
         "replays": result.replays,
         "again": result.again,
         "failure": result.failure or None,
+        "warning": result.warning or None,
         "orphans_killed": result.orphans_killed,
         "kills": [asdict(kill) for kill in result.kills],
         "checks": [asdict(check) for check in result.checks],
@@ -94,6 +107,8 @@ def sections(result: DrillResult) -> Iterator[Section]:
     yield _kills(result)
     if result.checks:
         yield _checks(result)
+    if result.warning:
+        yield Grid(("WARNING",), [(result.warning,)])
     if result.failure:
         yield Grid(("WHAT ENDED THE DRILL",), [(line,) for line in result.failure.splitlines()])
 
@@ -165,6 +180,7 @@ def html_report(result: DrillResult) -> str:
     status = "ok" if result.is_well else "fail"
     parts = [
         f'<h1>txlog drill: <span class="{status}">{verdict}</span></h1>',
+        *([f'<p class="fail">{html.escape(result.warning)}</p>'] if result.warning else []),
         _html_facts(_facts(result)),
         "<h2>Kill point and outcome</h2>",
         _html_grid(_matrix(result)),

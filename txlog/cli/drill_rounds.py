@@ -8,6 +8,7 @@ know how what comes out is judged.
 
 from __future__ import annotations
 
+import signal
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -116,7 +117,7 @@ class Drill:
             for number, planned in enumerate(self.rounds, 1):
                 process = self._start(number)
                 self._recover(process)
-                process.require_running()
+                _require_running(process)
                 self._kill(number, planned, process)
             process = self._start(len(self.rounds) + 1)
             self._recover(process)
@@ -186,6 +187,8 @@ class Drill:
             self.feed()
             is_reached = self._wait(process, lambda: self._points.is_reached(planned.point))
         killed = process.kill(with_workers=planned.with_workers)
+        if process.status != -signal.SIGKILL:
+            _require_running(process)
         self._killed_at_ms = self._now_ms()
         self._killed.append(process)
         marks = Admin(self.connection).replay_marks()
@@ -221,6 +224,18 @@ class Drill:
 
     def _now_ms(self) -> float:
         return self.connection.runtime.clock.monotonic_ms()
+
+
+def _require_running(process: JobProcess) -> None:
+    """Whoever ends by himself was not killed, and proves nothing. Raises JobFailed."""
+    if process.status == 0:
+        raise JobFailed(
+            f"the job ended by itself with status 0, so it could not be killed; the end of "
+            f"{process.log}:\n{job_process.tail(process.log)}\n"
+            "A drill needs a job that runs until it is ended: leave out triggers such as "
+            "availableNow, and wait for the query to terminate."
+        )
+    process.require_running()
 
 
 def _outcome(found: BatchInHand, has_finished: bool) -> str:

@@ -17,8 +17,9 @@ from spark_plugin.query_progress import BatchInHand
 from tests.command_line import Run, run
 from txlog.cli.drill_checks import DrillCheck, drill_checks
 from txlog.cli.drill_log import PARTITIONS, PORTION, DrillLog
-from txlog.cli.drill_report import DrillResult, document, html_report, same_again
+from txlog.cli.drill_report import DrillResult, document, html_report, same_again, sections
 from txlog.cli.drill_rounds import AT_RANDOM, Kill, plan_rounds
+from txlog.cli.output import Grid
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.producer import Producer
@@ -139,6 +140,24 @@ def test_the_same_kills_again_are_those_of_the_same_job() -> None:
     assert same_again(None, {"--seed": 7}, []) == "txlog drill --seed 7"
 
 
+def test_a_drill_that_killed_nothing_is_not_well() -> None:
+    kills = tuple(replace(kill, processes=0) for kill in RESULT.kills)
+    assert RESULT.is_well
+    assert not replace(RESULT, kills=kills).is_well
+    assert not replace(RESULT, kills=()).is_well
+    assert not replace(RESULT, checks=()).is_well
+
+
+def test_a_drill_that_reached_none_of_its_points_says_so_everywhere() -> None:
+    first, at_random = RESULT.kills
+    missed = replace(RESULT, kills=(replace(first, is_reached=False), at_random))
+    assert missed.is_well
+    assert "No named point was reached" in html_report(missed)
+    assert "No named point was reached" in str(document(missed)["warning"])
+    assert Grid(("WARNING",), [(missed.warning,)]) in list(sections(missed))
+    assert (RESULT.warning, document(RESULT)["warning"]) == ("", None)
+
+
 def test_a_failure_is_told_everywhere() -> None:
     failed = DrillResult(
         "/data", "job", 7, 1.0, (), (DrillCheck("open transactions", False, "one"),), "", "it died"
@@ -257,6 +276,28 @@ def test_a_report_that_cannot_be_written_is_told_before_the_drill_starts(
     assert why in done.err
     assert str(temporary / name) in done.err
     assert list(temporary.glob("txlog-drill-*")) == []
+
+
+ENDING_JOB = """
+import os, pathlib, sys, time
+root, checkpoint = map(pathlib.Path, sys.argv[1:])
+for folder in ("offsets", "commits"):
+    (checkpoint / folder).mkdir(parents=True)
+    (checkpoint / folder / "0").write_text("v1")
+points = pathlib.Path(os.environ["TXLOG_DRILL_POINTS"])
+while not list(points.glob("*.json")):
+    time.sleep(0.01)
+print("all is done")
+"""
+"""As with availableNow: it is at its end when it is to be killed."""
+
+
+def test_a_job_that_is_gone_when_it_is_to_be_killed_fails_the_drill(temporary: Path) -> None:
+    done, _ = drilled(temporary, ENDING_JOB, "-o", "json")
+    assert (done.code, done.json["ok"], done.json["kills"]) == (1, False, [])
+    assert "the job ended by itself with status 0" in done.json["failure"]
+    assert "all is done" in done.json["failure"]
+    assert "leave out triggers such as availableNow" in done.json["failure"]
 
 
 def test_a_report_that_cannot_be_written_after_all_costs_nothing_else(temporary: Path) -> None:
