@@ -19,7 +19,13 @@ from txlog.cli.drill_checks import DrillCheck, drill_checks
 from txlog.cli.drill_log import DrillLog
 from txlog.cli.drill_report import DrillResult, document, html_report, same_again, sections
 from txlog.cli.drill_rounds import Drill, DrilledJob, Round, plan_rounds
-from txlog.cli.drill_scratch import Scratch, require_writable, scratch_folder, write_report
+from txlog.cli.drill_scratch import (
+    Scratch,
+    require_writable,
+    scratch_folder,
+    sigterm_as_ctrl_c,
+    write_report,
+)
 from txlog.cli.exit_codes import FAILED
 from txlog.cli.job_process import JobFailed
 from txlog.cli.output import counted
@@ -91,7 +97,7 @@ def drill(
         "--wait": None if wait_s == WAIT_S else wait_s,
     }
     again = same_again(session.options.root, options, arguments or [])
-    with scratch_folder(session) as scratch:
+    with sigterm_as_ctrl_c(), scratch_folder(session) as scratch:
         subject = _subject(session, scratch, job, checkpoint, arguments or [], chosen, wait_s)
         result = _run(session, subject, plan_rounds(kills, chosen), chosen, again)
         session.show(document(result), sections(result))
@@ -143,6 +149,8 @@ def _bundled(session: Session, scratch: Scratch, seed: int, wait_s: float) -> _S
     connection = connect(root, create=True)
     token = connection.runtime.entropy.token()[:8]
     data = DrillLog(connection, f"drill-{seed}-{token}")
+    if session.options.root:
+        scratch.topics = data.left_behind(root)
     data.create()
     folder = scratch.folder / "checkpoint"
     command = [sys.executable, str(BUNDLED_JOB), "--root", root, "--checkpoint", str(folder)]

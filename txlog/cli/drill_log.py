@@ -51,6 +51,15 @@ class DrillLog:
         even, odd = self.outputs
         return ["--numbers", self.numbers, "--even", even, "--odd", odd]
 
+    def left_behind(self, root: str) -> str:
+        """What stays of it in a log unless `delete` takes it away, and how to do that by hand."""
+        topics = ", ".join((self.numbers, *self.outputs))
+        return (
+            f"The drill's topics and its group {self.numbers} stay in {root}: {topics}. Look at "
+            "them, then delete each by 'txlog --root ROOT topic delete TOPIC --execute', and the "
+            "group by 'txlog --root ROOT group delete GROUP --execute'."
+        )
+
     def create(self) -> None:
         """Make the topics. Raises TopicExists."""
         admin = Admin(self.connection)

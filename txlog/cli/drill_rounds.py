@@ -132,13 +132,14 @@ class Drill:
     def _start(self, number: int) -> JobProcess:
         self._points.clear()
         self.feed()
-        self._running = job_process.start(
-            "drilled",
-            self.job.command,
-            folder=self.job.working_folder or self.job.folder,
-            log=self.job.folder / f"run-{number}.log",
-            environment={**self.job.environment, VARIABLE: str(self._points.folder)},
-        )
+        with job_process.uninterrupted():
+            self._running = job_process.start(
+                "drilled",
+                self.job.command,
+                folder=self.job.working_folder or self.job.folder,
+                log=self.job.folder / f"run-{number}.log",
+                environment={**self.job.environment, VARIABLE: str(self._points.folder)},
+            )
         return self._running
 
     # Recovery.

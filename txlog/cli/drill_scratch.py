@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,6 +44,16 @@ def scratch_folder(session: Session) -> Iterator[Scratch]:
             session.say(f"Checkpoints, the job's output and its log are in {scratch.folder}.")
         else:
             shutil.rmtree(scratch.folder, ignore_errors=True)
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Who ends the drill, as a CI does whose time is up, ends its job with it."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def require_writable(report: Path) -> None:

@@ -2,11 +2,15 @@
 
 import json
 import re
+import signal
+import subprocess
 import tempfile
+import time
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -14,11 +18,12 @@ from spark_plugin.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.drill_points import POINTS, DrillPoints, Moment, Place
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from spark_plugin.query_progress import BatchInHand
-from tests.command_line import Run, run
+from tests.command_line import Run, command, environment, run
 from txlog.cli.drill_checks import DrillCheck, drill_checks
 from txlog.cli.drill_log import PARTITIONS, PORTION, DrillLog
 from txlog.cli.drill_report import DrillResult, document, html_report, same_again, sections
 from txlog.cli.drill_rounds import AT_RANDOM, Kill, plan_rounds
+from txlog.cli.exit_codes import INTERRUPTED
 from txlog.cli.output import Grid
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
@@ -298,6 +303,52 @@ def test_a_job_that_is_gone_when_it_is_to_be_killed_fails_the_drill(temporary: P
     assert "the job ended by itself with status 0" in done.json["failure"]
     assert "all is done" in done.json["failure"]
     assert "leave out triggers such as availableNow" in done.json["failure"]
+
+
+WAITING_JOB = """
+import os, pathlib, sys, time
+pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+def test_whoever_ends_a_drill_ends_its_job_and_is_told_what_is_left(tmp_path: Path) -> None:
+    job, root, pid = tmp_path / "job.py", tmp_path / "log", tmp_path / "pid"
+    job.write_text(WAITING_JOB)
+    open_connection(LocalStore(root, Runtime()), Runtime(), create=True)
+    line = command("--root", root, "drill", "--job", job, "--checkpoint", "c", "--", pid)
+    with subprocess.Popen(
+        line, env=environment(TMPDIR=str(tmp_path)), stderr=subprocess.PIPE, text=True
+    ) as drill:
+        while not (pid.exists() and pid.read_text()):
+            assert drill.poll() is None
+            time.sleep(0.01)
+        drill.send_signal(signal.SIGTERM)
+        _, said = drill.communicate(timeout=60)
+    assert drill.returncode == INTERRUPTED
+    assert not psutil.pid_exists(int(pid.read_text()))
+    (kept,) = tmp_path.glob("txlog-drill-*")
+    assert f"its log are in {kept}." in said
+    assert (kept / "run-1.log").exists()
+
+
+def test_a_drill_that_is_ended_names_its_topics_in_a_log_that_stays(tmp_path: Path) -> None:
+    """Of the bundled job; nothing of Spark need have started."""
+    root = tmp_path / "log"
+    line = command("--root", root, "drill", "--seed", 7)
+    with subprocess.Popen(
+        line, env=environment(TMPDIR=str(tmp_path)), stderr=subprocess.PIPE, text=True
+    ) as drill:
+        while not list(tmp_path.glob("txlog-drill-*/run-1.log")):
+            assert drill.poll() is None
+            time.sleep(0.01)
+        drill.send_signal(signal.SIGTERM)
+        _, said = drill.communicate(timeout=60)
+    topics = Admin(str(root)).list_topics()
+    assert drill.returncode == INTERRUPTED
+    assert len(topics) == 3
+    assert all(f"{topic}" in said and topic.startswith("drill-7-") for topic in topics)
+    assert f"stay in {root}" in said
 
 
 def test_a_report_that_cannot_be_written_after_all_costs_nothing_else(temporary: Path) -> None:

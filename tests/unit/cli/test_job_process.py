@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from txlog.cli.job_process import JobFailed, JobProcess, start
+from txlog.cli.job_process import JobFailed, JobProcess, start, uninterrupted
 
 PARENT = """
 import subprocess, sys, time
@@ -90,6 +90,22 @@ def test_a_job_without_a_handler_is_ended_by_the_signal_and_its_child_ends_with_
     job.finish(30)
     assert job.status == -signal.SIGTERM
     assert not child.is_running() or child.status() == "zombie"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_until_a_job_that_starts_is_known(number: signal.Signals) -> None:
+    handlers = [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)]
+    known: list[int] = []
+
+    def start_one() -> None:
+        with uninterrupted():
+            os.kill(os.getpid(), number)
+            known.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        start_one()
+    assert known == [1]
+    assert handlers == [signal.getsignal(which) for which in (signal.SIGINT, signal.SIGTERM)]
 
 
 @pytest.mark.parametrize("status", [1, 3])
