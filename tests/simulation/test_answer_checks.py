@@ -106,6 +106,11 @@ def test_I4_each_message_that_is_given_up_is_a_dead_letter_once(
     assert kinds(wrong_letters, *copied((asked, GIVEN_UP, told))) == found
 
 
+def test_I4_a_dead_letter_of_a_transaction_that_nobody_has_named_is_wrong() -> None:
+    told = ("letters", {"letters": [["g/ghost", "a", "boo"]]})
+    assert kinds(wrong_letters, told) == ["wrong letter"]
+
+
 REFUSED: Told = ("commit", {"tx": TX, "answer": "failed"})
 HOLDS: Told = ("holds", {"transactional_id": "one"})
 SENT: Told = ("send", {"tx": TX, "topic": "a", "values": ["m"]})

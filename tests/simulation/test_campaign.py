@@ -3,13 +3,14 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.scenarios import SCENARIOS
 from tests.source_tree import ROOT
 from txlog.testing.simulation import run
-from txlog.testing.simulation.campaign import STOPPED
+from txlog.testing.simulation.campaign import STOPPED, main
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -41,3 +42,17 @@ def test_a_checker_that_fails_is_a_finding_that_names_the_seed(
     assert found.seed == 3
     assert [finding.kind for finding in found.findings] == ["failure"]
     assert "a checker that is wrong" in str(found)
+
+
+def test_a_seed_whose_checker_fails_is_replayed_with_all_that_it_has_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def anomalies(history: object) -> list[object]:
+        raise LookupError("a checker that is wrong")
+
+    monkeypatch.setattr(run, "anomalies", anomalies)
+    options = ["--scenario", "halves", "--seed", "3", "--trace", str(tmp_path)]
+    assert main(options, SCENARIOS, "sim") == 1
+    assert "a checker that is wrong" in capsys.readouterr().out
+    assert '"what":"send"' in (tmp_path / "halves.history.jsonl").read_text()
+    assert "put_object" in (tmp_path / "halves.requests.jsonl").read_text()

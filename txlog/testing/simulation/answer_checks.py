@@ -124,7 +124,8 @@ def wrong_letters(facts: Facts) -> Iterator[Anomaly]:
         )
         for tx, value in sorted((found - expected) + (expected - found)):
             text = f"{value} of {tx} is a dead letter {found[tx, value]} times"
-            yield Anomaly(facts.begun(tx), "wrong letter", f"{text}, it is {facts.outcomes[tx]}")
+            outcome = facts.outcomes.get(tx, "a transaction that nobody has named")
+            yield Anomaly(facts.begun(tx), "wrong letter", f"{text}, it is {outcome}")
 
 
 def refusals(facts: Facts) -> Iterator[Anomaly]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from txlog.testing.simulation.run import Verdict, judged, verdict
+from txlog.testing.simulation.run import Verdict, judged, judged_world
 from txlog.testing.simulation.world import Scenario, World
 
 STOPPED = 130
@@ -154,8 +154,7 @@ def _one(scenarios: Mapping[str, Scenario], asked: argparse.Namespace, program: 
     failed = 0
     for scenario in scenarios.values():
         world = World(scenario, asked.seed)
-        world.run()
-        found = verdict(world)
+        found = judged_world(world)
         print(found)
         print(f"fingerprint {world.fingerprint()}")
         failed += bool(found.findings)

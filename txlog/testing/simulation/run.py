@@ -39,19 +39,24 @@ class Verdict:
 
 
 def judged(scenario: Scenario, seed: int) -> Verdict:
-    """Run the seed, and check its history and its stored bytes.
+    """Run the seed, and check its history and its stored bytes."""
+    return judged_world(World(scenario, seed))
 
-    Whatever a world or a checker raises is a finding, too: a long run must not end with it.
+
+def judged_world(world: World) -> Verdict:
+    """The same of a world that has not run; what it has seen can be written down afterwards.
+
+    Whatever a world or a checker raises is a finding, too: a long run must not end with it, nor a
+    replay before its history is written.
     """
-    world = World(scenario, seed)
     try:
         world.run()
         return verdict(world)
     except Exception:  # noqa: BLE001 - whatever it is, the seed must be named
         failure = Anomaly(-1, "failure", traceback.format_exc())
         return Verdict(
-            scenario.name,
-            seed,
+            world.scenario.name,
+            world.seed,
             (failure,),
             world.scene.requests,
             world.scene.counts,
