@@ -145,6 +145,29 @@ def test_the_same_kills_again_are_those_of_the_same_job() -> None:
     assert same_again(None, {"--seed": 7}, []) == "txlog drill --seed 7"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["--password", "hush", "--root", "r"], "--password '***' --root r"),
+        (["--API-Token=hush", "x"], "'--API-Token=***' x"),
+        (["--password", "-hush"], "--password '***'"),
+        (["--conf", "spark.hadoop.fs.s3a.secret.key=hush"], "fs.s3a.secret.key=***'"),
+        (["jdbc:x://h/db?user=me&password=hush&ssl=on"], "user=me&password=***'"),
+        (["--options", '{"secret": "hush"}'], "--options '{\"secret\":***'"),
+        (["https://me:hush@host/path"], "'https://***@host/path'"),
+        (["--use-key", "--root", "r"], "--use-key --root r"),
+        (["--key=hush-key", "r"], "'--key=***' r"),
+        (["keys.py", "--root", "s3://b/log"], "keys.py --root s3://b/log"),
+    ],
+)
+def test_no_secret_of_the_jobs_arguments_is_in_the_command(
+    arguments: list[str], shown: str
+) -> None:
+    again = same_again(None, {}, arguments)
+    assert shown in again
+    assert "hush" not in again
+
+
 def test_a_drill_that_killed_nothing_is_not_well() -> None:
     kills = tuple(replace(kill, processes=0) for kill in RESULT.kills)
     assert RESULT.is_well
@@ -303,6 +326,33 @@ def test_a_job_that_is_gone_when_it_is_to_be_killed_fails_the_drill(temporary: P
     assert "the job ended by itself with status 0" in done.json["failure"]
     assert "all is done" in done.json["failure"]
     assert "leave out triggers such as availableNow" in done.json["failure"]
+
+
+RECOVERING_JOB = """
+import os, pathlib, sys, time
+checkpoint = pathlib.Path(sys.argv[2])
+for folder in ("offsets", "commits"):
+    (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+batch = len(list((checkpoint / "commits").iterdir()))
+for folder in ("offsets", "commits"):
+    (checkpoint / folder / str(batch)).write_text("v1")
+points = pathlib.Path(os.environ["TXLOG_DRILL_POINTS"])
+while True:
+    for found in points.glob("*.json"):
+        found.with_suffix(".reached").touch()
+    time.sleep(0.01)
+"""
+"""A batch a run, and none of it in the log."""
+
+
+def test_a_job_is_killed_started_again_and_ended_and_then_all_is_proven(temporary: Path) -> None:
+    done, _ = drilled(temporary, RECOVERING_JOB, "--kills", 2, "--seed", 11, "-o", "json")
+    assert (done.json["failure"], done.json["warning"]) == (None, None)
+    kills = [(k["is_reached"], k["processes"], k["outcome"]) for k in done.json["kills"]]
+    assert kills == [(True, 1, "went on")] * 2
+    assert len(done.json["checks"]) == 6
+    failed = [check["name"] for check in done.json["checks"] if not check["is_well"]]
+    assert failed == ["batches in the log", "checkpoint and log"]
 
 
 WAITING_JOB = """
