@@ -161,7 +161,7 @@ def _bundled(session: Session, scratch: Scratch, seed: int, wait_s: float) -> _S
         open_checkpoint(str(folder), connection.runtime),
         wait_s,
     )
-    shown = root if session.options.root else "a log of its own, in a folder that is gone"
+    shown = root if session.options.root else "a log of its own, in a temporary folder"
     return _Subject(connection, job, shown, "the one that comes with txlog", data)
 
 

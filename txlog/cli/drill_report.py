@@ -36,7 +36,7 @@ class DrillResult:
     again: str = ""
     """The command that plans the same kills for the same job."""
     failure: str = ""
-    """What ended the drill before its end: the job, the log or its store; "" if nothing did."""
+    """What ended the drill early: the job, the log or its store; "" if nothing did."""
     orphans_killed: int = 0
 
     @property
@@ -97,7 +97,7 @@ def same_again(root: str | None, options: Mapping[str, object], arguments: Seque
 
 
 def _without_secrets(arguments: Sequence[str]) -> Iterator[str]:
-    """`--password x`, `--conf fs.s3a.secret.key=x`, `jdbc:...?password=x`, `https://user:x@host`."""
+    """`--password x`, `--conf s3a.secret.key=x`, `jdbc:...?password=x`, `https://user:x@host`."""
     is_value = False
     for word in arguments:
         if is_value and not word.startswith("--"):
