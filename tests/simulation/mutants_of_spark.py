@@ -215,7 +215,7 @@ OF_SPARK: Mapping[str, Mutant] = {
     "without R23": Mutant(no_R23, "unions", 11),
     "without R24": Mutant(no_R24, "hasty", 8),
     "without R25": Mutant(no_R25, "unions", 6),
-    "without R26": Mutant(no_R26, "queries", 61, 500),
+    "without R26": Mutant(no_R26, "queries", 37, 500),
     "without R27, fenced by replays": Mutant(fenced_by_replays, "rivals", 2),
     "without R27, back again": Mutant(superseded_returns, "rivals", 568),
     "without R28": Mutant(no_R28, "hasty", 45),
