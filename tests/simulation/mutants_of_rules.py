@@ -337,7 +337,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R5, before begin": Mutant(
         rules_out.without_R5_before_begin, "producers", 3, beside=applied_later
     ),
-    "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 64),
+    "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 56),
     "without R8, offsets first": Mutant(rules_out.without_R8, "witnessed", 25),
     "without R8, nobody finishes": Mutant(nobody_finishes, "bank", 0),
     "without R10, late records": Mutant(rules_out.without_R10_refusal, "worn", 30),
