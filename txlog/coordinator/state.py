@@ -150,9 +150,10 @@ class CoordinatorState:
                 yield name, transaction
 
     def find(self, tx_id: TxId) -> tuple[str, TransactionalId] | None:
-        """The transactional id that has, or had, that transaction."""
+        """The transactional id that has, or had, that transaction. One that is open may be of the
+        producer id before the present one."""
         for name, known in self.ids.items():
-            if known.pid == tx_id.pid:
+            if known.pid == tx_id.pid or tx_id in known.open:
                 return name, known
         return None
 

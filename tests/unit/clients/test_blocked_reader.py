@@ -1,12 +1,15 @@
 """A reader whose way is blocked by a transaction looks after it, at most once a second."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.memory_log import MemoryLog
 from tests.scripted_store import unavailable
 from txlog.clients.consumer import Consumer
+from txlog.coordinator.events import InitProducer
 from txlog.errors import StoreUnavailable, TransactionAborted
-from txlog.model import TopicPartition, TransactionOutcome
+from txlog.model import EPOCH_MAX, TopicPartition, TransactionOutcome
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
@@ -61,6 +64,26 @@ def test_a_decided_transaction_is_finished_by_the_reader_that_it_blocks(log: Mem
     assert [record.value for record in consumer.poll()[U0]] == [b"2"], "without waiting"
     assert log.values("t") == [b"1"]
     log.check()
+
+
+def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_that_it_blocks(
+    log: MemoryLog,
+) -> None:
+    """After the last epoch the successor has another producer id; it dies when it is registered."""
+    coordinator = log.connection.coordinator_of("a")
+    log.producer("a").close()
+    used_up = replace(coordinator.state.ids["a"], epoch=EPOCH_MAX - 1)
+    coordinator._replica._state = replace(coordinator.state, ids={"a": used_up})
+    coordinator._replica.snapshot()
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send("u", b"open").get()
+    log.producer().send("u", b"behind").get()
+    fresh_pid = log.connection.cluster.producer_id()
+    coordinator._execute(InitProducer("a", "b", fresh_pid, 60_000, log.clock.wall_ms()))
+    consumer = log.consumer("u", isolation_level="read_committed")
+    assert [record.value for record in consumer.poll()[U0]] == [b"behind"], "without waiting"
+    assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED
 
 
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])

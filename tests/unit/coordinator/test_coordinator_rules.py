@@ -384,6 +384,20 @@ def test_I8_the_abort_of_the_last_epoch_fences_it_although_the_new_id_begins_at_
     coordinator.run(begin(TxId(51, 0, 0)))
 
 
+def test_what_an_id_left_open_under_its_earlier_producer_id_is_found_until_it_is_complete() -> None:
+    """Whoever it blocks knows it by that id only."""
+    coordinator = registered()
+    state = coordinator.state.ids[NAME]
+    coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})
+    left = tx(0, epoch=EPOCH_MAX)
+    coordinator.run(begin(left))
+    coordinator.run(init("b", fresh_pid=51))
+    assert coordinator.state.find(left) == (NAME, coordinator.state.ids[NAME])
+    coordinator.run(complete(left))
+    assert coordinator.state.find(left) is None
+    assert coordinator.state.find(TxId(51, 0, 0)) == (NAME, coordinator.state.ids[NAME])
+
+
 def test_a_timeout_at_the_last_epoch_aborts_without_a_fence() -> None:
     coordinator = registered()
     state = coordinator.state.ids[NAME]
