@@ -1,8 +1,9 @@
 """Frozen dataclasses to JSON values and back, strictly.
 
 Entries and snapshots hold nothing else. It guards I15: anything that is not exactly what the type
-says (a missing or unknown field, a wrong type) is CorruptData, never a guess. Nothing stored is
-ever evaluated. It must not know any particular event.
+says (a missing or unknown field, a wrong type) is CorruptData, never a guess. What could not be
+read back is not written either: every other process would find it damaged. Nothing stored is ever
+evaluated. It must not know any particular event.
 
 A class with `__compact__ = True` is written as an array in field order, which keeps lists of
 record batches short; `__added__` names fields that such arrays have only since a later version.
@@ -19,7 +20,7 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from txlog.errors import CorruptData, UsageError
+from txlog.errors import CorruptData, InternalError, UsageError
 
 Json: TypeAlias = Any
 """A value that the json module reads and writes."""
@@ -29,7 +30,7 @@ Decoder: TypeAlias = Callable[[Json], Any]
 
 
 def encode(value: object) -> Json:
-    """The JSON value of a dataclass instance."""
+    """The JSON value of a dataclass instance. Raises InternalError if `decode` would refuse it."""
     kind: Any = type(value)
     return _codec(kind)[0](value)
 
@@ -104,7 +105,16 @@ def _plain(kind: type) -> tuple[Encoder, Decoder]:
             raise _wrong(kind.__name__, value)
         return value
 
-    return (lambda value: value), decode_plain
+    def encode_plain(value: Any) -> Json:
+        # JSON knows neither enums nor numpy's floats: it writes them as what they are made of.
+        if type(value) is kind or (isinstance(value, kind) and not isinstance(value, bool)):
+            return value
+        raise InternalError(
+            f"{value!r:.80} was to be stored where {kind.__name__} belongs. Nothing was written; "
+            "please report this."
+        )
+
+    return encode_plain, decode_plain
 
 
 def _enum(kind: type[Enum]) -> tuple[Encoder, Decoder]:

@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
 from typing import Any, get_args
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from txlog.coordinator.events import CoordinatorEvent, Participant
 from txlog.coordinator.machine import CoordinatorMachine
-from txlog.errors import CorruptData
+from txlog.errors import CorruptData, InternalError
 from txlog.groups.offsets_state import OffsetsEvent, OffsetsMachine
 from txlog.journal.codec import decode, encode
 from txlog.journal.machine import Machine
@@ -155,12 +155,11 @@ def encode_plain(value: object) -> object:
     return value if isinstance(value, int | str | bool | tuple | None) else None
 
 
-GOOD = encode(
-    Everything(
-        1, "a", True, Colour.RED, None, ("b",), (2, "c"), {"d": Point(3, 4)}, {5: False},
-        {Point(6, 7): "e"}, Point(8, 9),
-    )
+WRITTEN = Everything(
+    1, "a", True, Colour.RED, None, ("b",), (2, "c"), {"d": Point(3, 4)}, {5: False},
+    {Point(6, 7): "e"}, Point(8, 9),
 )  # fmt: skip
+GOOD = encode(WRITTEN)
 
 
 @pytest.mark.parametrize(
@@ -202,6 +201,43 @@ def test_I15_a_wrong_value_is_corrupt_data(name: str, value: object) -> None:
     assert decode(Everything, GOOD)
     with pytest.raises(CorruptData):
         decode(Everything, {**GOOD, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("number", True),
+        ("number", 1.0),
+        ("number", "1"),
+        ("number", None),
+        ("text", 1),
+        ("text", b"a"),
+        ("text", None),
+        ("flag", 1),
+        ("flag", None),
+        ("maybe", "x"),
+        ("maybe", False),
+        ("many", ("b", 1)),
+        ("pair", (2.0, "c")),
+        ("by_name", {"d": Point(3, 4.5)}),  # type: ignore[arg-type]
+        ("by_number", {True: False}),
+        ("by_point", {Point(6, True): "e"}),
+        ("inner", Point(8, None)),  # type: ignore[arg-type]
+        ("defaulted", None),
+    ],
+)
+def test_I15_what_no_other_process_could_read_is_not_written(name: str, value: object) -> None:
+    """The one that wrote it would be the last to have the journal."""
+    with pytest.raises(InternalError, match="Nothing was written"):
+        encode(replace(WRITTEN, **{name: value}))  # type: ignore[arg-type]
+
+
+def test_what_is_read_back_as_a_number_or_a_text_is_written() -> None:
+    class Level(IntEnum):
+        HIGH = 3
+
+    value = replace(WRITTEN, number=Level.HIGH, text=Colour.BLUE)
+    assert decode(Everything, json.loads(json.dumps(encode(value)))) == value
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
