@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from txlog.clients.connection import Connection
-from txlog.errors import InvalidRecord
+from txlog.clients.given_positions import given_partition, given_position
 from txlog.groups.offsets import deleted_meanwhile
 from txlog.groups.offsets_state import UNCHECKED, PendingOffset
 from txlog.log.topic_log import TopicLog
@@ -37,8 +37,9 @@ def pending_offsets(
 ) -> tuple[PendingOffset, ...]:
     """Offsets with their topics' ids and starts.
 
-    Raises InvalidName, UnknownTopic, UnknownPartition, OffsetOutOfRange, and CommitFailed if the
-    consumer has read a topic that was deleted since, and there is another one of its name.
+    Raises InvalidName, UnknownTopic, UnknownPartition, OffsetOutOfRange, InvalidRecord (an offset
+    that is no whole number, a note that is no text or too long), and CommitFailed if the consumer
+    has read a topic that was deleted since, and there is another one of its name.
     """
     known = ConsumerGroupMetadata(group) if isinstance(group, str) else group
     validate_group_id(known.group_id)
@@ -46,25 +47,23 @@ def pending_offsets(
     # Surely of now: a group is never led back to a topic that was deleted (rule R11).
     logs = {name: connection.cluster.present_topic(name, certain=True) for name in names}
     pending = []
-    for where, wanted in offsets.items():
-        topic, partition = where
-        log = logs[topic]
-        if known.topic_ids.get(TopicPartition(*where), log.topic_id) != log.topic_id:
-            raise deleted_meanwhile(topic)
-        log.check_partition(partition)
-        position = wanted if isinstance(wanted, OffsetAndMetadata) else OffsetAndMetadata(wanted)
-        if isinstance(position.offset, bool) or not isinstance(position.offset, int):
-            raise InvalidRecord(f"the offset of {where} must be a whole number.")
-        _check_end(log, partition, position.offset)
+    for named, wanted in offsets.items():
+        where = given_partition(named)
+        log = logs[where.topic]
+        if known.topic_ids.get(where, log.topic_id) != log.topic_id:
+            raise deleted_meanwhile(where.topic)
+        log.check_partition(where.partition)
+        position = given_position(where, wanted)
+        _check_end(log, where.partition, position.offset)
         pending.append(
             PendingOffset(
-                topic,
+                where.topic,
                 log.topic_id,
-                partition,
-                known.committed.get(TopicPartition(*where), UNCHECKED),
+                where.partition,
+                known.committed.get(where, UNCHECKED),
                 position.offset,
                 position.metadata,
-                known.replaced.get(TopicPartition(*where), ""),
+                known.replaced.get(where, ""),
             )
         )
     return tuple(pending)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from txlog.clients.connection import Connection
+from txlog.clients.given_positions import given_offsets
 from txlog.clients.retention_bounds import bounded_log_starts
 from txlog.errors import OffsetOutOfRange
 from txlog.log.topic_events import AdvanceLogStart
@@ -23,9 +24,10 @@ def planned_log_starts(
 ) -> dict[TopicPartition, int]:
     """Where each log would start; partitions that are there already are left out.
 
-    Raises OffsetOutOfRange for an offset beyond what may be deleted, UnknownTopic,
-    UnknownPartition.
+    Raises OffsetOutOfRange for an offset beyond what may be deleted, InvalidRecord for one that is
+    no whole number, UnknownTopic, UnknownPartition.
     """
+    offsets = given_offsets(offsets)
     planned: dict[TopicPartition, int] = {}
     for name in sorted({where.topic for where in offsets}):
         topic = connection.cluster.present_topic(name, certain=True)
