@@ -191,18 +191,16 @@ class _Pass:
         # What has no key deletes nothing.
         tombstones = _tombstones(fetched.batch, self.config.key_column) & stays
         tombstones &= np.asarray(pc.is_valid(keys))
-        horizon_ms = row.delete_horizon_ms
-        if 0 <= horizon_ms <= self.now_ms:
-            stays &= ~tombstones
+        if not tombstones.any():
+            return Part(row, _taken(fetched, stays))
+        go_ms = row.delete_horizon_ms
+        if 0 <= go_ms <= self.now_ms:
             self.report.tombstones_removed += int(tombstones.sum())
-            horizon_ms = -1
-        elif tombstones.any():
-            if horizon_ms < 0:
-                horizon_ms = self.now_ms + self.config.delete_retention_ms
-            self.horizons.append(horizon_ms)
-        else:
-            horizon_ms = -1
-        return Part(row, _taken(fetched, stays), horizon_ms)
+            return Part(row, _taken(fetched, stays & ~tombstones))
+        if go_ms < 0:
+            go_ms = self.now_ms + self.config.delete_retention_ms
+        self.horizons.append(go_ms)
+        return Part(row, _taken(fetched, stays), go_ms)
 
     def _keys(self, batch: pa.RecordBatch) -> pa.Array:
         """What was written before the key's column was added has none."""

@@ -2,8 +2,8 @@
 
 It guards I2 (every offset keeps its record; the range of offsets that a batch covers stays covered)
 and I11 (batches of different transactions are never stored as one, so that a consistent cut is
-where it was). New segments and chunks are durable before the event that refers to them; whoever
-dies before it leaves objects that vacuum collects.
+where it was). Nor are tombstones that go at different times. New segments and chunks are durable
+before the event that refers to them; whoever dies before it leaves objects that vacuum collects.
 """
 
 from __future__ import annotations
@@ -45,7 +45,13 @@ class Part:
 
     row: IndexedBatch
     kept: FetchedBatch
-    delete_horizon_ms: int = -1
+    tombstones_go_ms: int | None = None
+    """None: it holds none; -1: no pass of compaction has met those that it may hold."""
+
+    @property
+    def delete_horizon_ms(self) -> int:
+        """The same as the index says it: of both -1."""
+        return -1 if self.tombstones_go_ms is None else self.tombstones_go_ms
 
 
 Selection: TypeAlias = Callable[[IndexedBatch, FetchedBatch], Part]
@@ -54,7 +60,7 @@ Selection: TypeAlias = Callable[[IndexedBatch, FetchedBatch], Part]
 
 def everything(row: IndexedBatch, fetched: FetchedBatch) -> Part:
     """Merging takes nothing away."""
-    return Part(row, fetched, row.delete_horizon_ms)
+    return Part(row, fetched, row.delete_horizon_ms if fetched.batch.num_rows else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,18 +190,22 @@ def _identity(part: Part) -> tuple[object, ...]:
 
 
 def _runs(parts: Sequence[Part]) -> Iterator[_Run]:
-    """Neighbours of one identity. What is empty joins the plain records before it."""
+    """Neighbours of one identity whose tombstones go at one time. What is empty joins the plain
+    records before it."""
     run = _Run()
     identity: tuple[object, ...] = ()
+    go_ms: int | None = None
     for part in parts:
-        own = _identity(part)
+        own, own_go_ms = _identity(part), part.tombstones_go_ms
         joins = own == identity or (own == ("empty",) and identity[:1] == ("plain",))
+        joins &= None in (go_ms, own_go_ms) or go_ms == own_go_ms
         if joins and run.parts and part.row.partition == run.first.partition:
             run.parts.append(part)
+            go_ms = go_ms if own_go_ms is None else own_go_ms
             continue
         if run.parts:
             yield run
-        run, identity = _Run([part]), own
+        run, identity, go_ms = _Run([part]), own, own_go_ms
     if run.parts:
         yield run
 
