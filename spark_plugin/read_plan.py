@@ -165,7 +165,8 @@ def read_task(
         def relocate(row: IndexedBatch, piece: ReadPiece = piece) -> list[IndexedBatch]:
             cluster = connect(options.root, storage_options=dict(options.storage)).cluster
             # The very topic that was planned, not another one of its name (rule R11).
-            return relocated_rows(cluster.topic_of_id(piece.topic, piece.topic_id), row)
+            topic = cluster.topic_of_id(piece.topic, piece.topic_id)
+            return relocated_rows(topic, row, piece.start)
 
         source = RowSource(store, piece.topic, schemas, len(schemas) - 1, relocate)
         yield from _converted(source, piece, layout)

@@ -330,7 +330,8 @@ class Driver:
         found = []
         for piece in task.pieces:
             topic = process.connection.cluster.topic(piece.topic)
-            for fetched in read_rows(row_source(topic, topic.state), piece.rows):
+            source = row_source(topic, topic.state, piece.start)
+            for fetched in read_rows(source, piece.rows):
                 part = sliced(fetched, piece.start, piece.end)
                 found += [text_of(record) for record in records(piece.topic, part)]
         return found

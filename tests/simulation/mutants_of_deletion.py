@@ -83,7 +83,7 @@ def no_R18(patch: Patch) -> None:
 def no_R19(patch: Patch) -> None:
     """A segment that is missing is damage, whatever the log says by now."""
 
-    def relocated(topic: TopicLog, row: IndexedBatch) -> list[IndexedBatch]:
+    def relocated(topic: TopicLog, row: IndexedBatch, start: int) -> list[IndexedBatch]:
         raise MissingObject(f"{row.segment} is missing.", path=row.segment)
 
     patch.setattr(reader, "relocated_rows", relocated)

@@ -68,7 +68,7 @@ class PartitionFetcher:
             self.topic.catch_up(certain=True)
             rows, end = self._rows(bytes_max)
         # All or none: what is read again after an error may not be handed out twice.
-        source = row_source(self.topic, self.topic.state)
+        source = row_source(self.topic, self.topic.state, self._fetched_to)
         fetched = read_at_once(source, rows, self.topic.fan_out)
         self._ahead.extend(sliced(batch, self._fetched_to, end) for batch in fetched)
         self._fetched_to = end

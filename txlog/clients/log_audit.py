@@ -297,7 +297,7 @@ def _source(topic: TopicLog, state: TopicState) -> RowSource:
         topic.name,
         schemas,
         state.newest_schema_id,
-        lambda row: relocated_rows(topic, row),
+        lambda row: relocated_rows(topic, row, state.partitions[row.partition].log_start),
     )
 
 

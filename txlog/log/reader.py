@@ -94,12 +94,19 @@ class RowSource:
     """Topic schema of each id that may be met, and of the newest."""
     newest_schema_id: int
     relocate: Callable[[IndexedBatch], Sequence[IndexedBatch]]
-    """Called if a row's segment is not there: the rows that hold its offsets by now, if merging or
-    compaction has moved them. Raises OffsetOutOfRange if they were deleted, MissingObject."""
+    """Called if a row's segment is not there: the rows that hold what is wanted of it by now, if
+    merging or compaction has moved it. Raises OffsetOutOfRange if it was deleted, MissingObject."""
 
 
-def row_source(topic: TopicLog, state: TopicState) -> RowSource:
-    """The rows of a topic whose journal is at hand."""
+def row_source(topic: TopicLog, state: TopicState, start: int | None = None) -> RowSource:
+    """The rows of a topic whose journal is at hand.
+
+    `start` is the first offset that is wanted of them; by default the log start in `state`.
+    """
+
+    def relocate(row: IndexedBatch) -> list[IndexedBatch]:
+        wanted = state.partitions[row.partition].log_start if start is None else start
+        return relocated_rows(topic, row, wanted)
 
     schemas = {number: topic.schema(number) for number in range(len(state.schemas))}
     return RowSource(
@@ -107,18 +114,20 @@ def row_source(topic: TopicLog, state: TopicState) -> RowSource:
         topic.name,
         schemas,
         state.newest_schema_id,
-        lambda row: relocated_rows(topic, row),
+        relocate,
     )
 
 
-def relocated_rows(topic: TopicLog, row: IndexedBatch) -> list[IndexedBatch]:
+def relocated_rows(topic: TopicLog, row: IndexedBatch, start: int) -> list[IndexedBatch]:
     """Where the records of a row are by now whose segment is not there (rule R19).
 
-    Raises OffsetOutOfRange if they were deleted, MissingObject if the log still refers to it.
+    Those below `start` nobody wants: a deletion may have cut the row. Raises OffsetOutOfRange if
+    others were deleted, MissingObject if the log still refers to the segment.
     """
     state = topic.catch_up(certain=True)
-    topic.check_offset(state, row.partition, row.base_offset)
-    found = list(topic.batches(state, row.partition, row.base_offset, row.next_offset))
+    first = max(start, row.base_offset)
+    topic.check_offset(state, row.partition, first)
+    found = list(topic.batches(state, row.partition, first, row.next_offset))
     if any(other.segment == row.segment for other in found):
         raise MissingObject(
             f"{row.segment} is missing, and topic {topic.name!r} still refers to it (partition "

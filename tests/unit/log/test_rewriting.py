@@ -22,7 +22,7 @@ from txlog.errors import (
 from txlog.layout import segment_id_at
 from txlog.log.compaction import CompactionLimits, compact
 from txlog.log.merging import merge_segments, next_unit
-from txlog.log.reader import read_rows, row_source
+from txlog.log.reader import read_rows, row_source, sliced
 from txlog.log.rewriting import everything, publish, rewrite, selected_parts
 from txlog.log.topic_events import AdvanceHorizon, AdvanceLogStart, SealIndex
 from txlog.log.topic_log import TopicLog
@@ -30,6 +30,7 @@ from txlog.model import IsolationLevel
 from txlog.settings import LogSettings
 
 KEYS = [b"a", b"b", b"c"]
+NUMBERS = [b"%d" % number for number in range(200)]
 BATCH_BYTES = 2_000
 LIMITS = CompactionLimits(keys_max=1_000, batch_bytes=BATCH_BYTES)
 
@@ -332,6 +333,30 @@ def test_R19_a_reader_follows_records_that_were_moved_while_it_read() -> None:
         b"%d" % number for number in range(100)
     ]
     assert [offset for f in found for offset in f.offsets.tolist()] == list(range(100))
+
+
+def test_R19_a_reader_within_a_moved_batch_goes_on_if_what_it_wants_is_there() -> None:
+    """Somebody has deleted what it has read already, and the batch lies elsewhere by now."""
+    model = new_model()
+    model.log.producer().send_batch("t", pa.table({"value": NUMBERS[:100]}), partition=0)
+    topic = model.log.process().cluster.topic("t")
+    state = topic.catch_up()
+    (row,) = topic.batches(state, 0, 0, 100)
+    model.topic.execute(AdvanceLogStart({0: 60}))
+    producer = model.log.producer()
+    for value in NUMBERS[100:]:
+        producer.send("t", value=value, partition=0).get()
+    assert merge_segments(model.topic, BATCH_BYTES).segments_before
+    assert row.segment not in segments(model.topic)
+    model.log.memory.delete(row.segment)
+    for start in (60, 61, 99):
+        found = [sliced(f, start, 100) for f in read_rows(row_source(topic, state, start), [row])]
+        values = [value for f in found for value in f.batch.column("value").to_pylist()]
+        assert values == NUMBERS[start:100]
+        assert [offset for f in found for offset in f.offsets] == list(range(start, 100))
+    for start in (None, 0, 59):
+        with pytest.raises(OffsetOutOfRange, match="it has 60 to 200"):
+            list(read_rows(row_source(topic, state, start), [row]))
 
 
 def test_I15_a_damaged_batch_ends_a_merge_and_nothing_is_replaced() -> None:

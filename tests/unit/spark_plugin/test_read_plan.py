@@ -5,15 +5,22 @@ Spark keeps its Python processes.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from spark_plugin.arrow_schema import ReadLayout
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
-from spark_plugin.read_plan import plan_reads
+from spark_plugin.read_plan import plan_reads, read_task
 from tests.memory_log import MemoryLog
-from txlog.clients.connection import Connection
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, connect
+from txlog.clients.producer import Producer
 from txlog.errors import OffsetOutOfRange
+from txlog.log.merging import merge_segments
+from txlog.log.topic_events import AdvanceLogStart, SealIndex
 from txlog.model import IsolationLevel, TopicPartition
 
 WHERE = TopicPartition("t", 0)
@@ -103,3 +110,32 @@ def test_I3_what_is_still_open_is_not_passed_over(log: MemoryLog, fails: bool) -
         planned(log.process(), PartitionRange(0, 2), options)
     dirty = replace(options, isolation_level=IsolationLevel.READ_UNCOMMITTED)
     assert planned(log.process(), PartitionRange(0, 2), dirty) == 2
+
+
+@pytest.mark.parametrize(("log_start", "is_there"), [(6, True), (7, False)])
+def test_R19_a_task_within_a_moved_batch_reads_its_range_if_it_is_there(
+    tmp_path: Path, log_start: int, is_there: bool
+) -> None:
+    """The batch that it begins in was cut by a deletion, then merged with others."""
+    connection = connect(str(tmp_path), create=True)
+    Admin(connection).create_topic("t", 1)
+    producer = Producer(connection)
+    producer.send_batch("t", pa.table({"value": [b"%d" % n for n in range(10)]}), partition=0)
+    options = replace(OPTIONS, root=str(tmp_path))
+    topic = connection.cluster.topic("t")
+    topic.catch_up()
+    (task,) = plan_reads({"t": topic}, {WHERE: PartitionRange(6, 10)}, options)
+    ((row,),) = [piece.rows for piece in task.pieces]
+    topic.execute(AdvanceLogStart({0: log_start}))
+    for _ in range(10):
+        producer.send("t", b"more", partition=0).get()
+    topic.execute(SealIndex())
+    assert merge_segments(topic, 1_000_000).segments_before == 11
+    topic.store.delete(row.segment)
+    layout = ReadLayout(pa.schema([("offset", pa.int64())]), (), is_kafka=True)
+    if is_there:
+        found = [batch.to_pydict() for batch in read_task(task, layout, options)]
+        assert [offset for batch in found for offset in batch["offset"]] == [6, 7, 8, 9]
+        return
+    with pytest.raises(OffsetOutOfRange, match="offset 6 of topic 't' partition 0"):
+        list(read_task(task, layout, options))
