@@ -108,7 +108,7 @@ def decided_twice(patch: Patch) -> None:
 def nobody_finishes(patch: Patch) -> None:
     """Maintenance ends what is late, and leaves what is decided to its owner (R8)."""
 
-    def maintain(self: Coordinator) -> list[TxId]:
+    def maintain(self: Coordinator, first: TxId | None = None) -> list[TxId]:
         late = [
             (name, transaction.tx_id)
             for name, transaction in self.catch_up().open_transactions()

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from txlog.clients.connection import Connection
 from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.state import Transaction
 from txlog.errors import TxlogError, UnknownTransaction
 from txlog.model import TxId
 
@@ -38,25 +39,31 @@ class BlockedReader:
         if not wanted or now_ms - self._looked_ms < LOOK_EVERY_MS:
             return False
         self._looked_ms = now_ms
-        touched = 0
+        is_worth = False
         for tx_id in sorted(wanted):
             try:
-                coordinator, name = self._connection.coordinator_with(tx_id)
-                ended = coordinator.maintain()
-                touched += len(ended)
-                if tx_id not in ended:
-                    self._tell(coordinator, name, tx_id)
+                is_worth |= self._looked_after(tx_id)
             except UnknownTransaction:
                 log.warning("no coordinator knows transaction %s, which is open in a topic", tx_id)
             except TxlogError as error:
                 log.info("transaction %s is still in the way: %s", tx_id, error)
         self._told &= wanted
-        return touched > 0
+        return is_worth
+
+    def _looked_after(self, tx_id: TxId) -> bool:
+        """Whether it, or another one of its coordinator, was ended; it comes first."""
+        coordinator, name = self._connection.coordinator_with(tx_id)
+        try:
+            is_worth = bool(coordinator.maintain(first=tx_id))
+        except TxlogError as error:
+            log.info("transaction %s, or one beside it, could not be ended: %s", tx_id, error)
+            is_worth = _opened(coordinator, name, tx_id) is None
+        self._tell(coordinator, name, tx_id)
+        return is_worth
 
     def _tell(self, coordinator: Coordinator, name: str, tx_id: TxId) -> None:
-        """Say who blocks the reader."""
-        known = coordinator.state.ids.get(name)
-        transaction = None if known is None else known.open.get(tx_id)
+        """Say who blocks the reader, if it does still."""
+        transaction = _opened(coordinator, name, tx_id)
         if transaction is None or tx_id in self._told:
             return
         self._told.add(tx_id)
@@ -71,3 +78,8 @@ class BlockedReader:
             transaction.timeout_ms,
             tx_id,
         )
+
+
+def _opened(coordinator: Coordinator, name: str, tx_id: TxId) -> Transaction | None:
+    known = coordinator.state.ids.get(name)
+    return None if known is None else known.open.get(tx_id)

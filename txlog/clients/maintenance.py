@@ -16,7 +16,7 @@ from txlog.clients.connection import Connection
 from txlog.clients.producer_expiry import retirable_producers
 from txlog.clients.retention_bounds import deletable_log_starts
 from txlog.clients.vacuum import Candidates, Vacuum
-from txlog.errors import TxlogError
+from txlog.errors import InvalidName, TxlogError, UnknownTopic
 from txlog.journal.replica import BOUNDARIES_APART_ENTRIES
 from txlog.log.compaction import CompactionLimits, compact
 from txlog.log.merging import merge_segments
@@ -70,11 +70,11 @@ class Maintenance:
         self._report = MaintenanceReport()
 
     def run_once(self, *, vacuum: bool = True) -> MaintenanceReport:
-        """One pass. Raises UnknownTopic; every other error stands in the report."""
+        """One pass. Raises InvalidName, UnknownTopic of topics that were named; every other error
+        stands in the report."""
         self._report = MaintenanceReport()
         cluster = self._connection.cluster
-        names = self._topics or tuple(sorted(cluster.state().topics))
-        topics = [cluster.topic(name) for name in names]
+        topics = [found for name in self._names() if (found := self._found(name)) is not None]
         if not self._topics:
             self._transactions()
         for topic in topics:
@@ -97,12 +97,35 @@ class Maintenance:
         try:
             detail = call()
         except TxlogError as error:
-            log.warning("%s of %s: %s", task, subject, error.message)
-            failed = MaintenanceAction(task, subject, error.message, is_failure=True)
-            self._report.actions.append(failed)
+            self._failed(task, subject, error)
             return
         if detail:
             self._report.actions.append(MaintenanceAction(task, subject, detail))
+
+    def _failed(self, task: str, subject: str, error: TxlogError) -> None:
+        log.warning("%s of %s: %s", task, subject, error.message)
+        failed = MaintenanceAction(task, subject, error.message, is_failure=True)
+        self._report.actions.append(failed)
+
+    def _names(self) -> Iterable[str]:
+        """Of the topics of this pass; without a list of them the rest is looked after."""
+        if self._topics:
+            return self._topics
+        try:
+            return sorted(self._connection.cluster.state().topics)
+        except TxlogError as error:
+            self._failed("opening", "cluster", error)
+            return ()
+
+    def _found(self, name: str) -> TopicLog | None:
+        try:
+            return self._connection.cluster.topic(name)
+        except (InvalidName, UnknownTopic):
+            if self._topics:
+                raise
+        except TxlogError as error:
+            self._failed("opening", name, error)
+        return None  # It was deleted since it was listed, or cannot be read.
 
     # Transactions.
 

@@ -12,6 +12,7 @@ import logging
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from txlog.clock import Runtime
@@ -33,7 +34,7 @@ from txlog.coordinator.events import (
     ReplayMark,
 )
 from txlog.coordinator.machine import CoordinatorMachine
-from txlog.coordinator.recovery import OffsetsParticipant, apply_decision
+from txlog.coordinator.recovery import OffsetsParticipant, apply_decision, end_each
 from txlog.coordinator.rules import is_past, require_current
 from txlog.coordinator.state import CoordinatorState, Transaction
 from txlog.coordinator.states import PREPARED, decision_of
@@ -296,20 +297,24 @@ class Coordinator:
         known = self.state.ids.get(transactional_id)
         return known.open.get(tx_id) if known is not None else None
 
-    def maintain(self) -> list[TxId]:
+    def maintain(self, first: TxId | None = None) -> list[TxId]:
         """One pass: end what has timed out, finish what is decided. Returns what it touched.
 
         Clocks only start an attempt: a transaction that is decided is past every timeout (I14).
+        Each is tried, `first` before the others; raises what `end_each` does.
         """
-        touched = []
-        for name, transaction in list(self.catch_up().open_transactions()):
-            if transaction.state in PREPARED:
-                self.finish(name, transaction.tx_id)
-                touched.append(transaction.tx_id)
-            elif transaction.is_late(self._now_ms()):
-                self._end_late(name, transaction.tx_id)
-                touched.append(transaction.tx_id)
-        return touched
+        found = sorted(self.catch_up().open_transactions(), key=lambda one: one[1].tx_id != first)
+        return end_each((known.tx_id, partial(self._end_due, name, known)) for name, known in found)
+
+    def _end_due(self, transactional_id: str, transaction: Transaction) -> bool:
+        """End it if it is decided or late; answers whether it was."""
+        if transaction.state in PREPARED:
+            self.finish(transactional_id, transaction.tx_id)
+            return True
+        is_late = transaction.is_late(self._now_ms())
+        if is_late:
+            self._end_late(transactional_id, transaction.tx_id)
+        return is_late
 
     def _end_late(self, transactional_id: str, tx_id: TxId) -> None:
         """Abort, unless its owner has decided meanwhile: then finish that."""

@@ -3,21 +3,29 @@
 The order is rule R8: offsets after all topics, or offsets would show without their records and no
 pend would be left as evidence. A crash before, between or after leaves a transaction that is still
 PrepareCommit or PrepareAbort in the coordinator's journal, and the next one to meet it does all of
-it again: each step knows by order whether it was done (rule R6).
+it again: each step knows by order whether it was done (rule R6). One that cannot be finished keeps
+no other from its end.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from txlog.coordinator.events import Participant
 from txlog.coordinator.state import Transaction
 from txlog.coordinator.states import decision_of
-from txlog.errors import InternalError
+from txlog.errors import InternalError, OutcomeUnknown, StoreUnavailable, TxlogError
 from txlog.log.cluster import Cluster
 from txlog.log.topic_events import WriteMarker
 from txlog.model import Decision, TxId
+
+log = logging.getLogger(__name__)
+
+Ending: TypeAlias = Callable[[], bool]
+"""Ends a transaction if it is due; answers whether it was."""
 
 
 class OffsetsParticipant(Protocol):
@@ -66,3 +74,25 @@ def apply_decision(
             offsets.apply_pending(group, transaction.tx_id)
         else:
             offsets.release_pending(group, transaction.tx_id)
+
+
+def end_each(endings: Iterable[tuple[TxId, Ending]]) -> list[TxId]:
+    """Run every ending, though others fail; answers which transactions were due.
+
+    Only a store that does not answer ends it at once: the others would wait in vain, each as long
+    as requests are tried again. Raises the first error, at the end.
+    """
+    ended: list[TxId] = []
+    first_error: TxlogError | None = None
+    for tx_id, end in endings:
+        try:
+            if end():
+                ended.append(tx_id)
+        except TxlogError as error:
+            log.info("transaction %s could not be ended: %s", tx_id, error)
+            first_error = first_error or error
+            if isinstance(error, StoreUnavailable | OutcomeUnknown):
+                break
+    if first_error is not None:
+        raise first_error
+    return ended

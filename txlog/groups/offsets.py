@@ -9,10 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import cast
 
 from txlog.clock import elapsed_ms
 from txlog.coordinator.coordinator import Coordinator, journal_of
+from txlog.coordinator.recovery import end_each
 from txlog.errors import (
     CommitFailed,
     IllegalTransition,
@@ -173,13 +175,15 @@ class GroupOffsets:
             self._resolved(group, tx_id, pending, may_abort=True)
 
     def maintain(self) -> list[TxId]:
-        """One pass: end what is pending of transactions that are decided, or late. Returns them."""
-        touched = []
-        for name, state in self.groups().items():
-            for tx_id, pending in state.pending.items():
-                if self._resolved(name, tx_id, pending):
-                    touched.append(tx_id)
-        return touched
+        """One pass: end what is pending of transactions that are decided, or late. Returns them.
+
+        Each is tried; raises what `end_each` does.
+        """
+        return end_each(
+            (tx_id, partial(self._resolved, name, tx_id, pending))
+            for name, state in self.groups().items()
+            for tx_id, pending in state.pending.items()
+        )
 
     def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
         """Delete old entries of every journal behind a boundary; returns how many."""

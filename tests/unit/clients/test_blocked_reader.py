@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.scripted_store import Effect, ScriptedStore, failing, unavailable
 from txlog.clients.consumer import Consumer
 from txlog.coordinator.events import InitProducer
-from txlog.errors import StoreUnavailable, TransactionAborted
+from txlog.errors import CorruptData, StoreUnavailable, TransactionAborted
 from txlog.model import EPOCH_MAX, TopicPartition, TransactionOutcome
+from txlog.settings import LogSettings
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
@@ -120,3 +121,28 @@ def test_looking_after_others_is_limited_and_its_errors_are_not_the_readers(
     log.clock.advance(1_000)
     consumer.poll()
     assert consumer.position(U0) == 1, "the hanging transaction is gone"
+
+
+@pytest.mark.parametrize("effect", [unavailable, failing(CorruptData("damaged; restore it."))])
+def test_a_transaction_in_a_topic_that_cannot_be_read_keeps_nobody_from_other_topics(
+    effect: Effect,
+) -> None:
+    log = MemoryLog(LogSettings(transaction_state_log_num_partitions=1))
+    for topic, transactional_id in [("broken", "a"), ("sound", "b")]:
+        log.admin.create_topic(topic)
+        producer = log.elsewhere(transactional_id, transaction_timeout_ms=1_000)
+        producer.begin_transaction()
+        producer.send(topic, b"hanging").get()
+    log.producer().send("sound", b"behind").get()
+    log.clock.advance(1_001)
+    store = ScriptedStore(log.memory)
+    store.on("get", "topics/broken/", effect, times=1_000)
+    consumer = Consumer(
+        "sound",
+        root=log.process(store),
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    )
+    found = consumer.poll()[TopicPartition("sound", 0)]
+    assert [record.value for record in found] == [b"behind"], "without waiting"
+    log.check()

@@ -14,11 +14,13 @@ from tests.protocol.steps import (
     shown,
     tx_of,
 )
-from tests.protocol.world import World
+from tests.protocol.world import Process, World, committed
 from txlog.coordinator.coordinator import journal_of
-from txlog.errors import IllegalTransition, UnknownTransaction
+from txlog.errors import CorruptData, IllegalTransition, StoreUnavailable, UnknownTransaction
+from txlog.groups.offsets_state import PendingOffset
 from txlog.layout import transactions_journal
 from txlog.model import TransactionOutcome, TxId
+from txlog.storage.store import CreateResult
 
 OPEN, COMMITTED, ABORTED, UNKNOWN = (
     TransactionOutcome.OPEN,
@@ -31,7 +33,7 @@ OPEN, COMMITTED, ABORTED, UNKNOWN = (
 @pytest.fixture
 def world() -> World:
     world = World()
-    world.create_topics("a", "b")
+    world.create_topics("a", "b", "src")
     return world
 
 
@@ -114,6 +116,61 @@ def test_I4_a_commit_that_wins_against_a_timeout_is_finished(world: World) -> No
     helper.store.before("create", entry, lambda: prepare(owner, tx, staged, groups=()))
     assert coordinator(helper).maintain() == [tx, other]
     assert (shown(world, "a"), coordinator(helper).outcome(other)) == ([1], ABORTED)
+
+
+def test_a_transaction_that_cannot_be_finished_keeps_no_other_from_its_end(world: World) -> None:
+    owner, helper = world.process(), world.process()
+    stuck, sound = tx_of(register(owner, "i")), tx_of(register(owner, "i", "y"))
+    prepare(owner, stuck, participant(owner, "a", 1), groups=())
+    prepare(owner, sound, participant(owner, "b", 2), name="y", groups=())
+    damage(world, owner, "a")
+    with pytest.raises(CorruptData, match="topics/a/"):
+        coordinator(helper).maintain()
+    assert [known.tx_id for _, known in coordinator(helper).state.open_transactions()] == [stuck]
+    assert shown(world, "b") == [2]
+
+
+def test_a_pend_that_cannot_be_ended_keeps_no_other_from_its_end(world: World) -> None:
+    owner, helper = world.process(), world.process()
+    offset = PendingOffset("src", owner.topic("src").topic_id, 0, 0, 5)
+    for topic, group in [("a", "g1"), ("b", "g2")]:
+        tx = tx_of(register(owner, "i", group))
+        owner.connection.offsets.pend(group, tx, group, 0, (offset,), TIMEOUT_MS)
+        prepare(owner, tx, participant(owner, topic, 1), name=group, groups=(group,))
+    damage(world, owner, "a")
+    with pytest.raises(CorruptData, match="topics/a/"):
+        helper.connection.offsets.maintain()
+    groups = world.process().connection.offsets.groups()
+    assert {name: len(known.pending) for name, known in groups.items()} == {"g1": 1, "g2": 0}
+    assert committed(world.process(), "g2", "src") == 5
+
+
+def test_a_pass_does_not_ask_a_store_that_does_not_answer_once_for_each_transaction(
+    world: World,
+) -> None:
+    owner, helper = world.process(), world.process()
+    for name in ("x", "y", "z"):
+        tx = tx_of(register(owner, "i", name))
+        prepare(owner, tx, participant(owner, "a", 1), name=name, groups=())
+    coordinator(helper).catch_up()
+    asked: list[str] = []
+
+    def create(path: str, data: bytes) -> CreateResult:
+        asked.append(path)
+        raise StoreUnavailable("the store does not answer; call again.")
+
+    helper.store.create = create  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        coordinator(helper).maintain()
+    assert len(asked) == 1
+
+
+def damage(world: World, process: Process, topic: str) -> None:
+    """One byte of its journal's first entry."""
+    path = process.topic(topic).layout.entry(0)
+    data = world.store.get(path)
+    assert data is not None
+    world.store.replace(path, data[:-5] + b"X" + data[-4:])
 
 
 def test_what_is_committed_cannot_be_aborted_by_anybody(world: World) -> None:

@@ -1,0 +1,55 @@
+"""A pass looks after whatever it can: one subject that fails keeps no other from its turn."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import ScriptedStore, unavailable
+from txlog.clients.admin import Admin
+from txlog.clients.maintenance import Maintenance
+from txlog.errors import UnknownTopic
+from txlog.layout import cluster_journal
+from txlog.model import TransactionOutcome
+
+
+def test_a_list_of_topics_that_cannot_be_read_stands_in_the_report(log: MemoryLog) -> None:
+    maintenance = Maintenance(log.connection)
+    assert maintenance.run_once(vacuum=False).actions == []
+    producer = log.elsewhere("a", transaction_timeout_ms=1_000)
+    tx_id = producer.begin_transaction()
+    producer.send("u", b"hanging").get()
+    log.clock.advance(1_001)
+    log.store.on("get", "cluster/entries/", unavailable)
+    report = maintenance.run_once(vacuum=False)
+    assert [(f.task, f.subject) for f in report.failures] == [("opening", "cluster")]
+    assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED, "the rest is looked after"
+    assert maintenance.run_once(vacuum=False).actions == []
+
+
+def test_a_named_topic_that_cannot_be_looked_up_stands_in_the_report(log: MemoryLog) -> None:
+    store = ScriptedStore(log.memory)
+    maintenance = Maintenance(log.process(store), topics=["t", "u"])
+    store.on("get", "cluster/", unavailable)
+    report = maintenance.run_once()
+    assert [(f.task, f.subject) for f in report.failures] == [("opening", "t")]
+    assert maintenance.run_once().actions == []
+    with pytest.raises(UnknownTopic):
+        Maintenance(log.process(), topics=["none"]).run_once()
+
+
+def test_a_topic_that_is_deleted_as_a_pass_begins_is_passed_over(log: MemoryLog) -> None:
+    store = ScriptedStore(log.memory)
+    process = log.process(store)
+    process.cluster.state()
+    store.on("get", next_entry(log), lambda call: (delete(log, "t"), call())[1])
+    store.on("get", next_entry(log), lambda call: call())  # The list; the next look is at "t".
+    assert Maintenance(process).run_once().actions == []
+    assert "t" not in process.cluster.state().topics
+
+
+def next_entry(log: MemoryLog) -> str:
+    """Of the list of topics: where a reader looks for what is new."""
+    return cluster_journal().entry(log.connection.cluster._replica.next_slot)
+
+
+def delete(log: MemoryLog, name: str) -> None:
+    Admin(log.process()).delete_topics([name])
