@@ -179,6 +179,33 @@ def test_R11_a_process_that_lags_does_not_lead_a_group_back(log: MemoryLog) -> N
     assert polled(log.consumer("u", group_id="g")) == []
 
 
+def test_R15_a_topic_with_the_name_of_a_deleted_one_is_found_although_old_entries_were_pruned(
+    log: MemoryLog,
+) -> None:
+    process, consumer = log.process(), log.consumer("u")
+    producer = Producer(process)
+    producer.send("u", b"old").get()
+    assert polled(consumer) == [b"old"]
+    recreate(log, "u", b"new")
+    log.process().cluster.prune(1)
+    present = log.process().cluster.present_topic("u").topic_id
+    assert process.cluster.present_topic("u", certain=True).topic_id == present
+    assert polled(consumer) == [b"new"]
+    producer.send("u", b"newer").get()
+    assert log.values("u") == [b"new", b"newer"]
+
+
+def test_R15_a_topic_with_the_name_of_a_deleted_one_is_deleted_by_whoever_lags(
+    log: MemoryLog,
+) -> None:
+    process = log.process()
+    process.cluster.present_topic("u")
+    recreate(log, "u", b"new")
+    log.process().cluster.prune(1)
+    process.cluster.delete_topic("u")
+    assert "u" not in log.process().cluster.state().topics
+
+
 # Deletions that were cut off.
 
 

@@ -96,7 +96,7 @@ class Cluster:
             if known is not None and not known.state.closed:
                 return known
             validate_topic_name(name, internal=True)
-            created = self._created(name)
+            created = self._created(name, "" if known is None else known.topic_id)
             if created is None:
                 raise unknown_topic(name, self._replica.state, self.store.url)
             return self._topic_log(created.opened)
@@ -138,10 +138,13 @@ class Cluster:
             gone = TopicOpened(topic_id, name, 1, "", TopicConfig())
             return TopicLog(self.store, gone, self.runtime, self.options)
 
-    def _created(self, name: str) -> TopicCreated | None:
-        """None only if it is certain: what is not seen may have been pruned (rule R15)."""
+    def _created(self, name: str, closed_id: str = "") -> TopicCreated | None:
+        """None, or the incarnation that is known to be closed, only if it is certain: what has come
+        in its place may have been pruned (rule R15)."""
         created = self._replica.catch_up().topics.get(name)
-        return created or self._replica.catch_up(certain=True).topics.get(name)
+        if created is None or created.opened.topic_id == closed_id:
+            created = self._replica.catch_up(certain=True).topics.get(name)
+        return created
 
     def _topic_log(self, opened: TopicOpened) -> TopicLog:
         known = self._topics.get(opened.name)
