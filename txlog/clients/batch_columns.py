@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from txlog.clients.accumulator import Partitions, check_partition, keyed_partitions, too_large
 from txlog.clients.record_times import with_record_times
-from txlog.errors import InvalidRecord, UnknownPartition
+from txlog.errors import InvalidRecord
 from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD, adapt
 from txlog.log.schema import is_kafka_schema, physical_schema
 from txlog.log.topic_log import TopicLog
@@ -120,7 +120,7 @@ def _partitions(
 ) -> Partitions:
     count = len(topic.state.partitions)
     if isinstance(columns.partition, str):
-        return _explicit(topic, _column(batch, columns.partition), count)
+        return _explicit(topic, _column(batch, columns.partition))
     if columns.partition is not None:
         partition = check_partition(topic, columns.partition)
         return np.full(batch.num_rows, partition, dtype=np.int32)
@@ -132,18 +132,13 @@ def _partitions(
     return keyed_partitions(_column(batch, key), count, sticky)
 
 
-def _explicit(topic: TopicLog, column: pa.Array, count: int) -> Partitions:
+def _explicit(topic: TopicLog, column: pa.Array) -> Partitions:
     if column.null_count or not pa.types.is_integer(column.type):
         raise InvalidRecord(
             f"topic {topic.name!r}: the partition column must be whole numbers without nulls; it "
             f"is {column.type} with {column.null_count} nulls."
         )
     if len(column):
-        lowest, highest = pc.min(column).as_py(), pc.max(column).as_py()
-        if lowest < 0 or highest >= count:
-            raise UnknownPartition(
-                f"topic {topic.name!r} has partitions 0 to {count - 1}; the partition column has "
-                f"{lowest} to {highest}.",
-                topic=topic.name,
-            )
+        for partition in (pc.min(column).as_py(), pc.max(column).as_py()):
+            topic.check_partition(partition)
     return np.asarray(column.cast(pa.int32()))

@@ -37,7 +37,7 @@ from txlog.log.index import (
 from txlog.log.schema import decode_schema
 from txlog.log.segment import encode_segment
 from txlog.log.segment_draft import SegmentDraft
-from txlog.log.topic_events import OpenTopic, TopicCommand, TopicOpened
+from txlog.log.topic_events import PARTITIONS_MAX, OpenTopic, TopicCommand, TopicOpened
 from txlog.log.topic_machine import TopicMachine
 from txlog.log.topic_state import TopicState
 from txlog.storage.store import Store
@@ -202,8 +202,11 @@ class TopicLog:
     # Finding batches.
 
     def check_partition(self, partition: int) -> None:
-        """Raises UnknownPartition."""
+        """Raises UnknownPartition, as of now: one beyond the last as far as this process knows may
+        have been added, and an old look at a pruned journal lags (rule R15)."""
         count = len(self.state.partitions)
+        if count <= partition < PARTITIONS_MAX:
+            count = len(self.catch_up(certain=True).partitions)
         if not 0 <= partition < count:
             raise UnknownPartition(
                 f"topic {self.name!r} has partitions 0 to {count - 1}, not {partition}.",
