@@ -47,7 +47,7 @@ def without_R15_for_readers(patch: Patch) -> None:
 
     def catch_up(self: Replica[Any], found: bytes | None = None, *, certain: bool = False) -> None:
         self._open()
-        for entry, crc32 in self._read_run(found):
+        for entry, crc32 in self._read_run(found).entries:
             self._ingest(entry, crc32)
 
     patch.setattr(Replica, "_catch_up", catch_up)

@@ -34,6 +34,7 @@ from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
 from txlog.journal.fold import after_entry
 from txlog.journal.machine import Decided, Machine, StateT
 from txlog.journal.opening import Opened, exists, open_journal, write_snapshot
+from txlog.journal.run import Run
 from txlog.layout import JournalLayout
 from txlog.settings import ProcessSettings
 from txlog.storage.store import ENTRY_BYTES_MAX, Exists, Store
@@ -102,7 +103,7 @@ class Replica(Generic[StateT]):
         return self._next_slot
 
     def catch_up(self, *, certain: bool = False) -> StateT:
-        """Read every entry that is there now, and return the state after the last.
+        """Follow every entry that is there now, and return the state after the last.
 
         With `certain` the boundary is read even if nothing new is found: the next entry may be
         missing because it was pruned (rule R15). For answers that rest on an absence; a poll that
@@ -195,24 +196,43 @@ class Replica(Generic[StateT]):
             self._write_snapshot(mend=True)
 
     def _catch_up(self, found: bytes | None = None, *, certain: bool = False) -> None:
-        """Read a run of entries, believe it only after the boundary (R15), and apply it."""
+        """Read a run of entries, believe it only after the boundary (R15), and apply it; again
+        while runs are full: whoever lags far holds one of them at a time."""
         self._open()
-        for _ in range(self._options.process.publish_attempts_max):
+        reopened = 0
+        while reopened < self._options.process.publish_attempts_max:
             run = self._read_run(found)
-            if not (run or certain or self._time_to_read_boundary()):
+            found = None
+            if not (run.entries or certain or self._time_to_read_boundary()):
                 return
             first = self._next_slot
             self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
-            if self._boundary.lowest_slot <= first:
-                for entry, crc32 in run:
-                    self._ingest(entry, crc32)
+            if self._boundary.lowest_slot > first:
+                self._reopen()
+                reopened += 1
+                continue
+            for entry, crc32 in run.entries:
+                self._ingest(entry, crc32)
+            if not run.is_full:
                 return
-            self._reopen()
-            found = None
+            self._skip_ahead()
         raise BoundaryMoved(
             f"{self.layout.root}: its old entries were removed faster than they could be read; "
             "try again, and prune less often."
         )
+
+    def _skip_ahead(self) -> None:
+        """Whoever lags by a full run goes on from the newest snapshot, if that is further on.
+
+        It is no more than a short cut: the entries lead there, too.
+        """
+        try:
+            opened = open_journal(self._store, self.layout, self._machine, self._boundary)
+        except CorruptData as error:
+            log.info("%s: read entry by entry: %s", self.layout.root, error)
+            return
+        if opened.next_slot > self._next_slot and not opened.damaged:
+            self._adopt(opened)
 
     def _time_to_read_boundary(self) -> bool:
         self._idle_polls += 1
@@ -221,11 +241,14 @@ class Replica(Generic[StateT]):
         self._idle_polls = 0
         return True
 
-    def _read_run(self, found: bytes | None) -> list[tuple[Entry, int]]:
-        """Entries from the next slot on, as far as they reach without a hole."""
-        run: list[tuple[Entry, int]] = []
+    def _read_run(self, found: bytes | None) -> Run:
+        """Entries from the next slot on, as far as they reach without a hole, or until it is full.
+
+        It is full only beyond the limits: what ends below them has reached the tip.
+        """
+        run = Run()
         slot, window = self._next_slot, self._first_window
-        while True:
+        while not run.is_full:
             bodies = self._fetch(slot, window) if found is None else list[bytes | None]([found])
             found = None
             for number, data in enumerate(bodies):
@@ -236,9 +259,10 @@ class Replica(Generic[StateT]):
                     self._require_no_hole(slot, later)
                     self._first_window = 1
                     return run
-                run.append(decode_entry(data, self.layout.entry(slot), slot))
+                run.add(decode_entry(data, self.layout.entry(slot), slot), len(data))
                 slot += 1
             window = min(window * 2, self._options.process.catch_up_window_max)
+        return run
 
     def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
         """Nobody makes an entry before the one below it is there, so a later one proves that it
