@@ -27,6 +27,9 @@ from txlog.storage.new_object import sweep_unfinished
 
 log = logging.getLogger(__name__)
 
+RETIRED_PIDS_MAX = 10_000
+"""Producer ids of one command: its event has to fit in an entry."""
+
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceAction:
@@ -201,8 +204,11 @@ class Maintenance:
     def _producers(self, topic: TopicLog) -> str:
         before_ms = self._now_ms() - self._settings.producer_id_expiration_ms
         pids = retirable_producers(self._connection, topic, before_ms)
-        retired = topic.execute(RetireProducers(pids, before_ms)) if pids else ()
-        return f"producers forgotten: {len(retired)}" if retired else ""
+        count = 0
+        for first in range(0, len(pids), RETIRED_PIDS_MAX):
+            some = pids[first : first + RETIRED_PIDS_MAX]
+            count += len(topic.execute(RetireProducers(some, before_ms)))
+        return f"producers forgotten: {count}" if count else ""
 
     def _pruning(self, topic: TopicLog) -> str:
         return _entries(topic.prune(self._kept, BOUNDARIES_APART_ENTRIES))

@@ -147,7 +147,8 @@ def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetRese
     """Move the group as planned, all partitions or none.
 
     Raises GroupOwned while the group's owner lives, CommitFailed if the group has moved since the
-    plan was made, UnstableOffsetCommit while a transaction is pending on it.
+    plan was made, UnstableOffsetCommit while a transaction is pending on it, UsageError if there
+    are more partitions than can be moved at once.
     """
     require_no_live_owner(connection, group)
     offsets = tuple(
@@ -161,7 +162,7 @@ def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetRese
         )
         for reset in resets
     )
-    connection.offsets.commit(group, offsets)
+    connection.offsets.commit(group, offsets, whole=True)
 
 
 def require_no_live_owner(connection: Connection, group: str) -> None:

@@ -35,11 +35,16 @@ from txlog.groups.offsets_state import (
     PendingOffset,
     PendOffsets,
     ReleasePending,
+    in_parts,
 )
 from txlog.journal.replica import Replica
 from txlog.layout import offsets_journal
 from txlog.log.cluster import Cluster
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_group_id
+
+DELETED_POSITIONS_MAX = 3_000
+"""Partitions of one command, however long the names of their topics: its event has to fit in an
+entry (I16)."""
 
 
 class GroupOffsets:
@@ -129,15 +134,25 @@ class GroupOffsets:
 
     # Outside of transactions.
 
-    def commit(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
-        """Commit without a transaction. Raises CommitFailed, UnstableOffsetCommit."""
-        command = CommitOffsets(group, offsets, self._cluster.runtime.clock.wall_ms())
-        self._with_resolution(group, lambda: self._replica(group).execute(command))
+    def commit(
+        self, group: str, offsets: tuple[PendingOffset, ...], *, whole: bool = False
+    ) -> None:
+        """Commit without a transaction. Raises CommitFailed, UnstableOffsetCommit.
+
+        What does not fit in one entry is committed in parts: of an error one cannot tell which of
+        them are in, as with Kafka, which answers for each partition by itself. With `whole` all of
+        it is in or none, and UsageError is raised if that is too much.
+        """
+        now_ms = self._cluster.runtime.clock.wall_ms()
+        for part in (offsets,) if whole else in_parts(offsets):
+            execute = partial(self._replica(group).execute, CommitOffsets(group, part, now_ms))
+            self._with_resolution(group, execute)
 
     def delete_offsets(self, group: str, partitions: tuple[TopicPartition, ...]) -> None:
-        """Forget positions. Raises UnstableOffsetCommit."""
-        command = DeleteOffsets(group, partitions)
-        self._with_resolution(group, lambda: self._replica(group).execute(command))
+        """Forget positions, so many at once as fit in an entry. Raises UnstableOffsetCommit."""
+        for first in range(0, max(len(partitions), 1), DELETED_POSITIONS_MAX):
+            command = DeleteOffsets(group, partitions[first : first + DELETED_POSITIONS_MAX])
+            self._with_resolution(group, partial(self._replica(group).execute, command))
 
     def delete(self, group: str) -> None:
         """Forget a group. Raises UnknownGroup."""
@@ -158,7 +173,8 @@ class GroupOffsets:
 
         Another transaction that is in the way is finished if it is decided, and aborted if it is
         an earlier one of the same transactional id or past its timeout. Raises CommitFailed,
-        UnstableOffsetCommit.
+        UnstableOffsetCommit, UsageError (more positions than an entry holds, with what is set aside
+        for this transaction already).
         """
         now_ms = self._cluster.runtime.clock.wall_ms()
         pending = Pending(transactional_id, coordinator, offsets, now_ms, timeout_ms)

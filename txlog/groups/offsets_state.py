@@ -7,17 +7,22 @@ offsets' half of I5: what is pending becomes committed only under the TxId that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from txlog.errors import CommitFailed, UnknownGroup, UnstableOffsetCommit
+from txlog.errors import CommitFailed, UnknownGroup, UnstableOffsetCommit, UsageError
 from txlog.journal.codec import EventCodec, Json, decode, encode
 from txlog.journal.machine import Decided, SimpleMachine
 from txlog.model import TopicPartition, TxId
 
 UNCHECKED = -1
 """A start that is not compared: the caller does not know where the group stands."""
+
+OFFSETS_BYTES_MAX = 990_000
+"""Positions of one commit or pend, as an entry holds them (I16): it takes 1,000,000 with the rest.
+They are some 13,000 partitions without notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,38 @@ class PendingOffset:
     def where(self) -> TopicPartition:
         """The partition by its topic's name."""
         return TopicPartition(self.topic, self.partition)
+
+    @property
+    def bytes_at_most(self) -> int:
+        """What it takes in an entry: names are plain, and a character of a note takes 6 at most."""
+        names = len(self.topic) + len(self.topic_id) + len(self.replaced)
+        return names + 6 * len(self.metadata) + 80
+
+
+def event_bytes(offsets: tuple[PendingOffset, ...]) -> int:
+    """What they take in an event; of few it is enough to know what it is at most."""
+    at_most = sum(offset.bytes_at_most for offset in offsets)
+    if at_most <= OFFSETS_BYTES_MAX:
+        return at_most
+    rows = [encode(offset) for offset in offsets]
+    text = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
+    return len(text.encode(errors="surrogatepass"))
+
+
+def in_parts(offsets: tuple[PendingOffset, ...]) -> Iterator[tuple[PendingOffset, ...]]:
+    """The same, as a whole if that fits in an event."""
+    if event_bytes(offsets) <= OFFSETS_BYTES_MAX:
+        yield offsets
+        return
+    part: list[PendingOffset] = []
+    size_bytes = 0
+    for offset in offsets:
+        size_bytes += offset.bytes_at_most
+        if part and size_bytes > OFFSETS_BYTES_MAX:
+            yield tuple(part)
+            part, size_bytes = [], offset.bytes_at_most
+        part.append(offset)
+    yield tuple(part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +193,8 @@ OffsetsEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class PendOffsets:
-    """Put offsets aside for a transaction. Raises CommitFailed, UnstableOffsetCommit."""
+    """Put offsets aside for a transaction. Raises CommitFailed, UnstableOffsetCommit, and
+    UsageError if there are more than an entry holds."""
 
     group: str
     tx_id: TxId
@@ -182,7 +220,8 @@ class ReleasePending:
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
-    """Commit without a transaction; starts that are not UNCHECKED are compared."""
+    """Commit without a transaction; starts that are not UNCHECKED are compared. Raises as
+    PendOffsets does."""
 
     group: str
     offsets: tuple[PendingOffset, ...]
@@ -228,6 +267,7 @@ def decide(state: OffsetsState, command: OffsetsCommand) -> Decided:
             _check_starts(command.group, group, command.offsets)
             if not command.offsets:
                 return Decided()
+            _check_size(command.group, command.offsets)
             return Decided((OffsetsCommitted(command.group, command.offsets, command.now_ms),))
         case DeleteOffsets():
             doomed = set(command.partitions)
@@ -251,6 +291,7 @@ def _decide_pend(group: GroupState, command: PendOffsets) -> Decided:
     _check_starts(command.group, group, offsets)
     known = group.pending.get(command.tx_id)
     pending = command.pending if known is None else _merged(known, command.pending)
+    _check_size(command.group, pending.offsets)
     return Decided((OffsetsPended(command.group, command.tx_id, pending),))
 
 
@@ -262,6 +303,21 @@ def _merged(known: Pending, more: Pending) -> Pending:
         start = starts.get(offset.where, offset.start)
         merged[offset.where] = replace(offset, start=start)
     return replace(more, offsets=tuple(merged.values()), pended_ms=known.pended_ms)
+
+
+def _check_size(name: str, offsets: tuple[PendingOffset, ...]) -> None:
+    """What stands in one event is all there or not at all, and an event in one entry."""
+    size_bytes = event_bytes(offsets)
+    if size_bytes > OFFSETS_BYTES_MAX:
+        raise UsageError(
+            f"positions of group {name!r} in {len(offsets)} partitions take {size_bytes} bytes; "
+            f"{OFFSETS_BYTES_MAX} can be committed at once, all or none. Leave out notes, or "
+            "commit fewer partitions at once.",
+            group=name,
+            partitions=len(offsets),
+            size_bytes=size_bytes,
+            limit_bytes=OFFSETS_BYTES_MAX,
+        )
 
 
 def _wheres(offsets: Iterable[PendingOffset]) -> set[TopicPartition]:

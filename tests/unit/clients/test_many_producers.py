@@ -1,0 +1,27 @@
+"""A topic that very many short-lived producers have written to: they are forgotten in parts."""
+
+from dataclasses import replace
+
+from tests.memory_log import MemoryLog
+from txlog.clients.maintenance import RETIRED_PIDS_MAX, Maintenance
+from txlog.settings import ProcessSettings
+
+COUNT = 130_000
+"""All in one event, they would not fit in an entry (I16)."""
+
+
+def test_I16_any_number_of_silent_producers_is_forgotten_in_one_pass(log: MemoryLog) -> None:
+    log.producer().send("u", b"1").get()
+    topic = log.connection.cluster.topic("u")
+    (known,) = topic.catch_up().producers.values()
+    silent = dict.fromkeys(range(1000000, 1000000 + 2 * COUNT, 2), known)
+    topic._replica._state = replace(topic.state, producers=silent)
+    topic.snapshot()
+    log.clock.advance(8 * 86_400_000)
+    before = topic.next_slot
+    report = Maintenance(log.process(), ProcessSettings(), ["u"]).run_once()
+    assert report.failures == []
+    details = [action.detail for action in report.actions if action.task == "producer ids"]
+    assert details == [f"producers forgotten: {COUNT}"]
+    assert topic.catch_up().producers == {}
+    assert topic.next_slot == before + COUNT / RETIRED_PIDS_MAX

@@ -1,0 +1,126 @@
+"""Groups of very many partitions: what does not fit in one entry of a journal (I16)."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.source_tree import ROOT
+from txlog.clients.offset_reset import OffsetReset, apply_resets
+from txlog.errors import UsageError
+from txlog.groups.offsets_state import (
+    OFFSETS_BYTES_MAX,
+    UNCHECKED,
+    PendingOffset,
+    in_parts,
+)
+from txlog.model import TopicPartition, TxId
+
+ID = "0123456789abcdef"
+SOME = 13_000
+"""Partitions that go in one entry: what docs/cli.md and docs/kafka-users.md say."""
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """No topic is needed: a group's positions are looked at by nobody else here."""
+    return MemoryLog()
+
+
+def positions(
+    count: int, end: int = 5, note: str = "", topic: str = ""
+) -> tuple[PendingOffset, ...]:
+    """Of so many partitions."""
+    name = topic or "orders.of-a-region.and-its-parts"
+    return tuple(PendingOffset(name, ID, n, UNCHECKED, end, note) for n in range(count))
+
+
+def pend(log: MemoryLog, offsets: tuple[PendingOffset, ...]) -> None:
+    log.connection.offsets.pend("g", TxId(1, 0, 0), "x", 0, offsets, 60_000)
+
+
+def entries(log: MemoryLog) -> int:
+    """Of the offsets' journals."""
+    return sum("__consumer_offsets" in path and "/entries/" in path for path in log.objects())
+
+
+def committed(log: MemoryLog) -> dict[TopicPartition, int]:
+    """Where `g` stands, as a process finds it that has the log just opened."""
+    found = log.process().offsets.group("g").committed
+    return {where: at.offset for where, at in found.items()}
+
+
+@pytest.mark.parametrize(("count", "made"), [(1, 1), (SOME, 1), (16_000, 3)])
+def test_I16_a_commit_of_many_partitions_takes_as_many_entries_as_it_needs(
+    log: MemoryLog, count: int, made: int
+) -> None:
+    log.connection.offsets.commit("g", positions(count))
+    assert committed(log) == {offset.where: 5 for offset in positions(count)}
+    assert entries(log) == made
+
+
+def test_a_commit_of_nothing_is_decided_too() -> None:
+    assert list(in_parts(())) == [()]
+
+
+@pytest.mark.parametrize("note", ["\0" * 4096, "\N{GRINNING FACE}" * 1024, '"' * 4096])
+def test_I16_parts_fit_in_an_entry_whatever_their_notes(log: MemoryLog, note: str) -> None:
+    offsets = positions(600, note=note, topic="t" * 249)
+    log.connection.offsets.commit("g", offsets)
+    assert len(committed(log)) == 600
+
+
+def test_I16_a_transaction_with_more_positions_than_an_entry_holds_is_told_the_limit(
+    log: MemoryLog,
+) -> None:
+    before = log.objects()
+    with pytest.raises(UsageError, match="in 16000 partitions take .* 990000 can be committed"):
+        pend(log, positions(16_000))
+    assert log.changed_since(before) == []
+    pend(log, positions(10_000))
+    with pytest.raises(UsageError, match="in 16000 partitions"):
+        pend(log, positions(16_000)[8_000:])  # With those of the first pend.
+    assert len(log.process().offsets.group("g").pending[TxId(1, 0, 0)].offsets) == 10_000
+
+
+def test_I16_what_is_just_within_the_limit_fits_in_an_entry_with_the_longest_names(
+    log: MemoryLog,
+) -> None:
+    owner, note = "\N{GRINNING FACE}" * 512, "x" * 4000
+
+    def pended(count: int) -> bool:
+        group, tx_id = f"{count}".rjust(249, "g"), TxId(1, 0, count)
+        try:
+            log.connection.offsets.pend(group, tx_id, owner, 0, positions(count, note=note), 60_000)
+        except UsageError:
+            return False
+        return True
+
+    taken = [pended(count) for count in range(230, 250)]
+    most = 230 + taken.index(False) - 1
+    assert taken == sorted(taken, reverse=True)
+    assert most == OFFSETS_BYTES_MAX // 4_068, "each takes 68 bytes beside its note"
+
+
+def test_I16_a_reset_that_cannot_be_all_or_none_is_refused(log: MemoryLog) -> None:
+    resets = [OffsetReset(at.where, ID, None, 7, 7) for at in positions(16_000)]
+    before = log.objects()
+    with pytest.raises(UsageError, match="fewer partitions at once"):
+        apply_resets(log.connection, "g", resets)
+    assert log.changed_since(before) == []
+    apply_resets(log.connection, "g", resets[:SOME])
+    assert list(committed(log).values()) == [7] * SOME
+
+
+@pytest.mark.parametrize("page", ["cli.md", "kafka-users.md"])
+def test_the_pages_say_how_many_partitions_are_committed_as_a_whole(page: str) -> None:
+    assert f"some {SOME:,}" in (ROOT / "docs" / page).read_text()
+
+
+def test_I16_positions_of_many_partitions_are_deleted_in_as_many_entries_as_it_needs(
+    log: MemoryLog,
+) -> None:
+    offsets = positions(7_000, topic="t" * 249)
+    log.connection.offsets.commit("g", offsets)
+    before = entries(log)
+    log.connection.offsets.delete_offsets("g", tuple(at.where for at in offsets[1:]))
+    assert committed(log) == {offsets[0].where: 5}
+    assert entries(log) == before + 3
