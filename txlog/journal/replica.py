@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Any, Generic
 
@@ -32,9 +33,10 @@ from txlog.journal import boundary as boundaries
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
 from txlog.journal.fold import after_entry
-from txlog.journal.machine import Decided, Machine, StateT
+from txlog.journal.machine import Machine, StateT
 from txlog.journal.opening import Opened, exists, open_journal, write_snapshot
 from txlog.journal.run import Run
+from txlog.journal.ticket import Ticket, doubt_refusals, doubted, interrupted
 from txlog.layout import JournalLayout
 from txlog.settings import ProcessSettings
 from txlog.storage.store import ENTRY_BYTES_MAX, Exists, Store
@@ -45,14 +47,14 @@ BOUNDARIES_APART_ENTRIES = 4096
 """Boundaries are never deleted, so they are made rarely (rule R14)."""
 
 
-@dataclass(slots=True)
-class _Ticket:
-    """A command that waits for its place in an entry."""
+class _Slot(Enum):
+    """What came of a create."""
 
-    command: Any
-    decided: Decided | None = None
-    error: BaseException | None = None
-    done: bool = False
+    WON = "won"
+    TAKEN = "taken"
+    FREED = "freed"
+    """Created, but the boundary is above it: in a number that pruning had freed, or before that,
+    and then it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Replica(Generic[StateT]):
         self._runtime = runtime
         self._options = options or ReplicaOptions()
         self._lock = runtime.new_lock()
-        self._waiting: deque[_Ticket] = deque()
+        self._waiting: deque[Ticket] = deque()
         self._opened = False
         self._state = machine.initial()
         self._next_slot = 0
@@ -129,7 +131,7 @@ class Replica(Generic[StateT]):
         Commands of other threads that wait at the same time go into the same entry. Raises the
         machine's rejection, PublishContention, OutcomeUnknown or StoreUnavailable.
         """
-        ticket = _Ticket(command)
+        ticket = Ticket(command)
         self._waiting.append(ticket)
         while not ticket.done:
             with self._lock:
@@ -323,13 +325,13 @@ class Replica(Generic[StateT]):
 
     # Writing.
 
-    def _drain(self) -> list[_Ticket]:
-        tickets: list[_Ticket] = []
+    def _drain(self) -> list[Ticket]:
+        tickets: list[Ticket] = []
         while self._waiting and len(tickets) < self._options.process.publish_batch_max:
             tickets.append(self._waiting.popleft())
         return tickets
 
-    def _publish(self, tickets: list[_Ticket]) -> None:
+    def _publish(self, tickets: list[Ticket]) -> None:
         """Give every ticket its answer: a result, its rejection, or the store's error."""
         try:
             self._open()
@@ -344,15 +346,17 @@ class Replica(Generic[StateT]):
         except BaseException as error:
             for ticket in tickets:
                 if not ticket.done:
-                    ticket.error, ticket.done = _interrupted(self.layout, error), True
+                    ticket.error, ticket.done = interrupted(self.layout, error), True
             raise
 
-    def _publish_decided(self, tickets: list[_Ticket]) -> None:
+    def _publish_decided(self, tickets: list[Ticket]) -> None:
         # The first decision may rest on an old state: if it is right the slot is won, if not the
         # winner's entry comes back. Only an answer without events needs a look at the tip first.
-        fresh = False
+        fresh = may_be_stored = False
         for _ in range(self._options.process.publish_attempts_max):
             state, events = self._decide_all(tickets)
+            if may_be_stored:
+                doubt_refusals(self.layout, tickets)
             if not fresh and any(not t.decided or not t.decided.events for t in tickets):
                 self._catch_up(certain=True)
                 fresh = True
@@ -362,18 +366,22 @@ class Replica(Generic[StateT]):
                 self._publish_decided(tickets[: len(tickets) // 2])
                 self._publish_decided(tickets[len(tickets) // 2 :])
                 return
-            if not events or self._try_slot(state, data, crc32):
+            tried = self._try_slot(state, data, crc32) if events else _Slot.WON
+            if tried is _Slot.WON:
                 for ticket in tickets:
                     ticket.done = True
                 return
-            fresh = True
-        raise PublishContention(
+            fresh, may_be_stored = True, may_be_stored or tried is _Slot.FREED
+        contention = PublishContention(
             f"{self.layout.root}: other writers won "
             f"{self._options.process.publish_attempts_max} slots in a row; try again.",
             journal=self.layout.root,
         )
+        if may_be_stored:
+            raise doubted(self.layout, contention)
+        raise contention
 
-    def _decide_all(self, tickets: list[_Ticket]) -> tuple[StateT, list[Any]]:
+    def _decide_all(self, tickets: list[Ticket]) -> tuple[StateT, list[Any]]:
         """Each command against the state that those before it lead to."""
         state = self._state
         events: list[Any] = []
@@ -401,19 +409,19 @@ class Replica(Generic[StateT]):
         )
         return encode_entry(entry)
 
-    def _try_slot(self, state: StateT, data: bytes, crc32: int) -> bool:
-        """Create the next entry. False: another writer has it, and its entry was read."""
+    def _try_slot(self, state: StateT, data: bytes, crc32: int) -> _Slot:
+        """Create the next entry. If another writer has it, its entry was read."""
         slot = self._next_slot
         result = self._store.create(self.layout.entry(slot), data)
         if isinstance(result, Exists):
             self._catch_up(result.data)
-            return False
+            return _Slot.TAKEN
         if not self._counts(slot):
-            return False
+            return _Slot.FREED
         self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
         if self._next_slot % self._options.snapshot_entries == 0:
             self._write_snapshot()
-        return True
+        return _Slot.WON
 
     def _counts(self, slot: int) -> bool:
         """Whether the boundary, read after the create of `slot`, is not above it (R15).
@@ -478,11 +486,3 @@ class Replica(Generic[StateT]):
             if stored.path >= limit:
                 return
             yield stored.path
-
-
-def _interrupted(layout: JournalLayout, error: BaseException) -> OutcomeUnknown:
-    """What the other threads are told whose commands stood in the same entry (I13)."""
-    return OutcomeUnknown(
-        f"{layout.root}: the thread that published this command was interrupted "
-        f"({type(error).__name__}); it may be durable. Ask again; clean up nothing."
-    )

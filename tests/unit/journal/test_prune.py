@@ -315,3 +315,20 @@ def test_a_stale_refusal_is_still_a_refusal_at_the_tip() -> None:
     other.prune(keep_entries=2)
     with pytest.raises(IllegalTransition):
         stale.execute(Take("never put"))
+
+
+def test_I13_a_refusal_behind_an_entry_that_counted_before_it_was_pruned_is_not_believed() -> None:
+    """The writer stands still behind its own entry: what it finds taken it has taken itself."""
+    store = HookedStore(new_store())
+    writer = process(store)
+    fill(writer, 3)
+
+    def create() -> None:
+        store.before("get", LAYOUT.boundary(0), lambda: stalled_writer_and(store))
+
+    store.before("create", LAYOUT.entry(3), create)
+    with pytest.raises(OutcomeUnknown, match="t0 is not there"):
+        writer.execute(Take("t0"))
+    assert "t0" not in process(store).catch_up()
+    with pytest.raises(IllegalTransition, match="t0 is not there"):
+        writer.execute(Take("t0"))

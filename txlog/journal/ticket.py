@@ -1,0 +1,48 @@
+"""Commands that wait for their place in an entry, and what they are told if it is not clear.
+
+It guards I13: a command that may be durable is never called refused. It must not know the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from txlog.errors import OutcomeUnknown, TxlogError
+from txlog.journal.machine import Decided
+from txlog.layout import JournalLayout
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A command that waits for its place in an entry."""
+
+    command: Any
+    decided: Decided | None = None
+    error: BaseException | None = None
+    done: bool = False
+
+
+def doubt_refusals(layout: JournalLayout, tickets: list[Ticket]) -> None:
+    """A command that may be stored already may be what it is refused for now (I13)."""
+    for ticket in tickets:
+        if isinstance(ticket.error, TxlogError):
+            ticket.error = doubted(layout, ticket.error)
+
+
+def doubted(layout: JournalLayout, error: TxlogError) -> OutcomeUnknown:
+    """What is told instead of an error that may be wrong."""
+    found = OutcomeUnknown(
+        f"{layout.root}: this process stood still while the journal was pruned, so its command may "
+        f"be durable; made again it fails: {error.message} Ask again."
+    )
+    found.__cause__ = error
+    return found
+
+
+def interrupted(layout: JournalLayout, error: BaseException) -> OutcomeUnknown:
+    """What the other threads are told whose commands stood in the same entry (I13)."""
+    return OutcomeUnknown(
+        f"{layout.root}: the thread that published this command was interrupted "
+        f"({type(error).__name__}); it may be durable. Ask again; clean up nothing."
+    )
