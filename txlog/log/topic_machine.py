@@ -6,12 +6,13 @@ It must not decide anything: rules are in `topic_rules.py`, the fold is in `topi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from txlog.errors import CorruptData
 from txlog.journal.codec import EventCodec, Json, decode, encode
 from txlog.journal.machine import Chunk, Decided
 from txlog.log.index import ChunkRef, IndexedBatch, SealedIndex
+from txlog.log.number_ranges import numbers_in, with_numbers
 from txlog.log.topic_events import (
     BatchesAppended,
     ChunksReplaced,
@@ -32,8 +33,11 @@ from txlog.log.topic_events import (
 )
 from txlog.log.topic_rules import decide
 from txlog.log.topic_state import (
+    AppliedTransaction,
+    OpenTransaction,
     PartitionState,
     ProducerState,
+    RecentBatch,
     TopicState,
     TxMark,
     apply,
@@ -75,10 +79,38 @@ class _Head:
 
 
 @dataclass(frozen=True, slots=True)
+class _ProducerState:
+    """A ProducerState as it is stored: finished numbers one by one, as format version 1 has it."""
+
+    epoch: int
+    recent: Mapping[int, tuple[RecentBatch, ...]] = field(default_factory=dict)
+    open: OpenTransaction | None = None
+    finished_epoch: int = -1
+    finished_floor: int = -1
+    finished_above: tuple[int, ...] = ()
+    last: AppliedTransaction | None = None
+    stored_ms: int = 0
+    earlier: tuple[AppliedTransaction, ...] = ()
+
+    @staticmethod
+    def of(state: ProducerState) -> _ProducerState:
+        """The form to store."""
+        parts = {part.name: getattr(state, part.name) for part in fields(ProducerState)}
+        parts["finished_above"] = numbers_in(state.finished_above)
+        return _ProducerState(**parts)
+
+    def state(self) -> ProducerState:
+        """What was stored."""
+        parts = {part.name: getattr(self, part.name) for part in fields(ProducerState)}
+        parts["finished_above"] = with_numbers((), self.finished_above)
+        return ProducerState(**parts)
+
+
+@dataclass(frozen=True, slots=True)
 class _Producer:
     __compact__ = True
     pid: int
-    state: ProducerState
+    state: _ProducerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +179,10 @@ class TopicMachine:
             "topic": [encode(head)],
             "schema": list(state.schemas),
             "partition": [encode(partition) for partition in state.partitions],
-            "producer": [encode(_Producer(*item)) for item in state.producers.items()],
+            "producer": [
+                encode(_Producer(pid, _ProducerState.of(known)))
+                for pid, known in state.producers.items()
+            ],
             "tail": [encode(row) for row in state.tail],
             "mark": [encode(_Mark(*item)) for item in state.marks.items()],
             "chunk": [encode(ref) for ref in refs],
@@ -172,7 +207,7 @@ class TopicMachine:
             config=head.config,
             schemas=decode(tuple[str, ...], sections.get("schema", [])),
             partitions=tuple(decode(PartitionState, row) for row in sections.get("partition", ())),
-            producers={producer.pid: producer.state for producer in producers},
+            producers={producer.pid: producer.state.state() for producer in producers},
             retired=head.retired,
             horizon=head.horizon,
             cleaner=head.cleaner,

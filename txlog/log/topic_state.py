@@ -13,7 +13,8 @@ from txlog.errors import InvariantViolated
 from txlog.layout import segment_time_ms
 from txlog.log.batch import Segment
 from txlog.log.index import IndexedBatch, SealedIndex
-from txlog.log.retired_producers import PidRanges, with_retired
+from txlog.log.number_ranges import NumberRanges, above, holds, with_number
+from txlog.log.retired_producers import with_retired
 from txlog.log.topic_events import (
     NO_PRODUCER,
     BatchesAppended,
@@ -94,8 +95,9 @@ class ProducerState:
     open: OpenTransaction | None = None
     finished_epoch: int = -1
     finished_floor: int = -1
-    finished_above: tuple[int, ...] = ()
-    """Numbers above the floor that are finished too (rule R7)."""
+    finished_above: NumberRanges = ()
+    """Numbers above the floor that are finished too (rule R7): there may be very many of them
+    while one transaction stays open."""
     last: AppliedTransaction | None = None
     stored_ms: int = 0
     """When the newest segment of its appends was named: information, as clocks may be wrong."""
@@ -118,7 +120,8 @@ class ProducerState:
         """Whether the marker of that transaction has been here: by order (rules R6, R7)."""
         if tx_id.epoch != self.finished_epoch:
             return tx_id.epoch < self.finished_epoch
-        return tx_id.number <= self.finished_floor or tx_id.number in self.finished_above
+        number = tx_id.number
+        return number <= self.finished_floor or holds(self.finished_above, number)
 
 
 NEW_PRODUCER = ProducerState(epoch=-1)
@@ -146,7 +149,7 @@ class TopicState:
     schemas: tuple[str, ...] = ()
     partitions: tuple[PartitionState, ...] = ()
     producers: Mapping[int, ProducerState] = field(default_factory=dict)
-    retired: PidRanges = ()
+    retired: NumberRanges = ()
     """Producer ids that are forgotten for good."""
     horizon: str = ""
     """Segments with a smaller id are refused."""
@@ -406,16 +409,15 @@ def _finished(
     tx_id = event.tx_id
     same_epoch = tx_id.epoch == producer.finished_epoch
     floor = max(event.floor, producer.finished_floor) if same_epoch else event.floor
-    above = {tx_id.number, *(producer.finished_above if same_epoch else ())}
+    finished = with_number(producer.finished_above if same_epoch else (), tx_id.number)
     epoch = max(producer.epoch, tx_id.epoch, event.fence_epoch)
-    applied = producer.earlier if producer.last is None else (*producer.earlier, producer.last)
     return replace(
         producer,
         epoch=epoch,
         recent=producer.recent if epoch == producer.epoch else {},
         finished_epoch=tx_id.epoch,
         finished_floor=floor,
-        finished_above=tuple(sorted(number for number in above if number > floor)),
+        finished_above=above(finished, floor),
         last=AppliedTransaction(
             tx_id.number,
             tx_id.epoch,
@@ -425,12 +427,21 @@ def _finished(
             event.coordinator,
             first_offsets,
         ),
-        earlier=tuple(
-            one
-            for one in applied
-            if one.topic_ids and one.epoch == tx_id.epoch and one.number > floor
-        ),
+        earlier=_earlier(producer, tx_id.epoch, floor),
     )
+
+
+def _earlier(producer: ProducerState, epoch: int, floor: int) -> tuple[AppliedTransaction, ...]:
+    """What may not be finished in other topics yet, but for the newest. Each is looked at only when
+    the floor rises: while one transaction is open, a marker may not cost more with each before it.
+    """
+    kept = producer.earlier
+    if (epoch, floor) != (producer.finished_epoch, producer.finished_floor):
+        kept = tuple(one for one in kept if one.epoch == epoch and one.number > floor)
+    last = producer.last
+    if last is None or not last.topic_ids or last.epoch != epoch or last.number <= floor:
+        return kept
+    return (*kept, last)
 
 
 def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:

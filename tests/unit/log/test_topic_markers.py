@@ -1,6 +1,8 @@
 """What a marker ends, what it does not, and the last stable offset (I9, R6, R7, R10)."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.fold import Fold
 from tests.segments import segment
@@ -118,7 +120,47 @@ def test_R7_the_floor_only_rises(topic: Fold[TopicState]) -> None:
     topic.run(marker(TxId(1, 0, 4), COMMIT, floor=4))
     topic.run(marker(TxId(1, 0, 6), COMMIT, floor=1))
     producer = topic.state.producers[1]
-    assert (producer.finished_floor, producer.finished_above) == (4, (6,))
+    assert (producer.finished_floor, producer.finished_above) == (4, ((6, 6),))
+
+
+def test_R7_one_open_transaction_makes_no_later_marker_dearer(topic: Fold[TopicState]) -> None:
+    """Number 0 stays undecided: however many follow it, they are remembered as one range."""
+    for number in range(1, 1_001):
+        topic.run(marker(TxId(1, 0, number), COMMIT, floor=-1))
+    producer = topic.state.producers[1]
+    assert (producer.finished_floor, producer.finished_above) == (-1, ((1, 1_000),))
+    assert not producer.is_finished(TxId(1, 0, 0))
+    assert topic.run(marker(TxId(1, 0, 0), COMMIT, floor=1_000)) is True
+    producer = topic.state.producers[1]
+    assert (producer.finished_floor, producer.finished_above) == (1_000, ())
+
+
+def test_R7_finished_numbers_are_stored_one_by_one(topic: Fold[TopicState]) -> None:
+    """Format version 1 has them so."""
+    for number in (5, 2, 3):
+        topic.run(marker(TxId(1, 0, number), COMMIT, floor=0))
+    (row,) = topic.machine.encode_state(topic.state)["producer"]
+    assert row[1]["finished_above"] == [2, 3, 5]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=40))
+def test_R7_what_is_remembered_is_what_a_set_would_hold(steps: list[tuple[int, int]]) -> None:
+    """Markers in any order, with floors that lag; a snapshot in between changes nothing."""
+    topic, done, floor = new_topic(), set[int](), -1
+    spanning: set[int] = set()
+    for number, lag in steps:
+        others = ("other", "another")[: 2 * (lag % 2)]
+        if topic.run(marker(TxId(1, 0, number), COMMIT, floor=number - lag, topic_ids=others)):
+            done.add(number)
+            floor = max(floor, number - lag)
+            spanning |= {number} if others else set()
+        assert topic.reopened() == topic.state
+        producer = topic.state.producers[1]
+        for one in range(31):
+            assert producer.is_finished(TxId(1, 0, one)) == (one <= floor or one in done)
+        assert producer.last is not None
+        known = {one.number for one in producer.earlier} - {producer.last.number}
+        assert known == {one for one in spanning if one > floor} - {producer.last.number}
 
 
 def test_R7_a_new_epoch_begins_with_a_floor_of_its_own(topic: Fold[TopicState]) -> None:
