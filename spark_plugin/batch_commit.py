@@ -179,13 +179,13 @@ class BatchCommitter:
         return bool(self._options.label) or self._checkpoint is None
 
     def _transactional_id(self, identity: BatchIdentity) -> str:
-        named = self._options.transactional_id or f"spark.{identity.query_id}"
+        named = self._options.transactional_id or _of_query(identity)
         return f"{named}.{self._options.label}" if self._options.label else named
 
     def _transaction_group(self, identity: BatchIdentity, batch: BatchRange) -> str:
         """Two queries on one group meet in one coordinator, which knows the owner (rule R12); and
         so do the runs of a query, whatever their options name, for the second replay test (R2)."""
-        return min(batch.groups, default=f"spark.{identity.query_id}")
+        return min(batch.groups, default=_of_query(identity))
 
     # The two replay tests.
 
@@ -216,7 +216,7 @@ class BatchCommitter:
         another run commits between the two questions would make the answers disagree."""
         key = self._mark(identity, batch).key
         mark = coordinator.state.marks.get(key)
-        elsewhere = self._elsewhere(identity, key, coordinator)
+        elsewhere = self._elsewhere(identity, batch, coordinator)
         for _ in range(DECIDE_ATTEMPTS_MAX):
             committed: dict[GroupPartition, int | None] = {}
             for group, advanced in batch.by_group().items():
@@ -236,17 +236,19 @@ class BatchCommitter:
         )
 
     def _elsewhere(
-        self, identity: BatchIdentity, key: str, coordinator: Coordinator
+        self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> ReplayMark | None:
-        """What other coordinators have of this query: with another group, say, it was theirs.
-
-        Nothing comes there any more once a run is registered here.
-        """
-        if self._session_key(identity) in _sessions:
+        """What a write of a `foreachBatch` has where it belonged before it was given the checkpoint
+        and so a group. Nothing comes there any more once a run is registered here."""
+        is_known = self._session_key(identity) in _sessions
+        if is_known or not (self._is_one_of_many and batch.groups):
             return None
-        others = [one for one in self._connection.coordinators() if one is not coordinator]
-        states = self._connection.runtime.fan_out.run_all([one.catch_up for one in others])
-        return _newest(state.marks.get(key) for state in states)
+        other = self._connection.coordinator_of(_of_query(identity))
+        return (
+            None
+            if other is coordinator
+            else other.catch_up().marks.get(self._mark(identity, batch).key)
+        )
 
     def _session_key(self, identity: BatchIdentity) -> tuple[int, str, str]:
         return id(self._connection), self._transactional_id(identity), identity.run_id
@@ -387,6 +389,10 @@ class BatchCommitter:
             may_skip=self._may_skip,
         )
         return session
+
+
+def _of_query(identity: BatchIdentity) -> str:
+    return f"spark.{identity.query_id}"
 
 
 def _newest(marks: Iterable[ReplayMark | None]) -> ReplayMark | None:

@@ -204,9 +204,9 @@ MUTANTS: dict[str, Mutant] = {
     "replay test by batch id alone": Mutant(replay_by_batch_id, "numbers", 6),
     "no replay test": Mutant(replay_by_nothing, "numbers", 0),
     "the batch before not compared (R2)": Mutant(batch_before_not_compared, "numbers", 9),
-    "without R1": Mutant(no_R1, "queries", 325, 500),
+    "without R1": Mutant(no_R1, "queries", 131, 500),
     "without R3, released before the abort": Mutant(
-        rules_out.without_R3_release_before_abort, "queries", 363, 500
+        rules_out.without_R3_release_before_abort, "queries", 76, 500
     ),
     "without R3, no bar": Mutant(rules_out.without_R3_bar, "queries", 230),
     "without R5, before init": Mutant(rules_out.without_R5_before_init, "producers", 17),

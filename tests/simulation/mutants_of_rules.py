@@ -331,8 +331,8 @@ OF_RULES: Mapping[str, Mutant] = {
     "cleaned up after an unknown outcome (I13)": Mutant(cleaned_up_on_unknown, "bank", 96),
     "what a listing lacks is not there (I14)": Mutant(tip_by_listing, "producers", 113),
     "what is late is over (I14)": Mutant(late_is_over, "late", 56),
-    "without R2, other offsets": Mutant(no_R2_offsets, "numbers", 27),
-    "without R2, forgotten": Mutant(no_R2_memory, "numbers", 2, 600),
+    "without R2, other offsets": Mutant(no_R2_offsets, "numbers", 12),
+    "without R2, forgotten": Mutant(no_R2_memory, "numbers", 0, 600),
     "without R4": Mutant(no_R4, "flaky", 5, beside=no_outcomes, kind="I4"),
     "without R5, before begin": Mutant(
         rules_out.without_R5_before_begin, "producers", 3, beside=applied_later

@@ -12,9 +12,6 @@ from txlog.clients.connection import Connection
 from txlog.errors import CheckpointConflict
 from txlog.settings import LogSettings
 
-NAMES = [f"copier-{number}" for number in range(8)]
-"""Their hashes lead to several coordinators."""
-
 
 @pytest.fixture
 def log() -> MemoryLog:
@@ -37,23 +34,6 @@ def test_R2_a_batch_that_is_in_is_found_under_another_transactional_id(
     query.options = replace(OPTIONS, transactional_id=before)
     query.replay(log.process(), "run", 0, 0, 4)
     query.options = replace(OPTIONS, transactional_id=after)
-    query.replay(log.process(), "again", 0, 0, 4)
-    query.plan_other(1, 8)
-    query.replay(log.process(), "again", 1, 4, 8)
-    assert numbers(log) == list(range(8))
-    log.check()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_R2_a_batch_is_found_in_the_coordinator_of_an_earlier_option(
-    log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    query = Query(log, tmp_path / "checkpoint", query_id="0f3c8a52")
-    query.plan_other(0, 4)
-    with monkeypatch.context() as patch:
-        # As it was chosen before, and as another group would choose it.
-        patch.setattr(BatchCommitter, "_transaction_group", lambda *_: name)
-        query.replay(log.process(), "run", 0, 0, 4)
     query.replay(log.process(), "again", 0, 0, 4)
     query.plan_other(1, 8)
     query.replay(log.process(), "again", 1, 4, 8)
