@@ -78,7 +78,7 @@ def topic_or_new(
     created again: rows that were staged for the old one would be lost with it.
     """
     try:
-        return connection.cluster.present_topic(name)
+        return connection.cluster.present_topic(name, certain=True)
     except UnknownTopic:
         if not options.create_topics:
             raise
@@ -89,7 +89,7 @@ def topic_or_new(
     _check_columns_fit(name, new, options, schema)
     with suppress(TopicExists):
         Admin(connection).create_topic(name, options.partitions, new, config)
-    return connection.cluster.present_topic(name)
+    return connection.cluster.present_topic(name, certain=True)
 
 
 def new_schema(options: WriterOptions, schema: StructType) -> pa.Schema:

@@ -148,5 +148,5 @@ OF_ANSWERS: Mapping[str, Mutant] = {
     "denied behind the entry (I13)": Mutant(
         denied_entry_is_not_made, "denied", 6, kind="lost write"
     ),
-    "dead letters that are lost": Mutant(letters_of_the_first, "halves", 4, kind="wrong letter"),
+    "dead letters that are lost": Mutant(letters_of_the_first, "halves", 5, kind="wrong letter"),
 }

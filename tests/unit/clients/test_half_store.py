@@ -7,9 +7,9 @@ from tests.half_listeners import Undecided
 from tests.memory_log import MemoryLog
 from txlog.clients.connection import Connection
 from txlog.clients.half_message import HalfTransaction, Message
-from txlog.clients.half_store import read_half
+from txlog.clients.half_store import read_half, stage
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
-from txlog.errors import CorruptData
+from txlog.errors import CorruptData, UnknownTopic
 from txlog.log.schema import KAFKA_SCHEMA
 
 
@@ -61,3 +61,16 @@ def test_R15_messages_of_a_topic_that_was_deleted_meanwhile_are_left_out(
 def test_a_schema_that_nobody_has_is_damage(log: MemoryLog) -> None:
     with pytest.raises(CorruptData, match="of topic 'u' have schema 7, but it has 1"):
         log.connection.cluster.present_topic("u").schema(7)
+
+
+def test_R15_nothing_is_staged_for_a_topic_that_was_deleted_long_ago(
+    log: MemoryLog, idle: Connection
+) -> None:
+    """The transaction would commit without it, and nobody would ever read that."""
+    log.admin.delete_topics(["u"])
+    log.connection.cluster.topic_of_id("u", idle.cluster.topic("u").topic_id).end()
+    with pytest.raises(UnknownTopic, match="'u'"):
+        stage(idle, [Message("u", b"lost")], "name")
+    log.admin.create_topic("u", 1)
+    (participant,) = stage(idle, [Message("u", b"kept")], "name")
+    assert participant.topic_id == log.connection.cluster.topic("u").topic_id
