@@ -192,7 +192,7 @@ _RETIRED = topic_rules._decide_retired
 OF_DELETION: dict[str, Mutant] = {
     "without R11, a deleted topic takes records": Mutant(no_R11_in_topics, "mortals", 5),
     "without R11, positions by name": Mutant(no_R11_for_positions, "mortals", 5),
-    "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 27),
+    "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 28),
     "without R17, an append": Mutant(no_R17, "retention", 38, 800),
     "without R17, a PREPARE_COMMIT": Mutant(no_horizon_for_staged, "collected", 2),
     "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 46),
@@ -202,12 +202,12 @@ OF_DELETION: dict[str, Mutant] = {
         retention_above_the_lso, "retention", 30, 1000
     ),
     "retention of what is not complete everywhere (I12)": Mutant(
-        retention_of_the_incomplete, "retention", 27, 800
+        retention_of_the_incomplete, "retention", 334, 800
     ),
     "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 10),
     "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 1),
     "offsets close together after compaction (I2)": Mutant(
         rewriting_with_new_offsets, "retention", 1
     ),
-    "merging of several transactions (I9)": Mutant(merging_of_transactions, "upkeep", 2, 800),
+    "merging of several transactions (I9)": Mutant(merging_of_transactions, "upkeep", 0, 800),
 }

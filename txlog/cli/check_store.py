@@ -1,8 +1,8 @@
 """Does the store keep its word, and can the log on it be read?
 
 The probe writes a few small objects below `probes/` and removes them; nothing else is written (the
-log is opened read-only, lest a journal that is gone be begun anew), and a folder that is not there
-is not made.
+log is opened read-only, lest a topic whose creation was cut off be begun), and a folder that is not
+there is not made.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from txlog.cli.check import Check, failed_with, passed, warned
 from txlog.cli.output import counted
 from txlog.clients.connection import open_connection
-from txlog.clients.lost_journal import lost_journal, not_begun, objects_without_journal
 from txlog.clock import Runtime
 from txlog.errors import CorruptData, TxlogError
+from txlog.journal.lost import lost_journal, not_begun, objects_without_journal
 from txlog.layout import topic_journal
 from txlog.log.cluster import Cluster, read_cluster_file
 from txlog.storage.local import LocalStore

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.clients.connection import Connection
-from txlog.clients.lost_journal import lost_journal, not_begun, objects_without_journal
 from txlog.clients.segment_references import staged_segments, stored_objects_of
 from txlog.coordinator.events import Participant
 from txlog.coordinator.machine import CoordinatorMachine
@@ -23,6 +22,7 @@ from txlog.coordinator.state import CoordinatorState
 from txlog.errors import BoundaryMoved, CorruptData, OffsetOutOfRange
 from txlog.groups.offsets_state import OffsetsMachine
 from txlog.journal.audit import ATTEMPTS_MAX, Audit, Finding, audit_journal
+from txlog.journal.lost import lost_journal, not_begun, objects_without_journal
 from txlog.journal.machine import Machine
 from txlog.layout import (
     CLUSTER_FILE,

@@ -22,6 +22,9 @@ class Decided:
 
     events: tuple[Any, ...] = ()
     result: Any = None
+    once: bool = False
+    """Decided again after it was stored, it would be done a second time: if nobody can tell whether
+    it is stored, that is the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from txlog.journal.fold import after_entry
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.opening import Opened, exists, open_journal, write_snapshot
 from txlog.journal.run import Run
-from txlog.journal.ticket import Ticket, doubt_refusals, doubted, interrupted
+from txlog.journal.ticket import Ticket, doubt_refusals, doubted, interrupted, leave_in_doubt
 from txlog.layout import JournalLayout
 from txlog.settings import ProcessSettings
 from txlog.storage.store import ENTRY_BYTES_MAX, Exists, Store
@@ -349,10 +349,10 @@ class Replica(Generic[StateT]):
                     ticket.error, ticket.done = interrupted(self.layout, error), True
             raise
 
-    def _publish_decided(self, tickets: list[Ticket]) -> None:
+    def _publish_decided(self, tickets: list[Ticket], may_be_stored: bool = False) -> None:
         # The first decision may rest on an old state: if it is right the slot is won, if not the
         # winner's entry comes back. Only an answer without events needs a look at the tip first.
-        fresh = may_be_stored = False
+        fresh = may_be_stored
         for _ in range(self._options.process.publish_attempts_max):
             state, events = self._decide_all(tickets)
             if may_be_stored:
@@ -363,15 +363,17 @@ class Replica(Generic[StateT]):
                 continue
             data, crc32 = self._encoded(events)
             if len(data) > ENTRY_BYTES_MAX and len(tickets) > 1:
-                self._publish_decided(tickets[: len(tickets) // 2])
-                self._publish_decided(tickets[len(tickets) // 2 :])
+                self._publish_decided(tickets[: len(tickets) // 2], may_be_stored)
+                self._publish_decided(tickets[len(tickets) // 2 :], may_be_stored)
                 return
             tried = self._try_slot(state, data, crc32) if events else _Slot.WON
             if tried is _Slot.WON:
                 for ticket in tickets:
                     ticket.done = True
                 return
-            fresh, may_be_stored = True, may_be_stored or tried is _Slot.FREED
+            fresh = True
+            if tried is _Slot.FREED:
+                may_be_stored, tickets = True, leave_in_doubt(self.layout, tickets)
         contention = PublishContention(
             f"{self.layout.root}: other writers won "
             f"{self._options.process.publish_attempts_max} slots in a row; try again.",

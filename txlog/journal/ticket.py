@@ -30,6 +30,22 @@ def doubt_refusals(layout: JournalLayout, tickets: list[Ticket]) -> None:
             ticket.error = doubted(layout, ticket.error)
 
 
+def leave_in_doubt(layout: JournalLayout, tickets: list[Ticket]) -> list[Ticket]:
+    """Those that may be decided again although they may be stored; the others are told (I13)."""
+    for ticket in tickets:
+        if ticket.decided is not None and ticket.decided.once:
+            ticket.error, ticket.done = _unknown(layout), True
+    return [ticket for ticket in tickets if not ticket.done]
+
+
+def _unknown(layout: JournalLayout) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{layout.root}: this process stood still while the journal was pruned, so its command may "
+        "be durable, and made again it could be carried out twice. Look whether it was; clean up "
+        "nothing."
+    )
+
+
 def doubted(layout: JournalLayout, error: TxlogError) -> OutcomeUnknown:
     """What is told instead of an error that may be wrong."""
     found = OutcomeUnknown(

@@ -11,13 +11,15 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from txlog.clock import Runtime
 from txlog.errors import CorruptData, NotATxlog, UnknownTopic
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
+from txlog.journal.lost import require_nothing_led_to
 from txlog.journal.replica import Replica, ReplicaOptions
-from txlog.layout import CLUSTER_FILE, cluster_journal
+from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, TOPICS, cluster_journal
 from txlog.log.cluster_state import (
     AllocateProducerIds,
     ClusterMachine,
@@ -161,7 +163,7 @@ class Cluster:
         check_partition_count(name, partition_count)
         topic_id = self.runtime.entropy.token()[:16]
         opened = TopicOpened(topic_id, name, partition_count, schema, config)
-        self._replica.execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
+        self._execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
         with self._lock:
             topic = self._topic_log(opened)
         topic.catch_up()
@@ -202,13 +204,21 @@ class Cluster:
         """Delete old entries of the cluster's journal behind a boundary; returns how many."""
         return self._replica.prune(keep_entries, apart_entries)
 
+    def _execute(self, command: CreateTopic | AllocateProducerIds) -> Any:
+        """The first command of a log begins its journal: there is no topic before that."""
+        if self._replica.next_slot == 0:
+            self._replica.catch_up()
+        if self._replica.next_slot == 0:
+            require_nothing_led_to(self.store, cluster_journal(), f"{TOPICS}/")
+        return self._replica.execute(command)
+
     # Producer ids.
 
     def producer_id(self) -> int:
         """A producer id that nobody else has; taken from this process's block."""
         with self._lock:
             if not self._pids:
-                first: int = self._replica.execute(AllocateProducerIds(PRODUCER_ID_BLOCK))
+                first: int = self._execute(AllocateProducerIds(PRODUCER_ID_BLOCK))
                 self._pids = list(range(first + PRODUCER_ID_BLOCK - 1, first - 1, -1))
             return self._pids.pop()
 
@@ -218,9 +228,10 @@ def create_cluster(
 ) -> ClusterFile:
     """Create a log: probe the store, then write the cluster file. An existing log is left as it is.
 
-    Raises StoreNotAtomic if the store fails the probe, and what `read_cluster_file` raises.
+    Raises StoreNotAtomic if the store fails the probe, CorruptData if a log's cluster file is gone,
+    and what `read_cluster_file` raises.
     """
-    existing = read_cluster_file(store)
+    existing = read_cluster_file(store) or _created_meanwhile(store)
     if existing is not None:
         return existing
     result: ProbeResult = probe(store, runtime)
@@ -234,6 +245,23 @@ def create_cluster(
     data = seal(json.dumps(encode(file), separators=(",", ":")).encode())
     answer = store.create(CLUSTER_FILE, data)
     return decode_cluster_file(answer.data, store.url) if isinstance(answer, Exists) else file
+
+
+def _created_meanwhile(store: Store) -> ClusterFile | None:
+    """None where nobody has begun a log. The file comes first, and says how many coordinators there
+    are: another one could lead a transactional id to another coordinator than before (I4)."""
+    first = next(iter(store.list_after(f"{CLUSTER_JOURNAL}/")), None)
+    if first is None:
+        return None
+    file = read_cluster_file(store)
+    if file is None:
+        path = f"{store.url}/{CLUSTER_FILE}"
+        raise CorruptData(
+            f"{path} is gone, and what only comes after it is there ({first.path}). Restore it "
+            "from a backup.",
+            path=path,
+        )
+    return file
 
 
 def _plain(result: ProbeResult) -> Mapping[str, object]:

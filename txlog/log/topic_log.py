@@ -23,6 +23,7 @@ from txlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from txlog.journal.lost import require_nothing_led_to
 from txlog.journal.replica import Replica, ReplicaOptions
 from txlog.layout import JournalLayout, topic_journal
 from txlog.log.batch import Segment
@@ -98,9 +99,11 @@ class TopicLog:
         """The state as of now; opens the journal if nobody has yet.
 
         Without `certain` it may lag for a few calls if old entries were pruned meanwhile (R15).
+        Raises CorruptData if the journal is gone, and the store's errors.
         """
         state = self._replica.catch_up(certain=certain)
         if not state.topic_id:
+            require_nothing_led_to(self.store, self.layout)
             self._replica.execute(OpenTopic(self.opened))
             state = self._replica.state
         if state.topic_id != self.topic_id:

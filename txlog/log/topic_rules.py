@@ -121,7 +121,7 @@ def _decide_append(state: TopicState, command: AppendBatches) -> Decided:
     if command.pid == NO_PRODUCER:
         base_offsets = {p: state.partitions[p].next_offset for p in row_counts}
         event = BatchesAppended(command.segments, base_offsets)
-        return Decided((event,), AppendResult(base_offsets))
+        return Decided((event,), AppendResult(base_offsets), once=True)
     producer = state.producers.get(command.pid, NEW_PRODUCER)
     _check_producer(state, producer, command)
     return _decide_sequenced(state, producer, command, row_counts)

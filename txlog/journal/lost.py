@@ -3,11 +3,13 @@
 It guards I15. The cluster's entry that names a topic comes before the topic's own first entry, and
 that one before anything else in the topic's folder. So an empty folder may be a creation that was
 cut off, which is legal; whatever lies in one without a journal was led to by a journal that is
-gone. It only looks: whoever opens such a topic begins it anew, as an empty one.
+gone. To begin that one anew would be to call its records garbage, and garbage is deleted (I12).
+It only looks.
 """
 
 from __future__ import annotations
 
+from txlog.errors import CorruptData
 from txlog.journal.audit import Finding
 from txlog.layout import JournalLayout
 from txlog.storage.store import Store
@@ -25,6 +27,17 @@ def objects_without_journal(store: Store, layout: JournalLayout) -> list[str] | 
     return None if _is_begun(store, layout) else left
 
 
+def require_nothing_led_to(store: Store, layout: JournalLayout, prefix: str = "") -> None:
+    """For whoever is about to write the first entry: nothing may lie below `prefix`, the journal's
+    folder by default. Costs one LIST.
+
+    Raises CorruptData, and the store's errors.
+    """
+    first = next(iter(store.list_after(prefix or f"{layout.root}/")), None)
+    if first is not None and not _is_begun(store, layout):
+        raise CorruptData(lost_journal(layout.root, [first.path]).message, path=layout.root)
+
+
 def _is_begun(store: Store, layout: JournalLayout) -> bool:
     """Entries are deleted only below a boundary, and boundaries never are (R14)."""
     return any(store.get(path) is not None for path in (layout.entry(0), layout.boundary(0)))
@@ -37,8 +50,8 @@ def lost_journal(root: str, led_to: list[str]) -> Finding:
         root,
         "I15",
         f"{root} has neither an entry nor a boundary, and what only comes after one is there "
-        f"({led_to[0]}{more}): the journal is gone. Restore it from a backup before anybody uses "
-        "the log: the next use begins it anew, as an empty one.",
+        f"({led_to[0]}{more}): the journal is gone. Restore it from a backup. Without one, save "
+        "what you need of these files and remove them: then it begins anew.",
     )
 
 

@@ -1,0 +1,58 @@
+"""A writer that stands still behind its own entry while the journal is pruned past it (R15, I13).
+
+It cannot tell whether its entry counts. With a producer id the append is decided again, and known
+by its sequences; without one it would be another append.
+"""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import preceded_by
+from txlog.errors import OutcomeUnknown
+
+
+def prune_behind_the_next_entry(log: MemoryLog) -> None:
+    """Between the writer's entry and its look at the boundary."""
+
+    def elsewhere() -> None:
+        other = log.process()
+        producer = log.elsewhere()
+        for _ in range(3):
+            producer.send("u", b"other").get()
+        topic = other.cluster.topic("u")
+        topic.catch_up()
+        topic.prune(1)
+
+    def once_created() -> None:
+        log.store.on("get", "topics/u/.*/boundaries/", preceded_by(elsewhere))
+
+    log.store.on("create", "topics/u/.*/entries", preceded_by(once_created))
+
+
+def test_I13_an_append_without_a_producer_id_is_not_decided_again_behind_its_own_entry(
+    log: MemoryLog,
+) -> None:
+    producer = log.producer(enable_idempotence=False, retries=0)
+    producer.send("u", b"first").get()
+    prune_behind_the_next_entry(log)
+    with pytest.raises(OutcomeUnknown, match="carried out twice"):
+        producer.send("u", b"mine").get()
+    assert log.values("u") == [b"first", b"mine", *[b"other"] * 3], "it counted, and is there once"
+    log.check()
+
+
+def test_at_least_once_it_is_sent_again(log: MemoryLog) -> None:
+    producer = log.producer(enable_idempotence=False)
+    producer.send("u", b"first").get()
+    prune_behind_the_next_entry(log)
+    producer.send("u", b"mine").get()
+    assert log.values("u") == [b"first", b"mine", *[b"other"] * 3, b"mine"]
+
+
+def test_I7_with_a_producer_id_it_is_stored_once_and_acknowledged(log: MemoryLog) -> None:
+    producer = log.producer()
+    producer.send("u", b"first").get()
+    prune_behind_the_next_entry(log)
+    assert producer.send("u", b"mine").get().offset == 1
+    assert log.values("u") == [b"first", b"mine", *[b"other"] * 3]
+    log.check()
