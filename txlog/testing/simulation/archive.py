@@ -43,6 +43,9 @@ class Stored(NamedTuple):
 
     number: int
     """It rises."""
+    step: int
+    """How many requests there had been when it was stored: not when it was asked for, nor answered,
+    and whatever was answered; 0 for what was there before."""
     ms: float
     """When, in virtual time; 0.0 for what was there before."""
     data: bytes
@@ -80,21 +83,21 @@ class Incarnation:
         """Whether it was deleted."""
         return bool(self.closed_in)
 
-    def facts(self, archive: Archive, steps: Mapping[str, int]) -> dict[str, Any]:
-        """As the event `stored` has them; `steps`: path -> the request that stored it."""
+    def facts(self, archive: Archive) -> dict[str, Any]:
+        """As the event `stored` has them."""
         config = self.config
 
         def moment(path: str) -> list[float]:
-            return [steps.get(path, 0), archive[path].ms]
+            return [archive[path].step, archive[path].ms]
 
         return {
             "topic": self.name,
             "topic_id": self.topic_id,
             "is_closed": self.is_closed,
-            "closed_at": steps.get(self.closed_in, -1),
+            "closed_at": archive[self.closed_in].step if self.is_closed else -1,
             "log_starts": {str(p): start for p, start in sorted(self.log_starts.items())},
             "records": self.records,
-            "violations": [[steps.get(path, 0), text] for path, text in self.violations],
+            "violations": [[archive[path].step, text] for path, text in self.violations],
             "keeps_ms": config.retention_ms if config.retention_bytes < 0 else -1,
             "keeps_tombstones_ms": config.delete_retention_ms,
             "deletions": [

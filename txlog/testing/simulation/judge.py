@@ -36,24 +36,15 @@ def note_end(process: SimulatedProcess, topics: Mapping[str, int]) -> None:
         for topic in topics:
             records = list(_whole(process, topic, isolation))
             process.note("final", topic=topic, isolation=isolation, records=records)
-    archive, steps = process.network.scene.service.archive, _steps(process)
+    archive = process.network.scene.service.archive
     if any(map(is_deleted_from, topics)):
         for one in incarnations(archive, topics):
-            process.note("stored", **one.facts(archive, steps))
-    placed = {text: steps.get(path, 0) for text, path in uploaded(archive, topics).items()}
+            process.note("stored", **one.facts(archive))
+    placed = {text: archive[path].step for text, path in uploaded(archive, topics).items()}
     process.note("placed", steps=placed)
     _note_outcomes(process)
     _note_letters(process)
     _note_positions(process)
-
-
-def _steps(process: SimulatedProcess) -> Mapping[str, int]:
-    """Path -> the request that stored it first."""
-    found: dict[str, int] = {}
-    for number, _, _, method, path, what in process.network.scene.trace:
-        if method == "put_object" and "200" in what:
-            found.setdefault(path, number)
-    return found
 
 
 def _whole(process: SimulatedProcess, topic: str, isolation: str) -> Iterator[list[object]]:

@@ -118,7 +118,7 @@ class Network:
             return Answer(403, "ExpiredToken")
         if request.is_later_page and self._is_broken(request):
             return Answer(503, "SlowDown")
-        answer = self.scene.service.carry_out(request, self.scene.scheduler.now_ms)
+        answer = self.scene.carry_out(request)
         if answer.status == NO_ROOM:
             self.scene.count("disk_full")
         return answer

@@ -15,7 +15,7 @@ from itertools import accumulate
 from txlog.testing.simulation.faults import NONE, Faults
 from txlog.testing.simulation.history import History
 from txlog.testing.simulation.scheduler import Scheduler
-from txlog.testing.simulation.service import Request, Service
+from txlog.testing.simulation.service import Answer, Request, Service
 
 _OF_WRITES = frozenset(
     ("crash_midway", "late_landing", "duplicate", "replayed", "conflict_409", "disk_full")
@@ -78,6 +78,10 @@ class Scene:
         """It had an effect; what is drawn and changes nothing is not counted."""
         self.counts[fault] += 1
 
+    def carry_out(self, request: Request) -> Answer:
+        """At the service, now."""
+        return self.service.carry_out(request, self.scheduler.now_ms, self.requests)
+
     def land(
         self, request: Request, delay_ms: float, process: str, is_dead: Callable[[], bool]
     ) -> None:
@@ -86,7 +90,7 @@ class Scene:
 
         def landed() -> None:
             self.under_way -= 1
-            answer = self.service.carry_out(request, self.scheduler.now_ms)
+            answer = self.carry_out(request)
             if request.changes and answer.is_success:
                 self.count("landed_after_death" if is_dead() else "landed_late")
             self.trace_of(process, request, f"landed late: {answer.status}")

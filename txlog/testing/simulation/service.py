@@ -89,16 +89,16 @@ class Service:
         self.archive: dict[str, Stored] = {}
         """Every entry, segment and chunk of an index that was ever stored, as it was first."""
         for path, data in objects.items():
-            self._store(path, data, 0.0)
+            self._store(path, data, 0.0, 0)
         self.full_until_ms = -1.0
         self.deleted: dict[str, int] = {}
         """Path -> size of what a stale listing may still show."""
 
-    def carry_out(self, request: Request, now_ms: float) -> Answer:
-        """Do it, whole and at once."""
+    def carry_out(self, request: Request, now_ms: float, step: int) -> Answer:
+        """Do it, whole and at once. `step`: how many requests there have been."""
         match request.method:
             case "put_object":
-                return self._put(request, now_ms)
+                return self._put(request, now_ms, step)
             case "get_object":
                 return self._get(request)
             case "delete_object":
@@ -110,19 +110,19 @@ class Service:
             case _:
                 return self.page(self._listed(request), request)
 
-    def _put(self, request: Request, now_ms: float) -> Answer:
+    def _put(self, request: Request, now_ms: float, step: int) -> Answer:
         if request.if_absent and self.store.get(request.path) is not None:
             return Answer(412, "PreconditionFailed")
         if now_ms < self.full_until_ms:
             return Answer(507, "InsufficientStorage")
-        self._store(request.path, request.body, now_ms)
+        self._store(request.path, request.body, now_ms, step)
         self.deleted.pop(request.path, None)
         return Answer(200)
 
-    def _store(self, path: str, data: bytes, now_ms: float) -> None:
+    def _store(self, path: str, data: bytes, now_ms: float, step: int) -> None:
         self.store.replace(path, data)
         if any(kind in path for kind in _ARCHIVED):
-            self.archive.setdefault(path, Stored(len(self.archive), now_ms, data))
+            self.archive.setdefault(path, Stored(len(self.archive), step, now_ms, data))
 
     def _get(self, request: Request) -> Answer:
         data = self.store.get(request.path)

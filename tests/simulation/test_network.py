@@ -1,0 +1,43 @@
+"""What is known of a write of the simulated world, whatever its process is told."""
+
+import random
+from contextlib import suppress
+
+import pytest
+
+from txlog.clock import Runtime, SerialFanOut
+from txlog.testing.clock import ManualClock, SeededEntropy
+from txlog.testing.simulation.faults import Faults
+from txlog.testing.simulation.network import Network, NoAnswer, ProcessDied
+from txlog.testing.simulation.scene import Scene
+from txlog.testing.simulation.scheduler import Scheduler
+from txlog.testing.simulation.service import Request, Service
+
+FAULTS = (
+    "error_500_after",
+    "replayed",
+    "lost_response",
+    "late_landing",
+    "crash_after",
+    "crash_midway",
+    "pause",
+)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_archive_knows_when_an_object_was_stored_whatever_was_answered(fault: str) -> None:
+    """Checkers ask it whether a tombstone went before what it hides."""
+    scheduler = Scheduler(random.Random(3))
+    service = Service(Runtime(ManualClock(), SeededEntropy(0), SerialFanOut()), {})
+    faults = Faults(**{fault: 1.0})
+    scene = Scene(scheduler, service, faults, requests_max=100, requests=41)
+    entry = Request("put_object", "cluster/entries/00000000000000000000.json", b"{}", True)
+
+    def put() -> None:
+        with suppress(NoAnswer, ProcessDied):
+            Network(scene, "p").send(entry, timeout_ms=10_000)
+
+    scheduler.spawn("p", put)
+    scheduler.run()
+    assert scene.counts, "the fault has happened"
+    assert service.archive[entry.path].step == 42
