@@ -10,7 +10,7 @@ from txlog.clients.connection import Connection, open_connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
-from txlog.errors import StoreUnavailable, TxlogError
+from txlog.errors import StoreDenied, StoreUnavailable, TxlogError
 from txlog.model import TopicPartition
 from txlog.storage.memory import MemoryStore
 from txlog.storage.store import StoredObject
@@ -87,10 +87,16 @@ def test_I14_writers_whose_clocks_disagree_are_ordered_by_the_journal(log: Memor
 
 
 class UnlistedStore(MemoryStore):
-    """Has no listing at all."""
+    """Its process may not list."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self.asked: list[str] = []
+        """Prefixes that it was to list."""
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
-        raise AssertionError(f"{prefix} was listed")
+        self.asked.append(prefix)
+        raise StoreDenied(f"s3:ListBucket of {prefix} is not allowed. Allow it.")
 
 
 def test_I14_a_log_lives_without_any_listing() -> None:
@@ -98,6 +104,8 @@ def test_I14_a_log_lives_without_any_listing() -> None:
     processes = [open_connection(store, manual_runtime(seed), create=True) for seed in (1, 2)]
     admin = Admin(processes[0])
     admin.create_topic("a", 2)
+    created = ["cluster/", "topics/", f"{processes[0].cluster.topic('a').layout.root}/"]
+    assert store.asked == created, "once before each first entry"
     for connection in processes:
         producer = Producer(connection, transactional_id="id")
         producer.init_transactions()
@@ -118,3 +126,4 @@ def test_I14_a_log_lives_without_any_listing() -> None:
     assert Admin(late).describe_group("reader").lag == 0
     assert Admin(late).list_topics() == ["a"]
     admin.delete_topics(["a"])
+    assert store.asked == created

@@ -4,12 +4,13 @@ It guards I15. The cluster's entry that names a topic comes before the topic's o
 that one before anything else in the topic's folder. So an empty folder may be a creation that was
 cut off, which is legal; whatever lies in one without a journal was led to by a journal that is
 gone. To begin that one anew would be to call its records garbage, and garbage is deleted (I12).
-It only looks.
+It only looks, and finds what somebody else has done to the store. What the log does itself never
+rests on a listing (I14): whoever may not list goes on without the look.
 """
 
 from __future__ import annotations
 
-from txlog.errors import CorruptData
+from txlog.errors import CorruptData, StoreDenied
 from txlog.journal.audit import Finding
 from txlog.layout import JournalLayout
 from txlog.storage.store import Store
@@ -33,9 +34,17 @@ def require_nothing_led_to(store: Store, layout: JournalLayout, prefix: str = ""
 
     Raises CorruptData, and the store's errors.
     """
-    first = next(iter(store.list_after(prefix or f"{layout.root}/")), None)
-    if first is not None and not _is_begun(store, layout):
-        raise CorruptData(lost_journal(layout.root, [first.path]).message, path=layout.root)
+    first = first_below(store, prefix or f"{layout.root}/")
+    if first and not _is_begun(store, layout):
+        raise CorruptData(lost_journal(layout.root, [first]).message, path=layout.root)
+
+
+def first_below(store: Store, prefix: str) -> str:
+    """The first object there; "" if there is none, or if this process may not list."""
+    try:
+        return next((stored.path for stored in store.list_after(prefix)), "")
+    except StoreDenied:
+        return ""
 
 
 def _is_begun(store: Store, layout: JournalLayout) -> bool:
@@ -50,8 +59,8 @@ def lost_journal(root: str, led_to: list[str]) -> Finding:
         root,
         "I15",
         f"{root} has neither an entry nor a boundary, and what only comes after one is there "
-        f"({led_to[0]}{more}): the journal is gone. Restore it from a backup. Without one, save "
-        "what you need of these files and remove them: then it begins anew.",
+        f"({led_to[0]}{more}): the journal is gone, and not begun anew while they are there. "
+        "Restore it from a backup; without one, save what you need of these files and remove them.",
     )
 
 

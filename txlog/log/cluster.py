@@ -17,7 +17,7 @@ from txlog.clock import Runtime
 from txlog.errors import CorruptData, NotATxlog, UnknownTopic
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
-from txlog.journal.lost import require_nothing_led_to
+from txlog.journal.lost import first_below, require_nothing_led_to
 from txlog.journal.replica import Replica, ReplicaOptions
 from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, TOPICS, cluster_journal
 from txlog.log.cluster_state import (
@@ -250,14 +250,14 @@ def create_cluster(
 def _created_meanwhile(store: Store) -> ClusterFile | None:
     """None where nobody has begun a log. The file comes first, and says how many coordinators there
     are: another one could lead a transactional id to another coordinator than before (I4)."""
-    first = next(iter(store.list_after(f"{CLUSTER_JOURNAL}/")), None)
-    if first is None:
+    first = first_below(store, f"{CLUSTER_JOURNAL}/")
+    if not first:
         return None
     file = read_cluster_file(store)
     if file is None:
         path = f"{store.url}/{CLUSTER_FILE}"
         raise CorruptData(
-            f"{path} is gone, and what only comes after it is there ({first.path}). Restore it "
+            f"{path} is gone, and what only comes after it is there ({first}). Restore it "
             "from a backup.",
             path=path,
         )
