@@ -49,8 +49,9 @@ def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
     admin.create_topic("t", 1)
     put(root, b"new")
     upkeep = Maintenance(process(root), ProcessSettings(file_delete_delay_ms=1))
-    for _ in range(2):
-        assert [done for done in upkeep.run_once().actions if done.is_failure] == []
+    assert upkeep.run_once().failures == []
+    while upkeep.second_look_in_ms() is not None:  # A pass may take less than the delay.
+        assert upkeep.run_once().failures == []
     monkeypatch.setattr(connection, "_connections", {})  # An executor is a process of its own.
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
     with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
