@@ -6,14 +6,25 @@ from tests.memory_log import MemoryLog
 from txlog.clients.connection import Connection
 from txlog.clients.offset_reset import (
     OWNER_LIVE_MS,
+    ResetTo,
+    ShiftBy,
     ToEarliest,
+    ToOffset,
+    ToTable,
+    ToTime,
     apply_resets,
     delete_group,
     delete_offsets,
     plan_resets,
 )
 from txlog.coordinator.coordinator import InitOptions
-from txlog.errors import CommitFailed, GroupOwned, UnknownGroup
+from txlog.errors import (
+    CommitFailed,
+    GroupOwned,
+    InvalidRecord,
+    NoOffsetForPartition,
+    UnknownGroup,
+)
 from txlog.model import TopicPartition
 
 U0 = TopicPartition("u", 0)
@@ -68,6 +79,23 @@ def test_a_reset_is_refused_if_the_group_has_moved_since_the_plan_was_made(log: 
     with pytest.raises(CommitFailed):
         apply_resets(process, "g", plan)
     assert process.offsets.group("g").committed[U0].offset == 3
+
+
+@pytest.mark.parametrize(
+    "to", [ToOffset(5.0), ToOffset(True), ShiftBy("1"), ToTime(None), ToTable({U0: 2.5})], ids=str
+)
+def test_a_reset_to_what_is_no_whole_number_is_refused(log: MemoryLog, to: ResetTo) -> None:
+    owned(log)
+    before = log.objects()
+    with pytest.raises(InvalidRecord, match="must be a whole number, not"):
+        plan_resets(log.process(), "g", [U0], to)
+    assert log.objects() == before
+
+
+def test_a_table_that_lacks_a_partition_is_refused(log: MemoryLog) -> None:
+    owned(log)
+    with pytest.raises(NoOffsetForPartition, match="the table has no offset of u-0"):
+        plan_resets(log.process(), "g", [U0], ToTable({}))
 
 
 def test_a_plan_for_a_new_position_is_refused_if_somebody_was_faster(log: MemoryLog) -> None:

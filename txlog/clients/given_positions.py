@@ -16,10 +16,20 @@ OFFSET_METADATA_BYTES_MAX = 4096
 """Kafka's default of `offset.metadata.max.bytes`."""
 
 
+def whole_number(what: str, value: object) -> int:
+    """The same, as an int. Raises InvalidRecord."""
+    if not isinstance(value, bool):
+        try:
+            return operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            pass
+    raise InvalidRecord(f"{what} must be a whole number, not {value!r:.80}.")
+
+
 def given_partition(where: tuple[str, object]) -> TopicPartition:
     """The same, its number an int. Raises InvalidRecord."""
     topic, partition = where
-    return TopicPartition(topic, _whole_number(f"the partition of {topic!r}", partition))
+    return TopicPartition(topic, whole_number(f"the partition of {topic!r}", partition))
 
 
 def given_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -27,24 +37,15 @@ def given_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition,
     found = {}
     for named, offset in offsets.items():
         where = given_partition(named)
-        found[where] = _whole_number(f"the offset of {where}", offset)
+        found[where] = whole_number(f"the offset of {where}", offset)
     return found
 
 
 def given_position(where: TopicPartition, wanted: OffsetAndMetadata | int) -> OffsetAndMetadata:
     """A position to commit. Raises InvalidRecord."""
     given = wanted if isinstance(wanted, OffsetAndMetadata) else OffsetAndMetadata(wanted)
-    offset = _whole_number(f"the offset of {where}", given.offset)
+    offset = whole_number(f"the offset of {where}", given.offset)
     return OffsetAndMetadata(offset, _note(where, given.metadata))
-
-
-def _whole_number(what: str, value: object) -> int:
-    if not isinstance(value, bool):
-        try:
-            return operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            pass
-    raise InvalidRecord(f"{what} must be a whole number, not {value!r:.80}.")
 
 
 def _note(where: TopicPartition, metadata: object) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from txlog.clients.connection import Connection
+from txlog.clients.given_positions import given_offsets, given_partition, whole_number
 from txlog.clients.offset_times import offset_for_time
 from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup
 from txlog.groups.offsets_state import CommittedOffset, PendingOffset
@@ -87,10 +88,26 @@ class OffsetReset:
 def plan_resets(
     connection: Connection, group: str, partitions: Iterable[TopicPartition], to: ResetTo
 ) -> list[OffsetReset]:
-    """What a reset would do. Raises InvalidName, UnknownTopic, UnknownPartition,
-    NoOffsetForPartition (a shift of a partition without a position)."""
+    """What a reset would do. Raises InvalidName, InvalidRecord, UnknownTopic, UnknownPartition,
+    NoOffsetForPartition (a shift of a partition without a position, or one that a table lacks)."""
+    wanted, given = [given_partition(where) for where in partitions], _given(to)
     committed = connection.offsets.group(validate_group_id(group)).committed
-    return [_planned(connection, group, where, committed, to) for where in partitions]
+    return [_planned(connection, group, where, committed, given) for where in wanted]
+
+
+def _given(to: ResetTo) -> ResetTo:
+    """The same, with ints. Raises InvalidRecord."""
+    match to:
+        case ToOffset():
+            return ToOffset(whole_number("the offset of a reset", to.offset))
+        case ShiftBy():
+            return ShiftBy(whole_number("the shift of a reset", to.offsets))
+        case ToTime():
+            return ToTime(whole_number("the time of a reset, in ms,", to.timestamp_ms))
+        case ToTable():
+            return ToTable(given_offsets(to.offsets))
+        case ToEarliest() | ToLatest() | ToCurrent():
+            return to
 
 
 def _planned(
@@ -130,6 +147,10 @@ def _asked(
         case ToOffset():
             return to.offset
         case ToTable():
+            if where not in to.offsets:
+                raise NoOffsetForPartition(
+                    f"the table has no offset of {where}; add it, or leave that partition out."
+                )
             return to.offsets[where]
         case ToTime():
             found = offset_for_time(topic, where.partition, to.timestamp_ms, _COMMITTED)
