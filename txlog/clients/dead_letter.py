@@ -9,6 +9,7 @@ messages with the offsets of the letters (I5).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,18 +57,20 @@ def dead_letter_log(connection: Connection, name: str) -> TopicLog:
         topic = connection.cluster.present_topic(name)
     except UnknownTopic:
         connection.cluster.finish_deletion(name)
-        try:
-            topic = connection.cluster.create_topic(
-                name, 1, encode_schema(KAFKA_SCHEMA), TopicConfig(max_message_bytes=1 << 30)
-            )
-        except TopicExists:
-            topic = connection.cluster.present_topic(name)
+        topic = _created(connection, name)
     if not is_kafka_schema(topic.schema()):
         raise InvalidConfig(
             f"topic {name!r} cannot hold dead letters: it is a typed topic. Name another one.",
             topic=name,
         )
     return topic
+
+
+def _created(connection: Connection, name: str) -> TopicLog:
+    config = TopicConfig(max_message_bytes=1 << 30)
+    with suppress(TopicExists):  # Otherwise somebody else was faster.
+        return connection.cluster.create_topic(name, 1, encode_schema(KAFKA_SCHEMA), config)
+    return connection.cluster.present_topic(name)
 
 
 def letters(connection: Connection, name: str, half: HalfTransaction) -> Participant:
