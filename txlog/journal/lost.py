@@ -10,9 +10,11 @@ rests on a listing (I14): whoever may not list goes on without the look.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from txlog.errors import CorruptData, StoreDenied
 from txlog.journal.audit import Finding
-from txlog.layout import JournalLayout
+from txlog.layout import JournalLayout, journal_root
 from txlog.storage.store import Store
 
 
@@ -23,7 +25,7 @@ def objects_without_journal(store: Store, layout: JournalLayout) -> list[str] | 
     """
     if _is_begun(store, layout):
         return None
-    left = [stored.path for stored in store.list_after(f"{layout.root}/")]
+    left = list(_led_to(store, f"{layout.root}/"))
     # Asked once more: what was listed came after the first entry.
     return None if _is_begun(store, layout) else left
 
@@ -40,11 +42,16 @@ def require_nothing_led_to(store: Store, layout: JournalLayout, prefix: str = ""
 
 
 def first_below(store: Store, prefix: str) -> str:
-    """The first object there; "" if there is none, or if this process may not list."""
+    """The first object of a log there; "" if there is none, or if this process may not list."""
     try:
-        return next((stored.path for stored in store.list_after(prefix)), "")
+        return next(_led_to(store, prefix), "")
     except StoreDenied:
         return ""
+
+
+def _led_to(store: Store, prefix: str) -> Iterator[str]:
+    """What others have put there, such as a file manager's notes, says nothing about a log."""
+    return (stored.path for stored in store.list_after(prefix) if journal_root(stored.path))
 
 
 def _is_begun(store: Store, layout: JournalLayout) -> bool:

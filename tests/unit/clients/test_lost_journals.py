@@ -63,6 +63,19 @@ def test_a_topic_whose_creation_was_cut_off_is_begun_by_the_next_use(log: Memory
     assert log.values("u") == [b"new"]
 
 
+def test_what_somebody_else_put_there_is_in_nobodys_way(log: MemoryLog) -> None:
+    root = log.connection.cluster.topic("u").layout.root
+    left = remove(log, CLUSTER_FILE, "cluster/", root)
+    assert left == {}
+    for folder in ("cluster", "topics", root):
+        log.memory.put_new(f"{folder}/.DS_Store", b"of a file manager")
+    create_cluster(log.memory, log.connection.runtime)
+    log = reopened(log)
+    log.admin.create_topic("u", 1)
+    log.producer().send("u", b"new").get()
+    assert log.values("u") == [b"new"]
+
+
 def test_I12_topics_are_not_forgotten_with_the_clusters_journal(log: MemoryLog) -> None:
     left = remove(log, "cluster/")
     log = reopened(log)
