@@ -15,8 +15,13 @@ from txlog.cli.output import counted
 from txlog.clients.connection import open_connection
 from txlog.clock import Runtime
 from txlog.errors import CorruptData, TxlogError
-from txlog.journal.lost import lost_journal, not_begun, objects_without_journal
-from txlog.layout import topic_journal
+from txlog.journal.lost import (
+    lost_journal,
+    not_begun,
+    objects_without_journal,
+    require_nothing_led_to,
+)
+from txlog.layout import TOPICS, cluster_journal, topic_journal
 from txlog.log.cluster import Cluster, read_cluster_file
 from txlog.storage.local import LocalStore
 from txlog.storage.open import open_store
@@ -80,6 +85,7 @@ def _log(store: Store, runtime: Runtime) -> Check:
 def _topics(cluster: Cluster) -> tuple[int, list[str]]:
     """How many topics there are, and the notes of those that were never begun. Raises CorruptData
     if a journal cannot be read, or is gone."""
+    require_nothing_led_to(cluster.store, cluster_journal(), f"{TOPICS}/")
     count, notes = 0, []
     for name, created in sorted(cluster.state(certain=True).topics.items()):
         layout = topic_journal(name, created.opened.topic_id)

@@ -252,6 +252,16 @@ def test_I15_a_topic_whose_journal_is_gone_is_not_begun_anew(own_log: SampleLog)
     assert files(own_log.root).items() <= before.items(), "nothing was written"
 
 
+def test_I15_a_list_of_topics_that_is_gone_is_not_called_empty(own_log: SampleLog) -> None:
+    shutil.rmtree(own_log.root / "cluster")
+    before = files(own_log.root)
+    (_, log_check) = store_checks(str(own_log.root))
+    assert log_check.status is Status.FAIL
+    assert "cluster has neither an entry nor a boundary" in log_check.found
+    assert log_check.fix.startswith("Restore it from a backup")
+    assert files(own_log.root) == before
+
+
 def test_the_probe_leaves_no_object_behind(own_log: SampleLog) -> None:
     before = files(own_log.root)
     assert [check.status for check in store_checks(str(own_log.root))] == [Status.OK, Status.OK]
