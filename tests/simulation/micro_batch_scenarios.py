@@ -156,6 +156,11 @@ class UnionDriver(Driver):
     def _moved(self, end: Any) -> list[tuple[str, list[list[Any]]]]:
         return []
 
+    def _is_mistaken(self, run: Run) -> bool:
+        """See Driver._is_mistaken: its sources are in another order."""
+        reader: Any = run.reader
+        return bool(reader.sources != self._united)
+
     def _is_wrong(self, error: CheckpointConflict) -> bool:
         """A query that is alone with its groups goes on after its own batches."""
         says = error.facts.get("mark_says")
@@ -190,6 +195,11 @@ class SelfUnionDriver(UnionDriver):
                 self._place.lose()
             raise
 
+    def _is_mistaken(self, run: Run) -> bool:
+        """See Driver._is_mistaken: its lines differ."""
+        end: Any = run.end
+        return bool(end[0] != end[1])
+
     def _is_wrong(self, error: CheckpointConflict) -> bool:
         return False
 
@@ -205,6 +215,7 @@ class HastyDriver(Driver):
     def __init__(self, name: str, place: Place, other: Place, group: str, sink: str) -> None:
         super().__init__(name, place, group, ["ta"], [sink])
         self._other = other
+        self._is_elsewhere = False
 
     def _something_happens(self, process: SimulatedProcess) -> None:
         if process.random.random() < 0.08 * self._place.trouble:
@@ -225,7 +236,12 @@ class HastyDriver(Driver):
         chance = process.random.random()
         if chance < 0.06:
             return open_checkpoint(None, process.runtime)
-        return (self._other if chance < 0.16 else self._place).folder.checkpoint
+        self._is_elsewhere = chance < 0.16
+        return (self._other if self._is_elsewhere else self._place).folder.checkpoint
+
+    def _is_mistaken(self, run: Run) -> bool:
+        """See Driver._is_mistaken: what is noted elsewhere, or planned without a group."""
+        return self._is_elsewhere or (run.end is not None and run.end["group"] is None)
 
     def _commit(self, process: SimulatedProcess, run: Run) -> None:
         try:

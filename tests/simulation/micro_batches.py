@@ -255,6 +255,8 @@ class Driver:
         plan = checkpoint.plan() if checkpoint is not None else None
         self._attempts += 1
         tx = f"batch {self.name}/{self._attempts}"
+        if self._is_mistaken(run):
+            process.note("mistaken", tx=tx)
         tasks = self._tasks(process, run.reader, run.start or self._first(run.reader), run.end)
         options = self._options(process)
         values, reads = [], []
@@ -288,6 +290,10 @@ class Driver:
     def _seen(self, process: SimulatedProcess, run: Run) -> Checkpoint | None:
         """The checkpoint as the sink sees it."""
         return run.folder.checkpoint
+
+    def _is_mistaken(self, run: Run) -> bool:
+        """Whether the batch is to be refused for somebody's mistake."""
+        return False
 
     def _committer(
         self,

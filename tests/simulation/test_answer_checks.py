@@ -114,6 +114,10 @@ def test_I4_a_dead_letter_of_a_transaction_that_nobody_has_named_is_wrong() -> N
 REFUSED: Told = ("commit", {"tx": TX, "answer": "failed"})
 HOLDS: Told = ("holds", {"transactional_id": "one"})
 SENT: Told = ("send", {"tx": TX, "topic": "a", "values": ["m"]})
+THRICE: list[Told] = [
+    ("send", {"tx": f"batch d/{number}", "topic": "a", "values": ["m"]}) for number in (1, 2, 3)
+]
+MISTAKEN: Told = ("mistaken", {"tx": "batch d/2"})
 RIVAL: Told = ("holds", {"who": "other#0", "transactional_id": "one"})
 
 
@@ -129,6 +133,8 @@ RIVAL: Told = ("holds", {"who": "other#0", "transactional_id": "one"})
         ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 3, [], ["refused"]),
         ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 3, ["slow"], []),
         ([("send", {"tx": None, "topic": "a", "values": ["m"]})] * 2, [], []),
+        (THRICE, [], ["refused"]),
+        ([*THRICE, MISTAKEN], [], []),
     ],
 )
 def test_where_nothing_goes_wrong_nobody_is_refused_who_is_alone(

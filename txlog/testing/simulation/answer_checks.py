@@ -153,7 +153,7 @@ def refusals(facts: Facts) -> Iterator[Anomaly]:
 def _without_success(facts: Facts, fenced: set[str]) -> Iterator[Anomaly]:
     """Who sends and sends, and nothing of it is ever stored: somebody alone, or a whole group.
 
-    Or nobody comes as far as to send.
+    Or nobody comes as far as to send. What holds somebody's mistake is refused rightly.
     """
     holders = {_role(event) for event in facts.history.of("holds")}
     if holders and not holders & {_role(event) for event in facts.history.of("send")}:
@@ -163,12 +163,14 @@ def _without_success(facts: Facts, fenced: set[str]) -> Iterator[Anomaly]:
     def team(event: Event) -> str:
         return str(teams.get(_role(event), _role(event)))
 
-    sent = {(e["tx"] or str(n), team(e)): e for n, e in enumerate(facts.history.of("send"))}
+    mistaken = {e["tx"] for e in facts.history.of("mistaken")}
+    sends = [e for e in facts.history.of("send") if e["tx"] not in mistaken]
+    sent = {(e["tx"] or str(n), team(e)): e for n, e in enumerate(sends)}
     last = {name: event["at"] for (_, name), event in sent.items()}
-    sends = Counter(name for _, name in sent)
+    counts = Counter(name for _, name in sent)
     ends = ("commit", "abort", "written", "batch_done", "local")
     done = {team(event) for event in facts.history.of(*ends)}
-    for name, count in sorted(sends.items()):
+    for name, count in sorted(counts.items()):
         if count >= _SENDS_MIN and name not in done | fenced:
             yield Anomaly(
                 last[name], "refused", f"{name} has sent {count} times, and never got anywhere"

@@ -21,6 +21,7 @@ keys belong to its kind:
     local       tx decision             the local transaction of a half transaction has ended so
     counts      sinks                   what follows `<` in their records are numbers from 0 on
     batch_done  query batch label reads wrote   the sink said that this micro-batch is in
+    mistaken    tx                      somebody's mistake is in it, for which it is to be refused
     poll        isolation records       what a reader was given, in order; `reader` names it if
                                         there are several in one life, `group` what it is of
     cut         topics records limit    what a reader was given up to its next consistent cut, and
