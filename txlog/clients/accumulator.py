@@ -48,6 +48,10 @@ class Pile(Protocol):
     def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """All records in the physical schema, and the partition of each."""
 
+    @property
+    def is_of_now(self) -> bool:
+        """Whether what it was begun with is still what the topic, as last seen, says."""
+
 
 def new_pile(topic: TopicLog, flush: Callable[[], None]) -> Pile:
     """The right pile for the schema of the topic, which is caught up."""
@@ -125,6 +129,12 @@ class KafkaPile:
         self.size_bytes += size + _ROW_OVERHEAD_BYTES
         return RecordFuture(delivery, index)
 
+    @property
+    def is_of_now(self) -> bool:
+        """See Pile."""
+        is_as_large = self._size_max == self.topic.state.config.max_message_bytes
+        return is_as_large and is_kafka_schema(self.topic.schema())
+
     def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """See Pile."""
         keys = pa.array(self._keys, pa.binary())
@@ -185,6 +195,11 @@ class TypedPile:
         self.delivery.timestamps.append(timestamp_ms)
         self.size_bytes += row_batch.nbytes + _ROW_OVERHEAD_BYTES
         return RecordFuture(self.delivery, len(self._rows) - 1)
+
+    @property
+    def is_of_now(self) -> bool:
+        """See Pile."""
+        return bool(self._schema.equals(self.topic.schema()))
 
     def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """See Pile."""

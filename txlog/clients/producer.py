@@ -31,6 +31,7 @@ from txlog.errors import (
     FencedError,
     IllegalTransition,
     InvalidConfig,
+    InvalidRecord,
     TxlogError,
 )
 from txlog.groups.offsets_state import PendingOffset
@@ -160,10 +161,11 @@ class Producer:
             time_ms = self._wall_ms()
             if timestamp_ms is not None:
                 time_ms = record_time(pile.topic, timestamp_ms, time_ms)
-            before = pile.size_bytes
-            future = pile.add(value, key, headers, partition, time_ms)
-            sender.buffered_bytes += pile.size_bytes - before
-            return future
+            record = (value, key, headers, partition, time_ms)
+            try:
+                return self._added(pile, *record)
+            except InvalidRecord:
+                return self._added(self._pile_of_now(topic, pile), *record)
 
     def send_batch(
         self,
@@ -207,6 +209,21 @@ class Producer:
     def _new_pile(self, topic: str) -> Pile:
         self._require_sendable("send")
         return self._sender.new_pile(topic, self.flush)
+
+    def _added(self, pile: Pile, *record: Any) -> RecordFuture:
+        before = pile.size_bytes
+        future = pile.add(*record)
+        self._sender.buffered_bytes += pile.size_bytes - before
+        return future
+
+    def _pile_of_now(self, topic: str, pile: Pile) -> Pile:
+        """Where a record goes that was refused: since the pile was begun the topic may have got
+        the column, or the larger limit, that the record needs (R15)."""
+        pile.topic.catch_up(certain=True)
+        if pile.is_of_now:
+            return pile
+        self.flush()
+        return self._sender.piles.get(topic) or self._new_pile(topic)
 
     def _require_sendable(self, method: str) -> None:
         self._require_no_error(method)
