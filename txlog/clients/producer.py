@@ -158,14 +158,11 @@ class Producer:
             if self._serializes:
                 key = self._key_serializer(key) if self._key_serializer else key
                 value = self._value_serializer(value) if self._value_serializer else value
-            time_ms = self._wall_ms()
-            if timestamp_ms is not None:
-                time_ms = record_time(pile.topic, timestamp_ms, time_ms)
-            record = (value, key, headers, partition, time_ms)
             try:
-                return self._added(pile, *record)
+                return self._added(pile, value, key, headers, partition, timestamp_ms)
             except InvalidRecord:
-                return self._added(self._pile_of_now(topic, pile), *record)
+                pile = self._pile_of_now(topic, pile)
+            return self._added(pile, value, key, headers, partition, timestamp_ms)
 
     def send_batch(
         self,
@@ -189,11 +186,15 @@ class Producer:
         """
         with self._lock:
             self._require_sendable("send_batch")
-            log = self._connection.cluster.present_topic(topic)
-            columns = BatchColumns(key, partition, timestamp)
-            batch, partitions = prepared_batch(
-                log, table, columns, self._wall_ms(), self._sender.next_sticky()
-            )
+            cluster = self._connection.cluster
+            log = cluster.present_topic(topic)
+            given = (table, BatchColumns(key, partition, timestamp), self._wall_ms())
+            sticky = self._sender.next_sticky()
+            try:
+                prepared = prepared_batch(log, *given, sticky)
+            except InvalidRecord:  # Of an old look, perhaps (R15).
+                log, prepared = cluster.present_topic(topic, certain=True), None
+            batch, partitions = prepared or prepared_batch(log, *given, sticky)
             if batch.num_rows:
                 delivery = Delivery(topic, self.flush, on_delivery)
                 self._sender.write_batch(log, batch, partitions, delivery)
@@ -210,15 +211,27 @@ class Producer:
         self._require_sendable("send")
         return self._sender.new_pile(topic, self.flush)
 
-    def _added(self, pile: Pile, *record: Any) -> RecordFuture:
+    def _added(
+        self,
+        pile: Pile,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> RecordFuture:
+        """One record more on the pile. Raises InvalidRecord, UnknownPartition."""
+        time_ms = self._wall_ms()
+        if timestamp_ms is not None:
+            time_ms = record_time(pile.topic, timestamp_ms, time_ms)
         before = pile.size_bytes
-        future = pile.add(*record)
+        future = pile.add(value, key, headers, partition, time_ms)
         self._sender.buffered_bytes += pile.size_bytes - before
         return future
 
     def _pile_of_now(self, topic: str, pile: Pile) -> Pile:
         """Where a record goes that was refused: since the pile was begun the topic may have got
-        the column, or the larger limit, that the record needs (R15)."""
+        the column, or the wider limit, that the record needs (R15)."""
         pile.topic.catch_up(certain=True)
         if pile.is_of_now:
             return pile

@@ -1,4 +1,4 @@
-"""What a topic has got since a producer's buffer was begun is there for its next record (R15)."""
+"""What a topic has got since a producer looked at it is there for its next record (R15)."""
 
 import pyarrow as pa
 import pytest
@@ -44,8 +44,9 @@ def test_a_column_that_nobody_added_is_refused_and_those_that_wait_go_on_waiting
     producer = typed.elsewhere()
     producer.send("typed", {"id": 1})
     before = typed.objects()
-    with pytest.raises(InvalidRecord, match="no such columns"):
+    with pytest.raises(InvalidRecord, match="no such columns") as refused:
         producer.send("typed", {"id": 2, "name": "two"})
+    assert refused.value.__context__ is None, "one traceback, as of one error"
     assert typed.changed_since(before) == []
     producer.flush()
     assert typed.values("typed") == [{"id": 1}]
@@ -61,3 +62,48 @@ def test_a_record_within_a_limit_that_was_raised_is_taken(log: MemoryLog) -> Non
     producer.send("u", b"1" * 11)
     producer.flush()
     assert log.values("u") == [b"0", b"1" * 11]
+
+
+def test_a_record_within_a_limit_of_times_that_was_raised_is_taken(log: MemoryLog) -> None:
+    log.admin.alter_topic_config("u", {"message.timestamp.before.max.ms": 10})
+    producer = log.elsewhere()
+    producer.send("u", b"0")
+    with pytest.raises(InvalidRecord, match=r"message\.timestamp\.before\.max\.ms"):
+        producer.send("u", b"1", timestamp_ms=0)
+    log.admin.alter_topic_config("u", {"message.timestamp.before.max.ms": 1 << 60})
+    producer.send("u", b"1", timestamp_ms=0)
+    producer.flush()
+    assert log.values("u") == [b"0", b"1"]
+
+
+def widen_and_prune(typed: MemoryLog) -> None:
+    """What says so is not in the journal any more, but in its snapshot."""
+    typed.admin.evolve_schema("typed", WIDE)
+    for _ in range(5):
+        typed.producer().send("typed", {"id": 0}).get()
+    typed.connection.cluster.topic("typed").prune(1)
+
+
+def test_a_record_has_an_added_column_although_old_entries_were_pruned(typed: MemoryLog) -> None:
+    producer = typed.elsewhere()
+    producer.send("typed", {"id": 1}).get()
+    widen_and_prune(typed)
+    producer.send("typed", {"id": 2, "name": "two"}).get()
+    assert typed.values("typed")[-1] == {"id": 2, "name": "two"}
+
+
+def test_a_table_has_an_added_column_although_old_entries_were_pruned(typed: MemoryLog) -> None:
+    producer = typed.elsewhere()
+    producer.send("typed", {"id": 1}).get()
+    widen_and_prune(typed)
+    assert producer.send_batch("typed", pa.table({"id": [2], "name": ["two"]})) == 1
+    assert typed.values("typed")[-1] == {"id": 2, "name": "two"}
+
+
+def test_a_table_with_a_column_that_nobody_added_is_refused(typed: MemoryLog) -> None:
+    producer = typed.elsewhere()
+    before = typed.objects()
+    with pytest.raises(InvalidRecord) as refused:
+        producer.send_batch("typed", pa.table({"id": [2], "name": ["two"]}))
+    assert refused.value.__context__ is None, "one traceback, as of one error"
+    assert typed.changed_since(before) == []
