@@ -145,8 +145,8 @@ class Producer:
 
         `value` is bytes, or a dict of columns for a typed topic. Raises UnknownTopic,
         InvalidRecord, RecordTooLarge, UnknownPartition, IllegalTransition, and the error that the
-        producer is in. A full buffer is written first, so that whatever `send` raises, this
-        record was not taken.
+        producer is in. A full buffer is written first, and what waits in a topic that has
+        changed, so that whatever `send` raises, this record was not taken.
         """
         with self._lock:
             sender = self._sender

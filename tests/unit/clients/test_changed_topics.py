@@ -4,7 +4,10 @@ import pyarrow as pa
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.errors import InvalidRecord, RecordTooLarge
+from tests.scripted_store import Effect, answer_lost, full, never_lands, unavailable
+from txlog.clients.admin import Admin
+from txlog.clients.producer import Producer
+from txlog.errors import InvalidRecord, RecordTooLarge, StoreFull, StoreUnavailable
 
 NARROW = pa.schema([("id", pa.int64())])
 WIDE = NARROW.append(pa.field("name", pa.string()))
@@ -26,6 +29,44 @@ def test_a_record_with_a_column_that_was_added_is_taken_behind_those_that_wait(
     producer.flush()
     assert typed.values("typed") == [{"id": 1, "name": None}, {"id": 2, "name": "two"}]
     assert second.get().offset == 1
+
+
+def waiting_for_another_column(typed: MemoryLog) -> Producer:
+    """A record waits; another process has widened its topic since."""
+    producer = typed.producer()
+    producer.send("typed", {"id": 1})
+    Admin(typed.process()).evolve_schema("typed", WIDE)
+    return producer
+
+
+@pytest.mark.parametrize(
+    ("verbs", "path", "effect"),
+    [("get", "/entries/", unavailable), ("put_new", "", full), ("put_new", "", unavailable)],
+)
+def test_what_its_send_raises_for_the_store_is_not_taken_and_is_once_when_sent_again(
+    typed: MemoryLog, verbs: str, path: str, effect: Effect
+) -> None:
+    producer = waiting_for_another_column(typed)
+    typed.store.on(verbs, path, effect)
+    with pytest.raises((StoreUnavailable, StoreFull)):
+        producer.send("typed", {"id": 2, "name": "two"})
+    producer.send("typed", {"id": 2, "name": "two"})
+    producer.flush()
+    assert typed.values("typed") == [{"id": 1, "name": None}, {"id": 2, "name": "two"}]
+    typed.check()
+
+
+@pytest.mark.parametrize("effect", [full, never_lands, answer_lost])
+def test_I13_what_happens_to_the_append_before_it_changes_nothing(
+    typed: MemoryLog, effect: Effect
+) -> None:
+    producer = waiting_for_another_column(typed)
+    rule = typed.store.on("create", "/entries/", effect)
+    producer.send("typed", {"id": 2, "name": "two"})
+    producer.flush()
+    assert rule.met == 1
+    assert typed.values("typed") == [{"id": 1, "name": None}, {"id": 2, "name": "two"}]
+    typed.check()
 
 
 def test_it_is_in_the_transaction_of_those_that_wait(typed: MemoryLog) -> None:
