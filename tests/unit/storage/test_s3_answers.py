@@ -102,6 +102,8 @@ def store(server: ScriptedServer) -> Store:
         "secret": "hush-hush",
         "client_kwargs": {"region_name": "us-east-1"},
         "attempts_max": 3,
+        "attempt_timeout_ms": 60_000,  # A busy machine is no silent server.
+        "deadline_ms": 120_000,
         "pause_min_ms": 1,
     }
     return open_store(f"s3://{server.bucket}/log", Runtime(), options)
