@@ -108,13 +108,14 @@ def short_snapshot(patch: Patch) -> None:
     original_adopt, original_write = Replica._adopt_entry, Replica._write_snapshot
 
     def adopt(self: Any, state: Any, slot: int, crc32: int) -> None:
-        self.before = self._state
+        self.before = self.state
         original_adopt(self, state, slot, crc32)
 
     def write(self: Any, mend: bool = False) -> None:
-        state, self._state = self._state, getattr(self, "before", self._state)
+        now = self._at
+        self._at = replace(now, state=getattr(self, "before", now.state))
         original_write(self, mend)
-        self._state = state
+        self._at = now
 
     patch.setattr(Replica, "_adopt_entry", adopt)
     patch.setattr(Replica, "_write_snapshot", write)

@@ -190,7 +190,7 @@ def no_boundary(patch: Patch) -> None:
     def prune(self: Replica[Any], keep_entries: int, apart_entries: int = 1) -> int:
         self._catch_up(certain=True)
         self._write_snapshot()
-        lowest = max(0, self._next_slot - keep_entries)
+        lowest = max(0, self._at.next_slot - keep_entries)
         doomed = [*self._below(self.layout.entries, self.layout.entry(lowest))]
         for path in doomed:
             self._store.delete(path)
@@ -203,12 +203,12 @@ def snapshot_below_the_boundary(patch: Patch) -> None:
     """A boundary names the newest snapshot that is there already, and not one of its own (R14)."""
 
     def advance(self: Replica[Any], lowest: int, *, closed: bool = False) -> None:
-        newest = self._next_slot - self._next_slot % self._options.snapshot_entries - 1
+        newest = self._at.next_slot - self._at.next_slot % self._options.snapshot_entries - 1
         proposed = Boundary(
-            self._boundary.ordinal + 1, lowest, newest, self._runtime.entropy.token(), closed
+            self._at.boundary.ordinal + 1, lowest, newest, self._runtime.entropy.token(), closed
         )
         boundary.create(self._store, self.layout, proposed)
-        self._boundary = boundary.read_newest(self._store, self.layout, self._boundary)
+        self._read_boundary()
 
     patch.setattr(Replica, "_advance_boundary", advance)
 
@@ -247,9 +247,11 @@ def snapshot_deleted_early(patch: Patch) -> None:
     """Only the newest snapshot is kept, and not the boundary's (R16)."""
 
     def delete(self: Replica[Any]) -> int:
-        entries = [*self._below(self.layout.entries, self.layout.entry(self._boundary.lowest_slot))]
-        newest = self._next_slot - self._next_slot % self._options.snapshot_entries - 1
-        kept = self.layout.snapshot(max(newest, self._boundary.snapshot_slot))
+        entries = [
+            *self._below(self.layout.entries, self.layout.entry(self._at.boundary.lowest_slot))
+        ]
+        newest = self._at.next_slot - self._at.next_slot % self._options.snapshot_entries - 1
+        kept = self.layout.snapshot(max(newest, self._at.boundary.snapshot_slot))
         for path in [*entries, *self._below(self.layout.snapshots, kept)]:
             self._store.delete(path)
         return len(entries)
@@ -265,9 +267,9 @@ def decided_once(patch: Patch) -> None:
         if any(t.decided is None or not t.decided.events for t in tickets):
             return original(self, tickets)
         events = [event for ticket in tickets for event in ticket.decided.events]
-        after = self._state
+        after = self.state
         for event in events:
-            after = self._machine.apply(after, event, self._next_slot)
+            after = self._machine.apply(after, event, self._at.next_slot)
         return after, events
 
     patch.setattr(Replica, "_decide_all", decide_all)

@@ -117,14 +117,18 @@ class KafkaPile:
             size += more
         if size > self._size_max:
             raise too_large(self.topic.name, size, self._size_max)
-        keys, delivery = self._keys, self.delivery
-        index = len(keys)
         if partition is not None:
-            self._wanted[index] = check_partition(self.topic, partition)
-        if checked is not None:
-            self._headers[index] = checked
+            check_partition(self.topic, partition)
+        keys, delivery = self._keys, self.delivery
+        index = len(delivery.timestamps)
+        if len(keys) != index:
+            self._drop_torn(index)
         keys.append(key)
         self._values.append(value)
+        if partition is not None:
+            self._wanted[index] = partition
+        if checked is not None:
+            self._headers[index] = checked
         delivery.timestamps.append(timestamp_ms)
         self.size_bytes += size + _ROW_OVERHEAD_BYTES
         return RecordFuture(delivery, index)
@@ -137,8 +141,9 @@ class KafkaPile:
 
     def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """See Pile."""
+        count = len(self.delivery.timestamps)
+        self._drop_torn(count)
         keys = pa.array(self._keys, pa.binary())
-        count = len(self._keys)
         columns = [
             keys,
             pa.array(self._values, pa.binary()),
@@ -150,6 +155,12 @@ class KafkaPile:
         batch = pa.RecordBatch.from_arrays(columns, schema=physical_schema(KAFKA_SCHEMA))
         chosen = keyed_partitions(keys, len(self.topic.state.partitions), sticky)
         return batch, _with_wanted(chosen, self._wanted)
+
+    def _drop_torn(self, count: int) -> None:
+        """What Ctrl-C left of a record behind the last one: its time is what makes it one."""
+        del self._keys[count:], self._values[count:]
+        self._headers.pop(count, None)
+        self._wanted.pop(count, None)
 
 
 class TypedPile:
@@ -189,12 +200,17 @@ class TypedPile:
                 self.topic.name, row_batch.nbytes, self.topic.state.config.max_message_bytes
             )
         if partition is not None:
-            self._wanted[len(self._rows)] = check_partition(self.topic, partition)
-        self._rows.append(deepcopy(dict(value)) if self._is_nested else dict(value))
+            check_partition(self.topic, partition)
+        row = deepcopy(dict(value)) if self._is_nested else dict(value)
+        index = len(self.delivery.timestamps)
+        self._drop_torn(index)
+        self._rows.append(row)
         self._keys.append(key)
+        if partition is not None:
+            self._wanted[index] = partition
         self.delivery.timestamps.append(timestamp_ms)
         self.size_bytes += row_batch.nbytes + _ROW_OVERHEAD_BYTES
-        return RecordFuture(self.delivery, len(self._rows) - 1)
+        return RecordFuture(self.delivery, index)
 
     @property
     def is_of_now(self) -> bool:
@@ -203,6 +219,7 @@ class TypedPile:
 
     def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """See Pile."""
+        self._drop_torn(len(self.delivery.timestamps))
         rows = record_batch_from_rows(self._rows, self._schema)
         key_column = self.topic.state.config.key_column
         keys = pa.array(self._keys, pa.binary())
@@ -217,6 +234,11 @@ class TypedPile:
             [*rows.columns, stamps], schema=physical_schema(self._schema)
         )
         return batch, _with_wanted(chosen, self._wanted)
+
+    def _drop_torn(self, count: int) -> None:
+        """See KafkaPile."""
+        del self._rows[count:], self._keys[count:]
+        self._wanted.pop(count, None)
 
 
 def keyed_partitions(keys: pa.Array, count: int, sticky: int) -> Partitions:

@@ -26,6 +26,7 @@ from txlog.errors import (
     SegmentExpired,
     StoreDenied,
     StoreUnavailable,
+    TxlogError,
     UnknownProducerId,
 )
 from txlog.log.batch import Segment
@@ -63,11 +64,12 @@ class ProducerSession:
         self.pid, self.epoch = pid, 0
         self.next_sequences.clear()
 
-    def advance(self, topic_id: str, row_counts: Mapping[int, int]) -> None:
-        """The flush is stored."""
-        for partition, count in row_counts.items():
-            key = (topic_id, partition)
-            self.next_sequences[key] = self.next_sequences.get(key, 0) + count
+    def advance(
+        self, topic_id: str, row_counts: Mapping[int, int], base_sequences: Mapping[int, int]
+    ) -> None:
+        """The flush with these sequences is stored."""
+        for partition, base in base_sequences.items():
+            self.next_sequences[topic_id, partition] = base + row_counts[partition]
 
 
 class Appender:
@@ -88,12 +90,14 @@ class Appender:
         self.session = session
         self._config = config or ProducerConfig()
         self._new_pid = new_pid
+        self._begun: tuple[pa.RecordBatch, Mapping[int, int]] | None = None
+        """The flush that is on its way, with its sequences: they are its own until `forget`."""
         self._is_in_doubt = False
-        """A part of a flush may be stored: only its own id can tell."""
+        """A part of that flush may be stored: only its own id can tell."""
 
-    def give_up(self) -> None:
-        """The flush that may be stored is not sent again."""
-        self._is_in_doubt = False
+    def forget(self) -> None:
+        """The flush is stored and its sender knows it, or it is not sent again."""
+        self._begun, self._is_in_doubt = None, False
 
     @property
     def may_repeat(self) -> bool:
@@ -114,21 +118,22 @@ class Appender:
         `batch` is in a physical schema of the topic, the newest or an earlier one. `declare` runs
         while the segment is written, and has ended before anything is appended. Raises what it
         raises, and OutcomeUnknown if the log does not say within the limit whether the records are
-        stored; the same call may then be made again.
+        stored. Until `forget` the same call, with that very batch, may be made again, also after
+        Ctrl-C.
         """
         schema_id = topic.state.newest_schema_id
-        physical = physical_schema(topic.schema(schema_id))
+        physical, adapted = physical_schema(topic.schema(schema_id)), batch
         if not batch.schema.equals(physical):
             # The topic has evolved since the batch was made; a segment has the schema it names.
-            batch = adapt(batch, physical)
+            adapted = adapt(batch, physical)
         counts = np.bincount(partitions)
         row_counts = {int(p): int(counts[p]) for p in np.flatnonzero(counts)}
-        base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
+        base_sequences = self._sequences(topic, batch, row_counts)
         repeats = self._repeats() if self.session.pid == NO_PRODUCER else iter(())
         for _ in range(self._process.finish_attempts_max):
             try:
                 with self._doubted(topic):
-                    segments = self._stage(topic, batch, partitions, schema_id, declare)
+                    segments = self._stage(topic, adapted, partitions, schema_id, declare)
                     declare = None
                     base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
             except SegmentExpired:
@@ -137,16 +142,16 @@ class Appender:
                 if self._new_pid is None or self._is_in_doubt:
                     raise
                 # It was silent for too long and nothing is under way: nothing can be doubled.
+                self.forget()
                 self.session.restart(self._new_pid())
-                base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
+                base_sequences = self._sequences(topic, batch, row_counts)
                 continue
             except OutcomeUnknown:
                 # At least once: other segments, as those may be in the log already.
                 if next(repeats, None) is None:
                     raise
                 continue
-            self._is_in_doubt = False
-            self.session.advance(topic.topic_id, row_counts)
+            self.session.advance(topic.topic_id, row_counts, base_sequences)
             return base_offsets
         raise StoreUnavailable(
             f"topic {topic.name!r}: new segments fall below the staging horizon again and again; "
@@ -164,8 +169,17 @@ class Appender:
         base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
         with self._doubted(topic):
             base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
-        self.session.advance(topic.topic_id, row_counts)
+        self.session.advance(topic.topic_id, row_counts, base_sequences)
         return base_offsets
+
+    def _sequences(
+        self, topic: TopicLog, batch: pa.RecordBatch, row_counts: Mapping[int, int]
+    ) -> Mapping[int, int]:
+        """Those of the flush: the same again if it is the one that is on its way (R9)."""
+        if self._begun is None or self._begun[0] is not batch:
+            self.forget()
+            self._begun = (batch, self.session.base_sequences(topic.topic_id, row_counts))
+        return self._begun[1]
 
     @contextmanager
     def _doubted(self, topic: TopicLog) -> Iterator[None]:
@@ -225,7 +239,6 @@ class Appender:
             row_counts = _row_counts(group)
             these = {p: sequences[p] for p in row_counts if p in sequences}
             result = self._append(topic, group, these, tx_id)
-            self._is_in_doubt = True
             for partition, offset in result.base_offsets.items():
                 base_offsets.setdefault(partition, offset)
             for partition in these:
@@ -244,13 +257,17 @@ class Appender:
         command = AppendBatches(segments, session.pid, session.epoch, tx_id, base_sequences)
         repeats = self._repeats() if session.pid != NO_PRODUCER else iter(())
         while True:
+            # From here on, however this ends, unless the log says that it is not stored.
+            was_in_doubt, self._is_in_doubt = self._is_in_doubt, True
             try:
                 result: AppendResult = topic.execute(command)
                 return result
             except (OutcomeUnknown, StoreUnavailable):
-                self._is_in_doubt = True
                 if next(repeats, None) is None:
                     raise
+            except TxlogError:
+                self._is_in_doubt = was_in_doubt
+                raise
 
     def _repeats(self) -> Iterator[int]:
         """Turns to send again what may be stored, each after a wait, until `retries`,

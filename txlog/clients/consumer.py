@@ -155,7 +155,7 @@ class Consumer:
         InvalidRecord for a value that Python cannot hold; positions stay where they are then.
         """
         limit = self.config.max_poll_records if max_records is None else max_records
-        with kept_if_interrupted(self._assigned.fetchers.values()):
+        with kept_if_interrupted(self._fetchers):
             taken = self._fetch(timeout_ms, limit)
             fetchers = self._assigned.fetchers
             return all_at_once((fetchers[where], where, fetched) for where, fetched in taken)
@@ -166,7 +166,7 @@ class Consumer:
         Columns are the topic's, then `_topic`, `_partition`, `_offset`, `_timestamp`. Batches are
         handed out as they are stored, without a copy where the store allows it.
         """
-        with kept_if_interrupted(self._assigned.fetchers.values()):
+        with kept_if_interrupted(self._fetchers):
             taken = self._fetch(timeout_ms, max_records, one_topic=True)
             if not taken:
                 return None
@@ -184,9 +184,12 @@ class Consumer:
         after it, and what was not handed out before a `break` comes again.
         """
         while not self._closed:
-            polled = self.poll(timeout_ms=1_000)
-            fetchers = {where: self._assigned.fetchers[where] for where in polled}
-            yield from one_by_one(fetchers, polled, lambda: not self._closed)
+            yield from one_by_one(
+                lambda: self.poll(timeout_ms=1_000), self._fetchers, lambda: not self._closed
+            )
+
+    def _fetchers(self) -> Mapping[TopicPartition, PartitionFetcher]:
+        return self._assigned.fetchers
 
     def _fetch(
         self, timeout_ms: float, limit: int, one_topic: bool = False

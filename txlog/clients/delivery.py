@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from txlog.errors import InternalError, TransactionAborted, TxlogError
+from txlog.errors import OutcomeUnknown, TransactionAborted, TxlogError
 
 
 class RecordMetadata(NamedTuple):
@@ -75,12 +75,15 @@ class Delivery:
         # The offsets first: with the partitions it is done, as other threads see it.
         self._base_offsets = base_offsets
         self._partitions = partitions
-        if self._on_delivery is not None:
-            counts = np.bincount(partitions)
+
+    def tell(self) -> None:
+        """Call who asked to be told, once the records are stored. Raises what that raises."""
+        if self._on_delivery is not None and self._partitions is not None:
+            counts = np.bincount(self._partitions)
             self._on_delivery(
                 [
                     BatchMetadata(self.topic, partition, base, int(counts[partition]))
-                    for partition, base in sorted(base_offsets.items())
+                    for partition, base in sorted(self._base_offsets.items())
                 ]
             )
 
@@ -104,7 +107,10 @@ class Delivery:
         if self._error is not None:
             raise self._error
         if self._partitions is None:
-            raise InternalError("a flush ended without an answer. Please report this.")
+            raise OutcomeUnknown(
+                f"topic {self.topic!r}: the flush of this record was interrupted when it was "
+                "refused. Read the topic from before it, and send it again if it is not there."
+            )
         if self._offsets is None:
             self._offsets = _offsets(self._partitions, self._base_offsets)
         return RecordMetadata(

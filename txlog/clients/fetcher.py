@@ -22,32 +22,46 @@ from txlog.log.reader import (
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel
 
+_NOWHERE = -1
+
 
 class PartitionFetcher:
-    """Reads one partition forward from a position."""
+    """Reads one partition forward from `position`, which may be set at any time: what was read
+    ahead counts only if it goes on from there. So neither `break` nor Ctrl-C passes over anything.
+    """
 
     def __init__(
         self, topic: TopicLog, partition: int, position: int, isolation: IsolationLevel
     ) -> None:
         self.topic = topic
         self.partition = partition
+        self.begun_at = position
         self.position = position
         self._isolation = isolation
         self._ahead: deque[FetchedBatch] = deque()
+        self._ahead_from = position
+        """The position that `_ahead` goes on from; nowhere while it is changed."""
         self._fetched_to = position
 
     def seek(self, position: int) -> None:
         """Go on from there; what was read ahead is dropped."""
-        self.position = self._fetched_to = position
+        self.position, self._ahead_from = position, _NOWHERE
         self._ahead.clear()
+        self._fetched_to = self._ahead_from = position
+
+    def _settle(self) -> None:
+        if self._ahead_from != self.position:
+            self.seek(self.position)
 
     def is_behind(self) -> bool:
         """Whether the state that this process has seen holds more to read."""
+        self._settle()
         return bool(self._ahead) or self._fetched_to < self._end()
 
     def is_beyond(self) -> bool:
         """Whether it stands above the end that this process has seen: others have read further, or
         the log was restored from an older copy."""
+        self._settle()
         return self._fetched_to > self.topic.state.bounds(self.partition).next_offset
 
     def _end(self) -> int:
@@ -70,8 +84,9 @@ class PartitionFetcher:
         # All or none: what is read again after an error may not be handed out twice.
         source = row_source(self.topic, self.topic.state, self._fetched_to)
         fetched = read_at_once(source, rows, self.topic.fan_out)
+        self._ahead_from = _NOWHERE
         self._ahead.extend(sliced(batch, self._fetched_to, end) for batch in fetched)
-        self._fetched_to = end
+        self._fetched_to, self._ahead_from = end, self.position
         return sum(row.length for row in rows)
 
     def _rows(self, bytes_max: int) -> tuple[list[IndexedBatch], int]:
@@ -93,15 +108,24 @@ class PartitionFetcher:
 
     def take(self, records_max: int) -> FetchedBatch | None:
         """The next records, at most so many; the position moves past them."""
+        self._settle()
+        self._ahead_from = _NOWHERE
+        head = self._head(records_max)
+        if head is not None:
+            end = head.offset_at(head.batch.num_rows - 1) + 1
+        else:
+            # Only what was aborted or compacted away lies between the last batch and the next look.
+            end = max(self.position, self._fetched_to)
+        self.position = self._ahead_from = end
+        return head
+
+    def _head(self, records_max: int) -> FetchedBatch | None:
         while self._ahead:
             head = self._ahead.popleft()
             count = head.batch.num_rows
             if count > records_max:
                 self._ahead.appendleft(sliced_rows(head, records_max, count - records_max))
-                head = sliced_rows(head, 0, records_max)
-            if head.batch.num_rows:
-                self.position = head.offset_at(head.batch.num_rows - 1) + 1
+                return sliced_rows(head, 0, records_max)
+            if count:
                 return head
-        # Only what was aborted or compacted away lies between the last batch and the next look.
-        self.position = max(self.position, self._fetched_to)
         return None

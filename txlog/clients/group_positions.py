@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from txlog.clients.auto_offset_reset import AutoOffsetReset
 from txlog.clients.connection import Connection
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
-from txlog.errors import NoOffsetForPartition, OutcomeUnknown, RetriableError
+from txlog.errors import NoOffsetForPartition, OutcomeUnknown, RetriableError, TxlogError
+from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition
 
@@ -99,16 +100,26 @@ class GroupPositions:
             if asked or offset.start != offset.end or offset.where in self._uncommitted
         )
         if changed:
-            try:
-                self._connection.offsets.commit(self._group_id, changed)
-            except (OutcomeUnknown, RetriableError):
-                for offset in changed:
-                    self._unanswered.setdefault(offset.where, set()).add(offset.end)
-                raise
-        for offset in changed:
-            self._unanswered.pop(offset.where, None)
+            self._commit(changed)
         self._metadata.committed.update({offset.where: offset.end for offset in changed})
         self._uncommitted -= {offset.where for offset in changed}
+        for offset in changed:
+            self._unanswered.pop(offset.where, None)
+
+    def _commit(self, changed: tuple[PendingOffset, ...]) -> None:
+        """Unanswered until it is answered: Ctrl-C asks nobody."""
+        for offset in changed:
+            self._unanswered.setdefault(offset.where, set()).add(offset.end)
+        try:
+            self._connection.offsets.commit(self._group_id, changed)
+        except (OutcomeUnknown, RetriableError):
+            raise
+        except TxlogError:
+            for offset in changed:
+                self._unanswered[offset.where].discard(offset.end)
+                if not self._unanswered[offset.where]:
+                    del self._unanswered[offset.where]
+            raise
 
     def _learn_outcomes(self) -> None:
         """A group that stands where an unanswered commit would have moved it was moved by it; or by

@@ -371,10 +371,11 @@ class Producer:
             except TxlogError as error:
                 self._note(error)
                 raise
-            self._state = transition(self._state, ProducerState.READY, "commit_transaction")
+            # Before it is ready again: what Ctrl-C keeps from being noted, the repeat notes.
             for group, pending in self._groups:
                 group.committed.update({offset.where: offset.end for offset in pending})
             self._groups = []
+            self._state = transition(self._state, ProducerState.READY, "commit_transaction")
 
     def abort_transaction(self) -> None:
         """Drop the buffer and abort. Allowed after an abortable error.
@@ -389,8 +390,8 @@ class Producer:
             self._is_uncertain |= unknown
             self._drop_buffers()
             try:
-                has_ended = session.abort()
-                if self._is_uncertain or has_ended:
+                self._is_uncertain |= session.abort()
+                if self._is_uncertain:
                     self._use(session.renew())
             except TxlogError as error:
                 self._note(error)

@@ -15,17 +15,19 @@ from txlog.clients.fetcher import PartitionFetcher
 from txlog.log.reader import FetchedBatch
 from txlog.model import TopicPartition
 
+Fetchers = Mapping[TopicPartition, PartitionFetcher]
+
 
 @contextmanager
-def kept_if_interrupted(fetchers: Iterable[PartitionFetcher]) -> Iterator[None]:
-    """What ends in an exception has handed out nothing: positions stay where they are."""
-    before = [(fetcher, fetcher.position) for fetcher in fetchers]
+def kept_if_interrupted(fetchers: Callable[[], Fetchers]) -> Iterator[None]:
+    """What ends in an exception has handed out nothing: positions stay where they are, those of
+    partitions that are new at their beginning."""
+    before = {fetcher: fetcher.position for fetcher in fetchers().values()}
     try:
         yield
     except BaseException:
-        for fetcher, position in before:
-            if fetcher.position != position:
-                fetcher.seek(position)
+        for fetcher in fetchers().values():
+            fetcher.position = before.get(fetcher, fetcher.begun_at)
         raise
 
 
@@ -53,21 +55,19 @@ def all_at_once(
 
 
 def one_by_one(
-    fetchers: Mapping[TopicPartition, PartitionFetcher],
-    polled: Mapping[TopicPartition, list[ConsumerRecord]],
+    poll: Callable[[], Mapping[TopicPartition, list[ConsumerRecord]]],
+    fetchers: Callable[[], Fetchers],
     is_open: Callable[[], bool],
 ) -> Iterator[ConsumerRecord]:
-    """The records of `polled`; `fetchers` are those of its partitions, which stand past them."""
-    ends = {where: fetcher.position for where, fetcher in fetchers.items()}
-    for where, found in polled.items():
-        fetchers[where].position = found[0].offset
-    try:
+    """The records of a poll, after which the fetchers stand past them."""
+    with kept_if_interrupted(fetchers):
+        polled = poll()
+        reading = fetchers()
+        ends = {where: reading[where].position for where in polled}
         for where, found in polled.items():
-            yield from _steps(fetchers[where], found, ends[where], is_open)
-    finally:
-        for where, fetcher in fetchers.items():
-            if fetcher.position < ends[where]:
-                fetcher.seek(fetcher.position)
+            reading[where].position = found[0].offset
+    for where, found in polled.items():
+        yield from _steps(reading[where], found, ends[where], is_open)
 
 
 def _steps(

@@ -100,13 +100,17 @@ class Sender:
 
     def _collect(self) -> None:
         """Records leave for the very topic that they were checked against (rule R11)."""
+        if not self.piles:
+            return
         now_ms = self._connection.runtime.clock.wall_ms()
-        for name, pile in list(self.piles.items()):
+        unwritten = self._unwritten.copy()
+        for pile in self.piles.values():
             if is_append_time(pile.topic.state.config):
                 pile.delivery.timestamps = [now_ms] * len(pile.delivery.timestamps)
             batch, partitions = pile.batch(self.next_sticky())
-            self._unwritten.append(_Flush(pile.topic, batch, partitions, pile.delivery))
-            del self.piles[name]
+            unwritten.append(_Flush(pile.topic, batch, partitions, pile.delivery))
+        # With no call in between: Ctrl-C finds every record in one of the two, and in one only.
+        self.piles, self._unwritten = {}, unwritten
 
     def flush(self) -> None:
         """Write what was sent, in order of topic. What is not known to be stored stays (R9).
@@ -121,9 +125,11 @@ class Sender:
             except TxlogError as error:
                 self._refused(flush, error)
                 continue
-            # Before anybody is told, who may raise, or flush: what is stored is not sent again.
-            self._unwritten.popleft()
             flush.delivery.succeed(flush.partitions, base_offsets)
+            self._unwritten.popleft()
+            self.appender.forget()
+            # Last, as whoever is told may raise, or flush: what is stored is not sent again.
+            flush.delivery.tell()
         self.buffered_bytes = 0
         if self._given_up is not None:
             given_up, self._given_up = self._given_up, None
@@ -135,7 +141,7 @@ class Sender:
         self._note(error, is_lost)
         if is_lost:
             self._unwritten.popleft()
-            self.appender.give_up()
+            self.appender.forget()
             flush.delivery.fail(error)
         if not is_lost or self._session is not None or not isinstance(error, UsageError):
             raise error
@@ -164,7 +170,7 @@ class Sender:
         self.piles = {}
         self._unwritten.clear()
         self._given_up = None
-        self.appender.give_up()
+        self.appender.forget()
         self.buffered_bytes = 0
 
 

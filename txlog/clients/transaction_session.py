@@ -20,6 +20,7 @@ from txlog.errors import (
     InvalidProducerEpoch,
     ProducerFenced,
     TransactionAborted,
+    TxlogError,
 )
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
@@ -242,6 +243,11 @@ class TransactionSession:
 
     def join(self) -> None:
         """Wait for the completion of the transaction before."""
-        completion, self._completion = self._completion, None
-        if completion is not None:
-            completion()
+        if self._completion is None:
+            return
+        try:
+            self._completion()
+        except TxlogError:
+            self._completion = None
+            raise
+        self._completion = None

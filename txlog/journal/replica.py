@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from typing import Any, Generic
@@ -86,10 +86,8 @@ class Replica(Generic[StateT]):
         self._lock = runtime.new_lock()
         self._waiting: deque[Ticket] = deque()
         self._opened = False
-        self._state = machine.initial()
-        self._next_slot = 0
-        self._crc32 = GENESIS_CRC32
-        self._boundary = NO_BOUNDARY
+        self._at = Opened(machine.initial(), 0, GENESIS_CRC32, NO_BOUNDARY)
+        """How far this process has followed: one value, so that Ctrl-C never leaves half of it."""
         self._idle_polls = 0
         self._first_window = 1
         """Entries that the next look begins with: two after opening, so that a hole is seen."""
@@ -97,12 +95,12 @@ class Replica(Generic[StateT]):
     @property
     def state(self) -> StateT:
         """The newest state this process has seen; `catch_up` makes it newer."""
-        return self._state
+        return self._at.state
 
     @property
     def next_slot(self) -> int:
         """The slot above the last entry that was applied."""
-        return self._next_slot
+        return self._at.next_slot
 
     def catch_up(self, *, certain: bool = False) -> StateT:
         """Follow every entry that is there now, and return the state after the last.
@@ -116,13 +114,14 @@ class Replica(Generic[StateT]):
         """
         with self._lock:
             self._catch_up(certain=certain)
-            return self._state
+            return self._at.state
 
     def follow(self) -> StateT:
         """The state as of a moment ago, for one request, without waiting for a writer of this
         process if nothing has happened. It may lag as `catch_up` may without `certain`."""
-        if self._opened and self._store.get(self.layout.entry(self._next_slot)) is None:
-            return self._state
+        at = self._at
+        if self._opened and self._store.get(self.layout.entry(at.next_slot)) is None:
+            return at.state
         return self.catch_up()
 
     def execute(self, command: Any) -> Any:
@@ -132,11 +131,14 @@ class Replica(Generic[StateT]):
         machine's rejection, PublishContention, OutcomeUnknown or StoreUnavailable.
         """
         ticket = Ticket(command)
-        self._waiting.append(ticket)
-        while not ticket.done:
-            with self._lock:
-                if not ticket.done:
-                    self._publish(self._drain())
+        try:
+            self._waiting.append(ticket)
+            while not ticket.done:
+                with self._lock:
+                    if not ticket.done:
+                        self._publish()
+        finally:
+            ticket.done = True  # Whoever was interrupted while he waited wants it no more.
         if ticket.error is not None:
             raise ticket.error
         if ticket.decided is None:
@@ -147,7 +149,7 @@ class Replica(Generic[StateT]):
         """Write a snapshot of the present state now; returns the last slot it covers, or -1."""
         with self._lock:
             self._open()
-            slot = self._next_slot - 1
+            slot = self._at.next_slot - 1
             if slot >= 0:
                 self._write_snapshot()
             return slot
@@ -162,8 +164,8 @@ class Replica(Generic[StateT]):
         """
         with self._lock:
             self._catch_up(certain=True)
-            lowest = self._next_slot - keep_entries
-            if lowest - self._boundary.lowest_slot >= apart_entries:
+            lowest = self._at.next_slot - keep_entries
+            if lowest - self._at.boundary.lowest_slot >= apart_entries:
                 self._advance_boundary(lowest)
             return self._delete_below_boundary()
 
@@ -176,8 +178,8 @@ class Replica(Generic[StateT]):
         """
         with self._lock:
             self._catch_up(certain=True)
-            if not self._boundary.closed:
-                self._advance_boundary(self._next_slot, closed=True)
+            if not self._at.boundary.closed:
+                self._advance_boundary(self._at.next_slot, closed=True)
             return self._delete_below_boundary()
 
     # Reading.
@@ -187,10 +189,7 @@ class Replica(Generic[StateT]):
             self._adopt(open_journal(self._store, self.layout, self._machine, NO_BOUNDARY))
 
     def _adopt(self, opened: Opened[StateT]) -> None:
-        self._state = opened.state
-        self._next_slot = opened.next_slot
-        self._crc32 = opened.crc32
-        self._boundary = opened.boundary
+        self._at = opened
         self._first_window = 2
         self._opened = True
         if opened.damaged:
@@ -207,9 +206,7 @@ class Replica(Generic[StateT]):
             found = None
             if not (run.entries or certain or self._time_to_read_boundary()):
                 return
-            first = self._next_slot
-            self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
-            if self._boundary.lowest_slot > first:
+            if self._read_boundary().lowest_slot > self._at.next_slot:
                 self._reopen()
                 reopened += 1
                 continue
@@ -223,17 +220,22 @@ class Replica(Generic[StateT]):
             "try again, and prune less often."
         )
 
+    def _read_boundary(self) -> Boundary:
+        newest = boundaries.read_newest(self._store, self.layout, self._at.boundary)
+        self._at = replace(self._at, boundary=newest)
+        return newest
+
     def _skip_ahead(self) -> None:
         """Whoever lags by a full run goes on from the newest snapshot, if that is further on.
 
         It is no more than a short cut: the entries lead there, too.
         """
         try:
-            opened = open_journal(self._store, self.layout, self._machine, self._boundary)
+            opened = open_journal(self._store, self.layout, self._machine, self._at.boundary)
         except CorruptData as error:
             log.info("%s: read entry by entry: %s", self.layout.root, error)
             return
-        if opened.next_slot > self._next_slot and not opened.damaged:
+        if opened.next_slot > self._at.next_slot and not opened.damaged:
             self._adopt(opened)
 
     def _time_to_read_boundary(self) -> bool:
@@ -249,7 +251,7 @@ class Replica(Generic[StateT]):
         It is full only beyond the limits: what ends below them has reached the tip.
         """
         run = Run()
-        slot, window = self._next_slot, self._first_window
+        slot, window = self._at.next_slot, self._first_window
         while not run.is_full:
             bodies = self._fetch(slot, window) if found is None else list[bytes | None]([found])
             found = None
@@ -273,7 +275,7 @@ class Replica(Generic[StateT]):
         path = self.layout.entry(slot)
         if all(data is None for data in later) or self._store.get(path) is not None:
             return
-        newest = boundaries.read_newest(self._store, self.layout, self._boundary)
+        newest = boundaries.read_newest(self._store, self.layout, self._at.boundary)
         if newest.lowest_slot <= slot:
             raise MissingObject(
                 f"{path} is missing, and entries after it are there. Restore it from a backup; "
@@ -290,15 +292,15 @@ class Replica(Generic[StateT]):
         )
 
     def _ingest(self, entry: Entry, crc32: int) -> None:
-        if entry.prior_crc32 != self._crc32:
+        if entry.prior_crc32 != self._at.crc32:
             raise CorruptData(
                 f"{self.layout.entry(entry.slot)} follows an entry with checksum "
-                f"{entry.prior_crc32}, but the one before it has {self._crc32}: an entry was "
+                f"{entry.prior_crc32}, but the one before it has {self._at.crc32}: an entry was "
                 "changed or replaced. Restore the journal from a backup.",
                 path=self.layout.entry(entry.slot),
             )
         path = self.layout.entry(entry.slot)
-        self._adopt_entry(after_entry(self._machine, self._state, entry, path), entry.slot, crc32)
+        self._adopt_entry(after_entry(self._machine, self.state, entry, path), entry.slot, crc32)
         self._forget_saved(entry.slot)
 
     def _forget_saved(self, slot: int) -> None:
@@ -309,31 +311,31 @@ class Replica(Generic[StateT]):
         """
         if (slot + 1) % self._options.snapshot_entries == 0:
             path = self.layout.snapshot(slot)
-            if self._machine.unsaved_chunks(self._state) and exists(self._store, path):
-                self._state = self._machine.without_unsaved(self._state)
+            if self._machine.unsaved_chunks(self.state) and exists(self._store, path):
+                self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
 
     def _adopt_entry(self, state: StateT, slot: int, crc32: int) -> None:
-        self._state = state
-        self._next_slot = slot + 1
-        self._crc32 = crc32
+        self._at = replace(self._at, state=state, next_slot=slot + 1, crc32=crc32)
 
     def _reopen(self) -> None:
         log.info("%s: its boundary rose; opening it again", self.layout.root)
-        known = self._boundary
         self._opened = False
-        self._adopt(open_journal(self._store, self.layout, self._machine, known))
+        self._adopt(open_journal(self._store, self.layout, self._machine, self._at.boundary))
 
     # Writing.
 
-    def _drain(self) -> list[Ticket]:
-        tickets: list[Ticket] = []
+    def _drain(self, tickets: list[Ticket]) -> None:
+        """Take what waits; a ticket leaves the queue only when it is among them."""
         while self._waiting and len(tickets) < self._options.process.publish_batch_max:
-            tickets.append(self._waiting.popleft())
-        return tickets
+            if not self._waiting[0].done:
+                tickets.append(self._waiting[0])
+            self._waiting.popleft()
 
-    def _publish(self, tickets: list[Ticket]) -> None:
+    def _publish(self) -> None:
         """Give every ticket its answer: a result, its rejection, or the store's error."""
+        tickets: list[Ticket] = []
         try:
+            self._drain(tickets)
             self._open()
             if self._first_window > 1:
                 self._catch_up()  # Before the first write, lest it fill a hole.
@@ -385,7 +387,7 @@ class Replica(Generic[StateT]):
 
     def _decide_all(self, tickets: list[Ticket]) -> tuple[StateT, list[Any]]:
         """Each command against the state that those before it lead to."""
-        state = self._state
+        state = self.state
         events: list[Any] = []
         for ticket in tickets:
             ticket.decided = ticket.error = None
@@ -395,25 +397,25 @@ class Replica(Generic[StateT]):
                 ticket.error = rejection
                 continue
             for event in ticket.decided.events:
-                state = self._machine.apply(state, event, self._next_slot)
+                state = self._machine.apply(state, event, self._at.next_slot)
             events.extend(ticket.decided.events)
         return state, events
 
     def _encoded(self, events: list[Any]) -> tuple[bytes, int]:
         """Bytes and CRC32 of the next entry, should it hold these events."""
         entry = Entry(
-            slot=self._next_slot,
+            slot=self._at.next_slot,
             token=self._runtime.entropy.token(),
             writer=self._options.writer,
             written_at_ms=self._runtime.clock.wall_ms(),
-            prior_crc32=self._crc32,
+            prior_crc32=self._at.crc32,
             events=tuple(self._machine.encode_event(event) for event in events),
         )
         return encode_entry(entry)
 
     def _try_slot(self, state: StateT, data: bytes, crc32: int) -> _Slot:
         """Create the next entry. If another writer has it, its entry was read."""
-        slot = self._next_slot
+        slot = self._at.next_slot
         result = self._store.create(self.layout.entry(slot), data)
         if isinstance(result, Exists):
             self._catch_up(result.data)
@@ -421,7 +423,7 @@ class Replica(Generic[StateT]):
         if not self._counts(slot):
             return _Slot.FREED
         self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
-        if self._next_slot % self._options.snapshot_entries == 0:
+        if self._at.next_slot % self._options.snapshot_entries == 0:
             self._write_snapshot()
         return _Slot.WON
 
@@ -431,8 +433,7 @@ class Replica(Generic[StateT]):
         False: the journal was opened again. Raises OutcomeUnknown, as the entry was made.
         """
         try:
-            self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
-            if self._boundary.lowest_slot <= slot:
+            if self._read_boundary().lowest_slot <= slot:
                 return True
             self._reopen()
             self._catch_up()
@@ -448,34 +449,37 @@ class Replica(Generic[StateT]):
 
     def _write_snapshot(self, mend: bool = False) -> None:
         """Best effort: a commit never fails because a snapshot could not be written."""
-        head = (self._next_slot - 1, self._crc32, self._boundary.ordinal)
+        head = self._head()
         try:
-            write_snapshot(self._store, self.layout, self._machine, self._state, head, mend)
+            write_snapshot(self._store, self.layout, self._machine, self.state, head, mend)
         except TxlogError as error:
             log.warning("%s: no snapshot at slot %d: %s", self.layout.root, head[0], error)
             return
-        self._state = self._machine.without_unsaved(self._state)
+        self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
+
+    def _head(self) -> tuple[int, int, int]:
+        """What a snapshot of now says of itself: last slot, CRC32 and boundary."""
+        return (self._at.next_slot - 1, self._at.crc32, self._at.boundary.ordinal)
 
     def _advance_boundary(self, lowest: int, *, closed: bool = False) -> None:
-        slot = self._next_slot - 1
-        head = (slot, self._crc32, self._boundary.ordinal)
+        head = self._head()
         # What stands below the boundary lives on in this snapshot only: it must be readable.
-        write_snapshot(self._store, self.layout, self._machine, self._state, head, True)
+        write_snapshot(self._store, self.layout, self._machine, self.state, head, True)
         proposed = Boundary(
-            ordinal=self._boundary.ordinal + 1,
+            ordinal=self._at.boundary.ordinal + 1,
             lowest_slot=lowest,
-            snapshot_slot=slot,
+            snapshot_slot=head[0],
             token=self._runtime.entropy.token(),
             closed=closed,
         )
         if boundaries.create(self._store, self.layout, proposed):
-            self._boundary = proposed
+            self._at = replace(self._at, boundary=proposed)
         else:
-            self._boundary = boundaries.read_newest(self._store, self.layout, self._boundary)
+            self._read_boundary()
 
     def _delete_below_boundary(self) -> int:
         """The boundary's own snapshot is kept until there is another boundary (rule R16)."""
-        known = self._boundary
+        known = self._at.boundary
         entries = [*self._below(self.layout.entries, self.layout.entry(known.lowest_slot))]
         kept = self.layout.snapshot(max(known.snapshot_slot, 0))
         doomed = [*entries, *self._below(self.layout.snapshots, kept)]

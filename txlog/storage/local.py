@@ -220,7 +220,7 @@ class LocalStore:
             temporary = self._write_temporary(target, data, self._durable)
             try:
                 published = self._publish(temporary, target)
-            except BaseException:
+            except Exception:  # Not Ctrl-C: it may come behind the link, of a name not safe yet.
                 _remove(temporary)
                 raise
         except OSError as error:

@@ -34,8 +34,8 @@ class MemoryStore:
         self._name = name
         self._clock = runtime.clock
         self._lock = threading.Lock()
-        self._objects: dict[str, bytes] = {}
-        self._modified_ms: dict[str, int] = {}
+        self._objects: dict[str, tuple[bytes, int]] = {}
+        """Path -> what it holds, and when that was written (ms)."""
 
     @property
     def url(self) -> str:
@@ -50,14 +50,15 @@ class MemoryStore:
             found = self._objects.get(path)
             if found is None:
                 self._put(path, bytes(data))
-        if found is None or found == data:
+        if found is None or found[0] == data:
             return _CREATED
-        return Exists(found)
+        return Exists(found[0])
 
     def get(self, path: str) -> bytes | None:
         """See Store.get."""
         check_path(path)
-        return self._objects.get(path)
+        found = self._objects.get(path)
+        return None if found is None else found[0]
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
         """See Store.get_ranges; nothing is copied."""
@@ -75,7 +76,7 @@ class MemoryStore:
             found = self._objects.get(path)
             if found is None:
                 self._put(path, body)
-        if found is not None and found != body:
+        if found is not None and found[0] != body:
             raise InternalError(
                 f"{path} exists already with other content, but its name should be unique. "
                 "Nothing was overwritten; please report this.",
@@ -93,8 +94,8 @@ class MemoryStore:
         check_prefix(prefix)
         with self._lock:
             listed = [
-                StoredObject(path, len(data), self._modified_ms[path])
-                for path, data in self._objects.items()
+                StoredObject(path, len(data), modified_ms)
+                for path, (data, modified_ms) in self._objects.items()
                 if path > after and path.startswith(prefix)
             ]
         return iter(sorted(listed, key=lambda stored: stored.path))
@@ -104,11 +105,9 @@ class MemoryStore:
         check_path(path)
         with self._lock:
             self._objects.pop(path, None)
-            self._modified_ms.pop(path, None)
 
     def _put(self, path: str, data: bytes) -> None:
-        self._objects[path] = data
-        self._modified_ms[path] = self._clock.wall_ms()
+        self._objects[path] = (data, self._clock.wall_ms())
 
 
 _stores: dict[str, MemoryStore] = {}  # A documented cache: one store a name, for this process.

@@ -74,7 +74,8 @@ def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_th
     coordinator = log.connection.coordinator_of("a")
     log.producer("a").close()
     used_up = replace(coordinator.state.ids["a"], epoch=EPOCH_MAX - 1)
-    coordinator._replica._state = replace(coordinator.state, ids={"a": used_up})
+    at = replace(coordinator._replica._at, state=replace(coordinator.state, ids={"a": used_up}))
+    coordinator._replica._at = at
     coordinator._replica.snapshot()
     producer = log.producer("a")
     tx_id = producer.begin_transaction()

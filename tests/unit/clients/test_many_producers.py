@@ -15,7 +15,7 @@ def test_I16_any_number_of_silent_producers_is_forgotten_in_one_pass(log: Memory
     topic = log.connection.cluster.topic("u")
     (known,) = topic.catch_up().producers.values()
     silent = dict.fromkeys(range(1000000, 1000000 + 2 * COUNT, 2), known)
-    topic._replica._state = replace(topic.state, producers=silent)
+    topic._replica._at = replace(topic._replica._at, state=replace(topic.state, producers=silent))
     topic.snapshot()
     log.clock.advance(8 * 86_400_000)
     before = topic.next_slot

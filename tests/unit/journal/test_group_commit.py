@@ -3,16 +3,19 @@
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Semaphore
+from signal import SIGINT, pthread_kill
+from threading import Event, Semaphore, get_ident
 from typing import Any
 
 import pytest
 
 from tests.faulty_stores import HookedStore
+from tests.interruption import Interruption
 from tests.shelf_journal import LAYOUT, limits, new_store, process, written
 from tests.shelf_machine import Look, Put, Shelf, Take
 from txlog.errors import IllegalTransition, OutcomeUnknown, StoreUnavailable
 from txlog.journal.replica import Replica
+from txlog.journal.ticket import Ticket
 from txlog.storage.store import ENTRY_BYTES_MAX
 
 Command = Put | Take | Look
@@ -140,6 +143,49 @@ def test_I13_who_waits_for_a_thread_that_is_interrupted_does_not_know_its_outcom
     assert outcomes[0] is True
     assert sorted(map(repr, outcomes[1:])) == sorted(map(repr, [KeyboardInterrupt, OutcomeUnknown]))
     assert replica.execute(Put("x")) is False, "the entry was created"
+
+
+def test_I13_what_a_thread_that_is_interrupted_has_taken_is_answered_or_waits_on() -> None:
+    def interrupted(at: int | None) -> Interruption:
+        replica = process(new_store())
+        waiting = Ticket(Put("of another thread"))
+        replica._waiting.append(waiting)
+        with Interruption(["journal/replica.py"], at) as interruption:
+            replica.execute(Put("own"))
+        left = [ticket for ticket in replica._waiting if ticket is waiting]
+        assert waiting.done or left, interruption.places[-1]
+        replica.execute(Put("another"))
+        assert waiting.done
+        return interruption
+
+    whole = interrupted(None)
+    assert all(interrupted(at).has_come for at in range(len(whole.places)))
+
+
+def test_a_command_that_is_interrupted_while_it_waits_is_not_carried_out_later() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    queue = replica._waiting = AnnouncedQueue()
+    is_over, main = Event(), get_ident()
+
+    def interrupt_who_waits() -> None:
+        assert queue.joined.acquire(timeout=PATIENCE_S)  # Of the first.
+        waiting.release()
+        assert queue.joined.acquire(timeout=PATIENCE_S)
+        pthread_kill(main, SIGINT)
+        assert is_over.wait(PATIENCE_S)
+
+    waiting = Semaphore(0)
+    store.before("create", LAYOUT.entry(0), interrupt_who_waits)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(replica.execute, Put("first"))
+        assert waiting.acquire(timeout=PATIENCE_S)
+        with pytest.raises(KeyboardInterrupt):
+            replica.execute(Put("interrupted"))
+        is_over.set()
+        assert first.result(PATIENCE_S) is True
+    assert replica.execute(Put("last")) is True
+    assert process(store).catch_up() == ("first", "last")
 
 
 @pytest.mark.parametrize("threads", [4])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interruption import Interruption
 from txlog.clock import Runtime
 from txlog.errors import (
     InternalError,
@@ -141,6 +142,28 @@ def test_I4_a_name_whose_writer_could_not_sync_it_is_known_as_such(
     calls = _record_calls(monkeypatch, tmp_path)
     assert LocalStore(tmp_path / "log", Runtime()).get("a/1") == b"x"
     assert calls == ["sync log/a"]
+
+
+@pytest.mark.parametrize("method", ["create", "put_new"])
+def test_I4_a_name_whose_writer_is_interrupted_is_safe_or_known_not_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    modules = ["storage/local.py", "storage/publish.py"]
+    whole = Interruption(modules)
+    with whole:
+        getattr(LocalStore(tmp_path / "whole", Runtime()), method)("a/b", b"x")
+    for at in range(len(whole.places)):
+        calls = _record_calls(monkeypatch, tmp_path)
+        folder = tmp_path / str(at)
+        with Interruption(modules, at) as interruption:
+            getattr(LocalStore(folder, Runtime()), method)("a/b", b"x")
+        assert interruption.has_come
+        if (folder / "a/b").exists():
+            is_safe = f"sync {at}/a" in calls[calls.index(f"link {at}/a/b") :]
+            assert is_safe or (folder / "a/b").stat().st_nlink == 2, interruption.places[-1]
+        monkeypatch.undo()
+        getattr(LocalStore(folder, Runtime()), method)("a/b", b"x")
+        assert LocalStore(folder, Runtime()).get("a/b") == b"x"
 
 
 def test_a_folder_removed_behind_its_back_is_made_again(store: LocalStore, tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""Ctrl-C at a chosen moment: wherever CPython looks for signals while it runs code of ours.
+
+It does so behind a call, at the start of a function and at the end of a loop's turn, and nowhere
+else; so a test that goes through these places goes through all that a user can meet.
+"""
+
+import dis
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+import txlog
+
+_ROOT = Path(txlog.__file__).parent
+_LOOKS_FOR_SIGNALS = ("CALL", "RESUME", "JUMP_BACKWARD", "POP_JUMP_BACKWARD")
+
+Place = tuple[str, int]
+"""A function by its qualified name, and an instruction of it."""
+
+
+class Interruption:
+    """`with Interruption(["clients/sender.py"], at=7) as it:` raises KeyboardInterrupt within the
+    block at the eighth place that is come by in these modules, and ends the block."""
+
+    def __init__(self, modules: list[str], at: int | None = None) -> None:
+        self.places: list[Place] = []
+        """What was come by, in order."""
+        self.has_come = False
+        self._files = {str(_ROOT / module) for module in modules}
+        self._at = at
+
+    def __enter__(self) -> "Interruption":
+        self._before = sys.gettrace()
+        sys.settrace(self._called)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> bool:
+        sys.settrace(self._before)
+        return kind is KeyboardInterrupt and self.has_come
+
+    def _called(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
+        code = frame.f_code
+        if code.co_filename not in self._files:
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        places, last = _places(code), -1
+
+        def traced(frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
+            nonlocal last
+            if event == "opcode":
+                step, last = (last, frame.f_lasti), frame.f_lasti
+                if step in places:
+                    self._come_by((code.co_qualname, frame.f_lasti))
+            return traced
+
+        return traced
+
+    def _come_by(self, place: Place) -> None:
+        self.places.append(place)
+        if len(self.places) - 1 == self._at:
+            self.has_come = True
+            raise KeyboardInterrupt
+
+
+def once_each(places: list[Place]) -> list[int]:
+    """Where in the list each place is come by for the last time."""
+    return sorted({place: number for number, place in enumerate(places)}.values())
+
+
+@cache
+def _places(code: CodeType) -> frozenset[tuple[int, int]]:
+    """Steps from an instruction that looks for signals to the one behind it."""
+    return frozenset(
+        (start, end)
+        for start, end in _steps(code)
+        # An exception belongs to the instruction that looks; a trace raises it at the next one.
+        if _handler(code, start) == _handler(code, end)
+    )
+
+
+def _steps(code: CodeType) -> Iterator[tuple[int, int]]:
+    instructions = dis.get_instructions(code)
+    for one, following in pairwise(instructions):
+        if one.opname.startswith(_LOOKS_FOR_SIGNALS):
+            yield one.offset, one.argval if "JUMP" in one.opname else following.offset
+
+
+@cache
+def _handlers(code: CodeType) -> list[tuple[int, int, int]]:
+    found = dis.Bytecode(code).exception_entries
+    return [(entry.start, entry.end, entry.target) for entry in found]
+
+
+def _handler(code: CodeType, offset: int) -> int | None:
+    covering = (target for start, end, target in _handlers(code) if start <= offset < end)
+    return next(covering, None)
