@@ -95,6 +95,7 @@ class ThreadFanOut:
 
     workers_max: int = 16
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
+    _process: int = field(default=0, repr=False)
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         if len(calls) <= 1:
@@ -116,8 +117,9 @@ class ThreadFanOut:
         return cache(lambda: call() if future.cancel() else future.result())
 
     def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None:
+        if self._pool is None or self._process != os.getpid():  # A fork has no threads.
             self._pool = ThreadPoolExecutor(self.workers_max, thread_name_prefix="txlog")
+            self._process = os.getpid()
         return self._pool
 
 

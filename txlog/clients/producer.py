@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from os import getpid
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from txlog.clients.batch_columns import BatchColumns, prepared_batch
 from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.clients.delivery import Delivery, OnDelivery, RecordFuture
+from txlog.clients.own_process import in_a_fork
 from txlog.clients.producer_config import ProducerConfig
 from txlog.clients.producer_states import ProducerState, refusal, transition
 from txlog.clients.record_times import record_time
@@ -41,7 +43,7 @@ Serializer = Callable[[Any], bytes | None]
 
 
 class Producer:
-    """Writes records. Safe to use from threads; one transaction at a time.
+    """Writes records. Safe to use from threads, not in forks; one transaction at a time.
 
     With `transactional_id`: `init_transactions()`, then `begin_transaction()`, `send()`,
     `commit_transaction()`. Without it every `flush()` (or full buffer) is durable on its own.
@@ -89,7 +91,7 @@ class Producer:
         self._value_serializer = value_serializer
         self._serializes = key_serializer is not None or value_serializer is not None
         self._wall_ms = self._connection.runtime.clock.wall_ms
-        self._lock = threading.RLock()
+        self._lock, self._process = threading.RLock(), getpid()
         self._unpended: deque[tuple[ConsumerGroupMetadata | str, tuple[PendingOffset, ...]]]
         self._unpended = deque()
         self._groups: list[tuple[ConsumerGroupMetadata, tuple[PendingOffset, ...]]] = []
@@ -148,6 +150,8 @@ class Producer:
         producer is in. A full buffer is written first, and what waits in a topic that has
         changed, so that whatever `send` raises, this record was not taken.
         """
+        if getpid() != self._process:
+            raise in_a_fork("producer", "send")
         with self._lock:
             sender = self._sender
             if sender.buffered_bytes >= self.config.buffer_memory:
@@ -246,6 +250,8 @@ class Producer:
 
     def _require_no_error(self, method: str) -> None:
         """A producer in an error state answers every call with it (KafkaProducer's rule)."""
+        if getpid() != self._process:
+            raise in_a_fork("producer", method)
         error = self._error
         if error is not None:
             text = f"{method}() is not possible: this producer is in an error state."
@@ -271,7 +277,7 @@ class Producer:
             raise IllegalTransition(
                 f"{method}() needs a transactional producer: give it a transactional_id."
             )
-        if self._state is ProducerState.FATAL_ERROR:
+        if self._state is ProducerState.FATAL_ERROR or getpid() != self._process:
             self._require_no_error(method)
         return self._transaction
 
@@ -430,7 +436,9 @@ class Producer:
         return list(range(len(self._connection.cluster.present_topic(topic).state.partitions)))
 
     def close(self) -> None:
-        """Write what is buffered, or abort the open transaction, and let go."""
+        """Write what is buffered, or abort the open transaction, and let go. In a fork: let go."""
+        if getpid() != self._process:
+            return
         with self._lock:
             if self._state is ProducerState.CLOSED:
                 return

@@ -12,6 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from os import getpid
 from typing import Any
 
 from txlog.clients.check_service import CheckService
@@ -28,6 +29,7 @@ from txlog.clients.half_message import (
     TransactionSendResult,
 )
 from txlog.clients.half_store import HalfStore, commit, roll_back
+from txlog.clients.own_process import in_a_fork
 from txlog.coordinator.events import CheckBack
 from txlog.errors import IllegalTransition, InvalidConfig, StoreUnavailable, TxlogError
 from txlog.model import validate_group_id, validate_tag
@@ -39,7 +41,7 @@ LOOK_EVERY_MS = 1_000
 
 
 class TransactionMQProducer:
-    """Sends messages in local transactions. Safe to use from threads.
+    """Sends messages in local transactions. Safe to use from threads, not in forks.
 
     `TransactionMQProducer("orders", root, listener=...)`, `start()`, then
     `send_message_in_transaction()`; `shutdown()` at the end, or use it in a `with` statement.
@@ -74,7 +76,7 @@ class TransactionMQProducer:
         self._checks: CheckService | None = None
         self._end_checks: Callable[[], None] | None = None
         self._statistics = HalfStatistics()
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), getpid()
 
     # Its life.
 
@@ -248,6 +250,8 @@ class TransactionMQProducer:
         return TransactionSendResult(status, half.transaction_id, half.tx_id, state, remark)
 
     def _started(self, method: str) -> HalfStore:
+        if getpid() != self._process:
+            raise in_a_fork("transactional producer", method)
         if self._store is None:
             raise IllegalTransition(f"{method}() is not possible: call start() first.")
         if self._checks is None:

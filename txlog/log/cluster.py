@@ -8,6 +8,7 @@ anything else is written.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -74,6 +75,7 @@ class Cluster:
         )
         self._topics: dict[str, TopicLog] = {}
         self._pids: list[int] = []
+        self._pids_taken_by = 0
         self._lock = runtime.new_lock()
 
     @property
@@ -215,11 +217,12 @@ class Cluster:
     # Producer ids.
 
     def producer_id(self) -> int:
-        """A producer id that nobody else has; taken from this process's block."""
+        """A producer id that nobody else has; taken from this process's block, not its parent's."""
         with self._lock:
-            if not self._pids:
+            if not self._pids or self._pids_taken_by != os.getpid():
                 first: int = self._execute(AllocateProducerIds(PRODUCER_ID_BLOCK))
                 self._pids = list(range(first + PRODUCER_ID_BLOCK - 1, first - 1, -1))
+                self._pids_taken_by = os.getpid()
             return self._pids.pop()
 
 
