@@ -73,6 +73,12 @@ def once_each(places: list[Place]) -> list[int]:
     return sorted({place: number for number, place in enumerate(places)}.values())
 
 
+def is_in_a_block(code: CodeType, place: Place) -> bool:
+    """Whether a `with` or a `try` of this function hears of what comes at this place of it."""
+    name, offset = place
+    return name == code.co_qualname and _handler(code, offset) is not None
+
+
 @cache
 def _places(code: CodeType) -> frozenset[tuple[int, int]]:
     """Steps from an instruction that looks for signals to the one behind it."""

@@ -107,7 +107,7 @@ class GroupPositions:
             self._unanswered.pop(offset.where, None)
 
     def _commit(self, changed: tuple[PendingOffset, ...]) -> None:
-        """Unanswered until it is answered: Ctrl-C asks nobody."""
+        """Noted as unanswered before it is made, as Ctrl-C may come at any moment of it (I13)."""
         for offset in changed:
             self._unanswered.setdefault(offset.where, set()).add(offset.end)
         try:

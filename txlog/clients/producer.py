@@ -150,8 +150,7 @@ class Producer:
         producer is in. A full buffer is written first, and what waits in a topic that has
         changed, so that whatever `send` raises, this record was not taken.
         """
-        if getpid() != self._process:
-            raise in_a_fork("producer", "send")
+        self._require_own_process("send")
         with self._lock:
             sender = self._sender
             if sender.buffered_bytes >= self.config.buffer_memory:
@@ -250,12 +249,15 @@ class Producer:
 
     def _require_no_error(self, method: str) -> None:
         """A producer in an error state answers every call with it (KafkaProducer's rule)."""
-        if getpid() != self._process:
-            raise in_a_fork("producer", method)
+        self._require_own_process(method)
         error = self._error
         if error is not None:
             text = f"{method}() is not possible: this producer is in an error state."
             raise type(error)(f"{text} {error.message}", **error.facts) from error
+
+    def _require_own_process(self, method: str) -> None:
+        if getpid() != self._process:
+            raise in_a_fork("producer", method)
 
     def _note(self, error: TxlogError, is_lost: bool = False) -> None:
         """What an error of the log means for this producer (KIP-1050).
@@ -277,7 +279,8 @@ class Producer:
             raise IllegalTransition(
                 f"{method}() needs a transactional producer: give it a transactional_id."
             )
-        if self._state is ProducerState.FATAL_ERROR or getpid() != self._process:
+        self._require_own_process(method)
+        if self._state is ProducerState.FATAL_ERROR:
             self._require_no_error(method)
         return self._transaction
 
