@@ -14,9 +14,12 @@ import pytest
 
 from tests.interruption import Interruption, is_in_a_block, once_each
 from tests.memory_log import MemoryLog
+from txlog.clients.check_service import half_transactions
 from txlog.clients.consumer import Consumer
+from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.clients.producer import Producer
 from txlog.clients.producer_states import ProducerState
+from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.model import TopicPartition
 
 SENDING = ["clients/producer.py", "clients/accumulator.py", "clients/sender.py"]
@@ -24,6 +27,7 @@ APPENDING = ["clients/appender.py", "clients/delivery.py", "log/topic_log.py"]
 TRANSACTIONS = ["clients/producer.py", "clients/sender.py", "clients/transaction_session.py"]
 OFFSETS = ["clients/transaction_session.py", "groups/offsets.py", "clients/producer.py"]
 COORDINATOR = ["coordinator/coordinator.py", "log/cluster.py"]
+HALVES = ["clients/transaction_mq_producer.py", "clients/half_store.py", "clients/check_service.py"]
 READING = ["clients/consumer.py", "clients/fetcher.py", "clients/record_iteration.py"]
 LOOKING = ["clients/assignment.py", "log/reader.py", "clients/group_positions.py"]
 JOURNAL = ["journal/replica.py", "journal/opening.py", "journal/fold.py"]
@@ -223,6 +227,57 @@ def copy_two(consumer: Consumer, producer: Producer) -> bool:
             positions = {SOURCE: consumer.position(SOURCE)}
             producer.send_offsets_to_transaction(positions, consumer.group_metadata())
     return bool(polled)
+
+
+# Half messages.
+
+
+@pytest.mark.parametrize("modules", [HALVES, COORDINATOR, JOURNAL])
+def test_messages_are_shown_if_their_local_transaction_was_made_after_ctrl_c(
+    modules: list[str],
+) -> None:
+    def scenario(story: Story, interruption: Interruption) -> None:
+        orders: set[str] = set()
+        producer = TransactionMQProducer("g", story.log.connection, listener=OrderBook(orders))
+        producer.start(check_in_background=False)
+        with interruption:
+            for number in range(2):
+                send_order(producer, number)
+            producer.send_half(Message("t", b"nobody ends this"))
+            story.log.clock.advance(60_000)
+            producer.check()
+        send_order(producer, 2)
+        story.log.clock.advance(60_000)
+        producer.check()
+        assert "2" in orders
+        story.certain = [b"%s.%d" % (order.encode(), n) for order in orders for n in range(2)]
+        story.require(story.log.values("t"))
+        assert list(half_transactions(story.log.process().coordinator_of("g"))) == []
+
+    interrupted_everywhere(modules, scenario)
+
+
+class OrderBook:
+    """The local transaction: an order in a database, which a check looks up."""
+
+    def __init__(self, orders: set[str]) -> None:
+        self._orders = orders
+
+    def execute_local_transaction(
+        self, half: HalfTransaction, arg: object
+    ) -> LocalTransactionState:
+        self._orders.add(half.transaction_id)
+        return LocalTransactionState.COMMIT_MESSAGE
+
+    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
+        is_there = half.transaction_id in self._orders
+        states = LocalTransactionState
+        return states.COMMIT_MESSAGE if is_there else states.ROLLBACK_MESSAGE
+
+
+def send_order(producer: TransactionMQProducer, number: int) -> None:
+    messages = [Message("t", b"%d.%d" % (number, n), partition=n) for n in range(2)]
+    producer.send_message_in_transaction(messages, transaction_id=str(number))
 
 
 # Reading.
