@@ -196,8 +196,9 @@ class Drill:
         """Kill after kill, then a run that is left alone."""
         draw = random.Random(f"{self.seed}/{job.name}")
         for number in range(job.kills):
+            before = query_progress(self._checkpoint(job)).finished
             process = self._start(job, number)
-            self._await_first_batch(job, process)
+            self._await_another_batch(job, process, before)
             self._kill(job, number, draw)
         self._start(job, job.kills)
 
@@ -222,8 +223,7 @@ class Drill:
     def _checkpoint(self, job: JobPlan) -> Checkpoint:
         return open_checkpoint(str(self._folder(job)), Runtime())
 
-    def _await_first_batch(self, job: JobPlan, process: JobProcess) -> None:
-        before = query_progress(self._checkpoint(job)).finished
+    def _await_another_batch(self, job: JobPlan, process: JobProcess, before: int) -> None:
         self._await(
             process,
             lambda: query_progress(self._checkpoint(job)).finished > before,

@@ -115,13 +115,10 @@ class Drill:
         """Kill after kill, then a run that is left alone. Raises JobFailed."""
         try:
             for number, planned in enumerate(self.rounds, 1):
-                process = self._start(number)
-                self._recover(process)
+                process = self._recovered(number)
                 _require_running(process)
                 self._kill(number, planned, process)
-            process = self._start(len(self.rounds) + 1)
-            self._recover(process)
-            self._drain(process)
+            self._drain(self._recovered(len(self.rounds) + 1))
         finally:
             self._end_all()
 
@@ -144,10 +141,12 @@ class Drill:
 
     # Recovery.
 
-    def _recover(self, process: JobProcess) -> None:
-        """Wait for the first micro-batch that this run finishes; the kill before it has its end."""
-        kill = self.kills[-1] if self.kills else None
+    def _recovered(self, number: int) -> JobProcess:
+        """A run that has finished its first micro-batch; the kill before it has its end."""
+        # Looked up before the start: a quick job may have finished one by the time of a later look.
         before = query_progress(self.job.checkpoint).finished
+        process = self._start(number)
+        kill = self.kills[-1] if self.kills else None
         has_finished = self._wait(
             process, lambda: query_progress(self.job.checkpoint).finished > before
         )
@@ -164,6 +163,7 @@ class Drill:
                 recovery_ms=elapsed_ms if has_finished else None,
             )
             self.say(f"          {self.kills[-1].outcome} ({elapsed_ms / 1000:.1f} s)")
+        return process
 
     def _wait(self, process: JobProcess, is_there: Callable[[], bool]) -> bool:
         """Whether it comes before the job's time is up. Raises JobFailed if the job fails."""

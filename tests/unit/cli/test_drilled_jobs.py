@@ -3,6 +3,7 @@
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from spark_plugin.checkpoint import open_checkpoint
 from tests.command_line import Run, command, environment, run
+from txlog.cli.drill_rounds import AT_RANDOM, Drill, DrilledJob, Round
 from txlog.cli.exit_codes import INTERRUPTED
 from txlog.clients.admin import Admin
 from txlog.clients.connection import open_connection
@@ -153,6 +156,30 @@ def test_a_job_is_killed_started_again_and_ended_and_then_all_is_proven(temporar
     assert len(done.json["checks"]) == 6
     failed = [check["name"] for check in done.json["checks"] if not check["is_well"]]
     assert failed == ["batches in the log", "checkpoint and log"]
+
+
+def test_a_job_that_has_finished_a_batch_before_anybody_looks_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    """It does it here while it is given something to do, which is before it is started."""
+    connection = open_connection(LocalStore(tmp_path, Runtime()), Runtime(), create=True)
+    folder = tmp_path / "checkpoint"
+    job = DrilledJob(
+        [sys.executable, "-c", WAITING_JOB, str(tmp_path / "pid")],
+        *(tmp_path, {}, open_checkpoint(str(folder), Runtime())),
+        wait_s=60,
+    )
+
+    def feed() -> None:
+        for kind in ("offsets", "commits"):
+            (folder / kind).mkdir(parents=True, exist_ok=True)
+            number = len(list((folder / kind).iterdir()))
+            (folder / kind / str(number)).write_text("v1")
+
+    rounds = [Round(AT_RANDOM, 0.0, with_workers=True)]
+    drill = Drill(connection, job, rounds, lambda _: None, feed, is_drained=lambda: True)
+    drill.run()
+    assert [kill.outcome for kill in drill.kills] == ["went on"]
 
 
 WAITING_JOB = """
