@@ -7,8 +7,9 @@ INSTALLED = $(VENV)/.installed
 
 # Where `make demo` keeps its log: a folder, or s3://bucket/prefix with the usual AWS_* variables.
 ROOT ?= ./demo-data
-# Processes for the tests that start no JVM.
+# Processes for the tests that start no JVM, and for those that do, a JVM or more for each.
 WORKERS ?= auto
+SPARK_WORKERS ?= 2
 # Seeds of each scenario, or minutes, and processes for `make sim`; minutes for `make soak`.
 SEEDS ?=
 MINUTES ?=
@@ -78,7 +79,7 @@ java:
 
 test: install java check ## All checks and all tests: what CI runs
 	$(PYTHON) -m pytest -m "not spark" -n $(WORKERS) --dist loadfile $(ARGS)
-	$(PYTHON) -m pytest -m spark $(ARGS)
+	$(PYTHON) -m pytest -m spark -n $(SPARK_WORKERS) --dist loadfile $(ARGS)
 
 test-fast: install ## The tests that start no JVM and take seconds
 	$(PYTHON) -m pytest -m "not spark and not slow" -n $(WORKERS) --dist loadfile $(ARGS)

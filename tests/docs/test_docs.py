@@ -1,20 +1,14 @@
 """README.md and docs/ tell the truth: programs run, links lead somewhere, names exist."""
 
-import ast
-import contextlib
-import io
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import Block, Page, pages
+from tests.docs.pages import Page, pages
+from tests.docs.programs import EXAMPLES, PROGRAM_TIMEOUT_S, execute, run_module
 from tests.source_tree import ROOT, modules
 
-PROGRAM_TIMEOUT_S = 150
 _TEST_NAME = re.compile(r"test_\w+")
 _PATH = re.compile(
     r"\b(?:txlog|spark_plugin|pyspark_txlog|tests|examples|benchmarks|conf|docs)/[\w./-]*\w"
@@ -26,56 +20,7 @@ def id_of(page: Page) -> str:
     return page.place
 
 
-def body(path: Path) -> str:
-    """A program without its docstring."""
-    source = path.read_text(encoding="utf-8")
-    lines = source.split("\n")
-    return "\n".join(lines[ast.parse(source).body[0].end_lineno :]).strip()
-
-
-EXAMPLES = {
-    body(path): f"examples.{path.stem}"
-    for path in (ROOT / "examples").glob("*.py")
-    if path.stem != "__init__"
-}
-"""Program -> the module that holds it."""
-
-
 # Programs.
-
-
-def execute(blocks: list[Block], folder: Path) -> None:
-    """Run the programs of one page one after the other, in `folder`, and compare what they print.
-
-    One that is an example's is run as that example; the others share their names.
-    """
-    names: dict[str, object] = {"__name__": "__docs__"}
-    for block in blocks:
-        module = EXAMPLES.get(block.text.strip())
-        printed = run_module(module, folder) if module else run_here(block, names)
-        if block.output is not None:
-            assert printed == block.output, f"line {block.line}"
-
-
-def run_here(block: Block, names: dict[str, object]) -> str:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(block.text, f"<line {block.line}>", "exec"), names)  # noqa: S102 - our own
-    return printed.getvalue()
-
-
-def run_module(module: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", module],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PROGRAM_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -95,14 +40,8 @@ def test_programs_run_and_print_what_the_page_says(
 @pytest.mark.parametrize(
     "page", [p for p in pages() if any(b.needs_spark for b in p.blocks)], ids=id_of
 )
-def test_programs_with_spark_run_and_print_what_the_page_says(
-    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    blocks = [b for b in page.blocks if b.is_python]
-    if any(b.text.strip() not in EXAMPLES for b in blocks):
-        request.getfixturevalue("spark")
-    execute(blocks, tmp_path)
+def test_programs_with_spark_run_and_print_what_the_page_says(page: Page, tmp_path: Path) -> None:
+    run_module(tmp_path, "tests.docs.programs", page.place)
 
 
 def test_every_example_stands_on_a_page() -> None:

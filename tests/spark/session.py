@@ -1,9 +1,7 @@
 """The Spark session of tests and of the drivers that they kill: conf/, but small and quick."""
 
 import os
-from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tests.source_tree import ROOT
@@ -34,12 +32,3 @@ def small_session(name: str) -> SparkSession:
     )
     session.sparkContext.setLogLevel("OFF")
     return session
-
-
-def end_jvm() -> None:
-    """The next session starts in a JVM of its own, and in the folder of that moment."""
-    gateway: Any = SparkContext._gateway
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
-    SparkContext._gateway = SparkContext._jvm = None

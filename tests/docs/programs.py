@@ -1,0 +1,85 @@
+"""The programs that stand in the docs, as they run: in order, in one folder, with what they print.
+
+`python -m tests.docs.programs docs/spark.md` runs those of one page in the folder that it is called
+in, with a Spark session for them to find. A JVM cannot leave the folder that it was started in, so
+such a page has a process of its own.
+"""
+
+import ast
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.docs.pages import Block, Page
+from tests.source_tree import ROOT
+
+PROGRAM_TIMEOUT_S = 150
+
+
+def body(path: Path) -> str:
+    """A program without its docstring."""
+    source = path.read_text(encoding="utf-8")
+    lines = source.split("\n")
+    return "\n".join(lines[ast.parse(source).body[0].end_lineno :]).strip()
+
+
+EXAMPLES = {
+    body(path): f"examples.{path.stem}"
+    for path in (ROOT / "examples").glob("*.py")
+    if path.stem != "__init__"
+}
+"""Program -> the module that holds it."""
+
+
+def execute(blocks: Iterable[Block], folder: Path) -> None:
+    """Run the programs of one page one after the other, in `folder`, and compare what they print.
+
+    One that is an example's is run as that example; the others share their names.
+    """
+    names: dict[str, object] = {"__name__": "__docs__"}
+    for block in blocks:
+        module = EXAMPLES.get(block.text.strip())
+        printed = run_module(folder, module) if module else run_here(block, names)
+        if block.output is not None:
+            assert printed == block.output, f"line {block.line} printed:\n{printed}"
+
+
+def run_here(block: Block, names: dict[str, object]) -> str:
+    """What it prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block.text, f"<line {block.line}>", "exec"), names)  # noqa: S102 - our own
+    return printed.getvalue()
+
+
+def run_module(folder: Path, module: str, *arguments: str) -> str:
+    """What it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def main(place: str) -> None:
+    """All programs of a page. Raises AssertionError, and whatever they raise."""
+    blocks = [block for block in Page(ROOT / place).blocks if block.is_python]
+    if any(block.text.strip() not in EXAMPLES for block in blocks):
+        from tests.spark.session import small_session
+
+        small_session("txlog docs")
+    execute(blocks, Path.cwd())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
