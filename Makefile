@@ -17,6 +17,8 @@ SIM_WORKERS ?= 2
 # Records of `make system-test`, and its store: disk, s3 or proxy.
 RECORDS ?= 100000
 STORE ?= disk
+# A file's tests stay together; many small files come last, so that no process waits long at the end.
+BY_FILE = --dist loadfile --no-loadscope-reorder
 # More arguments for pytest or the demo, for example ARGS="-k fenced" or ARGS=--fresh.
 ARGS ?=
 
@@ -78,11 +80,11 @@ java:
 ##@ Test
 
 test: install java check ## All checks and all tests: what CI runs
-	$(PYTHON) -m pytest -m "not spark" -n $(WORKERS) --dist loadfile $(ARGS)
-	$(PYTHON) -m pytest -m spark -n $(SPARK_WORKERS) --dist loadfile $(ARGS)
+	$(PYTHON) -m pytest -m "not spark" -n $(WORKERS) $(BY_FILE) $(ARGS)
+	$(PYTHON) -m pytest -m spark -n $(SPARK_WORKERS) $(BY_FILE) $(ARGS)
 
 test-fast: install ## The tests that start no JVM and take seconds
-	$(PYTHON) -m pytest -m "not spark and not slow" -n $(WORKERS) --dist loadfile $(ARGS)
+	$(PYTHON) -m pytest -m "not spark and not slow" -n $(WORKERS) $(BY_FILE) $(ARGS)
 
 sim: install ## Simulated worlds with faults, seed after seed (SEEDS=, MINUTES=); docs/testing.md
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) \
