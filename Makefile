@@ -7,7 +7,7 @@ INSTALLED = $(VENV)/.installed
 
 # Where `make demo` keeps its log: a folder, or s3://bucket/prefix with the usual AWS_* variables.
 ROOT ?= ./demo-data
-# Processes for the tests that start no JVM, and for those that do, a JVM or more for each.
+# Processes for the tests without Spark, and for those with it, each of which has a JVM or two.
 WORKERS ?= auto
 SPARK_WORKERS ?= 2
 # Seeds of each scenario, or minutes, and processes for `make sim`; minutes for `make soak`.
@@ -36,7 +36,8 @@ help:
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@printf '\nROOT=%s  VENV=%s  WORKERS=%s  ARGS=%s\n' '$(ROOT)' '$(VENV)' '$(WORKERS)' '$(ARGS)'
+	@printf '\nROOT=%s  VENV=%s  WORKERS=%s  SPARK_WORKERS=%s  ARGS=%s\n' \
+	  '$(ROOT)' '$(VENV)' '$(WORKERS)' '$(SPARK_WORKERS)' '$(ARGS)'
 
 ##@ Use it
 

@@ -11,13 +11,16 @@ import io
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
 from tests.docs.pages import Block, Page
 from tests.source_tree import ROOT
+from tests.spark.session import small_session
 
 PROGRAM_TIMEOUT_S = 150
+PAGE_TIMEOUT_S = 2 * PROGRAM_TIMEOUT_S
 
 
 def body(path: Path) -> str:
@@ -56,7 +59,14 @@ def run_here(block: Block, names: dict[str, object]) -> str:
     return printed.getvalue()
 
 
-def run_module(folder: Path, module: str, *arguments: str) -> str:
+def run_page(page: Page, folder: Path) -> None:
+    """Run all programs of a page with Spark, in a process of their own."""
+    run_module(folder, "tests.docs.programs", page.place, timeout_s=PAGE_TIMEOUT_S)
+
+
+def run_module(
+    folder: Path, module: str, *arguments: str, timeout_s: float = PROGRAM_TIMEOUT_S
+) -> str:
     """What it prints."""
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
@@ -64,7 +74,7 @@ def run_module(folder: Path, module: str, *arguments: str) -> str:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=PROGRAM_TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -73,12 +83,12 @@ def run_module(folder: Path, module: str, *arguments: str) -> str:
 
 def main(place: str) -> None:
     """All programs of a page. Raises AssertionError, and whatever they raise."""
+    warnings.simplefilter("error")  # As for every test: a reader would see them, too.
     blocks = [block for block in Page(ROOT / place).blocks if block.is_python]
-    if any(block.text.strip() not in EXAMPLES for block in blocks):
-        from tests.spark.session import small_session
-
-        small_session("txlog docs")
-    execute(blocks, Path.cwd())
+    with contextlib.ExitStack() as running:
+        if any(block.text.strip() not in EXAMPLES for block in blocks):
+            running.enter_context(small_session("txlog docs"))
+        execute(blocks, Path.cwd())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import Page, pages
-from tests.docs.programs import EXAMPLES, PROGRAM_TIMEOUT_S, execute, run_module
+from tests.docs.programs import EXAMPLES, PAGE_TIMEOUT_S, execute, run_page
 from tests.source_tree import ROOT, modules
 
 _TEST_NAME = re.compile(r"test_\w+")
@@ -36,12 +36,12 @@ def test_programs_run_and_print_what_the_page_says(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(2 * PROGRAM_TIMEOUT_S)
+@pytest.mark.timeout(PAGE_TIMEOUT_S)
 @pytest.mark.parametrize(
     "page", [p for p in pages() if any(b.needs_spark for b in p.blocks)], ids=id_of
 )
 def test_programs_with_spark_run_and_print_what_the_page_says(page: Page, tmp_path: Path) -> None:
-    run_module(tmp_path, "tests.docs.programs", page.place)
+    run_page(page, tmp_path)
 
 
 def test_every_example_stands_on_a_page() -> None:

@@ -165,8 +165,10 @@ def test_a_job_that_has_finished_a_batch_before_anybody_looks_is_not_waited_for(
     connection = open_connection(LocalStore(tmp_path, Runtime()), Runtime(), create=True)
     folder = tmp_path / "checkpoint"
     job = DrilledJob(
-        [sys.executable, "-c", WAITING_JOB, str(tmp_path / "pid")],
-        *(tmp_path, {}, open_checkpoint(str(folder), Runtime())),
+        command=[sys.executable, "-c", WAITING_JOB, str(tmp_path / "pid")],
+        folder=tmp_path,
+        environment={},
+        checkpoint=open_checkpoint(str(folder), Runtime()),
         wait_s=60,
     )
 
