@@ -14,6 +14,8 @@ SPARK_WORKERS ?= 2
 SEEDS ?=
 MINUTES ?=
 SIM_WORKERS ?= 2
+# Modules for `make mutants`, by the names that `python -m tests.mutation --help` lists; none: all.
+MODULES ?=
 # Records of `make system-test`, and its store: disk, s3 or proxy.
 RECORDS ?= 100000
 STORE ?= disk
@@ -30,7 +32,7 @@ export PYSPARK_PYTHON = $(abspath $(PYTHON))
 
 .DEFAULT_GOAL = help
 .PHONY: help install java demo delivery test test-fast sim system-test soak check format
-.PHONY: style types layers tidy bench clean
+.PHONY: style types layers tidy bench clean mutants
 
 help:
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -90,6 +92,9 @@ test-fast: install ## The tests that start no JVM and take seconds
 sim: install ## Simulated worlds with faults, seed after seed (SEEDS=, MINUTES=); docs/testing.md
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+mutants: install ## Change the code line by line and count what the fast tests notice (MODULES=)
+	$(PYTHON) -m tests.mutation $(ARGS) $(MODULES)
 
 system-test: install ## Kafka's system test: copiers killed, stopped, replaced (RECORDS=, STORE=)
 	$(PYTHON) -m txlog.testing.system_test --records $(RECORDS) --store $(STORE) $(ARGS)

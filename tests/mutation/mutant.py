@@ -1,0 +1,103 @@
+"""One mutant as mutmut wrote it: what it changes, and whether it changes words only.
+
+Words are what an error or a line of the log says: the tests pin those that a program may rely on,
+and nothing else of them is counted.
+"""
+
+import ast
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import unified_diff
+
+import txlog.errors
+
+SPEAKING = {name for name in vars(txlog.errors) if name[0].isupper()} | {
+    *("ValueError", "TypeError", "RuntimeError", "OSError", "FileExistsError", "LookupError"),
+    *("debug", "info", "warning", "exception", "warn"),
+}
+"""Calls whose arguments are words: errors, and lines of the log."""
+
+ORIGINAL = "orig"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A changed function."""
+
+    name: str
+    """What mutmut calls it, with its module."""
+    function: str
+    """The function that it changes, with its class."""
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    words_only: bool
+    """Whether it changes what an error says, and nothing that the program does."""
+
+    def __str__(self) -> str:
+        lines = [f"  - {line}" for line in self.removed] + [f"  + {line}" for line in self.added]
+        return "\n".join([f"{self.function} ({self.name})", *lines])
+
+
+def mutants_of(module: str, mutated: str) -> Mapping[str, Mutant]:
+    """The mutants in the text of a module that mutmut has rewritten, by their names."""
+    variants: dict[str, dict[str, ast.FunctionDef]] = {}
+    for node in ast.walk(ast.parse(mutated)):
+        if isinstance(node, ast.FunctionDef) and "__mutmut_" in node.name:
+            function, _, number = node.name.rpartition("__mutmut_")
+            variants.setdefault(function, {})[number] = node
+    return {one.name: one for group in variants.items() for one in _of_function(module, *group)}
+
+
+def _of_function(
+    module: str, mangled: str, variants: dict[str, ast.FunctionDef]
+) -> Iterator[Mutant]:
+    original = variants.pop(ORIGINAL)
+    lines, plain = _lines(original), _without_words(original)
+    for number, changed in variants.items():
+        changes = list(unified_diff(lines, _lines(changed), n=0))[2:]
+        yield Mutant(
+            name=f"{module}.{mangled}__mutmut_{number}",
+            function=mangled.removeprefix("x_").removeprefix("xǁ").replace("ǁ", "."),
+            removed=tuple(line[1:].strip() for line in changes if line.startswith("-")),
+            added=tuple(line[1:].strip() for line in changes if line.startswith("+")),
+            words_only=_without_words(changed) == plain,
+        )
+
+
+def _lines(function: ast.FunctionDef) -> list[str]:
+    renamed = copy.copy(function)
+    renamed.name = "f"
+    return ast.unparse(renamed).splitlines()
+
+
+def _without_words(function: ast.FunctionDef) -> str:
+    plain = _Speechless().visit(copy.deepcopy(function))
+    plain.name = "f"
+    return ast.dump(plain)
+
+
+class _Speechless(ast.NodeTransformer):
+    """Takes the words out of a function, and the types out of its casts."""
+
+    def visit_Raise(self, node: ast.Raise) -> ast.Raise:
+        if isinstance(node.exc, ast.Call):
+            node.exc.args, node.exc.keywords = [], []
+        node.cause = None
+        self.generic_visit(node)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        called = node.func.id if isinstance(node.func, ast.Name) else called
+        if called in SPEAKING:
+            node.args, node.keywords = [], []
+        if called == "cast":
+            node.args = node.args[1:]
+        self.generic_visit(node)
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        # No key, name or format of the product has a space in it; sentences have.
+        is_sentence = isinstance(node.value, str) and " " in node.value.strip()
+        return ast.Constant("") if is_sentence else node

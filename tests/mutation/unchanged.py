@@ -1,0 +1,43 @@
+"""Mutants that survive because they change nothing, each with the reason: `unchanged.toml`."""
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.mutation.mutant import Mutant
+
+LIST = Path(__file__).with_name("unchanged.toml")
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """A change of one function that no test can see."""
+
+    module: str
+    """The name in `tests.mutation.modules.MODULES`."""
+    function: str
+    """With its class: `Class.method`."""
+    removed: str
+    """The changed line as it is; of several, the first."""
+    added: str
+    """The line in its place, or the beginning of it; empty: whatever it is changed to."""
+    reason: str
+
+    def covers(self, mutant: Mutant) -> bool:
+        """Whether this is that change."""
+        first = next(iter(mutant.removed), "")
+        put = next(iter(mutant.added), "")
+        return (self.function, self.removed) == (mutant.function, first) and (
+            not self.added or put.startswith(self.added)
+        )
+
+
+def listed() -> Sequence[Unchanged]:
+    """The whole list."""
+    data = tomllib.loads(LIST.read_text())
+    return [
+        Unchanged(module, **{"added": "", **entry})
+        for module, entries in data.items()
+        for entry in entries
+    ]
