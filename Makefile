@@ -7,9 +7,10 @@ INSTALLED = $(VENV)/.installed
 
 # Where `make demo` keeps its log: a folder, or s3://bucket/prefix with the usual AWS_* variables.
 ROOT ?= ./demo-data
-# Processes for the tests without Spark, and for those with it, each of which has a JVM or two.
-WORKERS ?= auto
-SPARK_WORKERS ?= 2
+# Processes for the tests: twice as many as cores, as those with Spark and S3 servers mostly wait.
+WORKERS ?= $(shell echo $$((2 * $$(nproc))))
+# The first seed of the simulated worlds, to repeat a run; by default each day has its own.
+FIRST_SEED ?=
 # Seeds of each scenario, or minutes, and processes for `make sim`; minutes for `make soak`.
 SEEDS ?=
 MINUTES ?=
@@ -19,8 +20,9 @@ MODULES ?=
 # Records of `make system-test`, and its store: disk, s3 or proxy.
 RECORDS ?= 100000
 STORE ?= disk
-# A file's tests stay together; many small files come last, so that no process waits long at the end.
-BY_FILE = --dist loadfile --no-loadscope-reorder
+# tests/conftest.py says which tests stay together, and in what order they are handed out.
+SHARED = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
+  $(if $(FIRST_SEED),--first-seed $(FIRST_SEED))
 # More arguments for pytest or the demo, for example ARGS="-k fenced" or ARGS=--fresh.
 ARGS ?=
 
@@ -38,8 +40,8 @@ help:
 	@awk 'BEGIN { FS = ":.*## " } \
 	  /^##@ / { printf "\n%s\n", substr($$0, 5) } \
 	  /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@printf '\nROOT=%s  VENV=%s  WORKERS=%s  SPARK_WORKERS=%s  ARGS=%s\n' \
-	  '$(ROOT)' '$(VENV)' '$(WORKERS)' '$(SPARK_WORKERS)' '$(ARGS)'
+	@printf '\nROOT=%s  VENV=%s  WORKERS=%s  ARGS=%s\n' \
+	  '$(ROOT)' '$(VENV)' '$(WORKERS)' '$(ARGS)'
 
 ##@ Use it
 
@@ -83,11 +85,10 @@ java:
 ##@ Test
 
 test: install java check ## All checks and all tests: what CI runs
-	$(PYTHON) -m pytest -m "not spark" -n $(WORKERS) $(BY_FILE) $(ARGS)
-	$(PYTHON) -m pytest -m spark -n $(SPARK_WORKERS) $(BY_FILE) $(ARGS)
+	$(PYTHON) -m pytest $(SHARED) $(ARGS)
 
 test-fast: install ## The tests that start no JVM and take seconds
-	$(PYTHON) -m pytest -m "not spark and not slow" -n $(WORKERS) $(BY_FILE) $(ARGS)
+	$(PYTHON) -m pytest -m "not spark and not slow" $(SHARED) $(ARGS)
 
 sim: install ## Simulated worlds with faults, seed after seed (SEEDS=, MINUTES=); docs/testing.md
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) \

@@ -9,16 +9,21 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
+import typer.testing
 
 from txlog.cli.main import app
 
 PROCESS_TIMEOUT_S = 60
 UNSET = ("TXLOG_ROOT", "NO_COLOR", "FORCE_COLOR", "PYSPARK_PYTHON", "COLUMNS")
 """Variables that a developer's shell may have, and that change what commands print."""
+
+
+# The commands do not change from call to call, and making them takes longer than most of them run.
+typer.testing._get_command = cache(typer.testing._get_command)
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def run(*arguments: object, root: object = None, env: Mapping[str, str] | None =
     """One command line, in this process."""
     words = [str(word) for word in ((() if root is None else ("--root", root)) + arguments)]
     variables: dict[str, str | None] = {**dict.fromkeys(UNSET), "COLUMNS": "200", **(env or {})}
-    result = CliRunner().invoke(app, words, env=variables)
+    result = typer.testing.CliRunner().invoke(app, words, env=variables)
     return Run(result.exit_code, result.stdout, result.stderr)
 
 

@@ -1,10 +1,10 @@
 """A log in memory for tests of the clients: any number of processes, and a clock in the hand."""
 
 from collections.abc import Mapping
-from functools import cache
 from itertools import count
 from typing import Any
 
+from tests.empty_log import cluster_file
 from tests.scripted_store import ScriptedStore
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
@@ -12,12 +12,11 @@ from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
 from txlog.layout import CLUSTER_FILE
-from txlog.log.cluster import create_cluster
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
 from txlog.storage.store import Store
-from txlog.testing.clock import ManualClock, SeededEntropy, manual_runtime
+from txlog.testing.clock import ManualClock, SeededEntropy
 from txlog.testing.invariants import check_log
 
 
@@ -35,7 +34,7 @@ class MemoryLog:
         self.clock = ManualClock()
         self._seeds = count(len(objects or ()))
         self.memory = MemoryStore(Runtime(self.clock))
-        stored = objects or {CLUSTER_FILE: _cluster_file(settings or LogSettings())}
+        stored = objects or {CLUSTER_FILE: cluster_file(settings or LogSettings())}
         for path, data in stored.items():
             self.memory.put_new(path, data)
         self.store = ScriptedStore(self.memory)
@@ -89,14 +88,3 @@ class MemoryLog:
     def check(self) -> None:
         """Every invariant holds, judged by the stored bytes alone."""
         assert check_log(self.process()) == []
-
-
-@cache
-def _cluster_file(settings: LogSettings) -> bytes:
-    """The probe takes a moment, so it is done once for all."""
-    runtime = manual_runtime()
-    store = MemoryStore(runtime)
-    create_cluster(store, runtime, settings)
-    data = store.get(CLUSTER_FILE)
-    assert data is not None
-    return data

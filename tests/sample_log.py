@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tests.empty_log import empty_log
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.consumer import Consumer
@@ -53,7 +54,8 @@ def sample_log(root: Path) -> SampleLog:
     (typed): 2. Group `billing` has committed 4 of `orders`, and 2 more are pending.
     """
     runtime = Runtime()
-    connection = open_connection(LocalStore(root, runtime, durable=False), runtime, create=True)
+    empty_log(root)
+    connection = open_connection(LocalStore(root, runtime, durable=False), runtime)
     admin = Admin(connection)
     admin.create_topic("orders", 2)
     admin.create_topic("flights", 1, FLIGHTS, {"key.column": "carrier"})

@@ -1,4 +1,4 @@
-"""No test is left with logs that another one made with an altered product."""
+"""The seeds of this day, and no logs of a test that altered the product."""
 
 from collections.abc import Iterator
 
@@ -12,3 +12,10 @@ def _logs_of_its_own() -> Iterator[None]:
     forget_logs()
     yield
     forget_logs()
+
+
+@pytest.fixture
+def first_seed(request: pytest.FixtureRequest) -> int:
+    """The first of the seeds that each scenario is tried with."""
+    first: int = request.config.getoption("--first-seed")
+    return first

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -19,17 +20,19 @@ def fingerprint(scenario: str, seed: int) -> str:
     return world.fingerprint()
 
 
+first_fingerprint = cache(fingerprint)
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_two_runs_of_one_seed_are_byte_identical(scenario: str) -> None:
-    assert fingerprint(scenario, SEED) == fingerprint(scenario, SEED)
-    assert fingerprint(scenario, SEED) != fingerprint(scenario, SEED + 1)
+    assert fingerprint(scenario, SEED) == first_fingerprint(scenario, SEED)
+    assert fingerprint(scenario, SEED + 1) != first_fingerprint(scenario, SEED)
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "2"])
-def test_another_process_with_another_hash_seed_has_the_same_history(hash_seed: str) -> None:
+def test_another_process_with_another_hash_seed_has_the_same_history() -> None:
     """The order of sets and of dictionaries of texts decides nothing."""
     command = [sys.executable, "-m", "tests.simulation", "--seed", str(SEED)]
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     printed = [line.split()[1] for line in done.stdout.splitlines() if "fingerprint" in line]
-    assert printed == [fingerprint(scenario, SEED) for scenario in SCENARIOS]
+    assert printed == [first_fingerprint(scenario, SEED) for scenario in SCENARIOS]

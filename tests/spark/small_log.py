@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.empty_log import empty_log
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime
-from txlog.log.cluster import create_cluster
 from txlog.settings import LogSettings
 from txlog.storage.local import LocalStore
 
@@ -88,9 +88,8 @@ def small_log(
     settings: LogSettings | None = None,
 ) -> SmallLog:
     """A new log with these topics: a number of partitions, or a schema and two partitions."""
-    store = LocalStore(root, Runtime())
-    create_cluster(store, Runtime(), settings)
-    connection = open_connection(store, Runtime())
+    empty_log(root, settings)
+    connection = open_connection(LocalStore(root, Runtime()), Runtime())
     admin = Admin(connection)
     for name, kind in (topics or {}).items():
         if isinstance(kind, int):

@@ -13,6 +13,7 @@ import pytest
 
 from spark_plugin.checkpoint import open_checkpoint
 from tests.command_line import Run, command, environment, run
+from tests.empty_log import empty_log
 from txlog.cli.drill_rounds import AT_RANDOM, Drill, DrilledJob, Round
 from txlog.cli.exit_codes import INTERRUPTED
 from txlog.clients.admin import Admin
@@ -27,7 +28,7 @@ def test_a_job_that_ends_by_itself_fails_the_drill_with_its_last_words(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     job = tmp_path / "job.py"
     job.write_text("raise SystemExit('out of paper')")
-    open_connection(LocalStore(tmp_path / "log", Runtime()), Runtime(), create=True)
+    empty_log(tmp_path / "log")
     report = tmp_path / "drill.html"
     done = run(
         *("drill", "--job", job, "--checkpoint", tmp_path / "checkpoint", "--report", report),
@@ -66,7 +67,7 @@ def drilled(folder: Path, text: str, *options: object) -> tuple[Run, Path]:
     """A drill of a job with these lines, and the folder that it kept."""
     job, root, checkpoint = folder / "job.py", folder / "log", folder / "checkpoint"
     job.write_text(text)
-    open_connection(LocalStore(root, Runtime()), Runtime(), create=True)
+    empty_log(root)
     done = run(
         *("drill", "--job", job, "--checkpoint", checkpoint, "--kills", 1, *options),
         *("--", root, checkpoint),
@@ -162,7 +163,8 @@ def test_a_job_that_has_finished_a_batch_before_anybody_looks_is_not_waited_for(
     tmp_path: Path,
 ) -> None:
     """It does it here while it is given something to do, which is before it is started."""
-    connection = open_connection(LocalStore(tmp_path, Runtime()), Runtime(), create=True)
+    empty_log(tmp_path)
+    connection = open_connection(LocalStore(tmp_path, Runtime()), Runtime())
     folder = tmp_path / "checkpoint"
     job = DrilledJob(
         command=[sys.executable, "-c", WAITING_JOB, str(tmp_path / "pid")],
@@ -194,7 +196,7 @@ time.sleep(600)
 def test_whoever_ends_a_drill_ends_its_job_and_is_told_what_is_left(tmp_path: Path) -> None:
     job, root, pid = tmp_path / "job.py", tmp_path / "log", tmp_path / "pid"
     job.write_text(WAITING_JOB)
-    open_connection(LocalStore(root, Runtime()), Runtime(), create=True)
+    empty_log(root)
     line = command("--root", root, "drill", "--job", job, "--checkpoint", "c", "--", pid)
     with subprocess.Popen(
         line, env=environment(TMPDIR=str(tmp_path)), stderr=subprocess.PIPE, text=True

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import files, run
+from tests.empty_log import empty_log
 from txlog.clients.admin import Admin
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
@@ -23,7 +24,7 @@ QUICK = ("--config", "staging.retention.ms=1", "--config", "file.delete.delay.ms
 def root(tmp_path: Path) -> Path:
     """Topic `orders`, to be cut down to 1,000 bytes, and `prices`, which is compacted."""
     root = tmp_path / "log"
-    admin = Admin(str(root), create=True)
+    admin = Admin(empty_log(root))
     admin.create_topic("orders", 1, config={"retention.bytes": 1_000})
     admin.create_topic("prices", 1, config={"cleanup.policy": "compact"})
     producer = Producer(str(root))

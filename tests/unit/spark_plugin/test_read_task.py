@@ -9,6 +9,7 @@ from spark_plugin.log_access import open_log, subscribed_topics
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import parse_reader_options
 from spark_plugin.read_plan import plan_reads, read_task
+from tests.empty_log import empty_log
 from txlog.clients import connection
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
@@ -25,7 +26,7 @@ from txlog.storage.open import open_store
 def process(root: Path) -> Connection:
     """Of another process."""
     runtime = Runtime()
-    return open_connection(open_store(str(root), runtime, {}), runtime, create=True)
+    return open_connection(open_store(empty_log(root), runtime, {}), runtime)
 
 
 def put(root: Path, word: bytes) -> None:

@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None, scenarios: Mapping[str, Scenario], pro
     first, begun = asked.first, time.monotonic()
     until = begun + asked.minutes * 60 if asked.minutes else float("inf")
     last = sys.maxsize if asked.minutes and asked.seeds is None else first + (asked.seeds or 100)
-    tally, said = Tally(), begun
+    tally, said = Tally(), float("-inf")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for found in campaign(chosen, range(first, last), asked.workers, until):

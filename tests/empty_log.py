@@ -1,0 +1,28 @@
+"""A new log without the race of 192 writers by which its store is tried: that is done once."""
+
+from functools import cache
+from pathlib import Path
+
+from txlog.layout import CLUSTER_FILE
+from txlog.log.cluster import create_cluster
+from txlog.settings import LogSettings
+from txlog.storage.memory import MemoryStore
+from txlog.testing.clock import manual_runtime
+
+
+def empty_log(root: Path, settings: LogSettings | None = None) -> str:
+    """A log on a local disk with nothing in it; its root as the clients take it."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / CLUSTER_FILE).write_bytes(cluster_file(settings or LogSettings()))
+    return str(root)
+
+
+@cache
+def cluster_file(settings: LogSettings) -> bytes:
+    """What marks a folder as a log with these settings."""
+    runtime = manual_runtime()
+    store = MemoryStore(runtime)
+    create_cluster(store, runtime, settings)
+    data = store.get(CLUSTER_FILE)
+    assert data is not None
+    return data
