@@ -1,5 +1,5 @@
-"""What holds for every test: reproducible property tests, Spark with the settings of conf/, and the
-order in which tests are handed out to processes."""
+"""What holds for every test: reproducible property tests, Spark with the settings of conf/, planted
+bugs, and the order in which tests are handed out to processes."""
 
 import datetime as dt
 import os
@@ -22,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SEED",
         help="the first seed of the simulated worlds; by default each day (UTC) has its own",
     )
+    parser.addoption(
+        "--plant",
+        metavar="BUG",
+        help="run the tests with this bug of tests/simulation/mutants.py in the product",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,11 +35,24 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.first_seed = dt.datetime.now(dt.UTC).toordinal() % 1000 * SEEDS_A_DAY
     os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "conf"))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if config.option.plant is not None:
+        _plant(config.option.plant)
     # A shell lets what it runs in the background ignore Ctrl-C, and so would every child.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # No deadline: how long an example takes says nothing on a machine that others share.
     hypothesis.settings.register_profile("txlog", deadline=None, print_blob=True)
     hypothesis.settings.load_profile("txlog")
+
+
+def _plant(name: str) -> None:
+    """Before any test is imported, so that it cannot hold a function as it was before."""
+    from tests.simulation.mutants import MUTANTS
+
+    patch = pytest.MonkeyPatch()
+    MUTANTS[name].plant(patch)
+    beside = MUTANTS[name].beside
+    if beside is not None:
+        beside(patch)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -47,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     weights: dict[str, int] = {}
     for item in items:
         weights[_group(item)] = max(weights.get(_group(item), 0), _weight(item))
-    if config.pluginmanager.hasplugin("xdist"):
+    if hasattr(config, "workerinput"):
         for item in items:
             item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=lambda item: -weights[_group(item)])
