@@ -60,6 +60,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"simulated worlds: pytest --first-seed {config.option.first_seed} repeats these"
 
 
+@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Those that take longest come first, so that no process is left with them at the end."""
     weights: dict[str, int] = {}
