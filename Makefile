@@ -20,8 +20,8 @@ MODULES ?=
 # Records of `make system-test`, and its store: disk, s3 or proxy.
 RECORDS ?= 100000
 STORE ?= disk
-# tests/conftest.py says which tests stay together, and in what order they are handed out.
-SHARED = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder \
+# tests/schedule.py says which tests stay together, and in what order they are handed out.
+SHARED = -n $(WORKERS) --no-loadscope-reorder \
   $(if $(FIRST_SEED),--first-seed $(FIRST_SEED))
 # More arguments for pytest or the demo, for example ARGS="-k fenced" or ARGS=--fresh.
 ARGS ?=

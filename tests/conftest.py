@@ -5,10 +5,12 @@ import datetime as dt
 import os
 import signal
 import sys
+from typing import Any
 
 import hypothesis
 import pytest
 
+from tests.schedule import ByProcess, in_order
 from tests.source_tree import ROOT
 
 SEEDS_A_DAY = 100_000
@@ -60,30 +62,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"simulated worlds: pytest --first-seed {config.option.first_seed} repeats these"
 
 
-@pytest.hookimpl(tryfirst=True)  # Before xdist reads the groups.
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Those that take longest come first, so that no process is left with them at the end."""
-    weights: dict[str, int] = {}
-    for item in items:
-        weights[_group(item)] = max(weights.get(_group(item), 0), _weight(item))
-    if hasattr(config, "workerinput"):
-        for item in items:
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=lambda item: -weights[_group(item)])
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first."""
+    items[:] = in_order(items)
 
 
-def _group(item: pytest.Item) -> str:
-    """What runs in one process: the tests of a file, which may share a server, and all those that
-    use the Spark session."""
-    if "spark" in getattr(item, "fixturenames", ()):
-        return "spark session"
-    return item.nodeid if item.get_closest_marker("spread") else item.nodeid.partition("::")[0]
-
-
-def _weight(item: pytest.Item) -> int:
-    """The greater, the earlier; what may run anywhere fills the gaps at the end."""
-    if item.get_closest_marker("spread"):
-        return 0
-    if _group(item) == "spark session":
-        return 4
-    return 3 if item.get_closest_marker("spark") else 1 + bool(item.get_closest_marker("slow"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByProcess:
+    """Under xdist, whatever its option `--dist` says."""
+    return ByProcess(config, log)

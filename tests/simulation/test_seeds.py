@@ -27,7 +27,6 @@ def test_where_nothing_goes_wrong_nobody_is_refused(scenario: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.spread
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_no_seed_breaks_anything(scenario: str, first_seed: int) -> None:
