@@ -23,6 +23,10 @@ STORE ?= disk
 # tests/schedule.py says which tests stay together, and in what order they are handed out.
 SHARED = -n $(WORKERS) --no-loadscope-reorder \
   $(if $(FIRST_SEED),--first-seed $(FIRST_SEED))
+# The first seed of this night, far from those of the day's tests.
+NIGHT = $(shell echo $$(($$(date -u +%s) / 86400 % 1000 * 100000 + 50000)))
+# A module of the product for `make where`.
+MODULE ?=
 # More arguments for pytest or the demo, for example ARGS="-k fenced" or ARGS=--fresh.
 ARGS ?=
 
@@ -34,7 +38,7 @@ export PYSPARK_PYTHON = $(abspath $(PYTHON))
 
 .DEFAULT_GOAL = help
 .PHONY: help install java demo delivery test test-fast sim system-test soak check format
-.PHONY: style types layers tidy bench clean mutants
+.PHONY: style types layers tidy bench clean mutants nightly test-all where
 
 help:
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -84,15 +88,25 @@ java:
 
 ##@ Test
 
-test: install java check ## All checks and all tests: what CI runs
+test: install java check ## All checks and all tests but the extra ones: what CI runs
+	$(PYTHON) -m pytest -m "not extra" $(SHARED) $(ARGS)
+
+test-all: install java check ## The extra ones, too: longer, on more servers, each planted bug
 	$(PYTHON) -m pytest $(SHARED) $(ARGS)
 
 test-fast: install ## The tests that start no JVM and take seconds
 	$(PYTHON) -m pytest -m "not spark and not slow" $(SHARED) $(ARGS)
 
+nightly: install ## 10,000 simulated worlds that no other night has, an hour at most (MINUTES=)
+	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) --seeds 371 \
+	  --minutes $(or $(MINUTES),60) --first $(NIGHT) $(ARGS)
+
 sim: install ## Simulated worlds with faults, seed after seed (SEEDS=, MINUTES=); docs/testing.md
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+
+where: ## The tests of a module (MODULE=txlog/log/cut.py)
+	@$(PYTHON) -m tests.where $(MODULE)
 
 mutants: install ## Change the code line by line and count what the fast tests notice (MODULES=)
 	$(PYTHON) -m tests.mutation $(ARGS) $(MODULES)
