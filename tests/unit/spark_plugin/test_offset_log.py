@@ -127,6 +127,16 @@ def test_R2_a_batch_knows_the_plan_of_the_batch_before() -> None:
     assert batch_range(first, None, "log", WHERE).previous_fingerprint == ""
 
 
+def test_R2_in_version_2_the_order_of_the_lines_does_not_matter_to_the_fingerprint() -> None:
+    """Spark may write its sources in another order when it plans the very same batch once more."""
+    lines = [f"{number}:{line((number, number + 2))}" for number in (2, 0, 1)]
+    first = file(3, *lines, version=2)
+    for order in (sorted(lines), sorted(lines, reverse=True)):
+        assert file(3, *order, version=2).fingerprint == first.fingerprint
+    swapped = [f"0:{line((1, 3))}", f"1:{line((0, 2))}", lines[0]]
+    assert file(3, *swapped, version=2).fingerprint != first.fingerprint
+
+
 def test_R2_other_offsets_or_another_watermark_have_another_fingerprint() -> None:
     risen = METADATA.replace('"batchWatermarkMs":0', '"batchWatermarkMs":7')
     prints = {

@@ -1,7 +1,8 @@
-"""A task that runs late: what it reads is what was planned, or an error."""
+"""A task reads what was planned, all of it, or an error; also if it runs late."""
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spark_plugin.arrow_schema import read_layout, source_schema
@@ -57,3 +58,23 @@ def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
     with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
         list(read_task(task, layout, options))
+
+
+@pytest.mark.parametrize("rows", [8, 9, 10, 17, 18, 19, 27, 28])
+def test_a_batch_that_is_handed_over_in_steps_keeps_its_last_rows(
+    tmp_path: Path, rows: int
+) -> None:
+    """A step has nine of these rows, about a megabyte."""
+    root = empty_log(tmp_path / "log")
+    writer = connection.connect(root, process=ProcessSettings(batch_bytes=10_000_000))
+    Admin(writer).create_topic("t", 1)
+    values = [b"%07d" % number + bytes(100_000) for number in range(rows)]
+    Producer(writer).send_batch("t", pa.table({"value": values}), partition=0)
+    options = parse_reader_options({"root": root, "subscribe": "t"}, streaming=False)
+    topics = subscribed_topics(open_log(options), options)
+    (task,) = plan_reads(topics, {TopicPartition("t", 0): PartitionRange(0, rows)}, options)
+    layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
+    batches = list(read_task(task, layout, options))
+    assert [n for batch in batches for n in batch["offset"].to_pylist()] == list(range(rows))
+    assert [v for batch in batches for v in batch["value"].to_pylist()] == values
+    assert len(batches) == (1 if rows <= 13 else -(-rows // 9))

@@ -130,6 +130,26 @@ def test_R15_a_run_of_available_now_reads_all_that_was_there_before_it(log: Memo
     assert end["topics"][SOURCE.topic]["partitions"]["0"] == {"from": 0, "to": COUNT + 2}
 
 
+def test_I11_R28_a_run_of_available_now_ends_where_it_began_also_in_partitions_added_since(
+    log: MemoryLog,
+) -> None:
+    """The transaction lies beyond the end of the run in one partition; so it does in the other."""
+    options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
+    reader = TxlogStreamReader(options, FRAME)
+    reader._connection = log.process()
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    log.admin.create_partitions(SOURCE.topic, 2)
+    late = log.producer("late")
+    with late.transaction():
+        for partition in (0, 1):
+            late.send(SOURCE.topic, b"late", partition=partition)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    ends = {n: bounds["to"] for n, bounds in end["topics"][SOURCE.topic]["partitions"].items()}
+    assert ends == {"0": COUNT}, "partition 1 begins in the next run"
+    assert reader.latestOffset(end, ReadAllAvailable()) is end
+
+
 def test_R15_a_batch_read_finds_all_that_is_there(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
