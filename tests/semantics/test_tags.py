@@ -3,7 +3,8 @@
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.errors import DuplicateTransaction, InvalidName
+from tests.scripted_store import unavailable
+from txlog.errors import DuplicateTransaction, InvalidName, StoreUnavailable
 from txlog.model import TransactionOutcome
 
 ORDER = "order 17"
@@ -29,6 +30,20 @@ def test_a_tag_holds_across_a_crash_of_its_producer(log: MemoryLog) -> None:
     with pytest.raises(DuplicateTransaction):
         second.begin_transaction(tag=ORDER)
     assert log.admin.outcome(ORDER) is TransactionOutcome.COMMITTED
+
+
+def test_a_tag_holds_from_the_decision_on_though_nothing_is_applied_yet(log: MemoryLog) -> None:
+    """Its producer died in the middle of the commit, and another one does the same work."""
+    dead = log.producer("a", transaction_group="shop")
+    dead.begin_transaction(tag=ORDER)
+    dead.send("t", b"x")
+    log.store.on("create", "topics/t", unavailable, holding="marker_written", times=100)
+    with pytest.raises(StoreUnavailable):
+        dead.commit_transaction()
+    heir = log.elsewhere("b", transaction_group="shop")
+    assert log.admin.outcome(ORDER) is TransactionOutcome.COMMITTED
+    with pytest.raises(DuplicateTransaction):
+        heir.begin_transaction(tag=ORDER)
 
 
 def test_a_tag_whose_transaction_was_aborted_may_be_used_again(log: MemoryLog) -> None:

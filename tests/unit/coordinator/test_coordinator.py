@@ -16,7 +16,13 @@ from tests.protocol.steps import (
 )
 from tests.protocol.world import Process, World, committed
 from txlog.coordinator.coordinator import journal_of
-from txlog.errors import CorruptData, IllegalTransition, StoreUnavailable, UnknownTransaction
+from txlog.errors import (
+    CorruptData,
+    DuplicateTransaction,
+    IllegalTransition,
+    StoreUnavailable,
+    UnknownTransaction,
+)
 from txlog.groups.offsets_state import PendingOffset
 from txlog.layout import transactions_journal
 from txlog.model import TransactionOutcome, TxId
@@ -76,6 +82,22 @@ def test_a_tag_that_one_transaction_committed_stays_so_whatever_becomes_of_its_r
     assert coordinator(process).outcome_of_tag("order") is COMMITTED
     coordinator(process).abort(NAME, repeat)
     assert coordinator(process).outcome_of_tag("order") is COMMITTED
+
+
+def test_a_tag_is_found_from_the_decision_on_before_its_transaction_is_complete(
+    world: World,
+) -> None:
+    """A program that asks after a crash, and is told otherwise, writes it again."""
+    process = world.process()
+    attempt, winner = tx_of(register(process, "i")), tx_of(register(process, "i", "y"))
+    coordinator(process).begin(NAME, attempt, TIMEOUT_MS, tag="order")
+    coordinator(process).begin("y", winner, TIMEOUT_MS, tag="order")
+    prepare(process, winner, name="y", groups=())
+    asked = coordinator(world.process())
+    assert asked.outcome_of_tag("order") is COMMITTED
+    assert asked.state.committed_with_tag("order") == winner
+    with pytest.raises(DuplicateTransaction, match=f"committed already .{winner}"):
+        asked.prepare_commit(NAME, attempt)
 
 
 def test_a_late_transaction_is_aborted_and_its_owner_fenced(world: World) -> None:
