@@ -403,6 +403,17 @@ def test_an_unused_transactional_id_is_forgotten_and_comes_back_as_another(log: 
     log.check()
 
 
+def test_an_id_without_a_transaction_may_begin_one_and_no_topic_forgets_it(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    with producer.transaction():
+        producer.send("u", b"1")
+    log.clock.advance(2 * DAY_MS)
+    assert maintain(log) == []
+    with producer.transaction():
+        producer.send("u", b"2")
+    assert log.values("u") == [b"1", b"2"]
+
+
 def test_an_id_with_an_open_transaction_is_not_forgotten(log: MemoryLog) -> None:
     producer = log.producer("a", transaction_timeout_ms=900_000)
     producer.begin_transaction()

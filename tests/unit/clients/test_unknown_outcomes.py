@@ -6,7 +6,8 @@ from typing import TypeAlias
 import pytest
 
 from tests.memory_log import MemoryLog
-from tests.scripted_store import Effect, Late, answer_lost, never_lands, unavailable
+from tests.scripted_store import Call, Effect, Late, answer_lost, never_lands, unavailable
+from txlog.clients.maintenance import Maintenance
 from txlog.clients.producer import Producer
 from txlog.errors import (
     ConcurrentTransactions,
@@ -15,9 +16,11 @@ from txlog.errors import (
     StoreUnavailable,
     TransactionAborted,
     TxlogError,
+    UnknownProducerId,
     UnstableOffsetCommit,
 )
 from txlog.model import TopicPartition, TransactionOutcome
+from txlog.settings import ProcessSettings
 
 ENTRY = "topics/t/.*/entries"
 U0 = TopicPartition("u", 0)
@@ -159,6 +162,50 @@ def test_R9_an_abort_after_an_unknown_append_leaves_no_trace_in_the_next_transac
     with producer.transaction():
         producer.send("t", b"next", b"k")
     assert log.values("t") == [b"next"]
+    log.check()
+
+
+def forget_silent_producers(log: MemoryLog) -> None:
+    """Another process does, a day later."""
+    log.clock.advance(ProcessSettings().producer_id_expiration_ms + 1)
+    report = Maintenance(log.process()).run_once(vacuum=False)
+    assert "producer ids t" in [f"{action.task} {action.subject}" for action in report.actions]
+
+
+@OUTAGES
+def test_R9_a_forgotten_producer_takes_no_new_id_while_a_flush_may_be_stored(
+    log: MemoryLog, outage: Outage
+) -> None:
+    """Only its own id can tell: under another one the flush would be stored again."""
+    producer = log.producer()
+    producer.send("t", b"before", b"k").get()
+    producer.send("t", b"x", b"k")
+    outage(log, ENTRY)
+    with pytest.raises(OutcomeUnknown):
+        producer.flush()
+    log.store.heal()
+    stored = log.values("t")
+    forget_silent_producers(log)
+    with pytest.raises(UnknownProducerId, match="may or may not be stored"):
+        producer.flush()
+    assert log.values("t") == stored
+    log.check()
+
+
+def test_R9_a_producer_that_is_forgotten_between_a_flush_and_its_repeat_takes_no_new_id(
+    log: MemoryLog,
+) -> None:
+    def answer_lost_and_producer_forgotten(call: Call) -> object:
+        call()
+        forget_silent_producers(log)
+        raise OutcomeUnknown("no answer came; ask again.")
+
+    producer = log.producer()
+    producer.send("t", b"x")
+    log.store.on("create", ENTRY, answer_lost_and_producer_forgotten)
+    with pytest.raises(UnknownProducerId):
+        producer.flush()
+    assert log.values("t") == [b"x"]
     log.check()
 
 
