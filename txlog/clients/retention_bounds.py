@@ -57,6 +57,9 @@ def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
     for row in state.tail:
         if row.tx_id == tx_id:
             found.setdefault(row.partition, row.base_offset)
-    if found or not producer.is_finished(tx_id):
+    mark = state.marks.get(tx_id)
+    # Of a long one the first records may be sealed already, while the last are in the tail.
+    is_in_tail = mark is not None and mark.first_slot > state.sealed_slot
+    if is_in_tail or not producer.is_finished(tx_id):
         return found
     return {p: bounds.log_start for p, bounds in enumerate(state.partitions)}
