@@ -139,6 +139,19 @@ def test_R11_what_is_committed_is_told_of_the_topic_that_has_the_name(log: Memor
 # Offsets.
 
 
+def test_R11_a_transaction_ends_in_the_new_topic_too(log: MemoryLog) -> None:
+    """Without a marker there its readers would wait for ever."""
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"old")
+    producer.flush()
+    recreate(log, "u")
+    producer.send("u", b"new")
+    producer.commit_transaction()
+    assert log.values("u") == [b"new"]
+    log.check()
+
+
 def test_R11_output_of_a_topic_that_is_gone_is_not_committed_without_its_offsets(
     log: MemoryLog,
 ) -> None:

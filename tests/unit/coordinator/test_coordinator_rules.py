@@ -485,3 +485,11 @@ def test_a_begin_that_is_sent_again_for_another_topic_adds_it() -> None:
     count = len(coordinator.events)
     coordinator.run(begin(OWN, participants=(TOPIC_B,)))
     assert len(coordinator.events) == count
+
+
+def test_R11_a_topic_with_the_name_of_a_deleted_one_is_a_participant_of_its_own() -> None:
+    another = Participant("id-new-a", "a", (0,))
+    for command in (add(OWN, another), begin(OWN, participants=(another,))):
+        coordinator = SITUATIONS["Ongoing"]()
+        coordinator.run(command)
+        assert transaction(coordinator, OWN).participants == (TOPIC_A, another)
