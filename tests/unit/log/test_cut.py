@@ -312,6 +312,47 @@ def test_I11_also_where_its_other_part_is_sealed_by_now() -> None:
     assert stable_ends(world.views(), ZERO)[TopicPartition("b", 0)] == 4
 
 
+def next_ends(world: World, limit: int) -> list[int]:
+    """Where the first limited cut ends: a 0, a 1, b 0, b 1."""
+    ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), limit)
+    assert world.is_whole(ends)
+    return [ends[where] for where in ZERO]
+
+
+def test_I11_a_limited_cut_sees_all_records_that_came_with_one_marker() -> None:
+    """The limit is reached in the midst of them."""
+    world = World()
+    for partition in range(2):
+        world.write(1, "a", partition, 1, staged=True)
+    world.decide(1, commit=True)
+    world.apply_all()
+    assert next_ends(world, 1) == [1, 1, 0, 0]
+
+
+def test_I11_a_limited_cut_looks_as_far_as_the_last_marker_of_what_it_takes() -> None:
+    world = World()
+    for pid in (1, 2):
+        world.write(pid, "a", 0, 1, staged=False)
+    world.decide(1, commit=True)
+    world.apply_all()
+    world.append("a", 0, 1)
+    world.write(2, "a", 1, 1, staged=False)
+    world.decide(2, commit=True)
+    world.apply_all()
+    assert next_ends(world, 2) == [1, 0, 0, 0]
+
+
+def test_R13_a_group_over_the_limit_is_taken_with_what_lies_far_behind_in_another_topic() -> None:
+    world = World()
+    world.write(1, "b", 0, 9, staged=False)
+    for partition in range(2):
+        world.append("a", 0, 5)
+        world.write(1, "a", partition, 1, staged=False)
+    world.decide(1, commit=True)
+    world.apply_all()
+    assert next_ends(world, 2) == [6, 1, 9, 0]
+
+
 def test_R13_the_oldest_group_is_taken_when_all_are_over_the_limit() -> None:
     world = World()
     for pid, (partition, rows) in enumerate(((0, 9), (1, 5)), start=1):
