@@ -9,7 +9,7 @@ from tests.shelf_journal import LAYOUT, fill, limits, new_store, process
 from tests.shelf_machine import Put
 from txlog.errors import CorruptData, StoreUnavailable, UnsupportedFormat
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
-from txlog.storage import CountingStore, MemoryStore
+from txlog.storage import CountingStore, MemoryStore, Store
 
 
 def names(count: int) -> tuple[str, ...]:
@@ -29,7 +29,7 @@ def spoil(store: MemoryStore, path: str) -> None:
     store.replace(path, data[: len(data) // 2])
 
 
-def is_sound(store: MemoryStore, slot: int) -> bool:
+def is_sound(store: Store, slot: int) -> bool:
     path = LAYOUT.snapshot(slot)
     data = store.get(path)
     return data is not None and decode_snapshot(data, path)[0].slot == slot
@@ -124,13 +124,37 @@ def test_R16_without_hint_a_pruned_journal_opens_from_the_boundarys_snapshot() -
     assert process(store).catch_up() == names(20)
 
 
-def test_R16_a_hint_from_below_the_boundary_is_not_followed() -> None:
-    """The snapshot is good, but the entries behind it are gone."""
-    store = new_store()
+def pruned_to(lowest: int) -> HookedStore:
+    """20 entries. Whoever pruned them died before he deleted the snapshot of slot 7, and an old
+    hint names it."""
+    store = HookedStore(new_store())
     replica = process(store)
     fill(replica, 20)
-    replica.prune(keep_entries=2)
+
+    def die() -> None:
+        raise StoreUnavailable("the process is gone.")
+
+    store.before("delete", LAYOUT.snapshot(7), die)
+    with pytest.raises(StoreUnavailable):
+        replica.prune(keep_entries=20 - lowest)
     store.replace(LAYOUT.hint, b'{"snapshot": 7}')
+    return store
+
+
+@pytest.mark.parametrize("lowest", [9, 10, 18])
+def test_R16_a_hint_from_below_the_boundary_is_not_followed(lowest: int) -> None:
+    """The snapshot is good, but entries behind it are gone."""
+    store = pruned_to(lowest)
+    assert is_sound(store, 7)
+    assert process(store).catch_up() == names(20)
+
+
+@pytest.mark.parametrize("lowest", [7, 8])
+def test_R16_a_hint_is_followed_if_its_snapshot_reaches_the_boundary(lowest: int) -> None:
+    """All that is behind it is there, and the boundary's own snapshot is not needed."""
+    store = pruned_to(lowest)
+    for slot in (15, 19):
+        store.delete(LAYOUT.snapshot(slot))
     assert process(store).catch_up() == names(20)
 
 

@@ -42,6 +42,16 @@ def test_pruning_again_without_need_deletes_nothing() -> None:
     assert boundaries.read_newest(store, LAYOUT, NO_BOUNDARY).ordinal == 0
 
 
+def test_R14_a_boundary_is_made_only_if_it_is_so_far_above_the_last_one() -> None:
+    replica = process(new_store())
+    fill(replica, 20)
+    assert replica.prune(keep_entries=5, apart_entries=16) == 0
+    assert replica.prune(keep_entries=5, apart_entries=15) == 15
+    fill(replica, 4, "more")
+    assert replica.prune(keep_entries=5, apart_entries=5) == 0
+    assert replica.prune(keep_entries=5, apart_entries=4) == 4
+
+
 def test_R14_who_dies_before_deleting_leaves_it_to_the_next() -> None:
     store = HookedStore(new_store())
     replica = process(store)
@@ -126,6 +136,61 @@ def test_R15_a_stalled_writer_that_fills_a_freed_slot_does_not_believe_it() -> N
     assert written(store, 23) == ["mine"], "and the real one too"
     assert process(store).catch_up() == writer.state
     assert len(writer.state) == 24
+
+
+SLOT_3 = pytest.mark.parametrize(
+    ("others", "kept"), [(0, 1), (0, 0), (1, 0)], ids=["one below", "at the slot", "one above"]
+)
+"""So many entries come from slot 3 on, and so many are kept when it is pruned then."""
+
+
+def pruned_by_another(store: HookedStore, others: int, kept: int) -> None:
+    other = process(store.inner)
+    fill(other, others, "other")
+    other.prune(keep_entries=kept)
+
+
+@SLOT_3
+def test_R15_a_writer_believes_its_entry_unless_the_boundary_is_above_it(
+    others: int, kept: int
+) -> None:
+    store = HookedStore(new_store())
+    writer = process(store)
+    fill(writer, 3)
+    store.before("create", LAYOUT.entry(3), lambda: pruned_by_another(store, others, kept))
+    assert writer.execute(Put("mine"))
+    assert max(live(store)) == 3 + others
+    assert written(store, 3 + others) == ["mine"]
+    assert process(store).catch_up() == writer.state
+
+
+@SLOT_3
+def test_R15_a_reader_believes_an_entry_unless_the_boundary_is_above_it(
+    others: int, kept: int
+) -> None:
+    store = HookedStore(new_store())
+    fill(process(store), 3)
+    reader = process(store)
+    reader.catch_up()
+    late = freed_slot_is_filled(store)
+    pruned_by_another(store, others, kept)
+    late.land()
+    assert reader.catch_up()[3:] == (("other0",) if others else ("stalled",))
+
+
+def test_R15_an_entry_just_below_the_boundary_was_pruned_and_is_not_missing() -> None:
+    """Who opens the journal finds the one behind it."""
+    store = HookedStore(new_store())
+    other = process(store.inner)
+    fill(other, 3)
+
+    def meanwhile() -> None:
+        fill(other, 2, "more")
+        other.prune(keep_entries=1)
+
+    store.before("get", LAYOUT.entry(3), meanwhile)
+    assert process(store).catch_up(certain=True) == other.state
+    assert store.is_met
 
 
 def test_R15_after_a_freed_slot_the_answer_is_decided_on_the_tip() -> None:
