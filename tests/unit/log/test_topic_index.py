@@ -164,24 +164,53 @@ def test_a_process_that_only_follows_does_not_keep_every_chunk() -> None:
     check(history, follower.log, state)
 
 
-def follower_of_a_writer_that_fails() -> tuple[HookedStore, History, TopicLog, TopicLog]:
-    """The writer seals a chunk and cannot save a snapshot; the other has followed it."""
+def test_a_process_that_writes_does_not_keep_the_chunks_that_it_has_saved() -> None:
+    topic = LoggedTopic(MemoryStore(manual_runtime()), 4)
+    history = many_commits(topic, 39)
+    assert topic.log.state.sealed_slot == 35
+    assert topic.log.state.sealed.unsaved == ()
+    check(history, topic.log, topic.log.state)
+
+
+@pytest.mark.parametrize(("commits", "looks"), [(6, 0), (7, 1), (8, 1), (11, 2)])
+def test_a_follower_looks_for_a_snapshot_where_it_may_let_go_of_chunks(
+    commits: int, looks: int
+) -> None:
+    """Slot 3 has the first snapshot, without a chunk; 7 and 11 have the next ones."""
+    counting = CountingStore(MemoryStore(manual_runtime()))
+    follower = LoggedTopic(counting, 4, seed=2)
+    follower.log.catch_up()
+    many_commits(LoggedTopic(counting, 4), commits)
+    counting.reset()
+    assert follower.log.catch_up().sealed.unsaved == ()
+    counts = counting.reset()
+    assert counts.of("get", "snapshot") + counts.of("get_ranges", "snapshot") == looks
+
+
+def follower_of_a_writer_that_fails(
+    kind: str = "snapshot",
+) -> tuple[HookedStore, History, TopicLog, TopicLog]:
+    """The writer seals a chunk and cannot save that, or a snapshot; the other has followed it."""
     store = HookedStore(MemoryStore(manual_runtime()))
     topic, follower = LoggedTopic(store, 4), LoggedTopic(store, 4, seed=2)
 
     def fail() -> None:
         raise StoreUnavailable("no answer; call again.")
 
-    store.before("create", topic.log.layout.snapshot(7), fail)
+    layout = topic.log.layout
+    store.before("create", layout.snapshot(7) if kind == "snapshot" else layout.chunk(0, 3), fail)
     history = many_commits(topic, 7)
     follower.log.catch_up()
     assert topic.log.state.sealed_slot == 3
     return store, history, topic.log, follower.log
 
 
-def test_a_chunk_that_no_snapshot_has_saved_is_kept() -> None:
-    store, history, topic, follower = follower_of_a_writer_that_fails()
+@pytest.mark.parametrize("kind", ["snapshot", "chunk"])
+def test_a_chunk_that_no_snapshot_has_saved_is_kept(kind: str) -> None:
+    """And no snapshot is there without its chunks, or its chunk would be nowhere."""
+    store, history, topic, follower = follower_of_a_writer_that_fails(kind)
     store.delete(topic.layout.chunk(0, 3))
+    assert store.get(topic.layout.snapshot(7)) is None
     state = follower.catch_up()
     assert len(state.sealed.unsaved) == 1
     check(history, follower, state)
