@@ -28,7 +28,7 @@ MODULES = {
     "catalog-state": Mutated("txlog/log/cluster_state.py", ("tests/unit/log",)),
     "catalog": Mutated("txlog/log/cluster.py", ("tests/unit/log",)),
     "cut": Mutated("txlog/log/cut.py", ("tests/unit/log/test_cut.py",)),
-    "retention": Mutated("txlog/log/retention.py", ("tests/unit/log",)),
+    "retention": Mutated("txlog/log/retention.py", ("tests/unit/log/test_retention.py",)),
     "sequence": Mutated("txlog/log/sequence.py", ("tests/unit/log/test_sequence.py",)),
     "index": Mutated("txlog/log/index.py", ("tests/unit/log",)),
     "index-units": Mutated("txlog/log/index_units.py", ("tests/unit/log",)),
