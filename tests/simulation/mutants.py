@@ -131,6 +131,7 @@ def no_cut(patch: Patch) -> None:
             for p in range(len(view.state.partitions))
         }
 
+    patch.setattr(cut, "stable_ends", ends)
     patch.setattr(tellers, "stable_ends", ends)
     patch.setattr(tellers, "limited_cut", lambda views, starts, highs, limit: highs)
 

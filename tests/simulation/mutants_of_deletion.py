@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from tests.simulation.mutant import Mutant
-from txlog.clients import maintenance, record_deletion, retention_bounds, vacuum
+from txlog.clients import (
+    maintenance,
+    record_deletion,
+    retention_bounds,
+    segment_references,
+    vacuum,
+)
 from txlog.clients.connection import Connection
 from txlog.clients.group_positions import GroupPositions
 from txlog.clients.segment_references import _staged, _stored, present_topics
@@ -77,6 +83,7 @@ def no_R18(patch: Patch) -> None:
         stored = [path for topic in present_topics(connection) for path in _stored(topic)]
         return frozenset((*stored, *_staged(connection)))
 
+    patch.setattr(segment_references, "references", references)
     patch.setattr(vacuum, "references", references)
 
 

@@ -313,6 +313,7 @@ def no_R13_limit(patch: Patch) -> None:
         exceeds = sum(found.values()) - sum(starts[where] for where in found) > limit
         return dict(highs) if exceeds else found
 
+    patch.setattr(cut, "limited_cut", limited)
     patch.setattr("txlog.testing.simulation.tellers.limited_cut", limited)
 
 

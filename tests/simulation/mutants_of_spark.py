@@ -88,6 +88,7 @@ def no_R22(patch: Patch) -> None:
     def opened(location: str | None, *more: Any, **named: Any) -> Checkpoint | None:
         return None if location is None else original(location, *more, **named)
 
+    patch.setattr(checkpoint, "open_checkpoint", opened)
     patch.setattr(micro_batch_scenarios, "open_checkpoint", opened)
 
 

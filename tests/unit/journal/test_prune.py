@@ -96,6 +96,22 @@ def test_R14_two_pruners_at_once_make_one_boundary() -> None:
     assert live(store) == [17, 18, 19]
 
 
+def test_R16_the_boundarys_snapshot_stays_as_long_as_the_boundary() -> None:
+    """Opening falls back to it if a hint or a newer snapshot is wrong or gone."""
+    store = new_store()
+    replica = process(store)
+    fill(replica, 20)
+    replica.prune(keep_entries=5)
+    known = boundaries.read_newest(store, LAYOUT, NO_BOUNDARY)
+    fill(replica, 20, "more")
+    assert replica.prune(keep_entries=30) == 0
+    assert store.get(LAYOUT.snapshot(known.snapshot_slot)) is not None
+    for stored in store.list_after(LAYOUT.snapshots):
+        if stored.path != LAYOUT.snapshot(known.snapshot_slot):
+            store.delete(stored.path)
+    assert process(store).catch_up() == replica.state
+
+
 def test_R14_a_snapshot_names_the_newest_boundary_that_its_writer_knew() -> None:
     store = new_store()
     replica = process(store)

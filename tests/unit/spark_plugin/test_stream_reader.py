@@ -16,7 +16,7 @@ from spark_plugin.stream_reader import TxlogStreamReader
 from tests.memory_log import MemoryLog
 from tests.spark_query import COUNT, FRAME, GROUP, OPTIONS, SOURCE, Query, new_log
 from txlog.clients.connection import Connection
-from txlog.errors import CheckpointConflict
+from txlog.errors import CheckpointConflict, OffsetOutOfRange
 
 EARLIEST = OffsetSpec(OffsetPoint.EARLIEST)
 
@@ -130,13 +130,44 @@ def test_R15_a_run_of_available_now_reads_all_that_was_there_before_it(log: Memo
     assert end["topics"][SOURCE.topic]["partitions"]["0"] == {"from": 0, "to": COUNT + 2}
 
 
+def restarted(log: MemoryLog) -> TxlogStreamReader:
+    """The source of a run that has just begun."""
+    options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
+    reader = TxlogStreamReader(options, FRAME)
+    reader._connection = log.process()
+    return reader
+
+
+def records(reader: TxlogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> int:
+    tasks = reader.partitions(start, end)
+    return sum(piece.end - piece.start for task in tasks for piece in task.pieces)
+
+
+def test_R20_the_replay_of_batch_0_begins_where_it_was_planned_to(log: MemoryLog) -> None:
+    """Spark keeps no start of batch 0, and asks again for one, which has moved meanwhile."""
+    first = restarted(log)
+    planned = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    log.admin.delete_records({SOURCE: 4})
+    again = restarted(log)
+    start = again.initialOffset()
+    assert start["topics"][SOURCE.topic]["partitions"]["0"]["to"] == 4
+    with pytest.raises(OffsetOutOfRange, match="records were deleted before they were read"):
+        again.partitions(start, planned)
+
+
+def test_R28_a_replay_is_planned_before_a_new_end_is_asked_for(log: MemoryLog) -> None:
+    first = restarted(log)
+    start = first.initialOffset()
+    planned = first.latestOffset(start, ReadAllAvailable())
+    assert records(first, start, planned) == COUNT
+    assert records(restarted(log), start, planned) == COUNT
+
+
 def test_I11_R28_a_run_of_available_now_ends_where_it_began_also_in_partitions_added_since(
     log: MemoryLog,
 ) -> None:
     """The transaction lies beyond the end of the run in one partition; so it does in the other."""
-    options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
-    reader = TxlogStreamReader(options, FRAME)
-    reader._connection = log.process()
+    reader = restarted(log)
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
     log.admin.create_partitions(SOURCE.topic, 2)
