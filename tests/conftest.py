@@ -43,7 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # No deadline: how long an example takes says nothing on a machine that others share.
     hypothesis.settings.register_profile("txlog", deadline=None, print_blob=True)
-    hypothesis.settings.load_profile("txlog")
+    # A mutant that is noticed is noticed: the smallest example of it is not looked for.
+    found = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
+    hypothesis.settings.register_profile("mutants", deadline=None, database=None, phases=found)
+    is_mutated = "MUTANT_UNDER_TEST" in os.environ
+    hypothesis.settings.load_profile("mutants" if is_mutated else "txlog")
 
 
 def _plant(name: str) -> None:
