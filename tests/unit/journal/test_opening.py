@@ -125,8 +125,8 @@ def test_R16_without_hint_a_pruned_journal_opens_from_the_boundarys_snapshot() -
 
 
 def pruned_to(lowest: int) -> HookedStore:
-    """20 entries. Whoever pruned them died before he deleted the snapshot of slot 7, and an old
-    hint names it."""
+    """20 entries. The process that pruned them died before it deleted the snapshot of slot 7, and
+    an old hint names it."""
     store = HookedStore(new_store())
     replica = process(store)
     fill(replica, 20)

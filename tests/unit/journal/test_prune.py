@@ -195,7 +195,7 @@ def test_R15_a_reader_believes_an_entry_unless_the_boundary_is_above_it(
 
 
 def test_R15_an_entry_just_below_the_boundary_was_pruned_and_is_not_missing() -> None:
-    """Who opens the journal finds the one behind it."""
+    """A process that opens the journal meanwhile finds the one behind it."""
     store = HookedStore(new_store())
     other = process(store.inner)
     fill(other, 3)

@@ -40,7 +40,7 @@ class Topic:
         return self.log.connection.cluster.topic("t")
 
     def write(self, schema_id: int, partition: int, keys: Sequence[int]) -> None:
-        """Whoever does not know of schema 1 yet writes the other one."""
+        """A producer that does not know of schema 1 yet writes schema 0."""
         numbers = range(self.count, self.count + len(keys))
         self.count += len(keys)
         notes = [f"note {n}" if schema_id else None for n in numbers]
