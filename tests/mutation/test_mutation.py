@@ -1,0 +1,60 @@
+"""What `make mutants` counts: which mutants change words only, and which are listed as harmless."""
+
+import ast
+
+from tests.mutation.modules import MODULES
+from tests.mutation.mutant import mutants_of
+from tests.mutation.unchanged import listed
+from tests.source_tree import ROOT
+
+MUTATED = """
+def x_check__mutmut_orig(n):
+    if n < 0:
+        raise InvalidConfig(f"{n} is too small.", value=n)
+    return [n]
+
+def x_check__mutmut_1(n):
+    if n <= 0:
+        raise InvalidConfig(f"{n} is too small.", value=n)
+    return [n]
+
+def x_check__mutmut_2(n):
+    if n < 0:
+        raise InvalidConfig(None, value=n)
+    return [n]
+
+def x_check__mutmut_3(n):
+    if n < 0:
+        raise InvalidConfig(f"{n} is too small.", value=n)
+    return [None]
+"""
+
+
+def test_a_mutant_of_an_errors_words_is_told_from_one_of_what_is_done() -> None:
+    found = mutants_of("m", MUTATED)
+    assert {name: one.words_only for name, one in found.items()} == {
+        "m.x_check__mutmut_1": False,
+        "m.x_check__mutmut_2": True,
+        "m.x_check__mutmut_3": False,
+    }
+    first = found["m.x_check__mutmut_1"]
+    assert (first.function, first.removed, first.added) == (
+        "check",
+        ("if n < 0:",),
+        ("if n <= 0:",),
+    )
+
+
+def test_every_mutated_module_and_its_tests_exist() -> None:
+    for module in MODULES.values():
+        for path in (module.path, *module.tests):
+            assert (ROOT / path).exists(), path
+
+
+def test_what_is_listed_as_harmless_stands_in_the_code_still() -> None:
+    for one in listed():
+        tree = ast.parse((ROOT / MODULES[one.module].path).read_text())
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        lines = {line.strip() for node in functions for line in ast.unparse(node).splitlines()}
+        assert one.removed in lines, one
+        assert one.reason.endswith("."), one
