@@ -19,25 +19,25 @@ class Unchanged:
     function: str
     """With its class: `Class.method`."""
     removed: str
-    """The changed line as it is; of several, the first."""
+    """The changed line as it is; of several, the first; empty: any line of the function, which
+    makes the words of an error."""
     added: str
     """The line in its place, or the beginning of it; empty: whatever it is changed to."""
     reason: str
 
     def covers(self, mutant: Mutant) -> bool:
         """Whether this is that change."""
-        first = next(iter(mutant.removed), "")
-        put = next(iter(mutant.added), "")
-        return (self.function, self.removed) == (mutant.function, first) and (
-            not self.added or put.startswith(self.added)
-        )
+        if self.function != mutant.function or not self.removed:
+            return self.function == mutant.function
+        first, put = next(iter(mutant.removed), ""), next(iter(mutant.added), "")
+        return self.removed == first and put.startswith(self.added)
 
 
 def listed() -> Sequence[Unchanged]:
     """The whole list."""
     data = tomllib.loads(LIST.read_text())
     return [
-        Unchanged(module, **{"added": "", **entry})
+        Unchanged(module, **{"removed": "", "added": "", **entry})
         for module, entries in data.items()
         for entry in entries
     ]
