@@ -179,6 +179,17 @@ def test_I15_an_audit_names_a_snapshot_whose_outcomes_cannot_be_read_and_goes_on
     assert "outcomes that cannot be read" in finding.sentence
 
 
+def test_I15_an_audit_names_a_snapshot_from_which_no_boundary_is_found() -> None:
+    """The boundary that a snapshot names is where its reader goes on."""
+    for path in paths("snapshot"):
+        rows = [
+            (section, json.dumps(json.loads(text) | {"boundary": 7}) if at == 0 else text)
+            for at, (section, text) in enumerate(snapshot_rows(path))
+        ]
+        findings = look(copy({path: snapshot_of(*rows)})).findings
+        assert [f.path for f in findings if "boundaries/00000000000000000007.json" in f.sentence]
+
+
 @pytest.mark.parametrize("end", [5, 90])
 def test_I2_an_audit_holds_the_batches_against_where_a_partition_is_said_to_end(end: int) -> None:
     """By a snapshot that nothing can be compared with: the entries below it are pruned."""
@@ -194,7 +205,7 @@ def test_I2_an_audit_holds_the_batches_against_where_a_partition_is_said_to_end(
 
 
 @given(forgeries())
-@fuzz(400)
+@fuzz(200)
 def test_I15_a_forged_value_is_an_error_of_txlog_or_a_log_that_can_be_used(
     forgery: tuple[str, dict[str, bytes], list[str]],
 ) -> None:

@@ -210,6 +210,7 @@ class _Walk(Generic[StateT]):
             return
         try:
             self._head, sections = decode_snapshot(data, path)
+            self._check_named_boundary(self._head, path)
             audit.base = audit.state = decoded_state(self._machine, sections, path)
             audit.base_slot = audit.tip = self._head.slot
         except CorruptData as error:
@@ -350,7 +351,15 @@ class _Walk(Generic[StateT]):
         self._audit.snapshots += 1
         try:
             head, sections = decode_snapshot(data, path)
+            self._check_named_boundary(head, path)
             return head, decoded_state(self._machine, sections, path)
         except CorruptData as error:
             self._audit.report("I15", path, error.message)
             return None
+
+    def _check_named_boundary(self, head: SnapshotHead, path: str) -> None:
+        """Whoever opens the journal from this snapshot goes on from the boundary that it names."""
+        if head.boundary > self._boundary.ordinal:
+            named = self._layout.boundary(head.boundary)
+            if self._get(named) is None:
+                self._audit.report("I15", path, f"it names {named}, which is missing")
