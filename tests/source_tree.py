@@ -105,8 +105,13 @@ def _targets(node: ast.Import | ast.ImportFrom) -> list[str]:
 @cache
 def modules(*folders: str) -> tuple[Module, ...]:
     """Every source file below these folders of the project."""
-    paths = (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")))
-    return tuple(Module(path) for path in paths)
+    return tuple(module for folder in folders for module in _modules_of(folder))
+
+
+@cache
+def _modules_of(folder: str) -> tuple[Module, ...]:
+    """Each file is parsed once, whatever else is asked for together with its folder."""
+    return tuple(Module(path) for path in sorted((ROOT / folder).rglob("*.py")))
 
 
 @cache

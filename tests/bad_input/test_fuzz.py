@@ -101,7 +101,7 @@ def is_harmless(path: str, data: bytes) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@fuzz(60)
+@fuzz(40)
 def test_I15_damaged_bytes_of_any_kind_are_named_or_harmless(
     kind: str, data: st.DataObject
 ) -> None:
@@ -111,7 +111,7 @@ def test_I15_damaged_bytes_of_any_kind_are_named_or_harmless(
 
 @pytest.mark.parametrize("kind", ["entry", "snapshot", "chunk", "segment"])
 @given(data=st.data())
-@fuzz(30)
+@fuzz(20)
 def test_I15_an_object_in_anothers_place_gives_no_wrong_record(
     kind: str, data: st.DataObject
 ) -> None:
@@ -126,7 +126,7 @@ def test_I15_an_object_in_anothers_place_gives_no_wrong_record(
 
 
 @given(data=st.data())
-@fuzz(30)
+@fuzz(20)
 def test_R11_objects_of_two_topics_that_were_swapped_give_no_wrong_record(
     data: st.DataObject,
 ) -> None:
@@ -184,7 +184,7 @@ def _ref_of(data: bytes) -> ChunkRef:
 
 @pytest.mark.parametrize("name", DECODERS)
 @given(data=st.binary(max_size=300), is_sealed=st.booleans())
-@fuzz(150)
+@fuzz(100)
 def test_I15_any_bytes_are_corrupt_data_that_names_the_object(
     name: str, data: bytes, is_sealed: bool
 ) -> None:

@@ -69,6 +69,7 @@ class TestMinistack(SharedStoreConformance):
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 class TestLocalbucket(SharedStoreConformance):
     """The second server."""
 

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from itertools import chain
 
 import pytest
@@ -25,6 +26,7 @@ _NAMED = re.compile(r"`(test_\w+)`")
 BOXES = {row[0]: row[1:] for heading in SECTIONS for row in PAGE.rows(heading)}
 
 
+@cache
 def named_tests() -> dict[str, set[str]]:
     """Test -> the files that have one of that name."""
     found: dict[str, set[str]] = {}

@@ -14,20 +14,22 @@ import pyarrow as pa
 import pytest
 
 from examples.demo.flights import FLIGHTS_SCHEMA, read_flights
-from tests.command_line import PROCESS_TIMEOUT_S, command, environment, files, run_process
+from tests.command_line import PROCESS_TIMEOUT_S, command, environment, files, run, run_process
+from tests.empty_log import empty_log
 from txlog.clients.admin import Admin
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
 from txlog.errors import TransactionAborted
-from txlog.testing.s3_server import S3Server
+from txlog.testing.s3_server import S3Server, S3ServerKind, free_port
 
 pytestmark = pytest.mark.slow
-"""Each command is a process of its own, and takes a second to start."""
+"""Where the process is what is tested, a command is one of its own, which takes a second to start;
+the others run in this one."""
 
-FLIGHTS = 20_000
-"""The first three weeks of 2013."""
+FLIGHTS = 5_000
+"""The first week of 2013: much more than a pipe holds."""
 
-BATCH = 5_000
+BATCH = 1_250
 PARTITIONS = 4
 
 
@@ -49,8 +51,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> FlightsLog:
 
 
 def produce(root: Path, flights: pa.Table) -> None:
-    """In transactions of 5,000 records; every second one is aborted first, and sent again."""
-    admin = Admin(str(root), create=True)
+    """In transactions of BATCH records; every second one is aborted first, and sent again."""
+    admin = Admin(empty_log(root))
     admin.create_topic("flights", PARTITIONS, FLIGHTS_SCHEMA, {"key.column": "carrier"})
     producer = Producer(str(root), transactional_id="loader")
     producer.init_transactions()
@@ -92,9 +94,7 @@ def test_consume_prints_every_committed_flight_once(log: FlightsLog) -> None:
 
 
 def test_read_uncommitted_sees_the_aborted_ones_too(log: FlightsLog) -> None:
-    done = run_process(
-        *("--root", log.root, "consume", "flights", "--isolation", "read_uncommitted")
-    )
+    done = run("consume", "flights", "--isolation", "read_uncommitted", root=log.root)
     assert len(done.json_lines) == FLIGHTS + FLIGHTS // 2
 
 
@@ -112,8 +112,8 @@ def test_a_reader_that_leaves_early_ends_it_quietly(form: str, log: FlightsLog) 
 
 
 def test_follow_goes_on_with_new_records_until_ctrl_c(tmp_path: Path) -> None:
-    root = str(tmp_path / "log")
-    Admin(root, create=True).create_topic("orders")
+    root = empty_log(tmp_path / "log")
+    Admin(root).create_topic("orders")
     producer = Producer(root)
     with start("--root", root, "consume", "orders", "--follow") as process:
         assert process.stdout is not None
@@ -128,15 +128,14 @@ def test_follow_goes_on_with_new_records_until_ctrl_c(tmp_path: Path) -> None:
 
 
 def test_follow_ends_by_itself_after_max_messages(tmp_path: Path) -> None:
-    root = str(tmp_path / "log")
-    Admin(root, create=True).create_topic("orders")
+    root = empty_log(tmp_path / "log")
+    Admin(root).create_topic("orders")
     producer = Producer(root)
-    with start("--root", root, "consume", "orders", "--follow", "-n", 2) as process:
-        for value in (b"1", b"2", b"3"):
-            producer.send("orders", value)
-        producer.flush()
-        out, err = process.communicate(timeout=PROCESS_TIMEOUT_S)
-    assert (process.returncode, len(out.splitlines()), err) == (0, 2, "")
+    for value in (b"1", b"2", b"3"):
+        producer.send("orders", value)
+    producer.flush()
+    done = run("consume", "orders", "--follow", "-n", 2, root=root)
+    assert (done.code, [record["value"] for record in done.json_lines]) == (0, ["1", "2"])
 
 
 def test_the_lag_of_a_group_falls_to_zero_as_it_reads(tmp_path: Path, log: FlightsLog) -> None:
@@ -144,8 +143,7 @@ def test_the_lag_of_a_group_falls_to_zero_as_it_reads(tmp_path: Path, log: Fligh
     produce(root, log.flights.slice(0, 2 * BATCH))
 
     def lag() -> int:
-        done = run_process("--root", root, "group", "describe", "report", "-o", "json")
-        return int(done.json["lag"])
+        return int(run("group", "describe", "report", "-o", "json", root=root).json["lag"])
 
     with Consumer(
         "flights",
@@ -155,7 +153,7 @@ def test_the_lag_of_a_group_falls_to_zero_as_it_reads(tmp_path: Path, log: Fligh
         auto_offset_reset="earliest",
         enable_auto_commit=False,
     ) as consumer:
-        first = consumer.poll_arrow(max_records=1_000)
+        first = consumer.poll_arrow(max_records=400)
         consumer.commit()
         assert first is not None
         assert lag() == 2 * BATCH - first.num_rows
@@ -166,27 +164,25 @@ def test_the_lag_of_a_group_falls_to_zero_as_it_reads(tmp_path: Path, log: Fligh
 
 
 def test_an_operator_aborts_a_transaction_that_another_process_holds_open(tmp_path: Path) -> None:
-    root = tmp_path / "log"
-    Admin(str(root), create=True).create_topic("orders")
-    producer = Producer(str(root), transactional_id="stuck")
+    root = empty_log(tmp_path / "log")
+    Admin(root).create_topic("orders")
+    producer = Producer(root, transactional_id="stuck")
     producer.init_transactions()
     tx_id = producer.begin_transaction()
     producer.send("orders", b"x")
     producer.flush()
-    (listed,) = run_process("--root", root, "txn", "list", "--open", "-o", "json").json
+    (listed,) = run("txn", "list", "--open", "-o", "json", root=root).json
     assert listed["open"][0]["transaction"] == str(tx_id)
     done = run_process("--root", root, "txn", "abort", tx_id, "--execute")
     assert done.code == 0
     with pytest.raises(TransactionAborted):
         producer.commit_transaction()
-    assert run_process("--root", root, "consume", "orders").out == ""
-    assert run_process("--root", root, "txn", "describe", tx_id, "-o", "json").json["outcome"] == (
-        "ABORTED"
-    )
+    assert run("consume", "orders", root=root).out == ""
+    assert run("txn", "describe", tx_id, "-o", "json", root=root).json["outcome"] == "ABORTED"
 
 
 def test_verify_reads_the_whole_log(log: FlightsLog) -> None:
-    done = run_process("--root", log.root, "verify", "-o", "json")
+    done = run("verify", "-o", "json", root=log.root)
     (flights,) = (row for row in done.json["journals"] if row["journal"] == "flights")
     assert (done.code, flights["records"], flights["damaged"]) == (0, FLIGHTS + FLIGHTS // 2, 0)
 
@@ -195,10 +191,7 @@ def test_verify_reads_the_whole_log(log: FlightsLog) -> None:
     ("arguments", "code"),
     [
         (["topic", "describe", "flights"], 0),
-        (["topic", "describe", "nope"], 3),
         (["topic", "create", "flights"], 4),
-        (["topic", "create", "a b"], 2),
-        (["consume", "flights", "--from", "soon"], 2),
         (["nope"], 2),
     ],
 )
@@ -214,12 +207,24 @@ def test_exit_codes_reach_the_shell_and_nothing_is_written(
     assert files(log.root) == before
 
 
-@pytest.mark.s3
-def test_a_store_that_does_not_answer_is_5(tmp_path: Path) -> None:
-    """Nobody listens on the port of a server that has ended."""
-    with S3Server.start() as server:
-        env, url = server.env, server.url("log")
-    done = run_process("--root", url, "topic", "list", **env)
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["topic", "describe", "nope"], 3),
+        (["topic", "create", "a b"], 2),
+        (["consume", "flights", "--from", "soon"], 2),
+    ],
+)
+def test_a_refused_command_writes_nothing(arguments: list[str], code: int, log: FlightsLog) -> None:
+    before = files(log.root)
+    done = run(*arguments, root=log.root)
+    assert (done.code, done.out) == (code, "")
+    assert files(log.root) == before
+
+
+def test_a_store_that_does_not_answer_is_5() -> None:
+    nobody_there = S3Server(f"http://127.0.0.1:{free_port()}", "bucket", Path("unused"))
+    done = run_process("--root", nobody_there.url("log"), "topic", "list", **nobody_there.env)
     assert (done.code, done.out) == (5, "")
     assert "attempts in" in done.err
     assert done.err.count("\n") == 1
@@ -227,18 +232,18 @@ def test_a_store_that_does_not_answer_is_5(tmp_path: Path) -> None:
 
 @pytest.mark.s3
 def test_everything_works_on_s3_too(tmp_path: Path) -> None:
-    with S3Server.start() as server:
+    with S3Server.start(S3ServerKind.LOCALBUCKET) as server:
         root, env = server.url("log"), server.env
-        assert run_process("--root", root, "topic", "list", **env).code == 3
+        assert run("topic", "list", root=root, env=env).code == 3
         created = run_process("--root", root, "topic", "create", "orders", "-p", 2, **env)
         assert created.err == f"Created a log at {root}.\nCreated topic orders with 2 partitions.\n"
         producer = Producer(root, storage_options=server.storage_options)
         producer.send("orders", b"on S3")
         producer.flush()
-        (record,) = run_process("consume", "orders", TXLOG_ROOT=root, **env).json_lines
+        (record,) = run("consume", "orders", env={"TXLOG_ROOT": root, **env}).json_lines
         assert record["value"] == "on S3"
-        assert run_process("--root", root, "verify", **env).code == 0
-        checks = run_process("--root", root, "doctor", "-o", "json", **env).json["checks"]
+        assert run("verify", root=root, env=env).code == 0
+        checks = run("doctor", "-o", "json", root=root, env=env).json["checks"]
         found = {check["check"]: check["status"] for check in checks}
         assert (found["store"], found["log"]) == ("ok", "ok")
 
@@ -272,7 +277,7 @@ def test_a_terminal_gets_colours_unless_it_is_asked_not_to(log: FlightsLog) -> N
     assert "\x1b[" in on_terminal(*arguments)
     assert "\x1b[3" not in on_terminal(*arguments, NO_COLOR="1")
     assert "\x1b[3" not in on_terminal(*arguments, "--no-color")
-    assert "\x1b[" not in run_process(*arguments).out
+    assert "\x1b[" not in run("topic", "describe", "flights", root=log.root).out
 
 
 def test_a_narrow_terminal_folds_no_words_of_kafka(log: FlightsLog) -> None:
@@ -282,14 +287,13 @@ def test_a_narrow_terminal_folds_no_words_of_kafka(log: FlightsLog) -> None:
 
 
 def test_json_is_whole_in_an_encoding_that_has_no_umlauts(tmp_path: Path) -> None:
-    root = str(tmp_path / "log")
-    Admin(root, create=True).create_topic("orders")
+    root = empty_log(tmp_path / "log")
+    Admin(root).create_topic("orders")
     producer = Producer(root)
     producer.send("orders", "Käse 😀".encode())
     producer.flush()
-    for encoding in ("latin-1", "ascii", "utf-8"):
-        done = run_process("--root", root, "consume", "orders", PYTHONIOENCODING=encoding)
-        assert (done.code, done.json_lines[0]["value"]) == (0, "Käse 😀")
+    done = run_process("--root", root, "consume", "orders", PYTHONIOENCODING="ascii")
+    assert (done.code, done.json_lines[0]["value"]) == (0, "Käse 😀")
     table = run_process(
         *("--root", root, "consume", "orders", "-o", "table"), PYTHONIOENCODING="ascii"
     )

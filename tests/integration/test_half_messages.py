@@ -2,29 +2,23 @@
 
 import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from examples.orders_and_database import Orders
+from tests.empty_log import empty_log
+from tests.forked_process import run_forked
 from tests.integration import half_message_worker as worker
-from tests.source_tree import ROOT
 from txlog import Admin, Consumer, TransactionMQProducer, TransactionOutcome
 from txlog.clients.dead_letter import pending_letters
 from txlog.testing.invariants import check_log
 
-WAIT_S = 60
-
 
 def take_an_order(root: str, database: Path, step: str) -> None:
     """In a process that is really killed."""
-    command = [sys.executable, "-m", "tests.integration.half_message_worker"]
-    done = subprocess.run(
-        [*command, root, str(database), step], cwd=ROOT, timeout=WAIT_S, capture_output=True
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    done = run_forked(worker.main, root, str(database), step)
+    assert done.status == -signal.SIGKILL, done.err
 
 
 def ask(root: str, database: Path) -> int:
@@ -50,8 +44,8 @@ def messages_in(root: str) -> list[bytes]:
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A log with the topic that orders go to."""
-    root = str(tmp_path / "log")
-    Admin(root, create=True).create_topic(worker.TOPIC)
+    root = empty_log(tmp_path / "log")
+    Admin(root).create_topic(worker.TOPIC)
     return root
 
 

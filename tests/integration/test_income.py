@@ -1,53 +1,56 @@
 """Orders -> income per minute: killed at every step, each order counts once; the weaker loops lose
 or double what they say they may."""
 
+import shutil
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from examples.income import delivery
+from examples.income import delivery, mortal_loop
 from examples.income.delivery import Difference, Finding, counted, drill, main
 from examples.income.loop import BATCH_ORDERS, Job, Step, run
 from examples.income.loop import main as loop_main
 from examples.income.orders import Order, made_up_orders, produce
+from tests.empty_log import empty_log
+from tests.forked_process import run_forked
+from tests.integration import income_worker
 from tests.integration.exactly_once_worker import STEPS
-from tests.source_tree import ROOT
 from txlog import Admin, Consumer, Producer, TopicPartition
 from txlog.clients.connection import connect
 from txlog.errors import FencedError
 from txlog.settings import ProcessSettings
 from txlog.testing.invariants import check_log
 
-WAIT_S = 60
 NONE = Difference(0, 0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def orders() -> list[Order]:
     """Six batches, the last of them not full."""
     return made_up_orders(6 * BATCH_ORDERS - 10)
 
 
-@pytest.fixture
-def root(tmp_path: Path, orders: list[Order]) -> str:
+@pytest.fixture(scope="module")
+def with_orders(tmp_path_factory: pytest.TempPathFactory, orders: list[Order]) -> str:
     """A log with the orders, and an attempt of theirs that was aborted."""
-    root = str(tmp_path / "log")
+    root = empty_log(tmp_path_factory.mktemp("orders") / "log")
     produce(root, orders)
     return root
 
 
+@pytest.fixture
+def root(with_orders: str, tmp_path: Path) -> str:
+    """A copy of that log."""
+    return str(shutil.copytree(with_orders, tmp_path / "log"))
+
+
 def killed_at(root: str, step: str) -> None:
     """In a process that is really killed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.income_worker", root, step],
-        cwd=ROOT, timeout=WAIT_S, capture_output=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    done = run_forked(income_worker.main, root, step)
+    assert done.status == -signal.SIGKILL, done.err
 
 
 def check_whole(root: str, orders: Sequence[Order]) -> None:
@@ -117,7 +120,7 @@ def orders_below(root: str, ends: dict[TopicPartition, int]) -> Counter[object]:
 def test_a_loop_that_nobody_killed_goes_on_with_what_has_come_since(
     tmp_path: Path, orders: list[Order]
 ) -> None:
-    root = str(tmp_path / "log")
+    root = empty_log(tmp_path / "log")
     produce(root, orders[:100])
     run(Job(root))
     with Producer(root) as producer:
@@ -174,11 +177,18 @@ def test_totals_of_somebody_else_are_refused(root: str) -> None:
 # Side by side.
 
 
+def forked_loop(root: str, kind: str, more: Sequence[str], status: int) -> None:
+    """A real process, as the drill starts it, that need not import everything anew."""
+    done = run_forked(mortal_loop.main, [kind, "--root", root, *more])
+    assert done.status == status, done.err
+
+
 @pytest.mark.slow
 def test_at_most_once_loses_at_least_once_doubles_and_exactly_once_does_neither(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command, as it stands in docs/income.md: three kinds, each killed at the same steps."""
+    monkeypatch.setattr(delivery, "_run", forked_loop)
     assert main(["--root", str(tmp_path / "log")]) == delivery.KEPT
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if " once " in line]
     assert [row[:4] for row in rows] == [

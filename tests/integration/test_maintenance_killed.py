@@ -1,37 +1,32 @@
 """Maintenance is killed at every step, on a real disk: nothing that can be read is lost (I12)."""
 
-import os
+import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.empty_log import empty_log
+from tests.forked_process import run_forked
 from tests.integration import maintenance_worker as worker
-from tests.source_tree import ROOT
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime
-from txlog.log.cluster import create_cluster
 from txlog.settings import LogSettings
 from txlog.storage import open_store
 from txlog.testing.invariants import check_log
 
 COUNT = 30
 KEYS = 3
-WAIT_S = 100
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Topics to merge, to compact and to cut down, and one that was deleted."""
-    root = str(tmp_path / "log")
-    runtime = Runtime()
-    settings = LogSettings(journal_snapshot_entries=4)
-    create_cluster(open_store(root, runtime), runtime, settings)
+    folder = tmp_path_factory.mktemp("sound") / "log"
+    root = empty_log(folder, LogSettings(journal_snapshot_entries=4))
     admin = Admin(_process(root))
     admin.create_topic("merged")
     admin.create_topic("compacted", config={"cleanup.policy": "compact"})
@@ -43,6 +38,12 @@ def root(tmp_path: Path) -> str:
         producer.send("deleted", value=b"gone").get()
     admin.delete_topics(["deleted"])
     return root
+
+
+@pytest.fixture
+def root(sound: str, tmp_path: Path) -> str:
+    """A copy of that log."""
+    return str(shutil.copytree(sound, tmp_path / "log"))
 
 
 def _process(root: str) -> Connection:
@@ -63,14 +64,8 @@ def _values(root: str, topic: str) -> list[bytes]:
     return [r.value for found in consumer.poll(max_records=1_000).values() for r in found]
 
 
-def _maintain(root: str, *step: str) -> int:
-    return subprocess.run(
-        [sys.executable, "-m", worker.__name__, root, *step],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=WAIT_S,
-        check=False,
-    ).returncode
+def _maintain(root: str, *step: str) -> int | None:
+    return run_forked(worker.main, root, *step).status
 
 
 @pytest.mark.parametrize("step", worker.STEPS)

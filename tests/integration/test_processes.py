@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.empty_log import empty_log
+from tests.forked_process import run_forked
 from tests.integration import exactly_once_worker as worker
 from tests.integration.exactly_once_worker import GROUP, NAME, RESULTS, SOURCE, STEPS
 from tests.source_tree import ROOT
@@ -31,8 +33,8 @@ DECIDED = list(STEPS).index("after PREPARE")
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A log with six records to work on."""
-    root = str(tmp_path / "log")
-    admin = Admin(_process(root, create=True))
+    root = empty_log(tmp_path / "log")
+    admin = Admin(_process(root))
     for name in (SOURCE, *RESULTS):
         admin.create_topic(name)
     with Producer(admin.connection) as producer:
@@ -41,14 +43,14 @@ def root(tmp_path: Path) -> str:
     return root
 
 
-def _process(root: str, *, create: bool = False) -> Connection:
+def _process(root: str) -> Connection:
     runtime = Runtime()
-    return open_connection(open_store(root, runtime), runtime, create=create)
+    return open_connection(open_store(root, runtime), runtime)
 
 
-def _start(verb: str, root: str, argument: str) -> subprocess.Popen[str]:
+def _start_race(root: str, name: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", worker.__name__, verb, root, argument],
+        [sys.executable, "-m", worker.__name__, "race", root, name],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
@@ -56,17 +58,6 @@ def _start(verb: str, root: str, argument: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def _line(child: subprocess.Popen[str]) -> str:
-    assert child.stdout is not None
-    return child.stdout.readline()
-
-
-def _say(child: subprocess.Popen[str], text: str) -> None:
-    assert child.stdin is not None
-    child.stdin.write(text)
-    child.stdin.flush()
 
 
 def _values(root: str, topic: str) -> list[bytes]:
@@ -88,10 +79,9 @@ def results(numbers: range) -> list[bytes]:
 
 def killed(root: str, step: str) -> TxId:
     """A worker dies at that step of its second transaction, whose id is the answer."""
-    child = _start("work", root, step)
-    output, errors = child.communicate(timeout=WAIT_S)
-    assert child.returncode == -signal.SIGKILL, errors
-    first, doomed = (TxId.parse(line) for line in output.split())
+    done = run_forked(worker.main, "work", root, step)
+    assert done.status == -signal.SIGKILL, done.err
+    first, doomed = (TxId.parse(line) for line in done.out.split())
     assert first.number + 1 == doomed.number
     return doomed
 
@@ -131,7 +121,7 @@ def test_without_a_successor_whoever_reads_ends_what_the_dead_worker_left(
 
 
 def test_two_processes_that_race_under_one_id_tear_and_double_nothing(root: str) -> None:
-    children = [_start("race", root, name) for name in ("a", "b")]
+    children = [_start_race(root, name) for name in ("a", "b")]
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"

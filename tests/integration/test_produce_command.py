@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import PROCESS_TIMEOUT_S, command, environment, run_process
+from tests.command_line import PROCESS_TIMEOUT_S, command, environment, run
+from tests.empty_log import empty_log
 from txlog.clients.admin import Admin
 from txlog.clients.consumer import Consumer
 from txlog.model import TopicPartition
 
 pytestmark = pytest.mark.slow
-"""Each command is a process of its own, and takes a second to start."""
+"""A command that is tested here is a process of its own, which takes a second to start; what only
+looks at the log afterwards runs in this one."""
 
 BLOCK = b'{"value": "x"}\n' * 10_000
 """As many records as are sent at once."""
@@ -23,8 +25,8 @@ BLOCK = b'{"value": "x"}\n' * 10_000
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A log with the empty topics `orders` and `copy`, of two partitions each."""
-    root = str(tmp_path / "log")
-    admin = Admin(root, create=True)
+    root = empty_log(tmp_path / "log")
+    admin = Admin(root)
     for name in ("orders", "copy"):
         admin.create_topic(name, 2)
     return root
@@ -61,13 +63,13 @@ def wait_for(consumer: Consumer, count: int) -> None:
 
 
 def records(root: str, topic: str) -> list[dict[str, Any]]:
-    return run_process("--root", root, "consume", topic).json_lines
+    return run("consume", topic, root=root).json_lines
 
 
 def test_a_pipe_from_consume_copies_a_topic_of_any_bytes(root: str, tmp_path: Path) -> None:
     lines = [b"text %d" % n for n in range(5_000)] + [bytes([n]) for n in range(256) if n != 10]
     (tmp_path / "input").write_bytes(b"\n".join(lines))
-    run_process("--root", root, "produce", "orders", tmp_path / "input", "-H", "a=b")
+    assert run("produce", "orders", tmp_path / "input", "-H", "a=b", root=root).code == 0
     txlog = " ".join(command("--root", root))
     piped = f"{txlog} consume orders | {txlog} produce copy --format json --keep-partitions"
     done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, check=True)
@@ -119,11 +121,10 @@ def test_a_kill_leaves_nothing_of_the_transaction_and_the_next_run_writes_all_on
         process.kill()
     assert records(root, "orders") == []
     (tmp_path / "input").write_bytes(BLOCK)
-    again = run_process("--root", root, "produce", *arguments, tmp_path / "input")
-    assert again.code == 0
-    assert run_process("--root", root, "produce", *arguments, tmp_path / "input").code == 4
+    assert run("produce", *arguments, tmp_path / "input", root=root).code == 0
+    assert run("produce", *arguments, tmp_path / "input", root=root).code == 4
     assert len(records(root, "orders")) == 10_000
-    assert run_process("--root", root, "verify").code == 0
+    assert run("verify", root=root).code == 0
 
 
 @pytest.mark.parametrize("transaction", [(), ("--transactional-id", "t")])
@@ -138,7 +139,7 @@ def test_a_full_disk_is_5_and_says_what_is_written(
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (5, "", 1)
     assert "Nothing is written" in done.stderr
     assert records(root, "orders") == []
-    assert run_process("--root", root, "verify").code == 0
+    assert run("verify", root=root).code == 0
 
 
 def test_a_reader_of_its_answer_that_has_gone_is_no_error(root: str) -> None:
@@ -160,10 +161,11 @@ def test_a_closed_stdin_is_a_wrong_call(root: str) -> None:
 
 
 def test_what_is_produced_moves_the_end_that_json_tells(root: str) -> None:
+    arguments = ("orders", "-p", 1, "-o", "json")
+    nothing = run("produce", *arguments, "/dev/null", root=root)
+    assert (nothing.code, nothing.json["records"]) == (0, 0)
     for expected in (0, 1):
-        done = run_process("--root", root, "produce", "orders", "-p", 1, "-o", "json", "/dev/stdin")
-        assert (done.code, json.loads(done.out)["records"]) == (0, 0)
-        with start(root, "orders", "-p", 1, "-o", "json") as process:
+        with start(root, *arguments) as process:
             out, _ = process.communicate(b"x\n", timeout=PROCESS_TIMEOUT_S)
         assert json.loads(out)["partitions"][0]["first_offset"] == expected
     assert reader(root).end_offsets([TopicPartition("orders", 1)]) == {

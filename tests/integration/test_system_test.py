@@ -13,23 +13,28 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 FORMS = {
     PlaceKind.DISK: SystemTest(
-        records=4_000, copiers=2, partitions=4, transaction_records=100,
-        transaction_timeout_ms=1_000, counts=TroubleCounts(3, 2, 1), seed=1,
+        records=1_200, copiers=2, partitions=4, transaction_records=50,
+        transaction_timeout_ms=1_000, counts=TroubleCounts(1, 1, 1), seed=1,
     ),
     PlaceKind.S3: SystemTest(
         records=1_000, copiers=2, partitions=2, transaction_records=50, pause_ms=0,
         transaction_timeout_ms=3_000, counts=TroubleCounts(1, 1, 0), seed=2,
     ),
     PlaceKind.PROXY: SystemTest(
-        records=600, copiers=2, partitions=2, transaction_records=50, pause_ms=0,
-        transaction_timeout_ms=5_000, counts=TroubleCounts(1, 1, 0), seed=3,
+        records=300, copiers=2, partitions=2, transaction_records=50, pause_ms=0,
+        transaction_timeout_ms=5_000, counts=TroubleCounts(1, 0, 0), seed=3,
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "kind",
-    [PlaceKind.DISK, *(pytest.param(k, marks=pytest.mark.s3) for k in FORMS if k != "disk")],
+    [
+        PlaceKind.DISK,
+        # The same server as behind the proxy, and nothing happens to the line.
+        pytest.param(PlaceKind.S3, marks=[pytest.mark.s3, pytest.mark.extra]),
+        pytest.param(PlaceKind.PROXY, marks=pytest.mark.s3),
+    ],
 )
 def test_I3_I5_I6_I8_what_is_copied_under_troubles_is_copied_once_and_in_order(
     kind: PlaceKind, tmp_path: Path
@@ -47,7 +52,7 @@ def test_I3_I5_I6_I8_what_is_copied_under_troubles_is_copied_once_and_in_order(
 def test_I3_I5_what_many_processes_write_and_copy_at_once_is_read_once_and_in_order(
     tmp_path: Path,
 ) -> None:
-    soak = Soak(seconds=5, producers=3, copiers=2, readers=2, partitions=3)
+    soak = Soak(seconds=2, producers=2, copiers=2, readers=1, partitions=2)
     report = run_soak(soak, str(tmp_path / "log"), tmp_path, note=print)
     print(report.figures)
     assert report.problems == []

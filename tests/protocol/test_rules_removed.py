@@ -32,30 +32,32 @@ from tests.protocol.removed_rules import (
 )
 from txlog.errors import TxlogError
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 40
 Patch = pytest.MonkeyPatch
 
 REMOVED: dict[Callable[[Patch], None], int] = {
-    without_the_look_at_the_tip: 8,
-    without_R15_for_writers: 0,
+    without_the_look_at_the_tip: 0,
+    without_R15_for_writers: 5,
     without_R15_for_readers: 41,
-    without_I7: 3,
+    without_I7: 10,
     without_R3_release_before_abort: 0,
-    without_R3_bar: 0,
-    without_R5_before_begin: 9,
+    without_R3_bar: 1,
+    without_R5_before_begin: 14,
     without_R5_before_init: 0,
-    without_R6_in_topics: 1,
-    without_R6_in_groups: 3,
+    without_R6_in_topics: 3,
+    without_R6_in_groups: 17,
     without_R7: 2,
-    without_R8: 10,
+    without_R8: 9,
     without_R9: 71,
     without_R10_record: 0,
-    without_R10_refusal: 18,
+    without_R10_refusal: 1,
     without_I6_compare: 46,
-    without_I6_pending: 2,
+    without_I6_pending: 0,
     without_I8: 6,
 }
-"""With the first seed whose history breaks: it is tried first, as finding it takes a while."""
+"""With a seed whose history breaks soon: it is tried first, as finding one takes a while."""
 
 
 def breaks(seed: int) -> bool:

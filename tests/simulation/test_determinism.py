@@ -10,6 +10,8 @@ import pytest
 from tests.simulation.scenarios import SCENARIOS
 from txlog.testing.simulation.world import World
 
+pytestmark = pytest.mark.slow
+
 SEED = 7
 
 

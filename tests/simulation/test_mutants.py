@@ -8,6 +8,8 @@ from tests.simulation.first_seeds import row
 from tests.simulation.mutants import MUTANTS
 from tests.source_tree import ROOT
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 40
 """Seeds that are tried if the stated one does not find it any more."""
 

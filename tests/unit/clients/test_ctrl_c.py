@@ -7,7 +7,8 @@ time that it comes by a place.
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,8 @@ from txlog.clients.producer_states import ProducerState
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.model import TopicPartition
 
+pytestmark = pytest.mark.slow
+
 SENDING = ["clients/producer.py", "clients/accumulator.py", "clients/sender.py"]
 APPENDING = ["clients/appender.py", "clients/delivery.py", "log/topic_log.py"]
 TRANSACTIONS = ["clients/producer.py", "clients/sender.py", "clients/transaction_session.py"]
@@ -31,16 +34,27 @@ HALVES = ["clients/transaction_mq_producer.py", "clients/half_store.py", "client
 READING = ["clients/consumer.py", "clients/fetcher.py", "clients/record_iteration.py"]
 LOOKING = ["clients/assignment.py", "log/reader.py", "clients/group_positions.py"]
 JOURNAL = ["journal/replica.py", "journal/opening.py", "journal/fold.py"]
+JOURNAL_AGAIN = pytest.param(JOURNAL, marks=pytest.mark.extra)
+"""Transactions, positions and polls come by the same places in the same way."""
+
+
+@cache
+def two_topics() -> dict[str, bytes]:
+    """A log with nothing in it: each story begins with a copy of one that was made once."""
+    log = MemoryLog()
+    log.admin.create_topic("t", 2)
+    log.admin.create_topic("n", 2, pa.schema([("n", pa.int64()), ("m", pa.string())]))
+    return log.objects()
 
 
 class Story:
     """What a user did with one log and saw of it."""
 
-    def __init__(self) -> None:
-        self.log = MemoryLog()
-        self.log.admin.create_topic("t", 2)
-        self.log.admin.create_topic("n", 2, pa.schema([("n", pa.int64()), ("m", pa.string())]))
-        self.certain: list[object] = []
+    def __init__(
+        self, objects: Mapping[str, bytes] | None = None, certain: Iterable[object] = ()
+    ) -> None:
+        self.log = MemoryLog(objects=objects or two_topics())
+        self.certain = list(certain)
         """Sent, or given by a poll."""
         self.under_way: list[object] = []
         """Of the call that was interrupted: sent or not."""
@@ -54,15 +68,17 @@ class Story:
 
 
 def interrupted_everywhere(
-    modules: list[str], scenario: Callable[[Story, Interruption], None]
+    modules: list[str],
+    scenario: Callable[[Story, Interruption], None],
+    begin: Callable[[], Story] = Story,
 ) -> None:
     whole = Interruption(modules)
-    scenario(Story(), whole)
+    scenario(begin(), whole)
     is_all = os.environ.get("CTRL_C_TIMES") == "all"
     for at in range(len(whole.places)) if is_all else once_each(whole.places):
         interruption = Interruption(modules, at)
         try:
-            scenario(Story(), interruption)
+            scenario(begin(), interruption)
         except BaseException as error:
             error.add_note(f"interrupted at {at}, {interruption.places[-1]}")
             raise
@@ -194,11 +210,6 @@ def test_an_abort_is_made_again_after_ctrl_c(is_over: bool) -> None:
 @pytest.mark.parametrize("modules", [TRANSACTIONS, OFFSETS, JOURNAL])
 def test_I6_a_loop_that_commits_its_offsets_goes_on_after_ctrl_c(modules: list[str]) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
-        source = story.log.elsewhere()
-        for number in range(4):
-            source.send("t", b"%d" % number, partition=0)
-            source.flush()
-        story.log.admin.create_topic("out", 1)
         consumer = Consumer("t", root=story.log.process(), group_id="g", **FROM_THE_START)
         producer = story.log.producer("x")
         with interruption:
@@ -208,10 +219,21 @@ def test_I6_a_loop_that_commits_its_offsets_goes_on_after_ctrl_c(modules: list[s
             consumer.seek(SOURCE, consumer.committed(SOURCE) or 0)
         while copy_two(consumer, producer):
             pass
-        story.certain = [b"0", b"1", b"2", b"3"]
         story.require(story.log.values("out"))
 
-    interrupted_everywhere(modules, scenario)
+    interrupted_everywhere(modules, scenario, lambda: Story(*something_to_copy()))
+
+
+@cache
+def something_to_copy() -> tuple[dict[str, bytes], list[bytes]]:
+    """Four batches, and a topic for them."""
+    log, values = MemoryLog(objects=two_topics()), [b"0", b"1", b"2", b"3"]
+    source = log.elsewhere()
+    for value in values:
+        source.send("t", value, partition=0)
+        source.flush()
+    log.admin.create_topic("out", 1)
+    return log.objects(), values
 
 
 SOURCE = TopicPartition("t", 0)
@@ -232,7 +254,7 @@ def copy_two(consumer: Consumer, producer: Producer) -> bool:
 # Half messages.
 
 
-@pytest.mark.parametrize("modules", [HALVES, COORDINATOR, JOURNAL])
+@pytest.mark.parametrize("modules", [HALVES, COORDINATOR, JOURNAL_AGAIN])
 def test_messages_are_shown_if_their_local_transaction_was_made_after_ctrl_c(
     modules: list[str],
 ) -> None:
@@ -283,7 +305,7 @@ def send_order(producer: TransactionMQProducer, number: int) -> None:
 # Reading.
 
 
-@pytest.mark.parametrize("modules", [READING, LOOKING, JOURNAL])
+@pytest.mark.parametrize("modules", [READING, LOOKING, JOURNAL_AGAIN])
 def test_a_loop_over_records_goes_on_after_ctrl_c(modules: list[str]) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         consumer = reader(story)
@@ -300,7 +322,7 @@ def test_a_loop_over_records_goes_on_after_ctrl_c(modules: list[str]) -> None:
         assert polled_values(consumer) == []
         story.require(given)
 
-    interrupted_everywhere(modules, scenario)
+    interrupted_everywhere(modules, scenario, lambda: Story(*something_to_read()))
 
 
 @pytest.mark.parametrize("modules", [READING, LOOKING, ["groups/offsets.py"], JOURNAL])
@@ -320,7 +342,7 @@ def test_I6_polls_and_commits_go_on_after_ctrl_c(modules: list[str]) -> None:
         ends = consumer.end_offsets(consumer.assignment())
         assert {where: consumer.committed(where) for where in ends} == ends
 
-    interrupted_everywhere(modules, scenario)
+    interrupted_everywhere(modules, scenario, lambda: Story(*something_to_read()))
 
 
 def is_returning(interruption: Interruption) -> bool:
@@ -331,8 +353,14 @@ def is_returning(interruption: Interruption) -> bool:
 
 
 def reader(story: Story) -> Consumer:
-    """Of seven batches in two partitions, with an aborted one among them."""
-    producer = story.log.elsewhere("source")
+    return story.log.consumer("t", group_id="g", isolation_level="read_committed")
+
+
+@cache
+def something_to_read() -> tuple[dict[str, bytes], list[bytes]]:
+    """Seven batches in two partitions, with an aborted one among them."""
+    log, committed = MemoryLog(objects=two_topics()), list[bytes]()
+    producer = log.elsewhere("source")
     for number in range(4):
         values = [b"%d.%d" % (number, n) for n in range(3)]
         producer.begin_transaction()
@@ -342,8 +370,8 @@ def reader(story: Story) -> Consumer:
             producer.abort_transaction()
             continue
         producer.commit_transaction()
-        story.certain += values
-    return story.log.consumer("t", group_id="g", isolation_level="read_committed")
+        committed += values
+    return log.objects(), committed
 
 
 def polled_values(consumer: Consumer, max_records: int = 100) -> list[object]:

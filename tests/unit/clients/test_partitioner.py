@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.unit.log.arrow_strategies import physical_batches
+from tests.unit.log.arrow_strategies import FEW, physical_batches
 from txlog.clients.murmur2 import murmur2
 from txlog.clients.partitioner import (
     NullKeys,
@@ -163,6 +163,7 @@ def test_more_partitions_than_16_bits_hold_are_ordered_too() -> None:
     assert partition_order(partitions).indices.tolist() == [3, 1, 4, 2, 0]
 
 
+@FEW
 @given(physical_batches(max_size=30), st.integers(1, 5), st.booleans(), st.data())
 def test_every_row_is_in_its_partition_once_and_in_order(
     batch: pa.RecordBatch, count: int, ordered: bool, data: st.DataObject

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.segments import encode_segment
-from tests.unit.log.arrow_strategies import batches, physical_batches, schemas
+from tests.unit.log.arrow_strategies import FEW, batches, physical_batches, schemas
 from txlog.errors import (
     CorruptData,
     InvalidConfig,
@@ -49,6 +49,7 @@ def decoded(data: memoryview, batch: SegmentBatch, schema: pa.Schema = STORED) -
 # Round trips.
 
 
+@FEW
 @given(physical_batches(), COMPRESSIONS, st.integers(1, 4000), st.data())
 def test_records_of_any_schema_come_back_as_they_were(
     batch: pa.RecordBatch, compression: str, bytes_max: int, data: st.DataObject
@@ -64,6 +65,7 @@ def test_records_of_any_schema_come_back_as_they_were(
         assert pa.Table.from_batches(found).combine_chunks().equals(expected)
 
 
+@FEW
 @given(physical_batches(), COMPRESSIONS)
 def test_any_arrow_reader_opens_a_segment(batch: pa.RecordBatch, compression: str) -> None:
     written, parts = encode_segment({1: [batch], 4: [batch]}, compression=compression)
@@ -74,6 +76,7 @@ def test_any_arrow_reader_opens_a_segment(batch: pa.RecordBatch, compression: st
     assert [records.custom_metadata[b"partition"] for records in found] == [b"1", b"4"]
 
 
+@FEW
 @given(physical_batches(), COMPRESSIONS, st.data())
 def test_columns_are_read_in_the_order_that_was_asked_for(
     batch: pa.RecordBatch, compression: str, data: st.DataObject
@@ -214,6 +217,7 @@ def test_batches_that_are_not_in_one_physical_schema_are_refused() -> None:
 # Damage.
 
 
+@FEW
 @given(physical_batches(), COMPRESSIONS, st.data())
 def test_I15_a_changed_bit_is_corrupt_data(
     batch: pa.RecordBatch, compression: str, data: st.DataObject
@@ -228,6 +232,7 @@ def test_I15_a_changed_bit_is_corrupt_data(
     assert f"{zlib.crc32(message):08x}, and {part.crc32:08x} was written" in str(damage.value)
 
 
+@FEW
 @given(physical_batches(), st.data())
 def test_I15_cut_off_or_added_bytes_are_corrupt_data(
     batch: pa.RecordBatch, data: st.DataObject
@@ -263,6 +268,7 @@ def mutated(message: bytes, seed: int) -> bytes:
     return bytes(changed)
 
 
+@FEW
 @given(schemas().flatmap(lambda s: batches(physical_schema(s))), COMPRESSIONS, st.integers(0))
 def test_I15_hostile_bytes_with_a_right_checksum_are_corrupt_data_or_sound_records(
     batch: pa.RecordBatch, compression: str, seed: int

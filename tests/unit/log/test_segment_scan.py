@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.segments import encode_segment
-from tests.unit.log.arrow_strategies import physical_batches
+from tests.unit.log.arrow_strategies import FEW, physical_batches
 from txlog.errors import CorruptData
 from txlog.log.conversion import with_timestamp
 from txlog.log.segment import decode_batch
@@ -18,6 +18,7 @@ COMPRESSIONS = st.sampled_from(["none", "lz4", "zstd"])
 SMALL = with_timestamp(pa.record_batch({"x": [1, 2, 3]}), 1)
 
 
+@FEW
 @given(physical_batches(), COMPRESSIONS)
 def test_a_scan_finds_what_was_written(batch: pa.RecordBatch, compression: str) -> None:
     data, parts = encode_segment(
@@ -29,6 +30,7 @@ def test_a_scan_finds_what_was_written(batch: pa.RecordBatch, compression: str) 
         assert contents.schema.equals(batch.schema, check_metadata=True)
 
 
+@FEW
 @given(physical_batches(), COMPRESSIONS, st.data())
 def test_I15_a_cut_off_segment_is_corrupt_data(
     batch: pa.RecordBatch, compression: str, data: st.DataObject
@@ -39,6 +41,7 @@ def test_I15_a_cut_off_segment_is_corrupt_data(
         scan_segment(written[:end], "topics/t/seg")
 
 
+@FEW
 @given(physical_batches(), COMPRESSIONS, st.data())
 def test_I15_a_changed_bit_is_corrupt_data_or_outside_of_the_records(
     batch: pa.RecordBatch, compression: str, data: st.DataObject

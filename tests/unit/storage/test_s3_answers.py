@@ -29,11 +29,15 @@ class ScriptedServer(ThreadingHTTPServer):
     """Answers requests with the statuses and S3 error codes that it was given, by method.
 
     The last answer of a method is repeated. PUT bodies that were answered with 200 are kept. It
-    knows its own bucket only: a client of another test may still ask for one that had its port.
+    knows its own bucket only: a client of another test may still ask for what it was asked for.
     """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """For the next test: with no answers, nothing kept, and another bucket."""
         self.bucket = f"bucket-{uuid4().hex}"
         self.script: dict[str, list[Answer]] = {}
         self.requests: list[str] = []
@@ -84,14 +88,21 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[ScriptedServer]:
+    """One for all: a client for another port would be a new one, which takes long to make."""
     with ScriptedServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         yield server
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def server(running: ScriptedServer) -> ScriptedServer:
+    running.begin_anew()
+    return running
 
 
 @pytest.fixture
