@@ -95,7 +95,7 @@ test-all: install java check ## The extra ones, too: longer, on more servers, ea
 	$(PYTHON) -m pytest $(SHARED) $(ARGS)
 
 test-fast: install ## The tests that start no JVM and take seconds
-	$(PYTHON) -m pytest -m "not spark and not slow" $(SHARED) $(ARGS)
+	$(PYTHON) -m pytest -m "not spark and not slow and not extra" $(SHARED) $(ARGS)
 
 nightly: install ## 10,000 simulated worlds that no other night has, an hour at most (MINUTES=)
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) --seeds 371 \

@@ -358,7 +358,7 @@ class _Walk(Generic[StateT]):
             return None
 
     def _check_named_boundary(self, head: SnapshotHead, path: str) -> None:
-        """Whoever opens the journal from this snapshot goes on from the boundary that it names."""
+        """A reader that opens the journal from this snapshot goes on from the boundary it names."""
         if head.boundary > self._boundary.ordinal:
             named = self._layout.boundary(head.boundary)
             if self._get(named) is None:
