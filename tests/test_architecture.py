@@ -4,6 +4,7 @@ import graphlib
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -13,9 +14,10 @@ STORAGE_PACKAGES = {"fsspec", "s3fs", "aiobotocore", "botocore", "boto3"}
 SPARK_PACKAGES = {"pyspark", "py4j", "delta"}
 CORE_PACKAGES = {"pyarrow", "numpy", "txlog"}
 NOT_CORE = ("txlog.cli", "txlog.testing")
+UNWANTED_ON_A_DISK = ("pandas", "fsspec", "asyncio", "ssl")
 UNWANTED_AT_RUN_TIME = ("pyspark", "typer", "rich", "pandas", "pytest", "hypothesis", "s3fs")
 
-IMPORT_THE_CORE = """
+IMPORT_THESE = """
 import importlib, json, sys
 for name in json.loads(sys.argv[1]):
     importlib.import_module(name)
@@ -66,19 +68,31 @@ def test_the_core_names_only_pyarrow_numpy_and_the_standard_library() -> None:
     assert strangers == {}
 
 
-def test_importing_the_whole_core_loads_no_optional_package() -> None:
-    """In a fresh interpreter: executors pay for every import, at each start of a worker."""
-    names = json.dumps([module.name for module in core_modules()])
+def loaded_with(names: Sequence[str]) -> list[str]:
+    """Packages that a fresh interpreter has once it has imported these modules.
+
+    Executors pay for every import, at each start of a worker.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", IMPORT_THE_CORE, names],
+        [sys.executable, "-c", IMPORT_THESE, json.dumps(names)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    loaded = json.loads(done.stdout)
+    loaded: list[str] = json.loads(done.stdout)
     assert "txlog" in loaded
+    return loaded
+
+
+def test_importing_the_whole_core_loads_no_optional_package() -> None:
+    loaded = loaded_with([module.name for module in core_modules()])
     assert [name for name in UNWANTED_AT_RUN_TIME if name in loaded] == []
+
+
+def test_importing_the_source_of_spark_loads_nothing_that_only_remote_stores_need() -> None:
+    loaded = loaded_with(["spark_plugin.datasource"])
+    assert [name for name in UNWANTED_ON_A_DISK if name in loaded] == []
 
 
 def test_no_module_imports_itself_through_others() -> None:

@@ -1,14 +1,21 @@
-"""The storage layer: places that keep objects, behind one port with an exclusive create."""
+"""The storage layer: places that keep objects, behind one port with an exclusive create.
+
+`FsspecStore` and `S3Store` are looked up when they are first used: fsspec takes 0.1 s to import, in
+every Python worker of Spark's, and a log on a disk does not need it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from txlog.storage.counting import CountingStore, RequestCounts
 from txlog.storage.folder_walk import sweep_temporaries
-from txlog.storage.generic import FsspecStore
 from txlog.storage.local import LocalStore
 from txlog.storage.memory import MemoryStore
 from txlog.storage.open import open_store
 from txlog.storage.probe import ProbeResult, probe
 from txlog.storage.retry import RetrySettings
-from txlog.storage.s3 import S3Store
 from txlog.storage.store import (
     ENTRY_BYTES_MAX,
     ByteRange,
@@ -19,6 +26,12 @@ from txlog.storage.store import (
     Store,
     StoredObject,
 )
+
+if TYPE_CHECKING:
+    from txlog.storage.generic import FsspecStore
+    from txlog.storage.s3 import S3Store
+
+_HOMES = {"FsspecStore": "txlog.storage.generic", "S3Store": "txlog.storage.s3"}
 
 __all__ = [
     "ENTRY_BYTES_MAX",
@@ -41,3 +54,10 @@ __all__ = [
     "probe",
     "sweep_temporaries",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name that needs fsspec from its module (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'txlog.storage' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

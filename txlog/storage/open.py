@@ -2,22 +2,23 @@
 
 It must not touch the store: a wrong folder or wrong credentials show at the first call. Kinds of
 store that txlog does not know itself go to `generic.py`, and are refused there unless they offer
-an exclusive create.
+an exclusive create. Kinds that need fsspec are imported when a URL asks for them: every Python
+worker of Spark's would pay for it (0.1 s of a core), also on a disk.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib import import_module
 
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption, UsageError
-from txlog.storage.generic import open_fsspec_store
 from txlog.storage.local import LocalStore
 from txlog.storage.memory import memory_store
-from txlog.storage.s3 import open_s3_store
 from txlog.storage.store import Store
 
+_S3, _GENERIC = "txlog.storage.s3", "txlog.storage.generic"
 _LOCAL_SCHEMES = frozenset(("file", "local"))
 _S3_SCHEMES = frozenset(("s3", "s3a"))
 
@@ -45,8 +46,10 @@ def open_store(
         _refuse_others(scheme, options, frozenset())
         return memory_store(place.strip("/"), runtime)
     if scheme in _S3_SCHEMES:
-        return open_s3_store(place, runtime, options)
-    return open_fsspec_store(text, scheme, runtime, options)
+        on_s3: Store = import_module(_S3).open_s3_store(place, runtime, options)
+        return on_s3
+    other: Store = import_module(_GENERIC).open_fsspec_store(text, scheme, runtime, options)
+    return other
 
 
 def _split(url: str) -> tuple[str, str]:
