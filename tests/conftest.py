@@ -4,7 +4,6 @@ bugs, and the order in which tests are handed out to processes."""
 import datetime as dt
 import os
 import signal
-import sys
 from typing import Any
 
 import hypothesis
@@ -12,6 +11,7 @@ import pytest
 
 from tests.schedule import ByProcess, in_order
 from tests.source_tree import ROOT
+from tests.spark.environment import SPARK_ENVIRONMENT
 
 SEEDS_A_DAY = 100_000
 
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.first_seed is None:
         config.option.first_seed = dt.datetime.now(dt.UTC).toordinal() % 1000 * SEEDS_A_DAY
     os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "conf"))
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.update(SPARK_ENVIRONMENT)
     if config.option.plant is not None:
         _plant(config.option.plant)
     # A shell lets what it runs in the background ignore Ctrl-C, and so would every child.

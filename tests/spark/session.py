@@ -5,9 +5,7 @@ import os
 from pyspark.sql import SparkSession
 
 from tests.source_tree import ROOT
-
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that lives for a minute never earns back what the second compiler costs."""
+from tests.spark.environment import SPARK_ENVIRONMENT
 
 
 def small_session(name: str) -> SparkSession:
@@ -15,6 +13,7 @@ def small_session(name: str) -> SparkSession:
 
     A task may fail once: it is tried twice.
     """
+    os.environ.update(SPARK_ENVIRONMENT)
     os.environ["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     )
@@ -24,7 +23,6 @@ def small_session(name: str) -> SparkSession:
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", QUICK_START)
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.streaming.stopTimeout", "30s")
