@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from tests.spark.small_log import SmallLog
+from tests.spark.small_log import SmallLog, small_log
+from txlog.testing.invariants import check_log
 
 Options = Mapping[str, object]
 GROUP = "g"
@@ -65,6 +68,17 @@ class Bench:
         writer = frame.writeStream.format(self.sink_format).options(**_texts(given))
         self._finish(writer)
 
+    def write(
+        self, frame: DataFrame, topic: str | None = "out", options: Options | None = None
+    ) -> None:
+        """Write a frame that is no stream: as `run`, and quicker by the start of a source."""
+        given = {"root": self.log.url, "topic": topic, **(options or {})}
+        frame.write.format(self.sink_format).mode("append").options(**_texts(given)).save()
+
+    def counted(self, count: int, *columns: str) -> DataFrame:
+        """The numbers below `count` in a frame that is no stream; `n` may be null, as a topic's."""
+        return self.spark.range(count).selectExpr("nullif(id, -1) AS n").selectExpr(*columns or "n")
+
     def run_each(
         self,
         frame: DataFrame,
@@ -97,9 +111,13 @@ class Bench:
     def lose_commit(self) -> None:
         """As if Spark had died before it wrote its newest commit file."""
         folder = self.checkpoint / "commits"
-        batch = max(int(f.name) for f in folder.iterdir() if f.name.isdigit())
-        for name in (f"{batch}", f".{batch}.crc"):
-            (folder / name).unlink()
+        self.lose(max(int(f.name) for f in folder.iterdir() if f.name.isdigit()), "commits")
+
+    def lose(self, batch: int, *folders: str) -> None:
+        """Delete the files of a batch from these folders of it."""
+        for folder in folders:
+            for name in (f"{batch}", f".{batch}.crc"):
+                (self.checkpoint / folder / name).unlink()
 
     def keep_checkpoint(self) -> Path:
         """A copy of it."""
@@ -115,6 +133,19 @@ class Bench:
         """The copy instead of what is there."""
         self.lose_checkpoint()
         shutil.copytree(copy, self.checkpoint)
+
+
+@contextmanager
+def bench_in(spark: SparkSession, folder: Path) -> Iterator[Bench]:
+    """A fresh log: Kafka-shaped `numbers` of two partitions, typed `out` of one column `n`.
+
+    At the end the log must keep every invariant, unless the test has damaged it.
+    """
+    log = small_log(folder / "log", {"numbers": 2, "out": pa.schema([("n", pa.int64())])})
+    bench = Bench(spark, log, folder)
+    yield bench
+    if not bench.is_damaged:
+        assert check_log(log.connection) == []
 
 
 def _texts(options: Options) -> dict[str, str]:

@@ -10,16 +10,8 @@ from tests.spark.tasks import dying
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-def write(bench: Bench, frame: DataFrame, **options: object) -> None:
-    """One write of rows with the column `n`."""
-    writer = frame.write.format("txlog").mode("append")
-    for name, value in {"root": bench.log.url, "topic": "out", **options}.items():
-        writer = writer.option(name, str(value))
-    writer.save()
-
-
 def test_a_write_is_one_transaction_of_all_its_tasks(bench: Bench) -> None:
-    write(bench, bench.spark.range(100).selectExpr("id AS n").repartition(4))
+    bench.write(bench.counted(100).repartition(4))
     assert bench.log.column("out", "n") == list(range(100))
     (sink,) = [t for t in bench.log.admin.list_transactions() if t.transactional_id != "input"]
     assert str(sink.state) == "CompleteCommit"
@@ -27,20 +19,19 @@ def test_a_write_is_one_transaction_of_all_its_tasks(bench: Bench) -> None:
 
 
 def test_I5_a_write_that_fails_shows_nothing(bench: Bench) -> None:
-    broken = bench.spark.range(100).selectExpr("id AS n", "raise_error('no more') AS m")
+    broken = bench.counted(100, "n", "raise_error('no more') AS m")
     with pytest.raises(PySparkException, match="no more"):
-        write(bench, broken.selectExpr("IF(n = 99, m, n) AS n").repartition(2))
+        bench.write(broken.selectExpr("IF(n = 99, m, n) AS n").repartition(2))
     assert bench.log.rows("out") == []
 
 
 def test_a_write_whose_task_dies_once_comes_once(bench: Bench) -> None:
-    numbers = bench.spark.range(10).selectExpr("id AS n")
-    write(bench, dying(numbers, bench.folder / "died"))
+    bench.write(dying(bench.counted(10), bench.folder / "died"))
     assert bench.log.column("out", "n") == list(range(10))
 
 
 def test_an_overwrite_is_refused(bench: Bench) -> None:
-    writer = bench.spark.range(3).selectExpr("id AS n").write.format("txlog").mode("overwrite")
+    writer = bench.counted(3).write.format("txlog").mode("overwrite")
     with pytest.raises(PySparkException, match="a log is only ever appended to"):
         writer.option("topic", "out").save(bench.log.url)
     assert bench.log.rows("out") == []
@@ -50,10 +41,10 @@ def doubled(bench: Bench, crash: bool = False, **options: object) -> None:
     """Run a `foreachBatch` that writes each number, and then 100 more, with labels."""
 
     def write_both(rows: DataFrame, batch_id: int) -> None:
-        write(bench, rows, label="plain")
+        bench.write(rows, options={"label": "plain"})
         if crash:
             raise RuntimeError("between the writes")
-        write(bench, rows.selectExpr("n + 100 AS n"), label="raised", **options)
+        bench.write(rows.selectExpr("n + 100 AS n"), options={"label": "raised", **options})
 
     bench.run_each(bench.numbers(), write_both)
 
@@ -88,8 +79,8 @@ def test_R30_a_second_write_of_a_batch_without_a_label_of_its_own_is_refused(ben
     """Its rows are other rows: they must not count as in."""
 
     def write_twice(rows: DataFrame, batch_id: int) -> None:
-        write(bench, rows)
-        write(bench, rows.selectExpr("n + 100 AS n"))
+        bench.write(rows)
+        bench.write(rows.selectExpr("n + 100 AS n"))
 
     bench.log.put("numbers", 3)
     with pytest.raises(
@@ -102,12 +93,16 @@ def test_R30_a_second_write_of_a_batch_without_a_label_of_its_own_is_refused(ben
 
 
 def test_a_label_may_leave_out_batches(bench: Bench) -> None:
+    batches: list[int] = []
+
     def write_even(rows: DataFrame, batch_id: int) -> None:
+        batches.append(batch_id)
         if batch_id % 2 == 0:
-            write(bench, rows, label="even")
+            bench.write(rows, options={"label": "even"})
 
     for count in (2, 3, 4):
         bench.log.put("numbers", count)
-        bench.run_each(bench.numbers(), write_even)
+    bench.run_each(bench.numbers(options={"maxOffsetsPerTrigger": 1}), write_even)
+    assert batches == [0, 1, 2]
     assert bench.log.column("out", "n") == [0, 1, 5, 6, 7, 8]
     assert bench.log.lag(GROUP) == 0
