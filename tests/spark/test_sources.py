@@ -96,27 +96,20 @@ def test_a_run_of_what_is_available_stops_where_it_began_to_look(bench: Bench) -
     assert sorted(seen) == list(range(12))
 
 
-def test_partitions_that_are_added_later_are_read_from_their_beginning(bench: Bench) -> None:
+def test_partitions_and_topics_of_a_pattern_that_come_later_are_read_from_their_beginning(
+    bench: Bench,
+) -> None:
+    pattern = {"subscribe": None, "subscribePattern": "num.*"}
     bench.log.put("numbers", 4)
-    bench.run(bench.numbers())
+    bench.run(bench.numbers(options=pattern))
     bench.log.admin.create_partitions("numbers", 4)
     bench.log.put("numbers", 4)
-    bench.run(bench.numbers())
-    assert bench.log.column("out", "n") == list(range(8))
-    assert bench.log.positions(GROUP) == {
-        f"numbers-{p}": (e, e) for p, e in enumerate((3, 3, 1, 1))
-    }
-
-
-def test_a_pattern_takes_in_new_topics(bench: Bench) -> None:
-    pattern = {"subscribe": None, "subscribePattern": "num.*"}
-    bench.log.put("numbers", 2)
-    bench.run(bench.numbers(options=pattern))
     bench.log.admin.create_topic("numerals", 1)
     bench.log.put("numerals", 3)
     bench.run(bench.numbers(options=pattern))
-    assert bench.log.column("out", "n") == list(range(5))
-    assert bench.log.positions(GROUP)["numerals-0"] == (3, 3)
+    assert bench.log.column("out", "n") == list(range(11))
+    ends = {f"numbers-{p}": end for p, end in enumerate((3, 3, 1, 1))} | {"numerals-0": 3}
+    assert bench.log.positions(GROUP) == {name: (end, end) for name, end in ends.items()}
 
 
 def test_starting_offsets_say_where_a_new_query_begins(bench: Bench) -> None:
@@ -204,10 +197,10 @@ def test_a_typed_topic_has_its_own_columns_and_four_of_ours(bench: Bench) -> Non
 
 def test_columns_are_the_only_ones_read_in_their_order(bench: Bench) -> None:
     typed(bench, 3)
-    source = bench.source("typed", {"columns": "_offset,n"})
-    assert source.columns == ["_offset", "n"]
-    bench.run(source.select("n"))
-    assert bench.log.column("out", "n") == [0, 1, 2]
+    reader = bench.spark.read.format("txlog").options(subscribe="typed", columns="_offset,n")
+    frame = reader.load(bench.log.url)
+    assert frame.columns == ["_offset", "n"]
+    assert sorted((row[0], row[1]) for row in frame.collect()) == [(0, 0), (0, 1), (1, 2)]
 
 
 def test_a_schema_of_the_users_narrows_the_columns(bench: Bench) -> None:
@@ -332,10 +325,9 @@ def test_I15_a_corrupt_segment_is_named(bench: Bench) -> None:
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 0xFF
     path.write_bytes(damaged)
+    reader = bench.spark.read.format("txlog").option("subscribe", "numbers")
     with pytest.raises(PySparkException, match=f"CorruptData: .*{path.name}"):
-        bench.run(bench.numbers())
-    assert bench.log.rows("out") == []
-    assert bench.log.positions(GROUP) == {}
+        reader.load(bench.log.url).collect()
 
 
 def test_I15_a_missing_segment_is_named(bench: Bench) -> None:

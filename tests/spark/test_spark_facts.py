@@ -359,7 +359,7 @@ def test_R22_a_checkpoint_of_the_sessions_configuration_is_not_seen_by_the_sink(
     assert "checkpointlocation" not in bench.events("streamWriter")[0]["options"]
 
 
-@pytest.mark.parametrize("form", ["file://{}", "file:{}/", "relative"])
+@pytest.mark.parametrize("form", ["file:{}/", "relative"])
 def test_R24_the_location_arrives_as_written_and_is_where_the_plugin_looks(
     bench: Bench, form: str
 ) -> None:
