@@ -21,7 +21,7 @@ from tests.spark.small_log import SmallLog
 WAIT_S = 150.0
 """The longest that a driver may take for anything."""
 
-POLL_S = 0.02
+POLL_S = 0.1
 
 
 def until(is_true: Callable[[], bool], what: str) -> None:
@@ -179,10 +179,13 @@ class Drill:
         """The group has consumed all, and Spark counts every batch that it planned as done."""
         checkpoint = self.checkpoint(job)
         planned, done = (newest(checkpoint / folder) for folder in ("offsets", "commits"))
+        if planned is None or planned != done:
+            return False
         positions = self.log.positions(job.name).values()
         is_consumed = bool(positions) and all(at == end for at, end in positions)
-        is_told = not job.is_stateful or len(self.log.rows(job.topics[0])) >= self.tens_past
-        return planned is not None and planned == done and is_consumed and is_told
+        return is_consumed and (
+            not job.is_stateful or len(self.log.rows(job.topics[0])) >= self.tens_past
+        )
 
     @property
     def tens_past(self) -> int:

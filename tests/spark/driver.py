@@ -23,6 +23,9 @@ SLOW_START = "Python worker failed to connect back"
 
 STARTS_MAX = 6
 
+TRIGGER = "500 milliseconds"
+"""Ten queries that look for news ten times a second would keep a core busy with it."""
+
 
 def start(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
     """Start one query, and wait until its source is there."""
@@ -43,7 +46,7 @@ def begin(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
     source = spark.readStream.format("txlog").options(**job["read"]).load()
     frame = windows(source) if job["is_stateful"] else split(source, f"{name}.even", f"{name}.odd")
     writer = frame.writeStream.format("txlog").queryName(name).options(**job["write"])
-    return writer.trigger(processingTime="100 milliseconds").start()
+    return writer.trigger(processingTime=TRIGGER).start()
 
 
 def windows(source: DataFrame) -> DataFrame:
