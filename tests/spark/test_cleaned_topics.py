@@ -8,6 +8,8 @@ from txlog.clients.vacuum import Vacuum
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
 
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
 QUICK = ProcessSettings(staging_retention_ms=1, file_delete_delay_ms=1)
 
 
