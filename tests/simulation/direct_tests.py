@@ -210,10 +210,6 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
         "without R3, released before the abort": (
             "test_R3_the_pend_of_a_query_that_died_is_waited_for_until_it_times_out"
         ),
-        "cleaned up after an unknown outcome (I13)": (
-            "test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt"
-        ),
-        "without R26": "test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt",
         "without R27, fenced by replays": (
             "test_I10_a_batch_that_is_in_changes_nothing_and_fences_nobody"
         ),
@@ -227,6 +223,12 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
         "without R1": "test_R1_a_batch_whose_file_is_gone_is_refused",
         "without R22": "test_R22_without_the_querys_own_option_the_checkpoint_is_refused",
         "without R24": "test_R24_the_checkpoint_of_another_query_is_refused",
+    },
+    "tests/unit/spark_plugin/test_failed_commit.py": {
+        "cleaned up after an unknown outcome (I13)": (
+            "test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt"
+        ),
+        "without R26": "test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt",
     },
     "tests/unit/spark_plugin/test_foreach_commit.py": {
         "without R30, no labels": ("test_R30_a_second_write_of_one_run_under_one_label_is_refused"),

@@ -10,12 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_plugin.batch_commit import (
-    STAGED_TIMEOUT_MS,
-    BatchCommitter,
-    batch_identity,
-    participants,
-)
+from spark_plugin.batch_commit import STAGED_TIMEOUT_MS, BatchCommitter, batch_identity
 from spark_plugin.checkpoint import Checkpoint
 from spark_plugin.checkpoint_files import CheckpointFiles
 from spark_plugin.staging import StagedTopic, TaskMessage
@@ -24,13 +19,7 @@ from tests.memory_log import MemoryLog
 from tests.spark_query import COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
 from txlog.clients import appender
 from txlog.clock import Runtime, segment_id
-from txlog.errors import (
-    CheckpointConflict,
-    GroupOwned,
-    InvalidOption,
-    OutcomeUnknown,
-    ProducerFenced,
-)
+from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, ProducerFenced
 from txlog.layout import offsets_journal, transactions_journal
 from txlog.log.batch import Segment
 from txlog.log.conversion import with_timestamp
@@ -357,30 +346,6 @@ def test_R27_a_run_that_was_superseded_may_not_come_back(log: MemoryLog, query: 
         query.run(older, "older", 2, 4, 6)
     query.run(newer, "newer", 2, 4, 6)
     check(log, 6)
-
-
-@pytest.mark.parametrize("is_stored", [False, True], ids=["not stored", "stored"])
-def test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt(
-    log: MemoryLog, query: Query, is_stored: bool
-) -> None:
-    """The answer to its decision is lost; Spark calls abort, and then the driver commits again."""
-    store = HookedStore(log.memory)
-    process = log.process(store)
-    query.run(process, "run", 0, 0, 2)
-    query.plan(1, 2, 4)
-    messages = query.tasks(process, "run", 1, 2, 4)
-    staged = {segment.path for p in participants(messages) for segment in p.segments}
-    decision = next_entry(log, "transactions")
-    if is_stored:
-        store.lose_answer(decision)
-    else:
-        store.delay_write(decision)
-    with pytest.raises(OutcomeUnknown):
-        query.commit(process, "run", 1, messages)
-    assert staged
-    assert staged <= set(log.objects())
-    query.commit(log.process(), "run", 1, messages)
-    check(log, 4)
 
 
 @pytest.mark.parametrize(
