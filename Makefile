@@ -88,10 +88,11 @@ java:
 
 ##@ Test
 
-test: install java check ## All checks and all tests but the extra ones: what CI runs
+# Layers and sizes are among the tests.
+test: install java style types ## All checks and all tests but the extra ones: what CI runs
 	$(PYTHON) -m pytest -m "not extra" $(SHARED) $(ARGS)
 
-test-all: install java check ## The extra ones, too: longer, on more servers, each planted bug
+test-all: install java style types ## The extra ones, too: longer, on more servers, each planted bug
 	$(PYTHON) -m pytest $(SHARED) $(ARGS)
 
 test-fast: install ## The tests that start no JVM and take seconds
