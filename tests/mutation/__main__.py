@@ -32,9 +32,9 @@ def _judged(name: str, module: Mutated, asked: argparse.Namespace) -> bool:
     folder = WORK / name
     if asked.survivors and folder.exists():
         renew_tests(folder)
-        run(folder, asked.workers, [one.name for one in outcome(folder, module).survivors])
+        run(folder, module, asked.workers, [one.name for one in outcome(folder, module).survivors])
     elif not asked.report:
-        run(prepare(name, module), asked.workers)
+        run(prepare(name, module), module, asked.workers)
     found = outcome(folder, module)
     survivors = [one for one in found.survivors if not _is_listed(name, one)]
     counted = found.killed + len(survivors)

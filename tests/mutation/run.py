@@ -10,8 +10,7 @@ import json
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +23,13 @@ COPIED = ("txlog", "spark_plugin", "pyspark_txlog", "tests", "conf", "docs", "ex
 FILES = ("pyproject.toml", "setup.cfg", "README.md", "Makefile")
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+LOG = "mutmut.log"
+NO_MUTANT = "txlog.no_mutant_has_this_name"
 NO_TESTS = "could not find any test case for any mutant"
 
 SURVIVED = {0}
 UNTESTED = {33, 5}
+SKIPPED = 34
 UNFINISHED = {None, 2}
 
 CONFIGURATION = """
@@ -38,6 +40,7 @@ also_copy = ["pyspark_txlog", "conf", "docs", "examples", "README.md", "Makefile
 pytest_add_cli_args = ["-m", "not spark and not slow", "-p", "no:cacheprovider"]
 pytest_add_cli_args_test_selection = {tests}
 process_isolation = "forkserver"
+timeout_multiplier = 5.0
 track_dependencies = false
 use_git_change_detection = false
 """
@@ -84,23 +87,49 @@ def renew_tests(folder: Path) -> None:
     (folder / "mutants" / "mutmut-stats.json").unlink(missing_ok=True)
 
 
-def run(folder: Path, workers: int, names: Sequence[str] = ()) -> float:
-    """Run mutmut there, for all mutants or for those named; seconds.
+def run(folder: Path, module: Mutated, workers: int, names: Sequence[str] = ()) -> None:
+    """Try all mutants, or those named, but none that changes words only.
 
     Raises:
         MutationFailed: with the end of what mutmut said.
     """
+    if not names:
+        _pass_over_words(folder, module)
+    said = _mutmut(folder, workers, names)
+    if said and not any(NO_TESTS in line for line in said):
+        raise MutationFailed("\n".join([f"{folder / LOG} ends with:", *said[-20:]]))
+
+
+def _pass_over_words(folder: Path, module: Mutated) -> None:
+    # mutmut makes the mutants, then refuses the name; what has a result already it does not try.
+    said = _mutmut(folder, 1, [NO_MUTANT])
+    if not any("nothing matches" in line for line in said):
+        raise MutationFailed("\n".join([f"{folder / LOG} ends with:", *said[-20:]]))
+    path = folder / "mutants" / module.path
+    results = path.with_name(path.name + ".meta")
+    content = json.loads(results.read_text())
+    for name, mutant in _mutants(folder, module).items():
+        if mutant.words_only:
+            content["exit_code_by_key"][name] = SKIPPED
+    results.write_text(json.dumps(content))
+
+
+def _mutmut(folder: Path, workers: int, names: Sequence[str]) -> list[str]:
+    """What mutmut said; nothing if it came to its end."""
     command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(workers)]
-    begun = time.monotonic()
-    log = folder / "mutmut.log"
-    with log.open("w") as file:
+    with (folder / LOG).open("w") as file:
         done = subprocess.run(
             [*command, *names], cwd=folder, stdout=file, stderr=subprocess.STDOUT, check=False
         )
-    said = [line for line in log.read_text().splitlines() if line and line[0] not in SPINNER]
-    if done.returncode and not any(NO_TESTS in line for line in said):
-        raise MutationFailed("\n".join([f"{log} ends with:", *said[-20:]]))
-    return time.monotonic() - begun
+    if not done.returncode:
+        return []
+    lines = (folder / LOG).read_text().splitlines()
+    return [line for line in lines if line and line[0] not in SPINNER]
+
+
+def _mutants(folder: Path, module: Mutated) -> Mapping[str, Mutant]:
+    text = (folder / "mutants" / module.path).read_text()
+    return mutants_of(module.path.removesuffix(".py").replace("/", "."), text)
 
 
 def outcome(folder: Path, module: Mutated) -> Outcome:
@@ -110,7 +139,7 @@ def outcome(folder: Path, module: Mutated) -> Outcome:
         MutationFailed: Some mutants were not tried.
     """
     path = folder / "mutants" / module.path
-    mutants = mutants_of(module.path.removesuffix(".py").replace("/", "."), path.read_text())
+    mutants = _mutants(folder, module)
     codes = json.loads(path.with_name(path.name + ".meta").read_text())["exit_code_by_key"]
     tested = any(code is not None for code in codes.values())
     if tested and any(code in UNFINISHED for code in codes.values()):
