@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _judged(name: str, module: Mutated, asked: argparse.Namespace) -> bool:
     folder = WORK / name
     if asked.survivors and folder.exists():
-        renew_tests(folder)
+        renew_tests(folder, module)
         run(folder, module, asked.workers, [one.name for one in outcome(folder, module).survivors])
     elif not asked.report:
         run(prepare(name, module), module, asked.workers)

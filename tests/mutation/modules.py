@@ -2,7 +2,34 @@
 
 from dataclasses import dataclass
 
-CORE = ("tests/unit/log", "tests/unit/coordinator", "tests/unit/groups", "tests/unit/journal")
+COORDINATOR = (
+    "tests/unit/coordinator",
+    "tests/unit/groups/test_offsets_grid.py",
+    "tests/unit/groups/test_offsets_rules.py",
+    *("tests/protocol/test_rules.py", "tests/protocol/test_clocks_and_listings.py"),
+)
+TOPICS = (
+    *("tests/unit/log/test_topic_appends.py", "tests/unit/log/test_topic_index.py"),
+    *("tests/unit/log/test_topic_life.py", "tests/unit/log/test_topic_markers.py"),
+    *("tests/unit/log/test_topic_upkeep.py", "tests/unit/log/test_retention.py"),
+)
+CLIENTS = (
+    "tests/semantics",
+    *(
+        f"tests/unit/clients/test_{name}.py"
+        for name in (
+            *("added_partitions", "admin_groups", "admin_topics", "auto_offset_reset"),
+            *("blocked_reader", "changed_topics", "connection", "consumer_ends"),
+            *("consumer_positions", "consumer_reading", "denied_appends", "first_commit"),
+            *("flush_failures", "given_positions", "half_store", "handed_out", "idempotence"),
+            *("isolation", "lost_journals", "maintenance_pass", "moved_while_reading"),
+            *("producer_send", "producer_states", "pruned_appends", "record_times"),
+            *("retention_bounds", "subscription_patterns", "transaction_protocol"),
+            *("transactions", "unanswered_commits", "unknown_outcomes", "vacuum_races"),
+        )
+    ),
+)
+"""Those of producers, consumers and the administration that take about a second or less."""
 
 
 @dataclass(frozen=True)
@@ -16,22 +43,24 @@ class Mutated:
 
 
 MODULES = {
-    "coordinator-rules": Mutated("txlog/coordinator/rules.py", ("tests/unit/coordinator",)),
-    "coordinator-state": Mutated("txlog/coordinator/state.py", ("tests/unit/coordinator",)),
-    "coordinator-outcomes": Mutated("txlog/coordinator/outcomes.py", ("tests/unit/coordinator",)),
-    "coordinator": Mutated("txlog/coordinator/coordinator.py", ("tests/unit/coordinator",)),
-    "recovery": Mutated("txlog/coordinator/recovery.py", ("tests/unit/coordinator",)),
-    "topic-rules": Mutated("txlog/log/topic_rules.py", ("tests/unit/log",)),
-    "topic-state": Mutated("txlog/log/topic_state.py", ("tests/unit/log",)),
-    "groups-state": Mutated("txlog/groups/offsets_state.py", ("tests/unit/groups",)),
-    "groups": Mutated("txlog/groups/offsets.py", ("tests/unit/groups", "tests/unit/coordinator")),
-    "catalog-state": Mutated("txlog/log/cluster_state.py", ("tests/unit/log",)),
-    "catalog": Mutated("txlog/log/cluster.py", ("tests/unit/log",)),
+    "coordinator-rules": Mutated("txlog/coordinator/rules.py", (*COORDINATOR, *CLIENTS)),
+    "coordinator-state": Mutated("txlog/coordinator/state.py", (*COORDINATOR, *CLIENTS)),
+    "coordinator-outcomes": Mutated("txlog/coordinator/outcomes.py", (*COORDINATOR, *CLIENTS)),
+    "coordinator": Mutated("txlog/coordinator/coordinator.py", (*COORDINATOR, *CLIENTS)),
+    "recovery": Mutated("txlog/coordinator/recovery.py", (*COORDINATOR, *CLIENTS)),
+    "topic-rules": Mutated("txlog/log/topic_rules.py", (*TOPICS, *CLIENTS)),
+    "topic-state": Mutated("txlog/log/topic_state.py", (*TOPICS, *CLIENTS)),
+    "groups-state": Mutated("txlog/groups/offsets_state.py", (*COORDINATOR, *CLIENTS)),
+    "groups": Mutated("txlog/groups/offsets.py", (*COORDINATOR, *CLIENTS)),
+    "catalog-state": Mutated(
+        "txlog/log/cluster_state.py", ("tests/unit/log/test_cluster_state.py", *CLIENTS)
+    ),
+    "catalog": Mutated("txlog/log/cluster.py", ("tests/unit/log/test_cluster_state.py", *CLIENTS)),
     "cut": Mutated("txlog/log/cut.py", ("tests/unit/log/test_cut.py",)),
     "retention": Mutated("txlog/log/retention.py", ("tests/unit/log/test_retention.py",)),
     "sequence": Mutated("txlog/log/sequence.py", ("tests/unit/log/test_sequence.py",)),
-    "index": Mutated("txlog/log/index.py", ("tests/unit/log",)),
-    "index-units": Mutated("txlog/log/index_units.py", ("tests/unit/log",)),
+    "index": Mutated("txlog/log/index.py", (*TOPICS, "tests/unit/log/test_cut.py")),
+    "index-units": Mutated("txlog/log/index_units.py", (*TOPICS, "tests/unit/log/test_cut.py")),
     "offset-log": Mutated("spark_plugin/offset_log.py", ("tests/unit/spark_plugin",)),
     "checkpoint": Mutated("spark_plugin/checkpoint.py", ("tests/unit/spark_plugin",)),
     "checkpoint-story": Mutated("spark_plugin/checkpoint_story.py", ("tests/unit/spark_plugin",)),

@@ -72,15 +72,19 @@ def prepare(name: str, module: Mutated) -> Path:
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
     for part in FILES:
         shutil.copy2(ROOT / part, folder / part)
-    with (folder / "pyproject.toml").open("a") as file:
-        file.write(
-            CONFIGURATION.format(path=json.dumps(module.path), tests=json.dumps(module.tests))
-        )
+    _configure(folder, module)
     return folder
 
 
-def renew_tests(folder: Path) -> None:
+def _configure(folder: Path, module: Mutated) -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    judged = CONFIGURATION.format(path=json.dumps(module.path), tests=json.dumps(module.tests))
+    (folder / "pyproject.toml").write_text(text + judged)
+
+
+def renew_tests(folder: Path, module: Mutated) -> None:
     """The tests as they are now, in a copy where mutmut has run."""
+    _configure(folder, module)
     for place in (folder / "tests", folder / "mutants" / "tests"):
         shutil.rmtree(place)
         shutil.copytree(ROOT / "tests", place, ignore=shutil.ignore_patterns("__pycache__"))

@@ -57,5 +57,5 @@ def test_what_is_listed_as_harmless_stands_in_the_code_still() -> None:
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         lines = {line.strip() for node in functions for line in ast.unparse(node).splitlines()}
         assert one.function.rpartition(".")[2] in {node.name for node in functions}, one
-        assert one.removed in {"", *lines}, one
+        assert any(one.removed in line for line in lines), one
         assert one.reason.endswith("."), one

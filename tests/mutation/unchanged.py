@@ -19,10 +19,10 @@ class Unchanged:
     function: str
     """With its class: `Class.method`."""
     removed: str
-    """The changed line as it is; of several, the first; empty: any line of the function, which
-    makes the words of an error."""
+    """The changed line as it is, or a part of it; of several lines, the first; empty: any line of
+    the function, which makes the words of an error."""
     added: str
-    """The line in its place, or the beginning of it; empty: whatever it is changed to."""
+    """The line in its place, or a part of it; empty: whatever it is changed to."""
     reason: str
 
     def covers(self, mutant: Mutant) -> bool:
@@ -30,7 +30,7 @@ class Unchanged:
         if self.function != mutant.function or not self.removed:
             return self.function == mutant.function
         first, put = next(iter(mutant.removed), ""), next(iter(mutant.added), "")
-        return self.removed == first and put.startswith(self.added)
+        return self.removed in first and self.added in put
 
 
 def listed() -> Sequence[Unchanged]:

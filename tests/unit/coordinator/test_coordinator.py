@@ -3,12 +3,16 @@
 import pytest
 
 from tests.protocol.steps import (
+    GROUP,
     NAME,
     TIMEOUT_MS,
     append,
     coordinator,
     finish,
+    is_sound,
     participant,
+    pend,
+    position,
     prepare,
     register,
     shown,
@@ -185,6 +189,19 @@ def test_a_pass_does_not_ask_a_store_that_does_not_answer_once_for_each_transact
     with pytest.raises(StoreUnavailable):
         coordinator(helper).maintain()
     assert len(asked) == 1
+
+
+def test_R9_what_an_aborted_transaction_put_aside_is_let_go_with_it(world: World) -> None:
+    process = world.process()
+    tx = tx_of(register(process, "i"))
+    coordinator(process).begin(NAME, tx, TIMEOUT_MS)
+    coordinator(process).add_participants(NAME, tx, groups=(GROUP,))
+    pend(process, tx, 0, 5)
+    coordinator(process).prepare_abort(NAME, tx)
+    finish(process, tx)
+    group = world.process().connection.offsets.groups()[GROUP]
+    assert (len(group.pending), position(world)) == (0, None)
+    assert is_sound(world)
 
 
 def damage(world: World, process: Process, topic: str) -> None:

@@ -1,10 +1,13 @@
 """Outcomes are remembered for so many transactions, in generations; then they are unknown."""
 
+import json
+
 import pytest
 
 from tests.coordinator_commands import PID, abort, begin, commit, complete, registered
 from txlog.coordinator.events import TransactionBarred
 from txlog.coordinator.machine import CoordinatorMachine
+from txlog.coordinator.outcomes import Outcome, OutcomeGeneration
 from txlog.coordinator.state import (
     OUTCOME_GENERATION,
     OUTCOME_GENERATIONS_MAX,
@@ -12,6 +15,7 @@ from txlog.coordinator.state import (
     TransactionalId,
     apply,
 )
+from txlog.errors import CorruptData
 from txlog.model import Decision, TxId
 
 REMEMBERED = OUTCOME_GENERATION * OUTCOME_GENERATIONS_MAX
@@ -65,3 +69,29 @@ def test_a_snapshot_keeps_the_generations(long_lived: CoordinatorState) -> None:
     machine = CoordinatorMachine()
     sections = {name: list(rows) for name, rows in machine.encode_state(long_lived).items()}
     assert machine.decode_state(sections) == long_lived
+
+
+SOME = {
+    tx(0): Outcome(Decision.COMMIT, 5, "order"),
+    tx(1): Outcome(Decision.ABORT, 9),
+    tx(2): Outcome(Decision.COMMIT, 7, "", dead_letter=True),
+}
+
+
+def test_a_generation_is_read_as_it_was_written() -> None:
+    text = OutcomeGeneration.of(SOME).text
+    assert dict(OutcomeGeneration.of_text(text)) == SOME
+    assert " " not in text
+
+
+def test_a_generation_is_taken_over_as_it_is() -> None:
+    generation = OutcomeGeneration.of(SOME)
+    assert OutcomeGeneration.of(generation) is generation
+
+
+@pytest.mark.parametrize("column", ["pids", "epochs", "numbers", "steps_ms"])
+def test_a_generation_that_lacks_a_value_is_damaged(column: str) -> None:
+    columns = json.loads(OutcomeGeneration.of(SOME).text)
+    columns[column].pop()
+    with pytest.raises(CorruptData, match="outcomes that cannot be read"):
+        len(OutcomeGeneration.of_text(json.dumps(columns)))

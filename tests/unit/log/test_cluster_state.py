@@ -10,6 +10,7 @@ from txlog.log.cluster_state import (
     ClusterState,
     CreateTopic,
     DeleteTopic,
+    unknown_topic,
 )
 from txlog.log.topic_events import TopicOpened
 from txlog.settings import TopicConfig
@@ -58,3 +59,18 @@ def test_a_snapshot_says_all_that_the_state_says(cluster: Fold[ClusterState]) ->
     cluster.run(DeleteTopic("t"))
     cluster.run(AllocateProducerIds(7))
     assert cluster.reopened() == cluster.state
+
+
+def test_a_snapshot_without_topics_is_that_of_an_empty_cluster() -> None:
+    assert ClusterMachine().decode_state({}) == ClusterState()
+
+
+def test_an_unknown_topic_is_refused_with_the_log_and_the_nearest_name(
+    cluster: Fold[ClusterState],
+) -> None:
+    for topic_id, name in [("a", "orders"), ("b", "order")]:
+        cluster.run(CreateTopic(opened(topic_id, name), 1))
+    said = str(unknown_topic("orderss", cluster.state, "file:///log"))
+    assert said.startswith("there is no topic 'orderss' in file:///log; did you mean 'orders'?")
+    said = str(unknown_topic("xyz", cluster.state))
+    assert said.startswith("there is no topic 'xyz'; 'txlog topic list' shows all, ")

@@ -1,0 +1,127 @@
+"""The coordinator's own upkeep: its snapshots, forgotten ids, and an id's end met halfway."""
+
+from functools import partial
+
+import pytest
+
+from tests.protocol.steps import (
+    NAME,
+    TIMEOUT_MS,
+    coordinator,
+    finish,
+    participant,
+    prepare,
+    register,
+    tx_of,
+)
+from tests.protocol.world import Process, World
+from txlog.errors import SegmentExpired
+from txlog.layout import transactions_journal
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create_topics("a")
+    return world
+
+
+def commit_some(process: Process, count: int) -> None:
+    registration = register(process, "i")
+    for number in range(count):
+        tx = tx_of(registration, number)
+        prepare(process, tx, groups=())
+        finish(process, tx)
+
+
+def test_snapshots_of_its_journal_follow_the_settings_of_the_log(world: World) -> None:
+    process = world.process()
+    commit_some(process, 3)  # 7 entries, where one in 4 has a snapshot.
+    layout = transactions_journal(0)
+    assert world.store.get(layout.snapshot(3)) is not None
+    assert world.store.get(layout.snapshot(4)) is None
+
+
+def test_its_journal_is_pruned_to_the_entries_that_are_kept(world: World) -> None:
+    process = world.process()
+    commit_some(process, 10)  # 21 entries.
+    layout = transactions_journal(0)
+    assert coordinator(process).prune(keep_entries=15, apart_entries=100) == 0
+    assert coordinator(process).prune(keep_entries=15) == 6
+    kept = [slot for slot in range(21) if world.store.get(layout.entry(slot)) is not None]
+    assert kept == list(range(6, 21))
+    assert coordinator(process).prune(keep_entries=14) == 1
+
+
+def test_ids_are_forgotten_that_were_idle_since_the_given_time(world: World) -> None:
+    process = world.process()
+    register(process, "i", "run", is_run=True)
+    register(process, "i", "idle")
+    tx = tx_of(register(process, "i", "open"))
+    coordinator(process).begin("open", tx, TIMEOUT_MS)
+    at_ms = world.clock.wall_ms()
+    assert coordinator(process).expire_ids(at_ms - 1) == []
+    assert coordinator(process).expire_ids(at_ms) == ["idle"]
+    assert set(coordinator(world.process()).catch_up().ids) == {"run", "open"}
+
+
+def test_an_id_that_is_forgotten_while_its_late_transaction_is_aborted_is_no_error(
+    world: World,
+) -> None:
+    owner, helper, other = world.process(), world.process(), world.process()
+    tx = tx_of(register(owner, "i"))
+    coordinator(owner).begin(NAME, tx, TIMEOUT_MS)
+    world.clock.advance(TIMEOUT_MS + 1)
+    coordinator(helper).catch_up()
+
+    def end_and_forget() -> None:
+        coordinator(other).abort(NAME, tx)
+        assert coordinator(other).expire_ids(world.clock.wall_ms()) == [NAME]
+
+    entry = transactions_journal(0).entry(coordinator(helper)._replica.next_slot)
+    helper.store.before("create", entry, end_and_forget)
+    assert coordinator(helper).maintain() == [tx]
+    assert helper.store.is_met
+
+
+def test_an_abort_by_its_owner_keeps_the_epoch(world: World) -> None:
+    process = world.process()
+    tx = tx_of(register(process, "i"))
+    coordinator(process).begin(NAME, tx, TIMEOUT_MS)
+    coordinator(process).abort(NAME, tx)
+    assert coordinator(process).state.ids[NAME].epoch == tx.epoch
+
+
+def test_a_transaction_without_a_tag_has_none(world: World) -> None:
+    process = world.process()
+    coordinator(process).begin(NAME, tx_of(register(process, "i")), TIMEOUT_MS)
+    found = coordinator(process).describe(NAME)
+    assert found is not None
+    assert found.tag == ""
+
+
+def test_a_registration_takes_over_a_group_and_may_skip_batches_if_it_says_so(
+    world: World,
+) -> None:
+    process = world.process()
+    register(process, "i", "old", groups=("g",))
+    register(process, "i", NAME, groups=("g",), take_over=True, may_skip=True)
+    state = coordinator(process).state
+    assert state.owners == {"g": NAME}
+    assert state.ids[NAME].may_skip
+
+
+@pytest.mark.parametrize("step", ["begin", "prepare"])
+def test_a_refused_segment_raises_the_horizon_of_its_topic(world: World, step: str) -> None:
+    """The next attempt names its segments above it."""
+    process = world.process()
+    tx = tx_of(register(process, "i"))
+    staged = participant(process, "a", 1)
+    coordinator(world.process()).advance_horizon("9" * 20)
+    refused = {
+        "begin": partial(coordinator(process).begin, NAME, tx, TIMEOUT_MS, (staged,)),
+        "prepare": partial(prepare, process, tx, staged, groups=()),
+    }
+    with pytest.raises(SegmentExpired):
+        refused[step]()
+    assert world.process().topic("a").catch_up().horizon == "9" * 20

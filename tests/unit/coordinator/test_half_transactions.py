@@ -1,0 +1,111 @@
+"""Half transactions: when one is asked about, and what holds after it was given up."""
+
+from typing import Any
+
+import pytest
+
+from tests.coordinator_commands import (
+    NAME,
+    PID,
+    TOPIC_A,
+    TOPIC_B,
+    Coordinator,
+    add,
+    begin,
+    commit,
+    complete,
+    registered,
+    transaction,
+)
+from txlog.coordinator.events import CheckBack, CheckClaimed, ClaimCheck
+from txlog.errors import TransactionAborted
+from txlog.model import TxId
+
+HALF = TxId(PID, 0, 0)
+BACK = CheckBack(group="orders", first_check_ms=100, interval_ms=10, checks_max=3)
+
+
+def begun(**changes: Any) -> Coordinator:
+    """At 2,000 ms."""
+    coordinator = registered()
+    coordinator.run(begin(HALF, check_back=BACK, **changes))
+    return coordinator
+
+
+def claim(coordinator: Coordinator, now_ms: int) -> bool:
+    answer: bool = coordinator.run(ClaimCheck(NAME, HALF, now_ms))
+    return answer
+
+
+def test_it_is_asked_about_after_the_first_check_time_then_after_each_interval() -> None:
+    coordinator = begun()
+    answers = [claim(coordinator, now_ms) for now_ms in (2099, 2100, 2100, 2109, 2110)]
+    assert answers == [False, True, False, False, True]
+    claims = [event for event in coordinator.events if isinstance(event, CheckClaimed)]
+    assert claims == [CheckClaimed(NAME, HALF, 1, 2100), CheckClaimed(NAME, HALF, 2, 2110)]
+    assert transaction(coordinator, HALF).checks == 2
+
+
+def test_one_that_is_not_open_is_not_asked_about() -> None:
+    coordinator = registered()
+    assert claim(coordinator, 9000) is False
+    assert not [event for event in coordinator.events if isinstance(event, CheckClaimed)]
+
+
+def test_one_that_is_decided_is_not_asked_about() -> None:
+    coordinator = begun()
+    coordinator.run(commit(HALF))
+    assert claim(coordinator, 9000) is False
+
+
+def test_a_transaction_without_a_check_back_is_not_asked_about() -> None:
+    coordinator = registered()
+    coordinator.run(begin(HALF))
+    assert claim(coordinator, 9000) is False
+
+
+def given_up() -> Coordinator:
+    """Decided to go to the dead-letter topic, and not complete."""
+    coordinator = begun(tag="order")
+    coordinator.run(commit(HALF, participants=(TOPIC_B,), dead_letter=True))
+    return coordinator
+
+
+def test_the_dead_letter_takes_the_place_of_what_was_declared() -> None:
+    assert transaction(given_up(), HALF).participants == (TOPIC_B,)
+    coordinator = begun()
+    coordinator.run(commit(HALF, participants=(TOPIC_B,)))
+    assert transaction(coordinator, HALF).participants == (TOPIC_A, TOPIC_B)
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_repeat_of_giving_it_up_is_answered(is_complete: bool) -> None:
+    coordinator = given_up()
+    if is_complete:
+        coordinator.run(complete(HALF))
+    count = len(coordinator.events)
+    coordinator.run(commit(HALF, participants=(TOPIC_B,), dead_letter=True))
+    assert len(coordinator.events) == count
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+@pytest.mark.parametrize("late", [commit(HALF), add(HALF)], ids=["commit", "add"])
+def test_what_comes_after_it_was_given_up_is_told_where_its_messages_are(
+    late: Any, is_complete: bool
+) -> None:
+    coordinator = given_up()
+    if is_complete:
+        coordinator.run(complete(HALF))
+    with pytest.raises(TransactionAborted, match="dead-letter topic"):
+        coordinator.run(late)
+
+
+def test_its_tag_is_not_committed_and_a_snapshot_says_so() -> None:
+    coordinator = given_up()
+    assert coordinator.state.committed_with_tag("order") is None
+    coordinator.run(complete(HALF))
+    for state in (coordinator.state, coordinator.reopened()):
+        outcome = state.outcome(HALF)
+        assert outcome is not None
+        assert outcome.dead_letter
+        assert state.committed_with_tag("order") is None

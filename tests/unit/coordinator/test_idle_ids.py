@@ -1,0 +1,117 @@
+"""When a transactional id was last used, and when it may be forgotten."""
+
+import pytest
+
+from tests.coordinator_commands import (
+    NAME,
+    NEXT,
+    OWN,
+    PID,
+    SITUATIONS,
+    Coordinator,
+    abort,
+    begin,
+    commit,
+    complete,
+    init,
+    new_coordinator,
+    registered,
+)
+from txlog.coordinator.events import CheckClaimed, ExpireTransactionalId, ReleaseGroup
+from txlog.coordinator.state import CoordinatorState, Transaction, TransactionalId, apply
+from txlog.coordinator.states import TransactionState
+from txlog.model import TxId
+
+
+def expire(coordinator: Coordinator, before_ms: int, name: str = NAME) -> bool:
+    answer: bool = coordinator.run(ExpireTransactionalId(name, before_ms))
+    return answer
+
+
+def is_kept(coordinator: Coordinator, before_ms: int) -> bool:
+    """The answer is False, and no event says otherwise."""
+    before = len(coordinator.events)
+    assert expire(coordinator, before_ms) is False
+    return NAME in coordinator.state.ids and len(coordinator.events) == before
+
+
+def test_an_id_is_forgotten_once_it_was_idle_for_long_enough() -> None:
+    coordinator = registered()
+    assert is_kept(coordinator, before_ms=999)
+    assert expire(coordinator, before_ms=1000) is True
+    assert not coordinator.state.ids
+
+
+def test_an_unknown_id_is_not_forgotten_again() -> None:
+    coordinator = new_coordinator()
+    assert expire(coordinator, before_ms=9000) is False
+    assert not coordinator.events
+
+
+def test_an_id_with_an_open_transaction_is_kept() -> None:
+    assert is_kept(SITUATIONS["Ongoing"](), before_ms=9000)
+
+
+def test_R27_the_id_of_a_spark_query_is_kept() -> None:
+    assert is_kept(registered(is_run=True), before_ms=9000)
+
+
+def test_a_group_is_let_go_with_its_forgotten_owner_and_no_other() -> None:
+    coordinator = registered(groups=("g",))
+    coordinator.run(init(name="y", groups=("h",)))
+    expire(coordinator, before_ms=1000)
+    assert coordinator.state.owners == {"h": "y"}
+
+
+def test_a_group_without_an_owner_is_released_without_an_event() -> None:
+    coordinator = registered(groups=("g",))
+    count = len(coordinator.events)
+    coordinator.run(ReleaseGroup("other"))
+    assert (len(coordinator.events), coordinator.state.owners) == (count, {"g": NAME})
+    coordinator.run(ReleaseGroup("g"))
+    assert not coordinator.state.owners
+
+
+@pytest.mark.parametrize(
+    ("commands", "updated_ms"),
+    [
+        ([], 1000),
+        ([begin(TxId(PID, 0, 0))], 2000),
+        ([begin(TxId(PID, 0, 0)), commit(TxId(PID, 0, 0))], 3000),
+        ([begin(TxId(PID, 0, 0)), abort(TxId(PID, 0, 0))], 3000),
+        ([begin(TxId(PID, 0, 0)), abort(TxId(PID, 0, 0), fence=True)], 3000),
+        ([commit(TxId(PID, 0, 0)), complete(TxId(PID, 0, 0))], 4000),
+    ],
+)
+def test_every_step_of_a_transaction_is_a_use_of_its_id(
+    commands: list[object], updated_ms: int
+) -> None:
+    coordinator = registered()
+    for command in commands:
+        coordinator.run(command)
+    assert coordinator.state.ids[NAME].updated_ms == updated_ms
+
+
+def test_a_clock_that_goes_back_takes_nothing_from_the_time_of_the_last_use() -> None:
+    coordinator = registered(now_ms=5000)
+    coordinator.run(begin(TxId(PID, 0, 0), now_ms=2000))
+    assert coordinator.state.ids[NAME].updated_ms == 5000
+
+
+def test_R4_an_event_of_an_older_epoch_does_not_count_in_the_present_one() -> None:
+    left = TxId(PID, 3, 5)
+    known = TransactionalId(
+        PID, 4, "i", 1, 1, open={left: Transaction(left, TransactionState.ONGOING, 0, 1)}
+    )
+    state = apply(CoordinatorState({NAME: known}), CheckClaimed(NAME, left, 1, 2), 0)
+    assert state.ids[NAME].begun_number == -1
+
+
+def test_R7_the_floor_is_the_highest_number_of_the_same_epoch() -> None:
+    known = TransactionalId(PID, 3, "i", 1, 1, begun_number=9)
+    assert known.floor(OWN) == 9
+    assert known.floor(TxId(PID, 2, 5)) == 5
+    waits = Transaction(NEXT, TransactionState.ONGOING, 0, 1)
+    known = TransactionalId(PID, 3, "i", 1, 1, begun_number=9, open={NEXT: waits})
+    assert known.floor(OWN) == NEXT.number - 1
+    assert known.floor(TxId(PID, 2, 5)) == 5

@@ -1,0 +1,126 @@
+"""What a registration answers and keeps, and what its refusals say."""
+
+from typing import Any
+
+import pytest
+
+from tests.coordinator_commands import (
+    NAME,
+    NEXT,
+    OWN,
+    PID,
+    SITUATIONS,
+    TOPIC_A,
+    TOPIC_B,
+    USED,
+    add,
+    begin,
+    commit,
+    complete,
+    init,
+    new_coordinator,
+    registered,
+    transaction,
+)
+from txlog.coordinator.events import (
+    AdvanceStagingHorizon,
+    ParticipantsAdded,
+    StagingHorizonAdvanced,
+)
+from txlog.coordinator.rules import decide, require_current
+from txlog.coordinator.state import CoordinatorState, apply
+from txlog.coordinator.states import TransactionState
+from txlog.errors import DuplicateTransaction, GroupOwned, InvariantViolated, ProducerFenced
+from txlog.model import TxId
+
+
+def test_the_answer_names_the_id_its_epoch_and_what_it_has_to_finish() -> None:
+    answer = SITUATIONS["Ongoing"]().run(init("newer"))
+    assert (answer.transactional_id, answer.pid, answer.epoch) == (NAME, PID, 4)
+    assert (answer.begun_number, answer.to_finish) == (-1, (OWN,))
+
+
+def test_what_an_instance_asks_for_is_kept() -> None:
+    assert registered(may_skip=True).state.ids[NAME].may_skip
+    assert not registered().state.ids[NAME].may_skip
+    assert registered(concurrent=True).state.ids[NAME].concurrent
+
+
+def test_the_last_transaction_is_known_after_a_registration() -> None:
+    coordinator = SITUATIONS["CompleteCommit"]()
+    coordinator.run(init("newer"))
+    known = coordinator.state.ids[NAME]
+    assert (known.last_state, known.last_tx_id) == (TransactionState.COMPLETE_COMMIT, OWN)
+    fresh = registered().state.ids[NAME]
+    assert (fresh.last_state, fresh.last_tx_id) == (TransactionState.EMPTY, None)
+
+
+def test_R12_the_owner_of_a_group_registers_with_it_again() -> None:
+    coordinator = registered(epoch=1, groups=("g",))
+    assert coordinator.state.owners == {"g": NAME}
+
+
+def test_R12_the_refusal_names_the_owner_and_its_instance() -> None:
+    coordinator = registered(groups=("g",))
+    with pytest.raises(GroupOwned) as caught:
+        coordinator.run(init(name="y", groups=("g",)))
+    assert caught.value.facts == {"group": "g", "owner": NAME, "owner_instance": "i0"}
+
+
+def test_R12_an_owner_that_is_not_known_any_more_has_an_unknown_instance() -> None:
+    with pytest.raises(GroupOwned) as caught:
+        decide(CoordinatorState(owners={"g": "gone"}), init(groups=("g",)))
+    assert caught.value.facts["owner_instance"] == "unknown"
+
+
+@pytest.mark.parametrize("late", [begin(USED), add(OWN), commit(NEXT)])
+def test_I8_the_refusal_of_an_older_epoch_names_the_id_and_the_newer_instance(late: Any) -> None:
+    coordinator = SITUATIONS["fenced"]()
+    late = type(late)(**{**_fields(late), "tx_id": TxId(PID, 3, 9)})
+    with pytest.raises(ProducerFenced) as caught:
+        coordinator.run(late)
+    assert caught.value.facts == {"transactional_id": NAME, "current_instance": "newer"}
+    with pytest.raises(ProducerFenced) as caught:
+        require_current(coordinator.state, NAME, OWN)
+    assert caught.value.facts["transactional_id"] == NAME
+
+
+def _fields(command: Any) -> dict[str, Any]:
+    return {name: getattr(command, name) for name in type(command).__dataclass_fields__}
+
+
+def test_the_transaction_that_committed_with_a_tag_is_current_under_it() -> None:
+    coordinator = SITUATIONS["Ongoing"]()
+    coordinator.run(commit(OWN, tag="order"))
+    require_current(coordinator.state, NAME, OWN, "order")
+    with pytest.raises(DuplicateTransaction):
+        require_current(coordinator.state, NAME, NEXT, "order")
+
+
+def test_the_refusal_of_a_duplicate_names_both_transactions() -> None:
+    coordinator = SITUATIONS["Ongoing"]()
+    for command in (commit(OWN, tag="order"), complete(OWN), begin(NEXT, tag="order")):
+        coordinator.run(command)
+    with pytest.raises(DuplicateTransaction) as caught:
+        coordinator.run(commit(NEXT))
+    assert caught.value.facts == {"tag": "order", "tx_id": str(NEXT), "committed": str(OWN)}
+
+
+def test_a_commit_that_was_never_begun_is_as_old_as_its_decision() -> None:
+    coordinator = registered()
+    coordinator.run(commit(TxId(PID, 0, 0), participants=(TOPIC_A,)))
+    found = transaction(coordinator, TxId(PID, 0, 0))
+    assert (found.started_ms, found.timeout_ms) == (3000, 60_000)
+
+
+def test_I4_nothing_is_added_to_what_is_decided() -> None:
+    state = SITUATIONS["PrepareCommit"]().state
+    with pytest.raises(InvariantViolated, match="I4"):
+        apply(state, ParticipantsAdded(NAME, OWN, (TOPIC_B,)), 9)
+
+
+def test_the_staging_horizon_rises_and_is_not_written_again() -> None:
+    coordinator = new_coordinator()
+    for segment_id in ("m", "m", "a"):
+        coordinator.run(AdvanceStagingHorizon(segment_id))
+    assert coordinator.events == [StagingHorizonAdvanced("m")]
