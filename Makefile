@@ -95,8 +95,8 @@ test: install java style types ## All checks and all tests but the extra ones: w
 test-all: install java style types ## The extra ones, too: longer, on more servers, each planted bug
 	$(PYTHON) -m pytest $(SHARED) $(ARGS)
 
-test-fast: install ## The tests that start no JVM and take seconds
-	$(PYTHON) -m pytest -m "not spark and not slow and not extra" $(SHARED) $(ARGS)
+test-fast: install ## The tests that take seconds and start neither a JVM nor an S3 server
+	$(PYTHON) -m pytest -m "not spark and not s3 and not slow and not extra" $(SHARED) $(ARGS)
 
 nightly: install ## 10,000 simulated worlds that no other night has, an hour at most (MINUTES=)
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) --seeds 371 \

@@ -53,9 +53,13 @@ MODULES = {
     "groups-state": Mutated("txlog/groups/offsets_state.py", (*COORDINATOR, *CLIENTS)),
     "groups": Mutated("txlog/groups/offsets.py", (*COORDINATOR, *CLIENTS)),
     "catalog-state": Mutated(
-        "txlog/log/cluster_state.py", ("tests/unit/log/test_cluster_state.py", *CLIENTS)
+        "txlog/log/cluster_state.py",
+        ("tests/unit/log/test_cluster_state.py", "tests/unit/log/test_cluster.py", *CLIENTS),
     ),
-    "catalog": Mutated("txlog/log/cluster.py", ("tests/unit/log/test_cluster_state.py", *CLIENTS)),
+    "catalog": Mutated(
+        "txlog/log/cluster.py",
+        ("tests/unit/log/test_cluster_state.py", "tests/unit/log/test_cluster.py", *CLIENTS),
+    ),
     "cut": Mutated("txlog/log/cut.py", ("tests/unit/log/test_cut.py",)),
     "retention": Mutated("txlog/log/retention.py", ("tests/unit/log/test_retention.py",)),
     "sequence": Mutated("txlog/log/sequence.py", ("tests/unit/log/test_sequence.py",)),

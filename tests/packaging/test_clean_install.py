@@ -17,6 +17,8 @@ import pytest
 
 from tests.source_tree import PRODUCT, ROOT, modules
 
+pytestmark = pytest.mark.slow
+
 IMPORTS = """
 import json, pkgutil, sys, txlog, spark_plugin, pyspark_txlog
 print(json.dumps({

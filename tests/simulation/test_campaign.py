@@ -13,6 +13,7 @@ from txlog.testing.simulation import run
 from txlog.testing.simulation.campaign import STOPPED, main
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_ended_early_says_what_it_has_seen(

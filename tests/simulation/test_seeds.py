@@ -17,6 +17,7 @@ SEEDS = 1000
 SEEDS_WITHOUT_FAULTS = 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_where_nothing_goes_wrong_nobody_is_refused(scenario: str) -> None:
     """Nor is anything else found."""

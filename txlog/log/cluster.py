@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -243,7 +242,7 @@ def create_cluster(
         runtime.entropy.token(),
         runtime.clock.wall_ms(),
         settings or LogSettings(),
-        json.dumps(_plain(result)),
+        json.dumps(result.as_json()),
     )
     data = seal(json.dumps(encode(file), separators=(",", ":")).encode())
     answer = store.create(CLUSTER_FILE, data)
@@ -265,10 +264,6 @@ def _created_meanwhile(store: Store) -> ClusterFile | None:
             path=path,
         )
     return file
-
-
-def _plain(result: ProbeResult) -> Mapping[str, object]:
-    return {name: getattr(result, name) for name in result.__slots__}
 
 
 def read_cluster_file(store: Store) -> ClusterFile | None:

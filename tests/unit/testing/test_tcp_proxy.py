@@ -64,6 +64,7 @@ def test_an_answer_is_lost_though_the_server_has_given_it(proxy: TcpProxy) -> No
     assert _asked(proxy) == b"yes"
 
 
+@pytest.mark.slow
 def test_the_line_is_as_good_as_new_when_the_weather_is_over(proxy: TcpProxy) -> None:
     weather = Weather(proxy, "1")
     with weather.blowing():
