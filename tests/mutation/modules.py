@@ -50,7 +50,7 @@ MODULES = {
     "recovery": Mutated("txlog/coordinator/recovery.py", (*COORDINATOR, *CLIENTS)),
     "topic-rules": Mutated("txlog/log/topic_rules.py", (*TOPICS, *CLIENTS)),
     "topic-state": Mutated("txlog/log/topic_state.py", (*TOPICS, *CLIENTS)),
-    "groups-state": Mutated("txlog/groups/offsets_state.py", (*COORDINATOR, *CLIENTS)),
+    "groups-state": Mutated("txlog/groups/offsets_state.py", ("tests/unit/groups", *CLIENTS)),
     "groups": Mutated("txlog/groups/offsets.py", (*COORDINATOR, *CLIENTS)),
     "catalog-state": Mutated(
         "txlog/log/cluster_state.py",

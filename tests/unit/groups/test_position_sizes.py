@@ -1,0 +1,71 @@
+"""How many positions go in one event: what they take, and how they are parted (I16)."""
+
+import pytest
+
+from tests.fold import Fold
+from tests.unit.groups.test_offsets_rules import pend
+from txlog.errors import UsageError
+from txlog.groups.offsets_state import (
+    OFFSETS_BYTES_MAX,
+    UNCHECKED,
+    CommitOffsets,
+    OffsetsMachine,
+    OffsetsState,
+    PendingOffset,
+    event_bytes,
+    in_parts,
+)
+
+
+def noted(number: int, size_bytes: int) -> PendingOffset:
+    """A position that takes so many bytes at most, by what is estimated."""
+    note = "x" * ((size_bytes - 83) // 6)
+    rest = size_bytes - PendingOffset("", "id", number, 0, 1, note).bytes_at_most
+    return PendingOffset("t" * rest, "id", number, 0, 1, note)
+
+
+def whole(*sizes_bytes: int) -> tuple[PendingOffset, ...]:
+    offsets = tuple(noted(number, size) for number, size in enumerate(sizes_bytes))
+    assert sum(one.bytes_at_most for one in offsets) == sum(sizes_bytes)
+    return offsets
+
+
+def test_what_may_be_too_large_is_measured() -> None:
+    fits = whole(OFFSETS_BYTES_MAX // 2, OFFSETS_BYTES_MAX // 2)
+    assert event_bytes(fits) == OFFSETS_BYTES_MAX
+    more = whole(OFFSETS_BYTES_MAX // 2, OFFSETS_BYTES_MAX // 2 + 1)
+    assert event_bytes(more) < OFFSETS_BYTES_MAX // 3, "a plain note takes a sixth"
+
+
+def test_a_note_is_measured_as_it_is_stored() -> None:
+    # One that may be too large makes all of them be measured.
+    notes = ("é" * 10_000, "x" * (OFFSETS_BYTES_MAX // 6))
+    offsets = tuple(PendingOffset("t", "id", n, 0, 1, note) for n, note in enumerate(notes))
+    stored = sum(len(note.encode()) for note in notes)
+    assert stored < event_bytes(offsets) < stored + 100
+
+
+def test_what_is_too_large_goes_in_parts_that_are_as_full_as_they_can_be() -> None:
+    # Quotes take twice their length when they are stored, so two of these are too large.
+    note = '"' * (OFFSETS_BYTES_MAX // 12)
+    offsets = tuple(PendingOffset("t", "id", number, 0, 1, note) for number in range(7))
+    assert 2 * offsets[0].bytes_at_most > OFFSETS_BYTES_MAX
+    assert [len(part) for part in in_parts(offsets)] == [1] * 7
+    small = tuple(PendingOffset("t", "id", 7 + number, 0, 1) for number in range(3))
+    assert list(in_parts(small)) == [small]
+    mixed = (*offsets, *small)
+    parts = list(in_parts(mixed))
+    assert [one for part in parts for one in part] == list(mixed)
+    assert [len(part) for part in parts] == [1, 1, 1, 1, 1, 1, 4]
+
+
+def test_the_refusal_of_too_many_positions_says_how_many_and_how_large() -> None:
+    groups: Fold[OffsetsState] = Fold(OffsetsMachine())
+    note = '"' * (OFFSETS_BYTES_MAX // 4)
+    offsets = tuple(PendingOffset("t", "id", number, UNCHECKED, 1, note) for number in range(3))
+    for command in (CommitOffsets("g", offsets, 1), pend(0, *offsets)):
+        with pytest.raises(UsageError) as caught:
+            groups.run(command)
+        facts = caught.value.facts
+        assert (facts["group"], facts["partitions"]) == ("g", 3)
+        assert facts["size_bytes"] == event_bytes(offsets)
