@@ -51,7 +51,7 @@ MODULES = {
     "topic-rules": Mutated("txlog/log/topic_rules.py", (*TOPICS, *CLIENTS)),
     "topic-state": Mutated("txlog/log/topic_state.py", (*TOPICS, *CLIENTS)),
     "groups-state": Mutated("txlog/groups/offsets_state.py", ("tests/unit/groups", *CLIENTS)),
-    "groups": Mutated("txlog/groups/offsets.py", (*COORDINATOR, *CLIENTS)),
+    "groups": Mutated("txlog/groups/offsets.py", ("tests/unit/groups", *COORDINATOR, *CLIENTS)),
     "catalog-state": Mutated(
         "txlog/log/cluster_state.py",
         ("tests/unit/log/test_cluster_state.py", "tests/unit/log/test_cluster.py", *CLIENTS),

@@ -1,0 +1,244 @@
+"""Offsets of groups as a process asks for them: what is in the way is finished, or refused."""
+
+import pytest
+
+from tests.protocol.steps import (
+    GROUP,
+    NAME,
+    TIMEOUT_MS,
+    coordinator,
+    finish,
+    participant,
+    pend,
+    position,
+    prepare,
+    register,
+    shown,
+    tx_of,
+)
+from tests.protocol.world import Process, World
+from txlog.errors import CommitFailed, UnstableOffsetCommit, UsageError
+from txlog.groups.offsets import GroupOffsets
+from txlog.groups.offsets_state import OFFSETS_BYTES_MAX, UNCHECKED, PendingOffset
+from txlog.layout import offsets_journal, transactions_journal
+from txlog.model import TopicPartition, TransactionOutcome, TxId
+
+SRC = TopicPartition("src", 0)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create_topics("a", "src")
+    return world
+
+
+def offsets(process: Process) -> GroupOffsets:
+    return process.connection.offsets
+
+
+def moved(process: Process, end: int, group: str = GROUP) -> None:
+    """A position outside of transactions."""
+    topic_id = process.topic("src").topic_id
+    offsets(process).commit(group, (PendingOffset("src", topic_id, 0, UNCHECKED, end),))
+
+
+def pended(process: Process, name: str = NAME, number: int = 0) -> TxId:
+    """A new instance of the id has put offsets 0 to 5 aside, and not decided."""
+    tx = tx_of(register(process, "i", name), number)
+    coordinator(process).begin(name, tx, TIMEOUT_MS)
+    pend(process, tx, 0, 5, name)
+    return tx
+
+
+# What is in the way of others.
+
+
+def test_an_open_transaction_of_another_id_is_in_the_way_until_it_is_late(world: World) -> None:
+    process = world.process()
+    tx = pended(process)
+    for _ in range(2):
+        with pytest.raises(UnstableOffsetCommit) as caught:
+            moved(process, 9)
+        assert caught.value.facts["tx_id"] == tx
+        world.clock.advance(TIMEOUT_MS / 2)
+    world.clock.advance(1)
+    moved(process, 9)
+    assert position(world) == 9
+    assert coordinator(process).outcome(tx) is TransactionOutcome.ABORTED
+    assert coordinator(process).state.ids[NAME].epoch == 1, "its owner is fenced"
+
+
+def test_a_decided_transaction_is_finished_in_its_topics_first(world: World) -> None:
+    process, other = world.process(), world.process()
+    tx = pended(process)
+    prepare(process, tx, participant(process, "a", 1))
+    offsets(other).delete_offsets(GROUP, ())
+    moved(other, 9)
+    assert (shown(world, "a"), position(world)) == ([1], 9)
+    assert coordinator(world.process()).outcome(tx) is TransactionOutcome.COMMITTED
+
+
+def test_a_decided_transaction_that_did_not_name_the_group_moves_it(world: World) -> None:
+    process = world.process()
+    tx = pended(process)
+    prepare(process, tx, groups=())
+    finish(process, tx)
+    (done,) = offsets(world.process()).maintain()
+    assert (done, position(world)) == (tx, 5)
+
+
+def test_an_earlier_transaction_of_ones_own_is_aborted_at_once(world: World) -> None:
+    process = world.process()
+    registration = register(process, "i", concurrent=True)
+    first, second = tx_of(registration), tx_of(registration, 1)
+    for tx in (first, second):
+        coordinator(process).begin(NAME, tx, TIMEOUT_MS)
+    pend(process, first, 0, 5)
+    pend(process, second, 0, 7)
+    assert coordinator(process).outcome(first) is TransactionOutcome.ABORTED
+    assert coordinator(process).state.ids[NAME].epoch == 0, "nobody is fenced"
+    with pytest.raises(UnstableOffsetCommit):
+        pend(process, first, 0, 5)
+    assert list(offsets(process).group(GROUP).pending) == [second]
+
+
+def test_an_earlier_transaction_of_another_id_is_not_aborted(world: World) -> None:
+    process = world.process()
+    first = pended(process, "other")
+    second = tx_of(register(process, "i"))
+    coordinator(process).begin(NAME, second, TIMEOUT_MS)
+    assert first < second
+    with pytest.raises(UnstableOffsetCommit):
+        pend(process, second, 0, 5)
+
+
+def test_what_ends_while_it_is_in_the_way_is_no_error(world: World) -> None:
+    process, other = world.process(), world.process()
+    tx = pended(process)
+    offsets(other).group(GROUP)
+
+    def end() -> None:
+        coordinator(process).abort(NAME, tx)
+        offsets(process).release_pending(GROUP, tx)
+
+    other.store.before("get", offsets_journal(0).entry(1), end)
+    moved(other, 9)
+    assert other.store.is_met
+    assert position(world) == 9
+
+
+def test_an_abort_that_comes_after_the_decision_to_commit_is_no_error(world: World) -> None:
+    process, other = world.process(), world.process()
+    tx = pended(process)
+    world.clock.advance(TIMEOUT_MS + 1)
+    coordinator(other).catch_up()
+    entry = transactions_journal(0).entry(coordinator(other)._replica.next_slot)
+    other.store.before("create", entry, lambda: prepare(process, tx))
+    assert offsets(other).maintain() == [tx]
+    assert (other.store.is_met, position(world)) == (True, 5)
+
+
+def test_an_abort_of_an_id_that_was_forgotten_meanwhile_is_no_error(world: World) -> None:
+    process, other = world.process(), world.process()
+    tx = pended(process)
+    world.clock.advance(TIMEOUT_MS + 1)
+    coordinator(other).catch_up()
+
+    def end_and_forget() -> None:
+        coordinator(process).abort(NAME, tx)
+        assert coordinator(process).expire_ids(world.clock.wall_ms()) == [NAME]
+
+    entry = transactions_journal(0).entry(coordinator(other)._replica.next_slot)
+    other.store.before("create", entry, end_and_forget)
+    assert offsets(other).maintain() == [tx]
+    assert (other.store.is_met, position(world)) == (True, None)
+
+
+def test_an_operator_ends_what_is_open_and_not_late(world: World) -> None:
+    process = world.process()
+    tx = pended(process)
+    offsets(process).settle(GROUP, TxId(999, 0, 0))
+    assert coordinator(process).outcome(tx) is TransactionOutcome.OPEN
+    offsets(process).settle(GROUP, tx)
+    assert coordinator(process).outcome(tx) is TransactionOutcome.ABORTED
+    assert not offsets(process).group(GROUP).pending
+
+
+# What is read.
+
+
+def hide(world: World, end: int) -> Process:
+    """A process that lags: the journal has moved on by more than a snapshot, and was pruned."""
+    process, other = world.process(), world.process()
+    moved(process, 1)
+    for position_ in range(2, 2 + 6):
+        moved(other, position_)
+    moved(other, end)
+    offsets(other).prune(keep_entries=1)
+    return process
+
+
+def test_R15_a_group_is_read_surely_of_now(world: World) -> None:
+    process = hide(world, end=40)
+    assert offsets(process).group(GROUP).committed[SRC].offset == 40
+
+
+def test_R15_all_groups_are_read_surely_where_that_is_asked_for(world: World) -> None:
+    process = hide(world, end=40)
+    assert offsets(process).groups()[GROUP].committed[SRC].offset == 1, "this look may lag"
+    assert offsets(process).groups(certain=True)[GROUP].committed[SRC].offset == 40
+
+
+def test_R11_a_group_goes_on_only_to_the_topic_that_is_there_now(world: World) -> None:
+    process, other = world.process(), world.process()
+    old = process.topic("src").topic_id
+    moved(process, 5)
+    committed = offsets(process).group(GROUP).committed[SRC]
+    other.connection.cluster.delete_topic("src")
+    with pytest.raises(CommitFailed, match="was deleted after its records were read"):
+        offsets(process).replaced(SRC, "another", committed)
+    world.create_topics("src")
+    new = other.topic("src").topic_id
+    assert offsets(process).replaced(SRC, new, committed) == old
+    assert offsets(process).replaced(SRC, old, committed) == ""
+    assert offsets(process).replaced(SRC, new, None) == ""
+    with pytest.raises(CommitFailed):
+        offsets(process).replaced(SRC, "another", committed)
+
+
+# The journals.
+
+
+def test_what_must_be_whole_is_not_committed_in_parts(world: World) -> None:
+    process = world.process()
+    topic_id = process.topic("src").topic_id
+    note = '"' * (OFFSETS_BYTES_MAX // 4)
+    many = tuple(PendingOffset("src", topic_id, n, UNCHECKED, 5, note) for n in range(3))
+    with pytest.raises(UsageError):
+        offsets(process).commit(GROUP, many, whole=True)
+    assert not offsets(process).group(GROUP).committed
+    offsets(process).commit(GROUP, many)
+    assert len(offsets(process).group(GROUP).committed) == 3
+
+
+def test_snapshots_and_pruning_follow_what_is_asked(world: World) -> None:
+    process = world.process()
+    for end in range(10):
+        moved(process, end)  # 10 entries, where one in 4 has a snapshot.
+    layout = offsets_journal(0)
+    assert world.store.get(layout.snapshot(3)) is not None
+    assert offsets(process).prune(keep_entries=6, apart_entries=100) == 0
+    assert offsets(process).prune(keep_entries=6) == 4
+    assert offsets(process).prune(keep_entries=5) == 1
+
+
+def test_only_positions_of_the_given_partitions_are_deleted(world: World) -> None:
+    process = world.process()
+    moved(process, 5)
+    moved(process, 5, "other")
+    offsets(process).delete_offsets(GROUP, (TopicPartition("src", 1),))
+    assert SRC in offsets(process).group(GROUP).committed
+    offsets(process).delete_offsets(GROUP, (SRC,))
+    assert not offsets(process).group(GROUP).committed
+    assert SRC in offsets(process).group("other").committed
