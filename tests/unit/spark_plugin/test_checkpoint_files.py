@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_plugin.checkpoint import open_checkpoint
 from spark_plugin.checkpoint_files import (
     CheckpointFiles,
     CheckpointPlace,
@@ -26,6 +27,7 @@ from txlog.storage.open import open_store
         ("/a//b///c/", "/a/b/c"),
         ("/a/../b/./c", "/b/c"),
         ("/with space/cp", "/with space/cp"),
+        ("//X/cp", "/X/cp"),
         ("/c%20p", "/c%20p"),
         ("/c+p#x?y", "/c+p#x?y"),
         ("/a/x:y/cp", "/a/x:y/cp"),
@@ -74,6 +76,7 @@ def test_R24_a_location_without_a_scheme_is_on_the_default_file_system() -> None
         ("  ", "file:///", "is empty"),
         ("cp", "hdfs://n:8020", "is relative, and the default file system is hdfs"),
         ("/cp", "nothing", "has no scheme"),
+        ("/cp", "file://host", "names the host 'host'"),
         ("file://cp/x", "file:///", "names the host 'cp'"),
         ("file:cp", "file:///", "a scheme and a relative path"),
         ("x:y/cp", "file:///", "a folder whose name has a colon"),
@@ -99,8 +102,31 @@ def test_a_file_system_that_cannot_be_read_is_refused_with_the_way_out() -> None
         open_files(locate("hdfs://n/cp"), Runtime())
 
 
-def test_s3_is_read_through_the_object_store() -> None:
-    assert isinstance(open_files(locate("s3a://bucket/folder/cp"), Runtime()), ObjectFiles)
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [("s3a://bucket/folder/cp/", "s3://bucket/folder/cp"), ("s3://bucket", "s3://bucket")],
+)
+def test_s3_is_read_through_the_object_store(location: str, url: str) -> None:
+    files = open_files(locate(location), Runtime())
+    assert isinstance(files, ObjectFiles)
+    assert files.store.url == url
+
+
+def test_an_object_store_takes_the_options_that_are_given() -> None:
+    with pytest.raises(InvalidOption, match="request_timeout_s"):
+        open_files(locate("s3a://bucket/cp"), Runtime(), {"request_timeout_s": "soon"})
+    with pytest.raises(InvalidOption, match="request_timeout_s"):
+        open_checkpoint("s3a://bucket/cp", Runtime(), storage_options={"request_timeout_s": "soon"})
+
+
+def test_a_checkpoint_is_opened_on_the_default_file_system_by_ones_own_opener(
+    tmp_path: Path,
+) -> None:
+    openers = {"hdfs": lambda place: LocalFiles(f"{tmp_path}{place.path}")}
+    (tmp_path / "cp").mkdir()
+    (tmp_path / "cp" / "metadata").write_text('{"id": "q"}')
+    checkpoint = open_checkpoint("/cp", Runtime(), default_file_system="hdfs://n", openers=openers)
+    assert (checkpoint.url, checkpoint.query_id()) == ("hdfs://n/cp", "q")
 
 
 def test_an_opener_of_ones_own_serves_its_scheme(tmp_path: Path) -> None:
@@ -137,7 +163,7 @@ def test_files_are_read_and_listed(
     assert files.read("offsets/1") == b"1"
     assert files.read("offsets/2") is None
     assert {"0", "1"} <= set(files.list_names("offsets"))
-    assert "9" not in files.list_names("offsets")
+    assert not {"9", "deeper/9"} & set(files.list_names("offsets"))
     assert files.list_names("commits") == []
 
 

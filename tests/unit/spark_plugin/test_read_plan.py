@@ -112,6 +112,43 @@ def test_I3_what_is_still_open_is_not_passed_over(log: MemoryLog, fails: bool) -
     assert planned(log.process(), PartitionRange(0, 2), dirty) == 2
 
 
+def test_an_empty_range_is_planned_at_either_end_of_the_log(log: MemoryLog) -> None:
+    put(log, 3)
+    log.connection.cluster.topic("t").execute(AdvanceLogStart({0: 1}))
+    for offset in (1, 2, 3):
+        assert planned(log.process(), PartitionRange(offset, offset)) == 0
+
+
+def test_I3_what_was_aborted_is_not_planned_at_read_committed(log: MemoryLog) -> None:
+    producer = log.producer("p")
+    producer.begin_transaction()
+    producer.send("t", b"aborted")
+    producer.flush()
+    producer.abort_transaction()
+    put(log, 1)
+    assert planned(log.process(), PartitionRange(0, 2)) == 1
+    dirty = replace(OPTIONS, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    assert planned(log.process(), PartitionRange(0, 2), dirty) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [
+        ({}, 1),
+        ({"min_partitions": 1}, 1),
+        ({"min_partitions": 3}, 3),
+        ({"bytes_per_task": 1}, 4),
+    ],
+)
+def test_a_range_is_one_task_unless_the_options_want_more(
+    log: MemoryLog, options: dict[str, int], tasks: int
+) -> None:
+    put(log, 4)
+    topic = log.connection.cluster.topic("t")
+    asked = ReaderOptions("memory://log", subscribe=("t",), **options)  # type: ignore[arg-type]
+    assert len(plan_reads({"t": topic}, {WHERE: PartitionRange(0, 4)}, asked)) == tasks
+
+
 @pytest.mark.parametrize(("log_start", "is_there"), [(6, True), (7, False)])
 def test_R19_a_task_within_a_moved_batch_reads_its_range_if_it_is_there(
     tmp_path: Path, log_start: int, is_there: bool

@@ -1,5 +1,6 @@
 """A task reads what was planned, all of it, or an error; also if it runs late."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from spark_plugin.arrow_schema import read_layout, source_schema
 from spark_plugin.log_access import open_log, subscribed_topics
 from spark_plugin.offsets import PartitionRange
+from spark_plugin.option_values import StorageOptions
 from spark_plugin.options import parse_reader_options
 from spark_plugin.read_plan import plan_reads, read_task
 from tests.empty_log import empty_log
@@ -17,7 +19,8 @@ from txlog.clients.connection import Connection, open_connection
 from txlog.clients.maintenance import Maintenance
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime
-from txlog.errors import UnknownTopic
+from txlog.errors import UnknownTopic, UsageError
+from txlog.log.compaction import CompactionLimits, compact
 from txlog.log.schema import KAFKA_SCHEMA
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
@@ -78,3 +81,71 @@ def test_a_batch_that_is_handed_over_in_steps_keeps_its_last_rows(
     assert [n for batch in batches for n in batch["offset"].to_pylist()] == list(range(rows))
     assert [v for batch in batches for v in batch["value"].to_pylist()] == values
     assert len(batches) == (1 if rows <= 13 else -(-rows // 9))
+
+
+ALL = ("key", "value", "topic", "partition", "offset", "timestampType")
+
+
+def read_all(
+    root: str, options: dict[str, str], ranges: dict[TopicPartition, PartitionRange]
+) -> list[dict[str, object]]:
+    """Every row of the tasks that these options lead to."""
+    parsed = parse_reader_options({"root": root, "subscribe": "t", **options}, streaming=False)
+    topics = subscribed_topics(open_log(parsed), parsed)
+    layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ALL))
+    return [
+        row
+        for task in plan_reads(topics, ranges, parsed)
+        for batch in read_task(task, layout, parsed)
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize(("config", "timestamp_type"), [("CreateTime", 0), ("LogAppendTime", 1)])
+def test_a_row_says_where_it_is_from(tmp_path: Path, config: str, timestamp_type: int) -> None:
+    root = empty_log(tmp_path / "log")
+    writer = connection.connect(root)
+    Admin(writer).create_topic("t", 2, config={"message.timestamp.type": config})
+    with Producer(writer) as producer:
+        for number in range(4):
+            producer.send("t", b"v%d" % number, key=b"k", partition=number % 2)
+    ranges = {TopicPartition("t", number): PartitionRange(0, 2) for number in range(2)}
+    rows = sorted(read_all(root, {}, ranges), key=lambda row: str(row["value"]))
+    assert rows == [
+        {
+            "key": b"k",
+            "value": b"v%d" % number,
+            "topic": "t",
+            "partition": number % 2,
+            "offset": number // 2,
+            "timestampType": timestamp_type,
+        }
+        for number in range(4)
+    ]
+
+
+def test_offsets_of_a_compacted_topic_are_those_that_are_stored(tmp_path: Path) -> None:
+    root = empty_log(tmp_path / "log")
+    writer = connection.connect(root)
+    Admin(writer).create_topic("t", 1, config={"cleanup.policy": "compact"})
+    for number in range(4):
+        with Producer(writer) as producer:
+            producer.send("t", b"v%d" % number, key=b"old" if number < 3 else b"new")
+    compact(writer.cluster.topic("t"), 10**15, CompactionLimits(1000, 1000), force=True)
+    rows = read_all(root, {}, {TopicPartition("t", 0): PartitionRange(0, 4)})
+    assert [(row["offset"], row["value"]) for row in rows] == [(2, b"v2"), (3, b"v3")]
+
+
+def test_a_task_opens_its_store_with_the_options_of_the_reader(tmp_path: Path) -> None:
+    root = empty_log(tmp_path / "log")
+    writer = connection.connect(root)
+    Admin(writer).create_topic("t", 1)
+    with Producer(writer) as producer:
+        producer.send("t", b"v")
+    options = parse_reader_options({"root": root, "subscribe": "t"}, streaming=False)
+    topics = subscribed_topics(open_log(options), options)
+    (task,) = plan_reads(topics, {TopicPartition("t", 0): PartitionRange(0, 1)}, options)
+    layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value",)))
+    wrong = replace(options, storage=StorageOptions({"no.such.option": "1"}))
+    with pytest.raises(UsageError, match="no.such.option"):
+        list(read_task(task, layout, wrong))
