@@ -88,8 +88,24 @@ def test_an_abort_by_its_owner_keeps_the_epoch(world: World) -> None:
     process = world.process()
     tx = tx_of(register(process, "i"))
     coordinator(process).begin(NAME, tx, TIMEOUT_MS)
-    coordinator(process).abort(NAME, tx)
+    coordinator(process).prepare_abort(NAME, tx)
+    finish(process, tx)
     assert coordinator(process).state.ids[NAME].epoch == tx.epoch
+
+
+def test_R3_only_what_was_never_heard_of_can_be_superseded(world: World) -> None:
+    process = world.process()
+    first, second = tx_of(register(process, "i")), tx_of(register(process, "newer"))
+    assert coordinator(process).is_superseded(NAME, first)
+    assert not coordinator(process).is_superseded(NAME, second)
+    prepare(process, second, groups=())
+    assert not coordinator(process).is_superseded(NAME, second), "open"
+    finish(process, second)
+    register(process, "newest")
+    assert not coordinator(process).is_superseded(NAME, second), "its outcome is known"
+    coordinator(process).expire_ids(world.clock.wall_ms())
+    assert not coordinator(process).is_superseded(NAME, second), "that of a forgotten id, too"
+    assert coordinator(process).is_superseded(NAME, first)
 
 
 def test_a_transaction_without_a_tag_has_none(world: World) -> None:
