@@ -60,11 +60,19 @@ MODULES = {
         "txlog/log/cluster.py",
         ("tests/unit/log/test_cluster_state.py", "tests/unit/log/test_cluster.py", *CLIENTS),
     ),
-    "cut": Mutated("txlog/log/cut.py", ("tests/unit/log/test_cut.py",)),
+    "cut": Mutated(
+        "txlog/log/cut.py", ("tests/unit/log/test_cut.py", "tests/unit/log/test_cut_chains.py")
+    ),
     "retention": Mutated("txlog/log/retention.py", ("tests/unit/log/test_retention.py",)),
     "sequence": Mutated("txlog/log/sequence.py", ("tests/unit/log/test_sequence.py",)),
-    "index": Mutated("txlog/log/index.py", (*TOPICS, "tests/unit/log/test_cut.py")),
-    "index-units": Mutated("txlog/log/index_units.py", (*TOPICS, "tests/unit/log/test_cut.py")),
+    "index": Mutated(
+        "txlog/log/index.py",
+        (*TOPICS, "tests/unit/log/test_cut.py", "tests/unit/log/test_rewriting.py"),
+    ),
+    "index-units": Mutated(
+        "txlog/log/index_units.py",
+        (*TOPICS, "tests/unit/log/test_cut.py", "tests/unit/log/test_rewriting.py"),
+    ),
     "offset-log": Mutated("spark_plugin/offset_log.py", ("tests/unit/spark_plugin",)),
     "checkpoint": Mutated("spark_plugin/checkpoint.py", ("tests/unit/spark_plugin",)),
     "checkpoint-story": Mutated("spark_plugin/checkpoint_story.py", ("tests/unit/spark_plugin",)),

@@ -1,0 +1,160 @@
+"""Two topics, and a model that knows every record of every transaction: for tests of cuts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from txlog.journal.replica import ReplicaOptions
+from txlog.log.batch import Segment, SegmentBatch
+from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends
+from txlog.log.topic_events import AppendBatches, TopicOpened, WriteMarker
+from txlog.log.topic_log import TopicLog
+from txlog.model import Decision, TopicPartition, TxId
+from txlog.settings import TopicConfig
+from txlog.storage.memory import MemoryStore
+from txlog.testing.clock import manual_runtime
+
+PARTITIONS = 2
+TOPICS = ("a", "b")
+
+
+@dataclass
+class Transaction:
+    """What the model knows of one transaction."""
+
+    tx_id: TxId
+    topics: set[str] = field(default_factory=set)
+    staged: dict[str, Segment] = field(default_factory=dict)
+    committed: bool = False
+    unmarked: set[str] = field(default_factory=set)
+
+
+class World:
+    """Two topics, and every record's transaction."""
+
+    def __init__(self) -> None:
+        self.runtime = manual_runtime(1)
+        store = MemoryStore(self.runtime)
+        options = ReplicaOptions(snapshot_entries=3)
+        self.logs = {
+            name: TopicLog(
+                store, TopicOpened(name, name, PARTITIONS, "", TopicConfig()), self.runtime, options
+            )
+            for name in TOPICS
+        }
+        for log in self.logs.values():
+            log.catch_up()
+        self.open: dict[int, Transaction] = {}
+        self.numbers: dict[int, int] = defaultdict(int)
+        self.sequences: dict[tuple[int, str, int], int] = defaultdict(int)
+        self.pieces: dict[TxId, set[tuple[TopicPartition, int, int]]] = defaultdict(set)
+        self.committed: set[TxId] = set()
+        self.pending: list[tuple[Transaction, str]] = []
+        self.segments = 0
+
+    def segment(self, partition: int, rows: int) -> Segment:
+        self.segments += 1
+        batch = SegmentBatch(partition, rows, 0, 10 * rows, 1, 0, 0)
+        return Segment(f"segments/{self.segments:032x}.arrow", 0, (batch,))
+
+    def append(self, topic: str, partition: int, rows: int) -> None:
+        self.logs[topic].execute(AppendBatches((self.segment(partition, rows),)))
+
+    def write(self, pid: int, topic: str, partition: int, rows: int, staged: bool) -> None:
+        """Add records to the producer's transaction: in the log, or staged for its commit."""
+        transaction = self.open.get(pid)
+        if transaction is None:
+            if any(waiting.tx_id.pid == pid for waiting, _ in self.pending):
+                return  # R5: the one before must be complete
+            transaction = self.open[pid] = Transaction(TxId(pid, 0, self.numbers[pid]))
+            self.numbers[pid] += 1
+        transaction.topics.add(topic)
+        segment = self.segment(partition, rows)
+        if staged:
+            known = transaction.staged.get(topic)
+            batches = (known.batches if known else ()) + segment.batches
+            transaction.staged[topic] = Segment(segment.path, 0, batches)
+            return
+        key = (pid, topic, partition)
+        result = self.logs[topic].execute(
+            AppendBatches((segment,), pid, 0, transaction.tx_id, {partition: self.sequences[key]})
+        )
+        self.sequences[key] += rows
+        base = result.base_offsets[partition]
+        where = TopicPartition(topic, partition)
+        self.pieces[transaction.tx_id].add((where, base, base + rows))
+
+    def decide(self, pid: int, commit: bool) -> None:
+        transaction = self.open.pop(pid, None)
+        if transaction is None:
+            return
+        transaction.committed = commit
+        if commit:
+            self.committed.add(transaction.tx_id)
+        self.pending += [(transaction, topic) for topic in sorted(transaction.topics)]
+
+    def apply_one(self, choice: int) -> None:
+        """One marker of one decided transaction reaches its topic."""
+        if not self.pending:
+            return
+        transaction, topic = self.pending.pop(choice % len(self.pending))
+        tx_id = transaction.tx_id
+        staged = transaction.staged.get(topic) if transaction.committed else None
+        before = [p.next_offset for p in self.logs[topic].state.partitions]
+        self.logs[topic].execute(
+            WriteMarker(
+                tx_id,
+                Decision.COMMIT if transaction.committed else Decision.ABORT,
+                tx_id.number,
+                0,
+                topic_ids=tuple(sorted(transaction.topics)) if len(transaction.topics) > 1 else (),
+                segments=(staged,) if staged else (),
+            )
+        )
+        for batch in staged.batches if staged else ():
+            base = before[batch.partition]
+            before[batch.partition] += batch.row_count
+            where = TopicPartition(topic, batch.partition)
+            self.pieces[tx_id].add((where, base, base + batch.row_count))
+
+    def apply_all(self) -> None:
+        while self.pending:
+            self.apply_one(0)
+
+    def views(self) -> list[TopicView]:
+        return [
+            TopicView(
+                log.state,
+                lambda slot, log=log: log.batches_from_slot(log.state, slot),
+                lambda starts, log=log: log.batches_since(log.state, starts),
+            )
+            for log in self.logs.values()
+        ]
+
+    def is_whole(self, ends: Ends) -> bool:
+        """No committed transaction has a part below the cut and a part above, or still to come."""
+        waiting = {transaction.tx_id for transaction, _ in self.pending}
+        for tx_id in self.committed:
+            below = [end <= ends[where] for where, _, end in self.pieces[tx_id]]
+            touched = [first < ends[where] for where, first, _ in self.pieces[tx_id]]
+            if any(touched) and not (all(below) and tx_id not in waiting):
+                return False
+        return True
+
+    def holds_open(self, ends: Ends) -> bool:
+        return any(
+            first < ends[where]
+            for transaction in self.open.values()
+            for where, first, _ in self.pieces[transaction.tx_id]
+        )
+
+
+ZERO = {TopicPartition(name, p): 0 for name in TOPICS for p in range(PARTITIONS)}
+
+
+def next_ends(world: World, limit: int) -> list[int]:
+    """Where the first limited cut ends: a 0, a 1, b 0, b 1."""
+    ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), limit)
+    assert world.is_whole(ends)
+    return [ends[where] for where in ZERO]
