@@ -153,3 +153,35 @@ def test_pieces_stand_in_order_and_are_joined(
     for task in plan_tasks(planned, bytes_per_task):
         for earlier, later in pairwise(task.pieces):
             assert earlier.partition < later.partition
+
+
+def lengthy(*lengths: int) -> dict[TopicPartition, PartitionWork]:
+    """One partition with a batch of one record for each of these lengths."""
+    batches = [BatchSpan(number, 1, length) for number, length in enumerate(lengths)]
+    return {TopicPartition("t", 0): PartitionWork(0, len(lengths), batches)}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "count", "tasks"),
+    [
+        ((10, 10, 10, 10), 2, [20, 20]),
+        ((10, 10, 10), 2, [20, 10]),
+        ((10, 20, 30), 2, [30, 30]),
+        ((7, 7, 7, 7, 7), 5, [7, 7, 7, 7, 7]),
+        ((90, 1, 1), 3, [90, 1, 1]),
+        ((1, 1, 90), 3, [1, 1, 90]),
+        ((10, 25, 10), 2, [35, 10]),
+    ],
+)
+def test_runs_end_where_they_are_nearest_to_their_share(
+    lengths: tuple[int, ...], count: int, tasks: list[int]
+) -> None:
+    planned = plan_tasks(lengthy(*lengths), sum(lengths), count)
+    assert [task.length_bytes for task in planned] == tasks
+
+
+def test_the_number_of_tasks_is_a_whole_one_and_never_none() -> None:
+    assert len(plan_tasks(lengthy(10, 10, 10), 20)) == 2
+    assert len(plan_tasks(lengthy(10, 10), 0)) == 2
+    assert len(plan_tasks(lengthy(), 10, 0)) == 1
+    assert len(plan_tasks(lengthy(10), 10, 0)) == 1
