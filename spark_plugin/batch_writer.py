@@ -2,7 +2,7 @@
 
 It guards I5 for the records of a job, and rule R30: in `foreachBatch` tasks see the query, the run
 and the batch, and the second replay test makes a repeated batch change nothing. Offsets take part
-only if `checkpointLocation` is given as an option.
+only if `checkpointLocation` is given as an option. A job with a version is `versioned_write.py`'s.
 """
 
 from __future__ import annotations
@@ -10,23 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_plugin.batch_commit import BatchCommitter, batch_identity, participants
 from spark_plugin.checkpoint import BatchPlan
-from spark_plugin.large_batch import append_first, is_large
 from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import prepare_topics
 from spark_plugin.staging import Staging, TaskMessage
-from spark_plugin.stream_writer import BATCH_ID, QUERY_ID, RUN_ID, query_checkpoint
+from spark_plugin.stream_writer import query_checkpoint
+from spark_plugin.task_identity import TaskIdentity, task_identity
+from spark_plugin.versioned_write import commit_once, commit_version, one_job
 from spark_plugin.worker_process import freeze_modules
-from txlog.clients.transaction_session import TransactionSession
-from txlog.errors import InternalError, InvalidOption
-
-NO_BATCH = -1
+from txlog.errors import InvalidOption
 
 
 class TxlogBatchWriter(DataSourceArrowWriter):
@@ -53,14 +50,13 @@ class TxlogBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Stage the rows of one task; in an executor."""
         freeze_modules()
-        context = TaskContext.get()
-        if context is None:
-            raise InternalError("a sink's task without Spark's task context. Please report this.")
+        task = task_identity()
+        _require_batch(self._options, task)
         staging = Staging(open_log(self._options), self._options, self._schema)
         return TaskMessage(
-            query_id=context.getLocalProperty(QUERY_ID) or "",
-            batch_id=int(context.getLocalProperty(BATCH_ID) or NO_BATCH),
-            run_id=context.getLocalProperty(RUN_ID) or "",
+            query_id=task.query_id,
+            batch_id=task.batch_id,
+            run_id=task.run_id,
             plan=self._plan,
             staged=staging.add_all(iterator),
         )
@@ -68,28 +64,36 @@ class TxlogBatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """One transaction for all tasks; on the driver."""
         found = [message for message in messages if isinstance(message, TaskMessage)]
-        if not found:
-            return
-        connection = open_log(self._options)
-        if found[0].query_id and found[0].batch_id != NO_BATCH:
-            checkpoint = (
-                query_checkpoint(self._options) if self._options.checkpoint_location else None
-            )
+        connection, options = open_log(self._options), self._options
+        if options.txn_version is not None:
+            commit_version(connection, options, participants(found))
+        elif found and found[0].is_of_batch:
+            checkpoint = query_checkpoint(options) if options.checkpoint_location else None
             identity = batch_identity(found, found[0].batch_id)
-            committer = BatchCommitter(connection, self._options, checkpoint, is_one_of_many=True)
+            committer = BatchCommitter(connection, options, checkpoint, is_one_of_many=True)
             committer.commit(identity, found)
-            return
-        token = connection.runtime.entropy.token()
-        named = self._options.transactional_id or f"spark.job.{token}"
-        session = TransactionSession(connection, named)
-        session.register(token)
-        session.begin()
-        staged = participants(found)
-        if is_large(staged):
-            append_first(connection, session, staged)
-            staged = ()
-        session.commit(staged)
-        session.join()
+        elif found:
+            token = connection.runtime.entropy.token()
+            name = options.transactional_id or f"spark.job.{token}"
+            session = one_job(connection, name, options)
+            commit_once(connection, session, participants(found))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """What was staged is invisible, and is collected by the vacuum."""
+
+
+def _require_batch(options: WriterOptions, task: TaskIdentity) -> None:
+    """Refuse what only a micro-batch has a meaning for, where Spark does not say which one it is.
+
+    Otherwise the write would be a plain job, and a batch that is replayed be there twice (I10).
+    """
+    given = "label" if options.label else "checkpointLocation"
+    is_meant = options.label or options.checkpoint_location
+    if is_meant and options.txn_version is None and not task.is_of_batch:
+        raise InvalidOption(
+            f"option {given!r} is for a write within foreachBatch, and Spark does not tell this "
+            "write which batch it is: it runs outside of a query, over Spark Connect, or in a "
+            "thread that did not inherit the properties of the query's. Give txnAppId (a name of "
+            "the query's own) and txnVersion (the batch id) instead; in a plain job leave it out.",
+            option=given,
+        )

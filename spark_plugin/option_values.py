@@ -106,6 +106,13 @@ def count(name: str, value: str) -> int:
     return int(value)
 
 
+def version(name: str, value: str) -> int:
+    """A whole number from 0 up to 2**63 - 1, as a Spark batch id is."""
+    if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) < 1 << 63):
+        raise invalid(name, value, "a whole number from 0 on, such as the batch id of foreachBatch")
+    return int(value)
+
+
 def size_bytes(name: str, value: str) -> int:
     """A number of bytes, with a unit of 1,024 if wanted: 67108864, 64m, 64MiB."""
     match = _SIZE.fullmatch(value.strip())

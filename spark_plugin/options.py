@@ -88,6 +88,9 @@ class WriterOptions:
     """Of the topics that are created; default: the topic configuration's own."""
     label: str = ""
     """Tells several writes of one foreachBatch apart (rule R30)."""
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+    """A job with this version of that application, or a lower one, is done once (as in Delta)."""
     storage: StorageOptions = field(default_factory=StorageOptions)
 
 
@@ -125,9 +128,7 @@ _WRITER = {
     "topic": _Option("topic", values.topic),
     "key": _Option("key", values.text),
     "partition": _Option("partition", values.text),
-    "transactional_id": _Option(
-        "transactional.id", _transactional_id, ("txnAppId", "kafka.transactional.id")
-    ),
+    "transactional_id": _Option("transactional.id", _transactional_id, ("kafka.transactional.id",)),
     "checkpoint_location": _Option("checkpointLocation", values.text),
     "checkpoint_file_system": _Option("checkpointFileSystem", values.text),
     "query_name": _Option("queryName", values.text),
@@ -140,6 +141,8 @@ _WRITER = {
         ("compression.type", "kafka.compression.type"),
     ),
     "label": _Option("label", values.text),
+    "txn_app_id": _Option("txnAppId", values.text),
+    "txn_version": _Option("txnVersion", values.version),
 }
 
 _HINTS = {
@@ -152,7 +155,6 @@ _HINTS = {
     "kafka.auto.offset.reset": "use 'startingOffsets'",
     "enable.auto.commit": "the sink commits the offsets, in the transaction of the records",
     "groupidprefix": "name the group with 'group.id'",
-    "txnversion": "the version is Spark's batch id; leave it out",
 }
 """Options of Kafka's and Delta's connectors that have another answer here."""
 
@@ -188,7 +190,27 @@ def parse_writer_options(options: Mapping[str, str]) -> WriterOptions:
             "option 'partitions' is for topics that are created, and 'createTopics' is false; "
             "leave one of them out."
         )
+    _check_version(parsed)
     return parsed
+
+
+def _check_version(parsed: WriterOptions) -> None:
+    if (parsed.txn_app_id is None) != (parsed.txn_version is None):
+        raise InvalidOption(
+            "of 'txnAppId' and 'txnVersion' one is given without the other; give both, or neither."
+        )
+    if parsed.txn_app_id is None:
+        return
+    for name, value in [
+        ("transactional.id", parsed.transactional_id),
+        ("checkpointLocation", parsed.checkpoint_location),
+    ]:
+        if value is not None:
+            raise InvalidOption(
+                f"a write with 'txnAppId' and 'txnVersion' is told from others by these; leave "
+                f"{name!r} out. In writeStream leave those two out: Spark numbers its batches.",
+                option=name,
+            )
 
 
 def _parse(

@@ -21,6 +21,7 @@ from spark_plugin.checkpoint import BatchPlan
 from spark_plugin.frame_schema import PARTITION_COLUMN, TOPIC_COLUMN, in_utc
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import topic_or_new
+from spark_plugin.task_identity import NO_BATCH
 from txlog.clients.accumulator import Partitions, keyed_partitions
 from txlog.clients.batch_columns import require_small_records
 from txlog.clients.connection import Connection
@@ -60,6 +61,11 @@ class TaskMessage(WriterCommitMessage):
     plan: BatchPlan | None
     """The micro-batch that the writer was made for (rule R1); None outside of a stream."""
     staged: tuple[StagedTopic, ...]
+
+    @property
+    def is_of_batch(self) -> bool:
+        """Whether the task ran for a micro-batch."""
+        return bool(self.query_id) and self.batch_id != NO_BATCH
 
 
 class Staging:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -23,16 +22,12 @@ from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import prepare_topics
 from spark_plugin.staging import Staging, TaskMessage
+from spark_plugin.task_identity import task_identity
 from spark_plugin.worker_process import freeze_modules
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, InternalError
 
 log = logging.getLogger(__name__)
-
-QUERY_ID = "sql.streaming.queryId"
-BATCH_ID = "streaming.sql.batchId"
-RUN_ID = "spark.jobGroup.id"
-"""Task-local properties that Spark sets for every micro-batch."""
 
 
 class TxlogStreamWriter(DataSourceStreamArrowWriter):
@@ -59,26 +54,23 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Stage the rows of one task; in an executor."""
         freeze_modules()
-        context = TaskContext.get()
-        if context is None:
-            raise InternalError("a sink's task without Spark's task context. Please report this.")
-        batch_id = int(context.getLocalProperty(BATCH_ID) or -1)
-        if self._plan is None or self._plan.batch_id != batch_id:
+        task = task_identity()
+        if self._plan is None or self._plan.batch_id != task.batch_id:
             planned = None if self._plan is None else self._plan.batch_id
             raise CheckpointConflict(
-                f"the task runs batch {batch_id}, but the newest plan in the checkpoint was "
+                f"the task runs batch {task.batch_id}, but the newest plan in the checkpoint was "
                 f"{planned} when its writer was made: another run of this query is on the "
                 "checkpoint, or the sink sees another folder than Spark does. Stop one of the two.",
-                batch_id=batch_id,
+                batch_id=task.batch_id,
                 planned=planned,
             )
         staging = Staging(open_log(self._options), self._options, self._schema)
         staged = staging.add_all(iterator)
         drill_points.passed(Moment.STAGED, self._options.query_name or "")
         return TaskMessage(
-            query_id=context.getLocalProperty(QUERY_ID) or "",
-            batch_id=batch_id,
-            run_id=context.getLocalProperty(RUN_ID) or "",
+            query_id=task.query_id,
+            batch_id=task.batch_id,
+            run_id=task.run_id,
             plan=self._plan,
             staged=staged,
         )

@@ -1,5 +1,8 @@
 """`df.write`, also in `foreachBatch`: one transaction a write, and repeats that change nothing."""
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -106,3 +109,72 @@ def test_a_label_may_leave_out_batches(bench: Bench) -> None:
     assert batches == [0, 1, 2]
     assert bench.log.column("out", "n") == [0, 1, 5, 6, 7, 8]
     assert bench.log.lag(GROUP) == 0
+
+
+def test_R30_a_job_group_of_the_users_own_keeps_no_replay_from_its_batch(bench: Bench) -> None:
+    """The run was told by the job group: at a restart the batch was "written in this very run"."""
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        bench.spark.sparkContext.setJobGroup("mine", "all that my team runs")
+        bench.write(rows)
+
+    bench.log.put("numbers", 3)
+    bench.run_each(bench.numbers(), write)
+    for _ in range(2):
+        bench.lose_commit()
+        bench.run_each(bench.numbers(), write)
+    assert bench.log.column("out", "n") == [0, 1, 2]
+
+
+def write_in_thread(bench: Bench, *arguments: Any) -> None:
+    """In a thread of the user's own, which has an active session and no property of the query's."""
+    bench.spark.createDataFrame([(0,)], "n int")
+    bench.write(*arguments)
+
+
+@pytest.mark.parametrize("option", ["label", "checkpointLocation"])
+def test_R30_a_write_that_is_told_no_batch_is_refused_if_it_means_one(
+    bench: Bench, option: str
+) -> None:
+    """In a thread of the user's own it passed for a plain job, and a replay doubled its rows."""
+
+    def write(rows: DataFrame, batch_id: int) -> None:
+        value = {"label": "mine", "checkpointLocation": bench.checkpoint}[option]
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(write_in_thread, bench, rows, "out", {option: value}).result()
+
+    bench.log.put("numbers", 3)
+    with pytest.raises(PySparkException, match="does not tell this write which batch it is"):
+        bench.run_each(bench.numbers(), write)
+    with pytest.raises(PySparkException, match="in a plain job leave it out"):
+        bench.write(bench.counted(3), options={"label": "mine"})
+    assert bench.log.rows("out") == []
+
+
+def test_I10_writes_of_threads_come_once_under_the_version_of_their_batch(bench: Bench) -> None:
+    def write(rows: DataFrame, batch_id: int) -> None:
+        options = {"txnAppId": "my query", "txnVersion": batch_id}
+        with ThreadPoolExecutor(2) as threads:
+            jobs = [
+                threads.submit(write_in_thread, bench, rows, topic, options)
+                for topic in ("out", "other")
+            ]
+        for job in jobs:
+            job.result()
+
+    bench.log.put("numbers", 3)
+    bench.run_each(bench.numbers(), write)
+    bench.lose_commit()
+    bench.run_each(bench.numbers(), write)
+    bench.log.put("numbers", 2)
+    bench.run_each(bench.numbers(), write)
+    for topic in ("out", "other"):
+        assert bench.log.column(topic, "n") == [0, 1, 2, 3, 4]
+
+
+def test_I10_a_job_with_a_version_that_is_in_changes_nothing(bench: Bench) -> None:
+    for version, count in ((7, 3), (7, 9), (6, 9), (8, 1)):
+        options = {"txnAppId": "nightly", "txnVersion": version}
+        bench.write(bench.counted(count), options=options)
+    bench.write(bench.counted(1), options={"txnAppId": "another", "txnVersion": 1})
+    assert bench.log.column("out", "n") == [0, 0, 0, 1, 2]

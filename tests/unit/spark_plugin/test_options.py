@@ -126,7 +126,6 @@ def test_kafkas_spelling_is_taken_by_the_reader(alias: str, field: str, value: s
 @pytest.mark.parametrize(
     ("alias", "field", "value"),
     [
-        ("txnappid", "transactional_id", "job"),
         ("kafka.transactional.id", "transactional_id", "job"),
         ("compression.type", "compression", "lz4"),
     ],
@@ -172,7 +171,6 @@ def test_an_unknown_reader_option_is_refused_with_the_nearest_right_one(
         ("topics", "did you mean 'topic'?"),
         ("transactionalid", "did you mean 'transactional.id'?"),
         ("startingoffsets", "is one of the reader's"),
-        ("txnversion", "Spark's batch id"),
     ],
 )
 def test_an_unknown_writer_option_is_refused_with_the_nearest_right_one(
@@ -364,6 +362,34 @@ def test_options_cross_process_borders() -> None:
 
 
 def test_the_tables_above_leave_no_option_out() -> None:
-    """`subscribePattern` and `endingOffsets` exclude others there; `storage` is shared."""
+    """`subscribePattern` and `endingOffsets` exclude others there, and so do an application and its
+    version; `storage` is shared."""
     assert len(fields(ReaderOptions)) == len(EVERY_READER_OPTION) - 2 + 2
-    assert len(fields(WriterOptions)) == len(EVERY_WRITER_OPTION) + 1
+    assert len(fields(WriterOptions)) == len(EVERY_WRITER_OPTION) + 1 + 2
+
+
+VERSIONED = {"root": "/log", "txnAppId": "job", "txnVersion": "7"}
+
+
+def test_a_version_is_that_of_an_application() -> None:
+    parsed = parse_writer_options(VERSIONED)
+    assert (parsed.txn_app_id, parsed.txn_version) == ("job", 7)
+    assert parse_writer_options({**VERSIONED, "txnVersion": "0"}).txn_version == 0
+
+
+@pytest.mark.parametrize("given", ["txnAppId", "txnVersion"])
+def test_a_version_without_its_application_is_refused(given: str) -> None:
+    with pytest.raises(InvalidOption, match="give both, or neither"):
+        parse_writer_options({"root": "/log", given: "7"})
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "", "x", "9223372036854775808", "9" * 5000, "٣"])
+def test_a_version_that_is_no_batch_id_is_refused(value: str) -> None:
+    with pytest.raises(InvalidOption, match="'txnVersion'"):
+        parse_writer_options({**VERSIONED, "txnVersion": value})
+
+
+@pytest.mark.parametrize("other", ["transactional.id", "checkpointLocation"])
+def test_a_version_stands_alone(other: str) -> None:
+    with pytest.raises(InvalidOption, match=f"leave '{other}' out"):
+        parse_writer_options({**VERSIONED, other: "x"})

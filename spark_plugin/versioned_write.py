@@ -1,0 +1,89 @@
+"""A job that says which version of whose data it writes: `txnAppId` and `txnVersion`.
+
+They have Delta Lake's meaning: of each application the topic keeps the highest version, and a job
+with that version or a lower one changes nothing. So a job that is run again, or a `foreachBatch`
+over Spark Connect or in threads of its own, is done once. It guards I10 by rule R2: the coordinator
+refuses a mark that is not above the newest, whoever else commits meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+
+from spark_plugin.large_batch import append_first, is_large
+from spark_plugin.options import WriterOptions
+from txlog.clients.connection import Connection
+from txlog.clients.transaction_session import TransactionSession
+from txlog.coordinator.events import Participant, ReplayMark
+from txlog.errors import CommitFailed, InternalError
+
+log = logging.getLogger(__name__)
+
+
+def is_in_log(connection: Connection, options: WriterOptions) -> bool:
+    """Whether the log has this version of the application's data, or a later one."""
+    mark = _mark(options)
+    newest = connection.coordinator_of(_group(options)).catch_up().marks.get(mark.key)
+    return newest is not None and newest.batch_id >= mark.batch_id
+
+
+def commit_version(
+    connection: Connection, options: WriterOptions, staged: tuple[Participant, ...]
+) -> None:
+    """One transaction with these records, unless the log has the version by now.
+
+    Raises the errors of `TransactionSession.commit`.
+    """
+    if is_in_log(connection, options):
+        log.info("version %s is in the log already", options.txn_version)
+        return
+    try:
+        _commit(connection, options, staged)
+    except CommitFailed:
+        if not is_in_log(connection, options):
+            raise
+        log.info("version %s was committed by another job meanwhile", options.txn_version)
+
+
+def _commit(
+    connection: Connection, options: WriterOptions, staged: tuple[Participant, ...]
+) -> None:
+    session = one_job(connection, f"spark.job.{connection.runtime.entropy.token()}", options)
+    commit_once(connection, session, staged, _mark(options))
+
+
+def one_job(connection: Connection, name: str, options: WriterOptions) -> TransactionSession:
+    """The session of a job, registered; with a version in the application's coordinator."""
+    group = _group(options) if options.txn_app_id is not None else ""
+    session = TransactionSession(connection, name, group)
+    session.register(connection.runtime.entropy.token())
+    return session
+
+
+def commit_once(
+    connection: Connection,
+    session: TransactionSession,
+    staged: Sequence[Participant],
+    mark: ReplayMark | None = None,
+) -> None:
+    """The one transaction of a job."""
+    session.begin()
+    if is_large(staged):
+        append_first(connection, session, staged)
+        staged = ()
+    session.commit(tuple(staged), mark)
+    session.join()
+
+
+def _group(options: WriterOptions) -> str:
+    """Every job of an application meets the others in one coordinator."""
+    return f"spark.txn.{options.txn_app_id}"
+
+
+def _mark(options: WriterOptions) -> ReplayMark:
+    if options.txn_version is None:
+        raise InternalError("a version that was not given. Please report this.")
+    kept_by = json.dumps([options.txn_app_id, options.topic, options.label])
+    return ReplayMark(f"txn:{kept_by}", options.txn_version)

@@ -1,0 +1,29 @@
+"""Which run a task belongs to, by what Spark sets and users do not."""
+
+import pytest
+
+from spark_plugin.task_identity import NO_BATCH, TaskIdentity, run_of
+
+MINE, OTHER = "5bd90fb1-ad4f-45ea-83a0-e3e2dc432c13", "6834ae12-87bb-410a-a04b-0e5be6a9812a"
+ROOT = f"spark-session-{MINE}-execution-root-id-12"
+
+
+@pytest.mark.parametrize(
+    ("job_tags", "run_id"),
+    [
+        (f"{ROOT},spark-session-{MINE}", MINE),
+        (f"spark-session-{OTHER},{ROOT}", MINE),
+        (f"mine,{ROOT},yours", MINE),
+        (f"spark-session-{MINE}", "group"),
+        (f"my-{ROOT}", "group"),
+        ("", "group"),
+    ],
+)
+def test_R27_a_run_is_the_session_of_the_root_execution(job_tags: str, run_id: str) -> None:
+    assert run_of(job_tags, "group") == run_id
+
+
+def test_a_task_is_of_a_batch_if_spark_says_whose_and_which() -> None:
+    assert TaskIdentity("query", "run", 0).is_of_batch
+    assert not TaskIdentity("query", "run", NO_BATCH).is_of_batch
+    assert not TaskIdentity("", "run", 0).is_of_batch

@@ -1,0 +1,78 @@
+"""Jobs with a version, without Spark: what is in, what races, what is told apart."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from spark_plugin.batch_commit import participants
+from spark_plugin.options import WriterOptions
+from spark_plugin.staging import Staging, TaskMessage
+from spark_plugin.versioned_write import commit_version, is_in_log
+from tests.faulty_stores import HookedStore
+from tests.memory_log import MemoryLog
+from tests.spark_query import FRAME, new_log
+from txlog.clients.connection import Connection
+from txlog.coordinator.events import Participant
+from txlog.layout import transactions_journal
+
+OPTIONS = WriterOptions("memory://log", topic="even", txn_app_id="app", txn_version=7)
+
+
+def staged(process: Connection, number: int) -> tuple[Participant, ...]:
+    rows = pa.RecordBatch.from_pydict({"n": [number], "topic": ["even"]})
+    options = replace(OPTIONS, topic=None)
+    found = Staging(process, options, FRAME).add_all([rows])
+    return participants([TaskMessage("", -1, "", None, found)])
+
+
+def write(log: MemoryLog, number: int, options: WriterOptions = OPTIONS) -> None:
+    process = log.process()
+    commit_version(process, options, staged(process, number))
+
+
+def numbers(log: MemoryLog) -> list[int]:
+    return [row["n"] for row in log.values("even")]
+
+
+def test_I10_a_version_comes_once_and_a_lower_one_never() -> None:
+    log = new_log()
+    assert not is_in_log(log.process(), OPTIONS)
+    for number, version in enumerate((7, 7, 6, 8)):
+        write(log, number, replace(OPTIONS, txn_version=version))
+    assert numbers(log) == [0, 3]
+    assert is_in_log(log.process(), replace(OPTIONS, txn_version=8))
+    assert not is_in_log(log.process(), replace(OPTIONS, txn_version=9))
+    log.check()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"txn_app_id": "app/even"}, {"topic": None}, {"label": "second"}]
+)
+def test_applications_topics_and_labels_are_told_apart(changes: dict[str, str | None]) -> None:
+    log = new_log()
+    write(log, 0)
+    write(log, 1, replace(OPTIONS, **changes))  # type: ignore[arg-type]
+    assert numbers(log) == [0, 1]
+
+
+def test_I10_a_job_that_is_overtaken_by_its_repeat_changes_nothing() -> None:
+    log = new_log()
+    store = HookedStore(log.memory)
+    slow = log.process(store)
+    mine = staged(slow, 0)
+    assert not is_in_log(slow, OPTIONS)
+    journal = transactions_journal(0)
+    # The first entry is the slow job's registration, the second its decision.
+    decision = journal.entry(sum(p.startswith(journal.entries) for p in log.objects()) + 2)
+    store.before("create", decision, lambda: write(log, 1))
+    commit_version(slow, OPTIONS, mine)
+    assert numbers(log) in ([0], [1])
+    log.check()
+
+
+def test_a_job_without_rows_has_its_version_too() -> None:
+    log = new_log()
+    commit_version(log.process(), OPTIONS, ())
+    write(log, 0)
+    assert numbers(log) == []
