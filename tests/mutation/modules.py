@@ -11,7 +11,8 @@ COORDINATOR = (
 TOPICS = (
     *("tests/unit/log/test_topic_appends.py", "tests/unit/log/test_topic_index.py"),
     *("tests/unit/log/test_topic_life.py", "tests/unit/log/test_topic_markers.py"),
-    *("tests/unit/log/test_topic_upkeep.py", "tests/unit/log/test_retention.py"),
+    *("tests/unit/log/test_topic_upkeep.py", "tests/unit/log/test_topic_memory.py"),
+    "tests/unit/log/test_retention.py",
 )
 CLIENTS = (
     "tests/semantics",
