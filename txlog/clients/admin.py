@@ -14,6 +14,7 @@ from functools import partial
 import pyarrow as pa
 
 from txlog.clients.connection import Connection, connect
+from txlog.clients.given_positions import given_names
 from txlog.clients.lag import unread
 from txlog.clients.record_deletion import delete_records
 from txlog.clients.topic_configuration import altered_configuration, check_configuration
@@ -27,6 +28,7 @@ from txlog.errors import (
     TopicExists,
     UnknownGroup,
     UnknownTransaction,
+    UsageError,
 )
 from txlog.groups.offsets_state import Pending
 from txlog.log.cluster_state import unknown_topic
@@ -189,7 +191,7 @@ class Admin:
 
         Raises InvalidName, InvalidConfig, IncompatibleSchema, TopicExists.
         """
-        checked = [(topic, *checked_topic(topic)) for topic in topics]
+        checked = [(topic, *checked_topic(topic)) for topic in _given_topics(topics)]
         names = [topic.name for topic, _, _ in checked]
         for name in set(names) & set(self._cluster_topics):
             self.connection.cluster.finish_deletion(name)
@@ -217,18 +219,18 @@ class Admin:
         """One topic. Raises UnknownTopic."""
         return _described(self.connection.cluster.present_topic(name, certain=True))
 
-    def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+    def describe_topics(self, names: Iterable[str] | str | None = None) -> list[TopicDescription]:
         """Several topics; all of them by default. Raises UnknownTopic for a name that is given."""
         fan_out, cluster = self.connection.runtime.fan_out, self.connection.cluster
         if names is not None:
-            return fan_out.run_all([partial(self.describe_topic, name) for name in names])
+            return fan_out.run_all([partial(self.describe_topic, n) for n in given_names(names)])
         found = fan_out.run_all([partial(cluster.find_topic, n) for n in self._cluster_topics])
         return [_described(topic) for topic in found if topic is not None]
 
-    def delete_topics(self, names: Iterable[str]) -> None:
+    def delete_topics(self, names: Iterable[str] | str) -> None:
         """Delete topics. Raises UnknownTopic before any is deleted."""
         state = self.connection.cluster.state(certain=True)
-        doomed = [validate_topic_name(name) for name in names]
+        doomed = [validate_topic_name(name) for name in given_names(names)]
         for name in doomed:
             if name not in state.topics:
                 raise unknown_topic(name, state)
@@ -361,11 +363,14 @@ class Admin:
         transaction groups, COMMITTED if one did, else OPEN if one still may."""
         if isinstance(transaction, TxId):
             return self.connection.outcome(transaction)
+        if not isinstance(transaction, str):
+            raise UsageError(f"{transaction!r:.80} is no transaction; give a TxId, or a tag.")
         answers = [c.outcome_of_tag(transaction) for c in self.connection.coordinators()]
         return next((o for o in _TELLING if o in answers), TransactionOutcome.UNKNOWN_ID)
 
-    def describe_transaction(self, tx_id: TxId) -> TransactionDescription:
+    def describe_transaction(self, tx_id: TxId | str) -> TransactionDescription:
         """One transaction. Raises UnknownTransaction if nobody has heard of it, or no longer."""
+        tx_id = _given_transaction(tx_id)
         outcome = self.connection.outcome(tx_id)
         pending = self._pending_on(tx_id)
         name, coordinator = self._owner_of(tx_id, pending)
@@ -385,12 +390,13 @@ class Admin:
             tx_id, outcome, name, coordinator.partition, opened, tuple(sorted(pending))
         )
 
-    def abort_transaction(self, tx_id: TxId) -> TransactionDescription:
+    def abort_transaction(self, tx_id: TxId | str) -> TransactionDescription:
         """Abort somebody else's transaction, end its epoch, release the offsets it set aside.
 
         Answers what it is afterwards. Raises UnknownTransaction, and IllegalTransition if it is
         decided: COMMIT.
         """
+        tx_id = _given_transaction(tx_id)
         found = self.describe_transaction(tx_id)
         coordinator = self.connection.coordinator(found.coordinator)
         with suppress(ProducerFenced):  # Its id is forgotten: it is over, but for its offsets.
@@ -416,6 +422,29 @@ class Admin:
         except UnknownTransaction:
             return "", None
         return name, coordinator
+
+
+def _given_topics(topics: object) -> list[NewTopic]:
+    """Raises UsageError."""
+    is_one = isinstance(topics, str | NewTopic) or not isinstance(topics, Iterable)
+    found: list[NewTopic] = []
+    for topic in [topics] if is_one else topics:  # type: ignore[attr-defined]
+        if not isinstance(topic, NewTopic):
+            raise UsageError(
+                f"{topic!r:.80} is no NewTopic; give NewTopic(name, num_partitions), or call "
+                "create_topic(name)."
+            )
+        found.append(topic)
+    return found
+
+
+def _given_transaction(tx_id: object) -> TxId:
+    """A transaction by its id, or by the text of it. Raises InvalidName, UsageError."""
+    if isinstance(tx_id, TxId):
+        return tx_id
+    if isinstance(tx_id, str):
+        return TxId.parse(tx_id)
+    raise UsageError(f"{tx_id!r:.80} is no transaction; give a TxId, as list_transactions has it.")
 
 
 def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:

@@ -20,6 +20,7 @@ from txlog.clients.consumer_config import ConsumerConfig
 from txlog.clients.consumer_group import ConsumerGroupMetadata
 from txlog.clients.consumer_record import ConsumerRecord, arrow_batch
 from txlog.clients.fetcher import PartitionFetcher
+from txlog.clients.given_positions import given_mapping, given_partition, given_partitions
 from txlog.clients.group_positions import GroupPositions
 from txlog.clients.offset_times import offset_for_time
 from txlog.clients.record_iteration import all_at_once, kept_if_interrupted, one_by_one
@@ -134,7 +135,7 @@ class Consumer:
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions. Raises UnknownTopic, UnknownPartition."""
         self._require_open()
-        self._assigned.assign([TopicPartition(*where) for where in partitions])
+        self._assigned.assign(given_partitions(partitions))
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are read."""
@@ -266,9 +267,9 @@ class Consumer:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from that offset. Raises OffsetOutOfRange."""
-        fetcher = self._fetcher(partition)
+        where, fetcher = given_partition(partition), self._fetcher(partition)
         fetcher.topic.catch_up()
-        fetcher.topic.require_offset(partition[1], offset)
+        fetcher.topic.require_offset(where.partition, offset)
         fetcher.seek(offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
@@ -300,24 +301,23 @@ class Consumer:
 
     def _key(self, partition: TopicPartition) -> TopicPartition:
         self._fetcher(partition)
-        return TopicPartition(*partition)
+        return given_partition(partition)
 
     def _fetcher(self, partition: TopicPartition) -> PartitionFetcher:
         self._require_open()
-        fetcher = self._assigned.fetchers.get(TopicPartition(*partition))
+        where = given_partition(partition)
+        fetcher = self._assigned.fetchers.get(where)
         if fetcher is None:
-            raise IllegalTransition(
-                f"{TopicPartition(*partition)} is not assigned to this consumer; assign() it first."
-            )
+            raise IllegalTransition(f"{where} is not assigned to this consumer; assign() it first.")
         return fetcher
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return {where: self._looked_up(where, False) for where in map(_where, partitions)}
+        return {where: self._looked_up(where, False) for where in given_partitions(partitions)}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end of each partition: the last stable offset at read_committed."""
-        return {where: self._looked_up(where, True) for where in map(_where, partitions)}
+        return {where: self._looked_up(where, True) for where in given_partitions(partitions)}
 
     def _looked_up(self, where: TopicPartition, at_end: bool) -> int:
         topic = self._connection.cluster.present_topic(where.topic, certain=True)
@@ -331,10 +331,11 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The earliest record at or after each time (ms); None if there is none."""
         found = {}
-        for where, timestamp_ms in timestamps.items():
-            topic = self._connection.cluster.present_topic(where[0], certain=True)
-            topic.check_partition(where[1])
-            found[_where(where)] = offset_for_time(topic, where[1], timestamp_ms, self._isolation)
+        for named, timestamp_ms in given_mapping(timestamps, "1700000000000").items():
+            where = given_partition(named)
+            topic = self._connection.cluster.present_topic(where.topic, certain=True)
+            topic.check_partition(where.partition)
+            found[where] = offset_for_time(topic, where.partition, timestamp_ms, self._isolation)
         return found
 
     # Commits.
@@ -342,7 +343,8 @@ class Consumer:
     def committed(self, partition: TopicPartition) -> int | None:
         """The group's committed position. Raises UnstableOffsetCommit (KIP-447)."""
         self._require_group("committed")
-        return self._group.fetch([_where(partition)])[_where(partition)]
+        where = given_partition(partition)
+        return self._group.fetch([where])[where]
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
@@ -415,7 +417,3 @@ class Consumer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _where(partition: TopicPartition) -> TopicPartition:
-    return TopicPartition(*partition)

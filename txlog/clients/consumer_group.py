@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from txlog.clients.connection import Connection
-from txlog.clients.given_positions import given_partition, given_position
+from txlog.clients.given_positions import given_mapping, given_partition, given_position
+from txlog.errors import InvalidName
 from txlog.groups.offsets import deleted_meanwhile
 from txlog.groups.offsets_state import UNCHECKED, PendingOffset
 from txlog.log.topic_log import TopicLog
@@ -42,13 +43,18 @@ def pending_offsets(
     has read a topic that was deleted since, and there is another one of its name.
     """
     known = ConsumerGroupMetadata(group) if isinstance(group, str) else group
+    if not isinstance(known, ConsumerGroupMetadata):
+        raise InvalidName(
+            f"{group!r:.80} is no consumer group; give consumer.group_metadata(), or the id of "
+            "the group."
+        )
     validate_group_id(known.group_id)
-    names = dict.fromkeys(where[0] for where in offsets)
+    given = {given_partition(w): at for w, at in given_mapping(offsets, "23").items()}
+    names = dict.fromkeys(where.topic for where in given)
     # Surely of now: a group is never led back to a topic that was deleted (rule R11).
     logs = {name: connection.cluster.present_topic(name, certain=True) for name in names}
     pending = []
-    for named, wanted in offsets.items():
-        where = given_partition(named)
+    for where, wanted in given.items():
         log = logs[where.topic]
         if known.topic_ids.get(where, log.topic_id) != log.topic_id:
             raise deleted_meanwhile(where.topic)

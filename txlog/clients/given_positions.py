@@ -7,9 +7,10 @@ reads back. Whole numbers of numpy are taken for what they are; a float, a bool 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from txlog.errors import InvalidRecord
+from txlog.errors import InvalidName, InvalidRecord
 from txlog.model import OffsetAndMetadata, TopicPartition
 
 OFFSET_METADATA_BYTES_MAX = 4096
@@ -26,16 +27,55 @@ def whole_number(what: str, value: object) -> int:
     raise InvalidRecord(f"{what} must be a whole number, not {value!r:.80}.")
 
 
-def given_partition(where: tuple[str, object]) -> TopicPartition:
-    """The same, its number an int. Raises InvalidRecord."""
+def given_partition(where: object) -> TopicPartition:
+    """A topic and a partition's number, as a tuple. Raises InvalidRecord."""
+    if not (isinstance(where, tuple) and len(where) == 2 and isinstance(where[0], str)):
+        raise InvalidRecord(
+            f"{where!r:.80} is no partition; give TopicPartition(topic, number), as in "
+            "TopicPartition('orders', 0)."
+        )
     topic, partition = where
     return TopicPartition(topic, whole_number(f"the partition of {topic!r}", partition))
+
+
+def given_partitions(partitions: object) -> list[TopicPartition]:
+    """Several of them, or one. Raises InvalidRecord."""
+    if isinstance(partitions, TopicPartition):
+        return [given_partition(partitions)]
+    return [given_partition(where) for where in _several(partitions, "partitions")]
+
+
+def given_names(names: object) -> list[str]:
+    """Names of topics, or one: a text is one name, not its letters. Raises InvalidName."""
+    if isinstance(names, str):
+        return [names]
+    found = list(_several(names, "names"))
+    for name in found:
+        if not isinstance(name, str):
+            raise InvalidName(f"{name!r:.80} is no name of a topic; give names as texts.")
+    return found
+
+
+def given_mapping(values: object, example: str) -> Mapping[Any, Any]:
+    """What `values` maps from partitions. Raises InvalidRecord."""
+    if isinstance(values, Mapping):
+        return values
+    raise InvalidRecord(
+        f"{values!r:.80} maps no partitions; give a dict, as in "
+        f"{{TopicPartition('orders', 0): {example}}}."
+    )
+
+
+def _several(values: object, kind: str) -> Iterable[Any]:
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes):
+        return values
+    raise InvalidRecord(f"{values!r:.80} is no list of {kind}; give a list.")
 
 
 def given_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The same, all of them ints. Raises InvalidRecord."""
     found = {}
-    for named, offset in offsets.items():
+    for named, offset in given_mapping(offsets, "23").items():
         where = given_partition(named)
         found[where] = whole_number(f"the offset of {where}", offset)
     return found

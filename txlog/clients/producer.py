@@ -6,6 +6,7 @@ not decide anything of the protocol: see `coordinator/rules.py` and `log/topic_r
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.clients.accumulator import Headers, Pile
+from txlog.clients.accumulator import Headers, Partitions, Pile
 from txlog.clients.appender import Appender, ProducerSession
 from txlog.clients.batch_columns import BatchColumns, prepared_batch
 from txlog.clients.connection import Connection, connect
@@ -35,8 +36,10 @@ from txlog.errors import (
     InvalidConfig,
     InvalidRecord,
     TxlogError,
+    UsageError,
 )
 from txlog.groups.offsets_state import PendingOffset
+from txlog.log.topic_log import TopicLog
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId, validate_tag
 
 Serializer = Callable[[Any], bytes | None]
@@ -92,7 +95,7 @@ class Producer:
         self._serializes = key_serializer is not None or value_serializer is not None
         self._wall_ms = self._connection.runtime.clock.wall_ms
         self._lock, self._process = threading.RLock(), getpid()
-        self._unpended: deque[tuple[ConsumerGroupMetadata | str, tuple[PendingOffset, ...]]]
+        self._unpended: deque[tuple[ConsumerGroupMetadata | str, Mapping[TopicPartition, Any]]]
         self._unpended = deque()
         self._groups: list[tuple[ConsumerGroupMetadata, tuple[PendingOffset, ...]]] = []
         self._is_uncertain = False
@@ -152,20 +155,37 @@ class Producer:
         """
         self._require_own_process("send")
         with self._lock:
-            sender = self._sender
-            if sender.buffered_bytes >= self.config.buffer_memory:
-                self.flush()
-            pile = sender.piles.get(topic)
-            if pile is None:
-                pile = self._new_pile(topic)
-            if self._serializes:
-                key = self._key_serializer(key) if self._key_serializer else key
-                value = self._value_serializer(value) if self._value_serializer else value
             try:
-                return self._added(pile, value, key, headers, partition, timestamp_ms)
-            except InvalidRecord:
-                pile = self._pile_of_now(topic, pile)
+                return self._sent(topic, value, key, headers, partition, timestamp_ms)
+            except UsageError as error:
+                self._note_refusal(error)
+                raise
+
+    def _sent(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> RecordFuture:
+        if self._error is not None:
+            self._require_no_error("send")
+        sender = self._sender
+        if sender.buffered_bytes >= self.config.buffer_memory:
+            self.flush()
+        pile = sender.piles.get(topic)
+        if pile is None:
+            pile = self._new_pile(topic)
+        if self._serializes:
+            key = self._key_serializer(key) if self._key_serializer else key
+            value = self._value_serializer(value) if self._value_serializer else value
+        try:
             return self._added(pile, value, key, headers, partition, timestamp_ms)
+        except InvalidRecord:
+            pile = self._pile_of_now(topic, pile)
+        return self._added(pile, value, key, headers, partition, timestamp_ms)
 
     def send_batch(
         self,
@@ -189,19 +209,31 @@ class Producer:
         """
         with self._lock:
             self._require_sendable("send_batch")
-            cluster = self._connection.cluster
-            log = cluster.present_topic(topic)
-            given = (table, BatchColumns(key, partition, timestamp), self._wall_ms())
-            sticky = self._sender.next_sticky()
             try:
-                prepared = prepared_batch(log, *given, sticky)
-            except InvalidRecord:  # Of an old look, perhaps (R15).
-                log, prepared = cluster.present_topic(topic, certain=True), None
-            batch, partitions = prepared or prepared_batch(log, *given, sticky)
+                log, batch, partitions = self._prepared(
+                    topic, table, BatchColumns(key, partition, timestamp)
+                )
+            except UsageError as error:
+                self._note_refusal(error)
+                raise
             if batch.num_rows:
                 delivery = Delivery(topic, self.flush, on_delivery)
                 self._sender.write_batch(log, batch, partitions, delivery)
             return int(batch.num_rows)
+
+    def _prepared(
+        self, topic: str, table: pa.Table | pa.RecordBatch, columns: BatchColumns
+    ) -> tuple[TopicLog, pa.RecordBatch, Partitions]:
+        """A table as the topic takes it. Raises UnknownTopic, InvalidRecord, UnknownPartition."""
+        cluster = self._connection.cluster
+        log = cluster.present_topic(topic)
+        given = (table, columns, self._wall_ms())
+        sticky = self._sender.next_sticky()
+        try:
+            return log, *prepared_batch(log, *given, sticky)
+        except InvalidRecord:  # Of an old look, perhaps (R15).
+            log = cluster.present_topic(topic, certain=True)
+        return log, *prepared_batch(log, *given, sticky)
 
     def flush(self) -> None:
         """Write everything that was sent. Raises what kept it from being stored."""
@@ -272,6 +304,12 @@ class Producer:
             # Without a transaction there is nothing to abort: sequences are lost for good.
             self._state, self._error = ProducerState.FATAL_ERROR, error
 
+    def _note_refusal(self, error: UsageError) -> None:
+        """A record that was refused is missing from the transaction, so the rest may not commit:
+        a program that passes over the error would commit a part (KafkaProducer.doSend)."""
+        if self._state is ProducerState.IN_TRANSACTION:
+            self._note(error, is_lost=True)
+
     # Transactions.
 
     def _session(self, method: str) -> TransactionSession:
@@ -333,25 +371,23 @@ class Producer:
         Give `consumer.group_metadata()`: it knows where the group stood, so that another instance
         of the group that was faster is noticed (CommitFailed). An empty mapping does nothing.
         After OutcomeUnknown or a retriable error the commit sees to these offsets again, and does
-        not happen without them.
+        not happen without them. After any other error the transaction can only be aborted.
         """
         with self._lock:
             session = self._session("send_offsets_to_transaction")
             self._require_sendable("send_offsets_to_transaction")
-            try:
-                pending = pending_offsets(self._connection, offsets, group)
-            except AbortableError as error:
-                self._note(error, is_lost=True)
-                raise
-            if pending:
-                self._unpended.append((group, pending))
-                self._pend_offsets(session)
+            self._unpended.append((group, copy.copy(offsets)))
+            self._pend_offsets(session)
 
     def _pend_offsets(self, session: TransactionSession) -> None:
+        """What was refused is missing from the transaction, so the rest may not commit."""
         while self._unpended:
-            group, pending = self._unpended[0]
+            group, offsets = self._unpended[0]
             try:
-                session.pend(group if isinstance(group, str) else group.group_id, pending)
+                pending = pending_offsets(self._connection, offsets, group)
+                if pending:
+                    name = group if isinstance(group, str) else group.group_id
+                    session.pend(name, pending)
             except TxlogError as error:
                 is_lost = not may_be_asked_again(error)
                 self._note(error, is_lost)

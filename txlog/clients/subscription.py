@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from txlog.clients.given_positions import given_names
 from txlog.errors import UsageError
 from txlog.model import is_internal_topic
 
@@ -32,7 +33,7 @@ class Subscription:
 
 def subscription_to(topics: Iterable[str] | str, pattern: str | None) -> Subscription:
     """What `subscribe` was asked for. Raises UsageError."""
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    names = tuple(given_names(topics))
     if pattern is None:
         return Subscription(names)
     if names:

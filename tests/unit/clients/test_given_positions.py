@@ -106,11 +106,13 @@ def test_a_note_of_any_characters_up_to_the_limit_is_kept(
 
 def test_a_producer_that_was_given_a_wrong_position_can_go_on(filled: MemoryLog) -> None:
     producer = filled.producer("a")
-    producer.begin_transaction()
-    producer.send("u", b"5")
     for wrong in (2.0, OffsetAndMetadata(2, None)):  # type: ignore[arg-type]
+        producer.begin_transaction()
         with pytest.raises(TxlogError):
             producer.send_offsets_to_transaction({U0: wrong}, "g")  # type: ignore[dict-item]
+        producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send("u", b"5")
     producer.send_offsets_to_transaction({U0: 2}, "g")
     producer.commit_transaction()
     assert committed(filled) == (2, "")
