@@ -81,7 +81,8 @@ class WriterOptions:
     query_name: str | None = None
     group_takeover: bool = False
     """Take the consumer group from the query that owns it."""
-    create_topics: bool = True
+    create_topics: bool | None = None
+    """Default: a job creates them, a query when it starts, and those that its rows name."""
     partitions: int = PARTITIONS_OF_NEW_TOPIC
     """Of the topics that are created."""
     compression: str | None = None
@@ -185,7 +186,7 @@ def parse_writer_options(options: Mapping[str, str]) -> WriterOptions:
             f"options 'key' and 'partition' both name the column {parsed.key!r}; a row's partition "
             "is given by one of them only."
         )
-    if not parsed.create_topics and "partitions" in {name.lower() for name in options}:
+    if parsed.create_topics is False and "partitions" in {name.lower() for name in options}:
         raise InvalidOption(
             "option 'partitions' is for topics that are created, and 'createTopics' is false; "
             "leave one of them out."

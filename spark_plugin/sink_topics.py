@@ -33,7 +33,7 @@ def prepare_topics(options: WriterOptions, schema: StructType) -> None:
     InvalidConfig, UnknownTopic, IncompatibleSchema, before anything is made that is then refused.
     """
     check_columns(options, schema)
-    connection = open_log(options, create=options.create_topics)
+    connection = open_log(options, create=options.create_topics is not False)
     if options.topic is None:
         frame_schema(schema, [TOPIC_COLUMN])
         return
@@ -79,9 +79,13 @@ def topic_or_new(
     """
     try:
         return connection.cluster.present_topic(name, certain=True)
-    except UnknownTopic:
-        if not options.create_topics:
-            raise
+    except UnknownTopic as error:
+        if options.create_topics is False:
+            raise UnknownTopic(
+                f"{error.message} The sink creates topics when its query starts; if this one was "
+                "deleted on purpose, set createTopics=true.",
+                topic=name,
+            ) from error
     config = {"compression.type": options.compression} if options.compression else {}
     if options.key is not None and not is_kafka_frame(schema):
         config["key.column"] = options.key

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -47,6 +48,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         """
         checkpoint = query_checkpoint(options)
         plan = checkpoint.plan()
+        options = replace(options, create_topics=_may_create(options, plan))
         prepare_topics(options, schema)
         drill_points.passed(Moment.PLANNED, options.query_name or "")
         return cls(options, schema, plan)
@@ -95,6 +97,14 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         What was staged and never named is invisible, and is collected by the vacuum.
         """
         log.info("batch %d was aborted; nothing of it is visible unless it was decided", batchId)
+
+
+def _may_create(options: WriterOptions, plan: BatchPlan) -> bool:
+    """By default a query creates its topic when it starts. Later a topic that is missing was
+    deleted, with its records and its configuration, and must not be made anew in silence."""
+    if options.create_topics is not None:
+        return options.create_topics
+    return options.topic is None or plan.batch_id == 0
 
 
 def query_checkpoint(options: WriterOptions) -> Checkpoint:

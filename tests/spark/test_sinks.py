@@ -93,6 +93,19 @@ def test_a_missing_topic_is_refused_if_none_may_be_created(bench: Bench) -> None
         bench.log.admin.describe_topic("made")
 
 
+def test_a_topic_that_was_deleted_is_made_again_only_if_that_is_asked_for(bench: Bench) -> None:
+    """It was made anew in silence, without what it held and how it was configured."""
+    bench.log.put("numbers", 2)
+    bench.run(bench.numbers(), "made")
+    bench.log.admin.delete_topics(["made"])
+    bench.log.put("numbers", 3)
+    with pytest.raises(PySparkException, match="set createTopics=true"):
+        bench.run(bench.numbers(), "made")
+    assert "made" not in bench.log.admin.list_topics()
+    bench.run(bench.numbers(), "made", {"createTopics": True})
+    assert bench.log.column("made", "n") == [2, 3, 4]
+
+
 def test_a_column_sends_each_row_to_its_topic_in_one_transaction(bench: Bench) -> None:
     bench.log.admin.create_topic("keyed", 2, KEYED)
     bench.log.put("numbers", 6)
