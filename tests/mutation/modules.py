@@ -84,7 +84,10 @@ MODULES = {
     "local-store": Mutated(
         "txlog/storage/local.py", ("tests/unit/storage", "tests/conformance/test_local.py")
     ),
-    "s3-store": Mutated("txlog/storage/s3.py", ("tests/unit/storage",)),
+    "s3-store": Mutated(
+        "txlog/storage/s3.py",
+        ("tests/unit/storage", "tests/conformance/test_simulated_s3.py"),
+    ),
     "s3-failure": Mutated("txlog/storage/s3_failure.py", ("tests/unit/storage",)),
 }
 """By the name that `make mutants MODULES=...` takes. The tests of each take less than a minute."""

@@ -1,0 +1,204 @@
+"""The S3 store keeps the contract on the service of the simulation: in memory, without a server."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import pytest
+
+from txlog.clock import Runtime
+from txlog.errors import InternalError, StoreDenied, StoreFull, StoreUnavailable
+from txlog.storage import ByteRange, Created, Store
+from txlog.storage.retry import Attempts, RetrySettings
+from txlog.storage.s3 import MULTIPART_BYTES_MIN, S3Store
+from txlog.storage.s3_failure import Failure, read_failure
+from txlog.testing.clock import ManualClock
+from txlog.testing.conformance import StoreConformance
+from txlog.testing.simulation.network import Network, _Files, _finished
+from txlog.testing.simulation.service import Answer, Request, Service
+
+T = TypeVar("T")
+ABSENT, REFUSED = Answer(404, "NoSuchBucket"), Answer(403, "AccessDenied")
+
+
+class Line(Network):
+    """A way to the service on which nothing goes wrong, but for answers that a test puts there."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(time.time() * 1000)
+        self.service = Service(Runtime(self.clock), {})
+        self.sent: list[Request] = []
+        self.answers: list[Answer] = []
+        """Each takes the place of a request."""
+
+    def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
+        try:
+            return _finished(call(Files(self, attempts.timeout_ms())))
+        except Exception as error:  # noqa: BLE001 - the product reads what it means
+            return read_failure(error, answered_before=True)
+
+    def send(self, request: Request, timeout_ms: float) -> Answer:
+        self.sent.append(request)
+        if self.answers:
+            return self.answers.pop(0)
+        return self.service.carry_out(request, self.clock.now_ms, len(self.sent))
+
+
+class Files(_Files):
+    """With uploads in parts, which end in one PUT."""
+
+    async def _pipe_file(self, where: str, data: bytes, **options: object) -> None:
+        assert options["mode"] == "create"
+        assert isinstance(options["chunksize"], int)
+        assert options["chunksize"] < len(data) or len(data) < 2 * options["chunksize"]
+        assert isinstance(options["max_concurrency"], int)
+        bucket, _, key = where.partition("/")
+        await self._call_s3("put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+@pytest.fixture(params=["log/a", ""])
+def store(line: Line, request: pytest.FixtureRequest) -> S3Store:
+    """Below a prefix, and in a bucket of its own."""
+    retries = RetrySettings(deadline_ms=15_000, attempts_max=3, pause_max_ms=500)
+    return S3Store("bucket", request.param, Runtime(line.clock), settings=retries, requests=line)
+
+
+class TestSimulatedS3(StoreConformance):
+    """What a store must do."""
+
+    @pytest.fixture
+    def store(self, line: Line) -> Store:
+        retries = RetrySettings(deadline_ms=15_000, attempts_max=3, pause_max_ms=500)
+        return S3Store("bucket", "log", Runtime(line.clock), settings=retries, requests=line)
+
+
+def test_its_url_names_bucket_and_prefix() -> None:
+    line = Line()
+    named = [S3Store("b", prefix, Runtime(line.clock), requests=line).url for prefix in ("", "a/c")]
+    assert named == ["s3://b", "s3://b/a/c"]
+
+
+@pytest.mark.parametrize("size", [MULTIPART_BYTES_MIN - 1, MULTIPART_BYTES_MIN])
+def test_I1_no_upload_overwrites_in_one_piece_or_in_parts(store: S3Store, size: int) -> None:
+    first, second = bytes(size), b"x" * size
+    store.put_new("a", first)
+    store.put_new("a", first)
+    with pytest.raises(InternalError, match="Nothing was overwritten"):
+        store.put_new("a", second)
+    assert store.get("a") == first
+
+
+def test_ranges_that_lie_close_together_are_one_request(store: S3Store, line: Line) -> None:
+    store.put_new("a", bytes(range(256)) * 8000)
+    line.sent.clear()
+    found = store.get_ranges("a", [ByteRange(0, 5), ByteRange(10, 5), ByteRange(2_000_000, 3)])
+    assert [bytes(part) for part in found or []] == [
+        bytes(range(5)),
+        bytes(range(10, 15)),
+        (bytes(range(256)) * 8000)[2_000_000:2_000_003],
+    ]
+    assert [(sent.first, sent.last) for sent in line.sent] == [(0, 14), (2_000_000, 2_000_002)]
+
+
+def test_a_listing_goes_on_from_page_to_page(store: S3Store, line: Line) -> None:
+    paths = [f"a/{number:05}" for number in range(23)]
+    for path in paths:
+        store.put_new(path, b"xy")
+    store.put_new("b", b"x")
+    line.sent.clear()
+    found = list(store.list_after("a/"))
+    assert [one.path for one in found] == paths
+    assert {one.size_bytes for one in found} == {2}
+    assert [sent.is_later_page for sent in line.sent] == [False, *[True] * (len(line.sent) - 1)]
+    assert 2 < len(line.sent) < 23, "this service's pages are small"
+    assert [one.path for one in store.list_after("a/", paths[12])] == paths[13:]
+
+
+def test_a_listing_asks_for_a_page_when_it_is_wanted(store: S3Store, line: Line) -> None:
+    for number in range(23):
+        store.put_new(f"a/{number:05}", b"x")
+    line.sent.clear()
+    next(store.list_after("a/"))
+    assert len(line.sent) == 1
+
+
+CALLS: Mapping[str, Callable[[Store], object]] = {
+    "create": lambda s: s.create("new", b"x"),
+    "put_new": lambda s: s.put_new("new", b"x"),
+    "get": lambda s: s.get("a"),
+    "get_ranges": lambda s: s.get_ranges("a", [ByteRange(0, 1)]),
+    "replace": lambda s: s.replace("a", b"y"),
+    "delete": lambda s: s.delete("a"),
+    "list": lambda s: list(s.list_after("a")),
+}
+ACTIONS = {"put_new": "create", "get": "read", "get_ranges": "read"}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_refusal_says_what_was_refused_and_is_not_tried_again(
+    store: S3Store, line: Line, call: str
+) -> None:
+    store.put_new("a", b"x")
+    line.sent.clear()
+    line.answers = [REFUSED]
+    with pytest.raises(
+        StoreDenied, match=f"cannot {ACTIONS.get(call, call)} {store.url}/"
+    ) as caught:
+        CALLS[call](store)
+    assert caught.value.facts["bucket"] == "bucket"
+    assert len(line.sent) == 1
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_the_service_cannot_answer_now_is_tried_again(
+    store: S3Store, line: Line, call: str
+) -> None:
+    store.put_new("a", b"x")
+    line.answers = [Answer(503, "SlowDown")]
+    CALLS[call](store)
+    assert line.answers == []
+
+
+@pytest.mark.parametrize("call", ["get", "get_ranges", "replace", "delete", "list"])
+def test_what_the_service_never_answers_is_unavailable(
+    store: S3Store, line: Line, call: str
+) -> None:
+    store.put_new("a", b"x")
+    line.sent.clear()
+    line.answers = [Answer(503, "SlowDown")] * 9
+    with pytest.raises(StoreUnavailable):
+        CALLS[call](store)
+    assert len(line.sent) == 3, "as often as the settings say"
+
+
+def test_a_bucket_that_is_not_there_is_told(store: S3Store, line: Line) -> None:
+    for call in ("create", "list"):
+        line.answers = [ABSENT]
+        with pytest.raises(StoreDenied, match="there is no bucket 'bucket' there"):
+            CALLS[call](store)
+
+
+def test_a_full_service_is_told(store: S3Store, line: Line) -> None:
+    for call in ("create", "replace"):
+        line.answers = [Answer(507, "InsufficientStorage")]
+        with pytest.raises(StoreFull):
+            CALLS[call](store)
+
+
+def test_deleting_what_is_absent_is_done(store: S3Store, line: Line) -> None:
+    line.answers = [Answer(404, "NoSuchKey")]
+    store.delete("a")
+    store.delete("a")
+
+
+def test_I4_a_create_whose_answer_was_lost_is_read_back(store: S3Store, line: Line) -> None:
+    path = f"{store.url.removeprefix('s3://bucket').lstrip('/')}/a".lstrip("/")
+    line.service.carry_out(Request("put_object", path, b"mine", if_absent=True), 0.0, 0)
+    line.answers = [Answer(500, "InternalError")]
+    assert store.create("a", b"mine") == Created()
+    assert [sent.method for sent in line.sent] == ["put_object", "get_object"]
