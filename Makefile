@@ -67,8 +67,14 @@ $(INSTALLED): setup.cfg pyproject.toml
 	  exit 1; }
 	@echo "Installing into $(VENV); the first time this downloads about 600 MB."
 	$(PYTHON) -m pip install --quiet --upgrade pip
+	@$(leave_former_name)
 	$(PYTHON) -m pip install --editable ".[$(EXTRAS)]"
-	@touch $@
+	@rm -f $@ && touch $@ # A new file: copies of an environment may share this one.
+
+# An environment from before the distribution was renamed: two would claim the package `txlog`.
+define leave_former_name
+$(PYTHON) -m pip uninstall -qq --yes txlog; rm -rf txlog.egg-info
+endef
 
 # Sets $found to the first Python that is new enough.
 define require_python

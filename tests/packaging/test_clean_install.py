@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,10 @@ from typing import Any
 
 import pytest
 
+import txlog
 from tests.source_tree import PRODUCT, ROOT, modules
+from txlog.cli.check_spark import CONF_IN_ENVIRONMENT
+from txlog.distribution import DISTRIBUTION
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +55,13 @@ if "register" in sys.argv:
 settings = {name: spark.conf.get(name, None) for name in sys.argv[1].split(",")}
 print(json.dumps({"answers": answers, "settings": settings}))
 spark.stop()
+"""
+
+DOCTOR = """
+import json
+from txlog.cli.check_distribution import distribution_checks
+print(json.dumps({c.name: {"status": c.status, "found": c.found, "fix": c.fix}
+                  for c in distribution_checks()}))
 """
 
 NOT_FOUND = "DATA_SOURCE_NOT_FOUND"
@@ -92,26 +103,40 @@ def clean_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def copy_of_the_sources(folder: Path) -> Path:
-    """What a clone holds of the product, without what earlier builds left here."""
-    folder.mkdir()
-    for name in ("setup.cfg", "pyproject.toml", "LICENSE", "README.md"):
-        if (ROOT / name).exists():
-            shutil.copy(ROOT / name, folder)
-    for name in PRODUCT:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+def clone(folder: Path) -> Path:
+    """What a clone holds, without what earlier builds left here."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
     return folder
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built as a release is: a source distribution, and the wheel from what that one holds."""
     folder = tmp_path_factory.mktemp("build")
-    sources = copy_of_the_sources(folder / "sources")
+    sources = clone(folder / "sources")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
     done = subprocess.run([*command, str(sources)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return next(folder.glob("*.whl"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    """The wheel."""
+    return next(dist.glob("*.whl"))
+
+
+def install_wheel(python: Path, wheel: Path) -> None:
+    """With this environment's pip, into that of `python`."""
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    command = [*pip, "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(command, env=clean_variables(), check=True)
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +149,7 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanInsta
     folder = tmp_path_factory.mktemp("clean") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     clean = CleanInstall(folder, wheel)
-    pip = [sys.executable, "-m", "pip", "--python", str(clean.python), "install", "--quiet"]
-    command = [*pip, "--no-deps", "--no-index", str(wheel)]
-    subprocess.run(command, env=clean_variables(), check=True)
+    install_wheel(clean.python, wheel)
     (clean.packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return clean
 
@@ -135,12 +158,32 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     marks = {f"{package}/py.typed" for package in PRODUCT}
-    assert packed == {module.place for module in modules(*PRODUCT)} | marks
+    data = f"{DISTRIBUTION.replace('-', '_')}-{txlog.__version__}.data/data/{CONF_IN_ENVIRONMENT}"
+    conf = {f"{data}/{path.name}" for path in (ROOT / "conf").iterdir()}
+    assert packed == {module.place for module in modules(*PRODUCT)} | marks | conf
 
 
-def test_the_wheel_names_its_licence_and_its_requirements(install: CleanInstall) -> None:
-    found = importlib.metadata.distributions(name="txlog", path=[str(install.packages)])
+def test_the_source_distribution_holds_what_the_readme_points_to_and_no_tests(dist: Path) -> None:
+    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames() if "/" in name}
+    linked = set(
+        re.findall(r"\]\(([\w./-]+)[)#]", (ROOT / "README.md").read_text(encoding="utf-8"))
+    )
+    assert {name for name in linked if not name.startswith("tests/")} - packed == set()
+    assert {module.place for module in modules(*PRODUCT, "examples")} - packed == set()
+    assert [name for name in packed if name.startswith(("tests", "benchmarks", "."))] == []
+
+
+def test_the_settings_for_spark_are_installed_beside_the_package(install: CleanInstall) -> None:
+    folder = install.folder / CONF_IN_ENVIRONMENT
+    for path in (ROOT / "conf").iterdir():
+        assert (folder / path.name).read_text() == path.read_text()
+
+
+def test_the_wheel_names_its_author_its_licence_and_its_requirements(install: CleanInstall) -> None:
+    found = importlib.metadata.distributions(name=DISTRIBUTION, path=[str(install.packages)])
     metadata = next(iter(found)).metadata
+    assert metadata["Author"] == "The txlog authors"
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
     needed = [r for r in metadata.get_all("Requires-Dist") if "extra ==" not in r]
@@ -165,6 +208,41 @@ def test_the_command_is_installed_and_starts(install: CleanInstall) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "doctor" in done.stdout
+
+
+@pytest.fixture
+def two_claims(install: CleanInstall, tmp_path: Path) -> CleanInstall:
+    """A copy of the environment, and in it, installed later, a distribution called txlog."""
+    sources = tmp_path / "sources"
+    (sources / "txlog").mkdir(parents=True)
+    (sources / "txlog" / "__init__.py").write_text("from txlog.txlog import TxLog\n")
+    (sources / "txlog" / "txlog.py").write_text("class TxLog: pass\n")
+    (sources / "setup.cfg").write_text(
+        "[metadata]\nname = txlog\nversion = 3.1\n[options]\npackages = txlog\n"
+    )
+    (sources / "pyproject.toml").write_text('[build-system]\nrequires = ["setuptools"]\n')
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", str(sources)]
+    subprocess.run(command, capture_output=True, check=True)
+    folder = tmp_path / "venv"
+    shutil.copytree(install.folder, folder, symlinks=True)
+    copied = CleanInstall(folder, install.wheel)
+    install_wheel(copied.python, next(sources.glob("dist/*.whl")))
+    return copied
+
+
+def test_doctor_finds_that_another_project_overwrote_the_package(two_claims: CleanInstall) -> None:
+    """The way out that it names works: both go, ours is installed again."""
+    answer = two_claims.run(DOCTOR)
+    assert answer["package txlog"]["status"] == answer[DISTRIBUTION]["status"] == "fail"
+    assert "txlog 3.1" in answer["package txlog"]["found"]
+    names = re.findall(r"(?<= )txlog[\w-]*", answer["package txlog"]["fix"].partition(",")[0])
+    pip = [sys.executable, "-m", "pip", "--python", str(two_claims.python)]
+    subprocess.run([*pip, "uninstall", "-qq", "--yes", *names], env=clean_variables(), check=True)
+    assert not (two_claims.packages / "txlog").exists()
+    install_wheel(two_claims.python, two_claims.wheel)
+    answer = two_claims.run(DOCTOR)
+    assert "package txlog" not in answer
+    assert answer[DISTRIBUTION]["status"] == "ok"
 
 
 @pytest.mark.spark

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 
 from txlog.cli.check import Check, failed, passed, warned
+from txlog.distribution import DISTRIBUTION, install_command
 
 PYTHON_MIN = (3, 11)
 
@@ -27,7 +28,7 @@ def package_checks() -> Iterator[Check]:
     yield _python()
     requirements = _requirements()
     if not requirements:
-        yield warned("txlog", "not installed as a package", "pip install txlog")
+        yield warned(DISTRIBUTION, "not installed as a package", "'pip install .' in a clone of it")
     for name in _CORE:
         yield _package(name, requirements.get((name, ""), ""))
     for name, extra in _EXTRAS:
@@ -54,7 +55,7 @@ def _package(name: str, wanted: str, extra: str = "") -> Check:
     if found is None:
         if not extra:
             return failed(name, "not installed", f"pip install '{name}{wanted}'")
-        return warned(name, "not installed", f"pip install 'txlog[{extra}]' if you need it")
+        return warned(name, "not installed", f"{install_command(extra)} if you need it")
     if satisfies(found, wanted):
         return passed(name, found)
     return failed(name, f"{found}, but txlog needs {wanted}", f"pip install '{name}{wanted}'")
@@ -63,7 +64,7 @@ def _package(name: str, wanted: str, extra: str = "") -> Check:
 def _requirements() -> dict[tuple[str, str], str]:
     """(package, extra) -> version specifier, of the installed txlog."""
     try:
-        lines = importlib.metadata.requires("txlog") or []
+        lines = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return {}
     matches = [match for line in lines if (match := _REQUIREMENT.match(line))]

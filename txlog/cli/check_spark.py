@@ -14,12 +14,14 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from txlog.cli.check import Check, failed, passed, warned
 from txlog.cli.check_packages import installed_version
+from txlog.distribution import install_command
 
 JAVA_MIN = 17
 JAVA_TIMEOUT_S = 30
@@ -29,6 +31,8 @@ DISCOVERY_TIMEOUT_S = 120
 SHIM = "pyspark_txlog"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 SPARK_DEFAULTS = "spark-defaults.conf"
+CONF_IN_ENVIRONMENT = "share/txlog/conf"
+"""Where a wheel puts the settings for Spark, below the environment (data_files in setup.cfg)."""
 
 _PROPERTY = re.compile(r"\s*([^#!\s=:][^\s=:]*)\s*[=:\s]\s*(.*?)\s*$")
 
@@ -53,7 +57,8 @@ print(json.dumps(answer))
 def spark_checks() -> Iterator[Check]:
     """Java, Spark's Python, discovery of the source, and the setting that saves 42 ms a batch."""
     if installed_version("pyspark") is None:
-        yield warned("Spark", "pyspark is not installed", "pip install 'txlog[spark]' to use Spark")
+        fix = f"{install_command('spark')} to use Spark"
+        yield warned("Spark", "pyspark is not installed", fix)
         return
     yield _java()
     yield from _discovery_checks()
@@ -107,7 +112,7 @@ def _discovery_checks() -> Iterator[Check]:
         yield failed("Spark's Python", found, use_this)
     else:
         yield passed("Spark's Python", f"{version[0]}.{version[1]} ({shutil.which(python)})")
-    yield from discovered(answer["found"], "pip install 'txlog[spark]'" if is_this else use_this)
+    yield from discovered(answer["found"], install_command("spark") if is_this else use_this)
 
 
 def discovered(found: Mapping[str, Any], fix: str) -> Iterator[Check]:
@@ -144,8 +149,16 @@ def _unix_sockets() -> Check:
     return warned(
         "Unix sockets",
         f"{UNIX_SOCKETS} is not set in {path}: each micro-batch takes about 42 ms longer",
-        f"write '{UNIX_SOCKETS} true' there, or set SPARK_CONF_DIR to txlog's conf folder",
+        f"write '{UNIX_SOCKETS} true' there, or {_own_conf()}",
     )
+
+
+def _own_conf() -> str:
+    """How to use the settings of txlog: a wheel installs them, an editable install does not."""
+    folder = Path(sysconfig.get_path("data")) / CONF_IN_ENVIRONMENT
+    if (folder / SPARK_DEFAULTS).is_file():
+        return f"export SPARK_CONF_DIR={folder}"
+    return "set SPARK_CONF_DIR to the folder conf of txlog's sources"
 
 
 def _conf_folder() -> Path:

@@ -8,6 +8,7 @@ import typer
 
 from txlog.cli.check import Status
 from txlog.cli.check_checkpoint import show_checkpoint
+from txlog.cli.check_distribution import distribution_checks
 from txlog.cli.check_packages import package_checks
 from txlog.cli.check_spark import spark_checks
 from txlog.cli.check_store import store_checks
@@ -47,7 +48,12 @@ def doctor(
 
 
 def _environment(session: Session) -> bool:
-    checks = [*package_checks(), *spark_checks(), *store_checks(session.options.root)]
+    checks = [
+        *distribution_checks(),
+        *package_checks(),
+        *spark_checks(),
+        *store_checks(session.options.root),
+    ]
     is_well = all(check.status is not Status.FAIL for check in checks)
     document = {
         "ok": is_well,

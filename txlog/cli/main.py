@@ -37,6 +37,7 @@ from txlog.cli.session import (
     GlobalOptions,
     Output,
 )
+from txlog.distribution import DISTRIBUTION
 
 HELP = """A transactional, Kafka-style log with no brokers.
 
@@ -102,7 +103,7 @@ app.command("vacuum", epilog=maintain.VACUUM_EXAMPLES)(maintain.vacuum)
 def version_text() -> str:
     """Name and version; the sources may be used without being installed."""
     try:
-        return f"txlog {importlib.metadata.version('txlog')}"
+        return f"txlog {importlib.metadata.version(DISTRIBUTION)}"
     except importlib.metadata.PackageNotFoundError:
         return "txlog (not installed as a package)"
 

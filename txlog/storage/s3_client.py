@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import fsspec
 from fsspec.asyn import sync
 
+from txlog.distribution import install_command
 from txlog.errors import InvalidOption, UsageError
 from txlog.storage.retry import Attempts, RetrySettings
 from txlog.storage.s3_failure import Failure, read_failure
@@ -151,7 +152,7 @@ def _file_system_class() -> Any:
         return fsspec.get_filesystem_class("s3")
     except ImportError as error:
         raise UsageError(
-            "S3 needs the package s3fs, which is not installed: pip install 'txlog[s3]'."
+            f"S3 needs the package s3fs, which is not installed: {install_command('s3')}."
         ) from error
 
 

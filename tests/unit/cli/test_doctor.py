@@ -148,12 +148,12 @@ def test_one_that_ends_the_interpreter_is_survived(tmp_path: Path) -> None:
 
 def test_an_import_error_that_the_shim_kept_fails() -> None:
     answer = {"pyspark_txlog": {"raised": False, "error": "ImportError: no pandas"}}
-    (check,) = discovered(answer, "pip install 'txlog[spark]'")
+    (check,) = discovered(answer, "pip install 'txlog-spark[spark]'")
     assert check == Check(
         "source discovery",
         Status.FAIL,
         "pyspark_txlog: ImportError: no pandas",
-        "pip install 'txlog[spark]'",
+        "pip install 'txlog-spark[spark]'",
     )
 
 

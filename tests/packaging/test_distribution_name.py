@@ -1,0 +1,131 @@
+"""One name for pip, everywhere; and what happens where another project claims our package."""
+
+import configparser
+import importlib.metadata
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import txlog
+from tests.command_line import run
+from tests.source_tree import ROOT
+from txlog.cli.check import Check, Status
+from txlog.cli.check_distribution import claimed_packages, distribution_checks
+from txlog.distribution import DISTRIBUTION, install_command
+from txlog.storage import s3_client
+
+OTHERS_NAME = re.compile(
+    r"""pip\ install\ (?:-[\w-]+\ )*["']?txlog(?![\w-])  # for pip
+      | (?:version|requires|distribution|metadata)\(["']txlog["']\)  # for importlib.metadata
+      | name\s?=\s?"?txlog"?\s*$""",
+    re.VERBOSE | re.MULTILINE,
+)
+"""Where a text asks for the project that the package index has under our package's name."""
+
+WARNING = "**`pip install txlog` gets an unrelated project**"
+
+
+def tracked_texts() -> dict[str, str]:
+    """The text of every file of the project, by its path."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    paths = [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
+    return {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8", errors="replace")
+        for path in paths
+        if path != Path(__file__)
+    }
+
+
+def add_distribution(folder: Path, name: str, version: str, **files: str) -> None:
+    """What pip leaves of an installed distribution, for importlib.metadata to find."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    for file, text in files.items():
+        (info / file.replace("_txt", ".txt")).write_text(text)
+
+
+def test_the_name_is_the_one_in_setup_cfg_and_is_not_the_packages() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg", encoding="utf-8")
+    assert config["metadata"]["name"] == DISTRIBUTION != "txlog"
+    assert config["metadata"]["version"] == txlog.__version__
+
+
+def test_no_text_asks_pip_for_the_other_project() -> None:
+    found = {
+        path: OTHERS_NAME.findall(text.replace(WARNING, ""))
+        for path, text in tracked_texts().items()
+    }
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "comes with the extra `cli`: `pip install 'txlog[cli]'`.",
+        "pip install txlog",
+        'importlib.metadata.version("txlog")',
+        "importlib.metadata.requires('txlog')",
+        "[metadata]\nname = txlog\nversion = 1",
+    ],
+)
+def test_such_a_text_would_be_found(text: str) -> None:
+    assert OTHERS_NAME.search(text)
+
+
+def test_errors_name_the_command_that_installs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(_: str) -> None:
+        raise ImportError
+
+    monkeypatch.setattr(s3_client.fsspec, "get_filesystem_class", missing)
+    with pytest.raises(txlog.TxlogError, match="pip install 'txlog-spark") as caught:
+        s3_client._file_system_class()
+    assert install_command("s3") in str(caught.value)
+
+
+def test_this_environment_has_one_distribution_for_each_package() -> None:
+    claims = claimed_packages(importlib.metadata.distributions())
+    assert {package: set(names) for package, names in claims.items()} == {
+        package: {DISTRIBUTION} for package in ("txlog", "spark_plugin", "pyspark_txlog")
+    }
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"top_level_txt": "txlog\n"}, {"RECORD": "txlog/__init__.py,,\ntxlog/other.py,,\n"}],
+    ids=["top_level.txt", "RECORD"],
+)
+def test_doctor_notices_another_distribution_with_the_package(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_distribution(tmp_path, "txlog", "3.2610.1", **files)
+    monkeypatch.syspath_prepend(tmp_path)
+    done = run("doctor", "-o", "json")
+    (shared,) = (check for check in done.json["checks"] if check["check"] == "package txlog")
+    assert (shared["status"], done.code) == ("fail", 1)
+    assert f"txlog 3.2610.1 and {DISTRIBUTION}" in shared["found"]
+    assert shared["fix"].startswith(f"pip uninstall --yes txlog {DISTRIBUTION}")
+
+
+def test_another_spelling_of_our_own_name_and_a_broken_removal_are_no_strangers(
+    tmp_path: Path,
+) -> None:
+    add_distribution(tmp_path, "TxLog_Spark", "0.0.9", top_level_txt="txlog\n")
+    (tmp_path / "gone-1.0.dist-info").mkdir()
+    claims = claimed_packages(importlib.metadata.distributions(path=[str(tmp_path)]))
+    assert claims == {"txlog": {DISTRIBUTION: "0.0.9"}}
+
+
+@pytest.mark.parametrize("public", [[], ["TxLog"]])
+def test_a_package_that_another_one_overwrote_fails(
+    public: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(txlog, "__all__", public)
+    checks: list[Check] = list(distribution_checks())
+    assert [(c.name, c.status) for c in checks] == [(DISTRIBUTION, Status.FAIL)]
+    assert "--force-reinstall" in checks[0].fix
