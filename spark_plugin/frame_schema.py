@@ -8,7 +8,7 @@ The JVM labels timestamps with the session's time zone; a topic keeps them in UT
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -19,6 +19,8 @@ from pyspark.sql.types import (
     DataType,
     GeographyType,
     GeometryType,
+    IntegerType,
+    LongType,
     MapType,
     NullType,
     StringType,
@@ -45,17 +47,34 @@ TOPIC_COLUMN = "topic"
 PARTITION_COLUMN = "partition"
 """Columns that say where a row goes. They are the record's own if an option says so instead."""
 
-_KAFKA_COLUMNS = frozenset({"key", "value", "headers", "topic", "partition", "timestamp"})
+_KAFKA_COLUMNS = frozenset({"key", "value", "headers", "partition", "timestamp"})
 _KAFKA_VALUES = (StringType, BinaryType)
+
+_KAFKA_METADATA: Mapping[str, DataType] = {
+    TOPIC_COLUMN: StringType(),
+    "offset": LongType(),
+    "timestampType": IntegerType(),
+}
+"""Columns of Kafka's source that say where a record was, and that Kafka's sink does not store."""
+
+
+def kafka_metadata(schema: StructType) -> frozenset[str]:
+    """The columns that a Kafka-shaped topic does not store: `offset`, `timestampType`, `topic`.
+
+    Only with the types that Kafka's source gives them: another column of that name is data.
+    """
+    return frozenset(
+        field.name for field in schema if _KAFKA_METADATA.get(field.name) == field.dataType
+    )
 
 
 def is_kafka_frame(schema: StructType) -> bool:
-    """Whether the columns are those that Kafka's sink takes: `value`, and none beside its own."""
+    """Whether the columns are those of Kafka's source and sink: `value`, and none beside theirs."""
     kinds = {field.name: field.dataType for field in schema}
     return (
         isinstance(kinds.get("value"), _KAFKA_VALUES)
         and isinstance(kinds.get("key", BinaryType()), _KAFKA_VALUES)
-        and kinds.keys() <= _KAFKA_COLUMNS
+        and kinds.keys() <= _KAFKA_COLUMNS | kafka_metadata(schema)
     )
 
 

@@ -15,6 +15,7 @@ from spark_plugin.frame_schema import (
     TOPIC_COLUMN,
     frame_schema,
     is_kafka_frame,
+    kafka_metadata,
 )
 from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
@@ -118,7 +119,7 @@ def _check_columns_fit(
     if options.topic is None:
         allowed.add(TOPIC_COLUMN)
     if is_kafka_schema(stored):
-        allowed |= {"timestamp", PARTITION_COLUMN}
+        allowed |= {"timestamp", PARTITION_COLUMN} | kafka_metadata(schema)
     unknown = [column for column in schema.names if column not in allowed]
     if unknown:
         raise IncompatibleSchema(

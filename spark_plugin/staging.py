@@ -8,7 +8,7 @@ the task, with the column's name, instead of losing a value.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_plugin.checkpoint import BatchPlan
-from spark_plugin.frame_schema import PARTITION_COLUMN, TOPIC_COLUMN, in_utc
+from spark_plugin.frame_schema import PARTITION_COLUMN, TOPIC_COLUMN, in_utc, kafka_metadata
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import topic_or_new
 from spark_plugin.task_identity import NO_BATCH
@@ -76,6 +76,7 @@ class Staging:
         self._connection = connection
         self._options = options
         self._schema = schema
+        self._kafka_metadata = kafka_metadata(schema)
         # Rows without a key go to another partition each time, as the producer's do.
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
         self._topics: dict[str, TopicLog] = {}
@@ -128,6 +129,8 @@ class Staging:
     def _add(self, name: str, rows: pa.RecordBatch) -> None:
         topic = self._topic(name)
         partitions, rows = self._partitions(topic, rows)
+        if is_kafka_schema(topic.schema()):
+            rows = _without(rows, self._kafka_metadata)
         stored = _stored(topic, rows, self._connection.runtime.clock.wall_ms())
         require_small_records(topic, stored)
         draft = self._drafts.get(name)
@@ -197,6 +200,10 @@ def _split(rows: pa.RecordBatch, partitions: Partitions | int) -> dict[int, pa.R
     return split_by_partition(rows, partitions)
 
 
+def _without(rows: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
+    return rows.select([name for name in rows.schema.names if name not in columns])
+
+
 def _stored(topic: TopicLog, rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
     """The rows in the topic's physical schema. Raises InvalidRecord."""
     schema = topic.schema()
@@ -228,6 +235,6 @@ def _check_partitions(topic: TopicLog, asked: pa.Array, count: int) -> None:
     if low is not None and not 0 <= low <= high < count:
         raise UnknownPartition(
             f"topic {topic.name!r} has partitions 0 to {count - 1}; the partition column has {low} "
-            f"to {high}.",
+            f"to {high}. Drop that column, or give the topic more partitions.",
             topic=topic.name,
         )

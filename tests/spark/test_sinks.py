@@ -85,6 +85,41 @@ def test_a_missing_topic_is_kafka_shaped_for_a_frame_as_kafkas_sink_takes_it(ben
     assert len({row["_partition"] for row in rows}) == 1
 
 
+def put_records(bench: Bench) -> None:
+    """Six records with key, headers, a partition and a time of their own."""
+    with bench.log.producer.transaction():
+        for n in range(6):
+            bench.log.producer.send(
+                "numbers",
+                b"%d" % n,
+                key=b"k%d" % n,
+                headers=[("n", b"%d" % n)],
+                partition=n % 2,
+                timestamp_ms=1_700_000_000_000 + n,
+            )
+
+
+@pytest.mark.parametrize("way", ["batch", "stream"])
+def test_a_frame_of_kafkas_source_is_copied_record_by_record(bench: Bench, way: str) -> None:
+    """It made a typed topic with offset, topic and partition as data."""
+    put_records(bench)
+    options = {"includeHeaders": True}
+    if way == "stream":
+        bench.run(bench.source(options=options), "copy", {"partitions": 2})
+    else:
+        read = bench.spark.read.format("txlog").option("includeHeaders", True)
+        frame = read.option("subscribe", "numbers").load(bench.log.url)
+        bench.write(frame, "copy", {"partitions": 2})
+    made = bench.log.admin.describe_topic("copy")
+    assert made.schema.equals(bench.log.admin.describe_topic("numbers").schema)
+
+    def by_value(topic: str) -> list[dict[str, object]]:
+        rows = [{**row, "_topic": "the same"} for row in bench.log.rows(topic)]
+        return sorted(rows, key=lambda row: row["value"])
+
+    assert by_value("copy") == by_value("numbers")
+
+
 def test_a_missing_topic_is_refused_if_none_may_be_created(bench: Bench) -> None:
     bench.log.put("numbers", 2)
     with pytest.raises(PySparkException, match="UnknownTopic: there is no topic 'made'"):

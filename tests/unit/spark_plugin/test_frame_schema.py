@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from spark_plugin.frame_schema import frame_schema, in_utc, is_kafka_frame
+from spark_plugin.frame_schema import frame_schema, in_utc, is_kafka_frame, kafka_metadata
 from txlog.errors import IncompatibleSchema
 from txlog.log.schema import validate_schema
 
@@ -85,10 +85,31 @@ def test_a_column_that_is_left_out_may_be_of_any_type() -> None:
         (frame(value=LongType()), False),
         (frame(key=StringType()), False),
         (frame(value=StringType(), carrier=StringType()), False),
+        (frame(value=BinaryType(), offset=LongType(), timestampType=IntegerType()), True),
+        (frame(value=BinaryType(), offset=StringType()), False),
+        (frame(value=BinaryType(), timestampType=LongType()), False),
+        (frame(value=BinaryType(), topic=IntegerType()), False),
     ],
 )
 def test_a_frame_of_kafkas_columns_is_known(schema: StructType, answer: bool) -> None:
     assert is_kafka_frame(schema) is answer
+
+
+def test_a_whole_record_of_kafkas_source_is_known_by_names_and_types() -> None:
+    headers = ArrayType(frame(key=StringType(), value=BinaryType()))
+    record = frame(
+        key=BinaryType(),
+        value=BinaryType(),
+        topic=StringType(),
+        partition=IntegerType(),
+        offset=LongType(),
+        timestamp=TimestampType(),
+        timestampType=IntegerType(),
+        headers=headers,
+    )
+    assert is_kafka_frame(record)
+    assert kafka_metadata(record) == {"topic", "offset", "timestampType"}
+    assert kafka_metadata(frame(offset=StringType(), topic=StringType())) == {"topic"}
 
 
 def test_timestamps_of_the_sessions_zone_become_utc_and_stay_the_same_instants() -> None:

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
 
 from spark_plugin.options import parse_writer_options
 from spark_plugin.staging import StagedTopic, Staging
@@ -86,4 +86,43 @@ def test_a_column_of_another_type_than_the_topics_is_refused(log: MemoryLog) -> 
     said = "column 'n' is string in the batch and int64 in the topic"
     with pytest.raises(InvalidRecord, match=said):
         staged(log, {"n": NUMBERS.cast(pa.string())}, topic="out")
+    assert segments(log) == []
+
+
+RECORD = (
+    StructType()
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("offset", LongType())
+    .add("timestampType", IntegerType())
+)
+
+
+@pytest.mark.parametrize("topic", ["copy", None], ids=["option", "column"])
+def test_what_says_where_a_record_was_is_not_stored_in_a_kafka_shaped_topic(
+    log: MemoryLog, topic: str | None
+) -> None:
+    """As in Kafka's sink: the option wins over the column `topic`, which else says where to."""
+    log.admin.create_topic("copy", 1)
+    log.admin.create_topic("old", 1)
+    row = pa.record_batch(
+        {
+            "value": pa.array([b"v"]),
+            "topic": ["old"],
+            "offset": pa.array([7], pa.int64()),
+            "timestampType": pa.array([0], pa.int32()),
+        }
+    )
+    given = {"path": "memory://log"} | ({"topic": topic} if topic else {})
+    (found,) = Staging(log.connection, parse_writer_options(given), RECORD).add_all([row])
+    assert (found.topic, found.row_count) == (topic or "old", 1)
+
+
+def test_an_offset_of_another_type_is_data_that_no_kafka_shaped_topic_holds(log: MemoryLog) -> None:
+    log.admin.create_topic("copy", 1)
+    row = pa.record_batch({"value": pa.array([b"v"]), "offset": ["north"]})
+    frame = StructType().add("value", BinaryType()).add("offset", StringType())
+    options = parse_writer_options({"path": "memory://log", "topic": "copy"})
+    with pytest.raises(InvalidRecord, match="'offset'"):
+        Staging(log.connection, options, frame).add_all([row])
     assert segments(log) == []
