@@ -225,6 +225,7 @@ def _parse(
         for target, option in table.items()
         for spelling in (option.name, *option.aliases)
     }
+    _refuse_catalog_table(options)
     found: dict[str, Any] = {}
     texts: dict[str, str] = {}
     storage: dict[str, object] = {}
@@ -244,6 +245,33 @@ def _parse(
             )
         found[target] = option.parse(option.name, value)
     return {**found, "storage": StorageOptions(storage)}
+
+
+def _refuse_catalog_table(options: Mapping[str, str]) -> None:
+    """Refuse a table of Spark's catalog that names no log where it is used.
+
+    `CREATE TABLE` asks for the columns, with the table's properties as options; every use of the
+    table comes with the options of that use only, so without any (Spark 4.2).
+    """
+    if "provider" in {name.lower() for name in options}:
+        raise InvalidOption(
+            "Spark's catalog keeps the columns of a table, but hands its OPTIONS to no source that "
+            f"is written in Python, so the table could not be read. {_VIEW_INSTEAD}",
+            option="provider",
+        )
+    if not options:
+        raise InvalidOption(
+            "the log's place is not given: there is no option at all. Set option 'root'. If this "
+            "is a table of Spark's catalog: Spark hands its OPTIONS to no source that is written "
+            f"in Python. {_VIEW_INSTEAD}"
+        )
+
+
+_VIEW_INSTEAD = (
+    "Use CREATE TEMPORARY VIEW ... USING txlog OPTIONS (...), for INSERT INTO, too; or declare the "
+    "table's columns, and give the options with each use: SELECT * FROM t WITH (root = '...', "
+    "subscribe = '...')."
+)
 
 
 def _unknown(

@@ -9,7 +9,15 @@ from xdist.scheduler import LoadScopeScheduling
 
 SPARK_SESSION = frozenset(
     f"tests/spark/test_{name}.py"
-    for name in ("batch_writes", "cleaned_topics", "replays", "sinks", "sources", "spark_facts")
+    for name in (
+        "batch_writes",
+        "cleaned_topics",
+        "replays",
+        "sinks",
+        "sources",
+        "spark_facts",
+        "sql",
+    )
 )
 """The files whose tests use the fixture `spark`."""
 

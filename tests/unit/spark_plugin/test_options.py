@@ -1,6 +1,7 @@
 """Options of source and sink: what is taken, and what each wrong one is told."""
 
 import pickle
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 
 import pytest
@@ -257,7 +258,7 @@ def test_the_log_must_be_given() -> None:
     with pytest.raises(InvalidOption, match="pass it to load"):
         parse_reader_options({"subscribe": "orders"})
     with pytest.raises(InvalidOption, match="pass it to start"):
-        parse_writer_options({})
+        parse_writer_options({"topic": "orders"})
 
 
 def test_exactly_one_kind_of_subscription() -> None:
@@ -393,3 +394,16 @@ def test_a_version_that_is_no_batch_id_is_refused(value: str) -> None:
 def test_a_version_stands_alone(other: str) -> None:
     with pytest.raises(InvalidOption, match=f"leave '{other}' out"):
         parse_writer_options({**VERSIONED, other: "x"})
+
+
+CREATED = {"provider": "txlog", "owner": "me", "location": "file:/log", "path": "file:/log"}
+
+
+@pytest.mark.parametrize("parse", [parse_reader_options, parse_writer_options])
+@pytest.mark.parametrize("options", [CREATED, {}], ids=["as it is made", "as it is used"])
+def test_a_table_of_sparks_catalog_is_told_of_the_view_that_works(
+    parse: Callable[[Mapping[str, str]], object], options: dict[str, str]
+) -> None:
+    """It was told of an unknown option 'provider' or 'location', which the user never gave."""
+    with pytest.raises(InvalidOption, match="Use CREATE TEMPORARY VIEW ... USING txlog OPTIONS"):
+        parse(options)
