@@ -45,9 +45,11 @@ class TransactionOutcome(StrEnum):
     COMMITTED = "COMMITTED"
     ABORTED = "ABORTED"
     OPEN = "OPEN"
+    """It may still commit; perhaps nothing of it is written yet."""
     DEAD_LETTERED = "DEAD_LETTERED"
     """A half transaction that nobody could decide: its messages are in the dead-letter topic."""
     UNKNOWN_ID = "UNKNOWN_ID"
+    """No coordinator knows, or it has forgotten how the transaction ended. Never means aborted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -34,4 +34,6 @@ def test_what_was_never_flushed_was_never_there(place: LogPlace) -> None:
     producer.send(topic, b"only in the buffer")
     producer.abort_transaction()
     assert place.values(topic, isolation_level="read_uncommitted") == []
-    assert place.admin().outcome(tx_id) is TransactionOutcome.UNKNOWN_ID
+    assert place.admin().outcome(tx_id) is TransactionOutcome.OPEN, "nothing of it is written"
+    place.producer(producer.config.transactional_id)
+    assert place.admin().outcome(tx_id) is TransactionOutcome.ABORTED, "another instance has begun"

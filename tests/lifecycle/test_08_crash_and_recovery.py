@@ -51,8 +51,6 @@ def _die_and_recover(place: LogPlace, write: int, after: bool) -> None:
     expected = TransactionOutcome.ABORTED
     if (write, after) >= (PREPARE, True):
         expected = TransactionOutcome.COMMITTED
-    elif (write, after) == (0, False):
-        expected = TransactionOutcome.UNKNOWN_ID
     assert place.admin().outcome(tx_id) is expected
     is_in = expected is TransactionOutcome.COMMITTED
     assert place.values(*topics) == [b"source", *[b"x"] * (2 * is_in)]

@@ -95,6 +95,9 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_I4_a_commit_that_wins_against_a_timeout_is_finished"
         ),
     },
+    "tests/unit/coordinator/test_forgotten_outcomes.py": {
+        "without R39": "test_R39_a_commit_whose_outcome_is_forgotten_is_not_called_aborted",
+    },
     "tests/unit/coordinator/test_coordinator_rules.py": {
         "no epoch check (I8)": "test_R3_a_later_epoch_bars_without_a_word",
         "without R3, no bar": "test_R3_the_bar_holds_after_its_outcome_is_forgotten",

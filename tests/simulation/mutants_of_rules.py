@@ -14,14 +14,16 @@ from tests.simulation.mutant import Mutant, Patch
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator import rules, state
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.events import AbortPrepared, Participant, PrepareAbort
+from txlog.coordinator.events import AbortPrepared, CommitPrepared, Participant, PrepareAbort
 from txlog.coordinator.states import PREPARED, TransactionState
 from txlog.errors import MissingObject, OutcomeUnknown
 from txlog.journal import boundary, opening
 from txlog.journal.boundary import Boundary
+from txlog.journal.codec import encode
+from txlog.journal.entry import decode_entry
 from txlog.journal.machine import Decided
 from txlog.journal.replica import Replica
-from txlog.layout import JournalLayout
+from txlog.layout import JournalLayout, parse_number
 from txlog.log import cut
 from txlog.log.topic_state import TopicState
 from txlog.model import Decision, TransactionOutcome, TxId
@@ -76,6 +78,32 @@ _OUTCOMES = {
     Decision.COMMIT: TransactionOutcome.COMMITTED,
     Decision.ABORT: TransactionOutcome.ABORTED,
 }
+
+
+def no_R39(patch: Patch) -> None:
+    """What is at or below the highest number, and is not remembered, was aborted."""
+    patch.setattr(rules, "require_remembered", lambda known, tx_id: None)
+
+
+def few_outcomes(patch: Patch) -> None:
+    """A coordinator remembers one or two outcomes, instead of the last 16,384: no bug. The judge
+    reads from every entry that was ever stored what was decided."""
+
+    def outcome(process: Any, tx: str) -> TransactionOutcome:
+        wanted = encode(CommitPrepared("", TxId.parse(tx), 0))["tx_id"]
+        archive = process.network.scene.service.archive
+        for path, stored in archive.items():
+            if path.startswith("transactions/") and "/entries/" in path:
+                entry, _ = decode_entry(stored.data, path, parse_number(path) or 0)
+                decided = [e["tx_id"] for e in entry.events if e["type"] == "commit_prepared"]
+                if wanted in decided:
+                    return TransactionOutcome.COMMITTED
+        return TransactionOutcome.ABORTED
+
+    patch.setattr(state, "OUTCOME_GENERATION", 1)
+    patch.setattr(state, "OUTCOME_GENERATIONS_MAX", 1)
+    patch.setattr("txlog.testing.coordinator_facts.OUTCOME_GENERATIONS_MAX", 1)
+    patch.setattr(judge, "outcome_of", outcome)
 
 
 def applied_later(patch: Patch) -> None:
@@ -352,4 +380,5 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R16, a hint is believed": Mutant(hint_believed, "hinted", 326),
     "without R16, a snapshot that vanished": Mutant(vanished_is_an_error, "hinted", 1),
     "without R16, deleted early": Mutant(snapshot_deleted_early, "hinted", 111),
+    "without R39": Mutant(no_R39, "flaky", 0, 800, beside=few_outcomes, kind="wrong answer"),
 }

@@ -55,7 +55,7 @@ class Connection:
         return [self.coordinator(partition) for partition in range(count)]
 
     def outcome(self, tx_id: TxId) -> TransactionOutcome:
-        """How a transaction ended; UNKNOWN_ID if no coordinator has heard of it."""
+        """How a transaction ended; UNKNOWN_ID if no coordinator knows, or any more (rule R39)."""
         for coordinator in self.coordinators():
             answer = coordinator.outcome(tx_id)
             if answer is not TransactionOutcome.UNKNOWN_ID:

@@ -182,7 +182,8 @@ class TransactionMQProducer:
         self._count("committed")
 
     def rollback(self, half: HalfTransaction) -> None:
-        """Drop the messages. Raises IllegalTransition if they were shown."""
+        """Drop the messages. Raises IllegalTransition if they were shown, OutcomeUnknown if they
+        may have been, so long ago that the coordinator has forgotten it."""
         store = self._started("rollback")
         roll_back(store.coordinator, store.transactional_id, half.tx_id)
         self._count("rolled_back")

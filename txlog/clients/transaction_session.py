@@ -47,6 +47,8 @@ class TransactionSession:
         self._number = -1
         self._tag = ""
         self._begun = False
+        self._may_be_decided = False
+        """A commit was asked for, and not refused as aborted."""
         self._declared: dict[str, set[int]] = {}
         self._groups: list[str] = []
         self._completion: Callable[[], object] | None = None
@@ -102,7 +104,7 @@ class TransactionSession:
         self._coordinator.require_current(self.transactional_id, following, tag)
         self._number += 1
         self._tag = tag
-        self._begun = False
+        self._begun = self._may_be_decided = False
         self._declared = {}
         self._groups = []
         return self.tx_id
@@ -197,6 +199,7 @@ class TransactionSession:
             )
 
     def _prepare(self, participants: tuple[Participant, ...], mark: ReplayMark | None) -> None:
+        self._may_be_decided = True
         try:
             self._coordinator.prepare_commit(
                 self.transactional_id,
@@ -207,6 +210,7 @@ class TransactionSession:
                 self._tag,
             )
         except TransactionAborted:
+            self._may_be_decided = False
             self._require_newest()
             raise
 
@@ -232,10 +236,12 @@ class TransactionSession:
     def abort(self) -> bool:
         """Abort; nothing is written if nothing was declared. Answers whether its epoch has ended.
 
-        Raises IllegalTransition after the decision, and ProducerFenced once all of it is aborted.
+        Raises IllegalTransition after the decision, OutcomeUnknown if it may have committed and is
+        forgotten, and ProducerFenced once all of it is aborted.
         """
         if self._begun or self._groups:
-            self._coordinator.abort(self.transactional_id, self.tx_id)
+            undecided = not self._may_be_decided
+            self._coordinator.abort(self.transactional_id, self.tx_id, undecided=undecided)
             for group in self._groups:
                 self._connection.offsets.release_pending(group, self.tx_id)
         newest = self._require_newest()

@@ -34,8 +34,9 @@ from txlog.coordinator.events import (
     ReplayMark,
 )
 from txlog.coordinator.machine import CoordinatorMachine
+from txlog.coordinator.past import is_past, presumed_outcome
 from txlog.coordinator.recovery import OffsetsParticipant, apply_decision, end_each
-from txlog.coordinator.rules import is_past, require_current
+from txlog.coordinator.rules import require_current
 from txlog.coordinator.state import CoordinatorState, Transaction
 from txlog.coordinator.states import PREPARED, decision_of
 from txlog.errors import (
@@ -237,12 +238,21 @@ class Coordinator:
         answer: bool = self._execute(ClaimCheck(transactional_id, tx_id, self._now_ms()))
         return answer
 
-    def prepare_abort(self, transactional_id: str, tx_id: TxId, *, fence: bool = False) -> None:
+    def prepare_abort(
+        self,
+        transactional_id: str,
+        tx_id: TxId,
+        *,
+        fence: bool = False,
+        undecided: bool = False,
+    ) -> None:
         """PREPARE_ABORT, or a bar for a transaction that was never heard of (rule R3).
 
-        Raises IllegalTransition if the decision is COMMIT.
+        `undecided`: the caller is its owner and has not asked for a commit. Raises
+        IllegalTransition if the decision is COMMIT, OutcomeUnknown if it may be, and is forgotten
+        (rule R39).
         """
-        self._execute(PrepareAbort(transactional_id, tx_id, self._now_ms(), fence))
+        self._execute(PrepareAbort(transactional_id, tx_id, self._now_ms(), fence, undecided))
 
     def complete(self, transactional_id: str, tx_id: TxId) -> None:
         """COMMITTED or ABORTED."""
@@ -288,9 +298,16 @@ class Coordinator:
             self.apply(transactional_id, tx_id)
             self.complete(transactional_id, tx_id)
 
-    def abort(self, transactional_id: str, tx_id: TxId, *, fence: bool = False) -> None:
-        """Abort and finish. Raises IllegalTransition if the decision is COMMIT."""
-        self.prepare_abort(transactional_id, tx_id, fence=fence)
+    def abort(
+        self,
+        transactional_id: str,
+        tx_id: TxId,
+        *,
+        fence: bool = False,
+        undecided: bool = False,
+    ) -> None:
+        """Abort and finish. Raises as `prepare_abort` does."""
+        self.prepare_abort(transactional_id, tx_id, fence=fence, undecided=undecided)
         self.finish(transactional_id, tx_id)
 
     def _open(self, transactional_id: str, tx_id: TxId) -> Transaction | None:
@@ -325,14 +342,14 @@ class Coordinator:
     # Asking.
 
     def outcome(self, tx_id: TxId) -> TransactionOutcome:
-        """How a transaction ended, as far as this coordinator can tell."""
+        """How a transaction ended: as it is remembered, else what rule R39 lets one conclude."""
         state = self.catch_up()
         for _, transaction in state.open_transactions():
             if transaction.tx_id == tx_id:
                 return _outcome_of(decision_of(transaction.state), transaction.dead_letter)
         known = state.outcome(tx_id)
         if known is None:
-            return TransactionOutcome.UNKNOWN_ID
+            return presumed_outcome(state, tx_id)
         return _outcome_of(known.decision, known.dead_letter)
 
     def is_superseded(self, transactional_id: str, tx_id: TxId) -> bool:

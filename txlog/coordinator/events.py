@@ -300,6 +300,8 @@ class PrepareAbort:
     tx_id: TxId
     now_ms: int
     fence: bool = False
+    undecided: bool = False
+    """Its owner aborts, and has sent no PREPARE_COMMIT: so it did not commit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from txlog.coordinator.rules import decide
 from txlog.coordinator.state import CoordinatorState, TransactionalId, apply
 from txlog.journal.codec import EventCodec, Json, decode, encode
 from txlog.journal.machine import Decided, SimpleMachine
+from txlog.model import TxId
 
 _EVENTS = EventCodec(
     ProducerInitialised,
@@ -88,6 +89,7 @@ class CoordinatorMachine(SimpleMachine):
             "id": [encode(_Id(*item)) for item in state.ids.items()],
             "owner": [encode(_Owner(*item)) for item in state.owners.items()],
             "mark": [encode(mark) for mark in state.marks.values()],
+            "forgotten": [] if state.forgotten is None else [encode(state.forgotten)],
             "outcomes": [OutcomeGeneration.of(found).text for found in state.outcomes],
         }
 
@@ -97,6 +99,7 @@ class CoordinatorMachine(SimpleMachine):
         ids = [decode(_Id, row) for row in sections.get("id", ())]
         owners = [decode(_Owner, row) for row in sections.get("owner", ())]
         marks = [decode(ReplayMark, row) for row in sections.get("mark", ())]
+        forgotten = [decode(TxId, row) for row in sections.get("forgotten", ())]
         outcomes: tuple[str, ...] = decode(tuple[str, ...], sections.get("outcomes", []))
         return CoordinatorState(
             ids={item.name: item.known for item in ids},
@@ -104,4 +107,5 @@ class CoordinatorMachine(SimpleMachine):
             marks={mark.key: mark for mark in marks},
             horizon=horizon,
             outcomes=tuple(map(OutcomeGeneration.of_text, outcomes)) or ({},),
+            forgotten=max(forgotten, default=None),
         )

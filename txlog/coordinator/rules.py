@@ -1,4 +1,4 @@
-"""What a command on a coordinator leads to: rules R2-R5, R12 and R27 of design section 13. Pure.
+"""What a command on a coordinator leads to: rules R2-R5, R12, R27 and R39. Pure.
 
 A rejection is the error that is raised. COMMIT and ABORT of a transaction compete for the same
 slot, so whichever event stands first decides (I4); after a newer epoch nothing of an older one is
@@ -34,12 +34,12 @@ from txlog.coordinator.events import (
     TransactionCompleted,
 )
 from txlog.coordinator.outcomes import Outcome
+from txlog.coordinator.past import is_past, never_given_out, require_remembered
 from txlog.coordinator.state import CoordinatorState, Transaction, TransactionalId
 from txlog.coordinator.states import PREPARED, TransactionState, decision_of
 from txlog.errors import (
     CommitFailed,
     ConcurrentTransactions,
-    CorruptData,
     DuplicateTransaction,
     GroupOwned,
     IllegalTransition,
@@ -187,7 +187,7 @@ def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
     if (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch):
         return
     if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
-        raise _never_given_out(tx_id)
+        raise never_given_out(tx_id)
     raise ProducerFenced(
         f"{name!r} has epoch {known.epoch} of producer {known.pid} by now (instance "
         f"{known.instance}); transaction {tx_id} belongs to an older instance. Close this one.",
@@ -244,6 +244,7 @@ def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided
         return _with_participants(command, _news(transaction.participants, command.participants))
     if transaction is not None or _outcome(state, known, command.tx_id) is not None:
         raise _is_decided(state, command.tx_id, transaction)
+    require_remembered(state, command.tx_id)
     _require_next(command.transactional_id, known, command.tx_id)
     _check_horizon(state, command.participants)
     event = TransactionBegun(
@@ -328,11 +329,8 @@ def _is_decided(
 
 def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
     """The decision. A repeat of one that was decided is answered, not decided again."""
-    forgotten = None if command.transactional_id in state.ids else state.outcome(command.tx_id)
-    if forgotten is not None and forgotten.decision is Decision.COMMIT:
-        if forgotten.dead_letter != command.dead_letter:
-            raise _is_decided(state, command.tx_id, None)
-        return Decided()  # Only its id is forgotten.
+    if command.transactional_id not in state.ids and _is_committed_without_id(state, command):
+        return Decided()
     known = _known(state, command.transactional_id)
     transaction = known.open.get(command.tx_id)
     current = None if transaction is None else transaction.state
@@ -343,6 +341,8 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
         return Decided()
     if decided is not None:
         raise _is_decided(state, command.tx_id, transaction)
+    if transaction is None:
+        require_remembered(state, command.tx_id)
     _check_epoch(command.transactional_id, known, command.tx_id)
     if transaction is None:
         _require_next(command.transactional_id, known, command.tx_id)
@@ -365,6 +365,17 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
         dead_letter=command.dead_letter,
     )
     return Decided((event,))
+
+
+def _is_committed_without_id(state: CoordinatorState, command: PrepareCommit) -> bool:
+    """Whether it is committed, of an id that has expired. Raises OutcomeUnknown."""
+    outcome = state.outcome(command.tx_id)
+    if outcome is None:
+        require_remembered(state, command.tx_id)
+        return False
+    if outcome.decision is Decision.COMMIT and outcome.dead_letter != command.dead_letter:
+        raise _is_decided(state, command.tx_id, None)
+    return outcome.decision is Decision.COMMIT
 
 
 def _is_dead_letter(state: CoordinatorState, tx_id: TxId, transaction: Transaction | None) -> bool:
@@ -423,7 +434,10 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
     known = _known(state, command.transactional_id)
     transaction = known.open.get(command.tx_id)
     current = None if transaction is None else transaction.state
-    if _decision(state, known, command.tx_id, current) is Decision.COMMIT:
+    decided = _decision(state, known, command.tx_id, current)
+    if decided is None and transaction is None and not command.undecided:
+        require_remembered(state, command.tx_id)
+    if decided is Decision.COMMIT:
         raise IllegalTransition(
             f"transaction {command.tx_id} is decided: COMMIT. It can no longer be aborted; "
             "whoever meets it finishes it.",
@@ -441,24 +455,6 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
     if transaction is not None or is_past(known, command.tx_id):
         return Decided()
     return Decided((TransactionBarred(command.transactional_id, command.tx_id, command.now_ms),))
-
-
-def is_past(known: TransactionalId, tx_id: TxId) -> bool:
-    """It can never prepare any more: its epoch is over, or its number is used (rule R4)."""
-    if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
-        raise _never_given_out(tx_id)
-    is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
-    return not is_current or tx_id.number <= known.begun_number
-
-
-def _never_given_out(tx_id: TxId) -> CorruptData:
-    """So the coordinator's journal is not the one that gave it out, or somebody forged the rest."""
-    return CorruptData(
-        f"transaction {tx_id} has an epoch that its coordinator has never given out: the "
-        "coordinator's journal is older than what speaks of it. If a part of this log was "
-        "restored from a backup, restore all of it from the same one.",
-        tx_id=str(tx_id),
-    )
 
 
 def _decide_expiry(state: CoordinatorState, command: ExpireTransactionalId) -> Decided:

@@ -1,12 +1,13 @@
 """State of a coordinator's journal, and what each event does to it. Pure: a fold, nothing else.
 
-It guards I4 (a transaction is decided once: every change of state goes through `transition`) and
-R4 (the highest number of an epoch is never forgotten, so what is forgotten is never decided again).
+It guards I4 (a transaction is decided once: every change of state goes through `transition`), R4
+(the highest number of an epoch is never forgotten, so what is forgotten is never decided again) and
+R39 (the coordinator knows how high the outcomes reach that it dropped).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from txlog.clock import elapsed_ms
@@ -92,6 +93,8 @@ class TransactionalId:
     """Spark runs that may not come back (rule R27)."""
     may_skip: bool = False
     """It may leave batches out, and then does not move its groups (rule R30)."""
+    forgotten: TxId | None = None
+    """The highest transaction of this producer id whose outcome was dropped (rule R39)."""
     open: Mapping[TxId, Transaction] = field(default_factory=dict)
 
     @property
@@ -120,10 +123,19 @@ class CoordinatorState:
     outcomes: tuple[Mapping[TxId, Outcome], ...] = ({},)
     """Newest last. Small generations, so that one more outcome does not copy them all; those that
     are full are not read before they are needed."""
+    forgotten: TxId | None = None
+    """The highest transaction whose outcome was dropped, of all producer ids that belong to no
+    transactional id any more: one value for all of them, so that it stays small (rule R39)."""
 
     def outcome(self, tx_id: TxId) -> Outcome | None:
         """How that transaction ended, if it has and is still known."""
         return next((found[tx_id] for found in reversed(self.outcomes) if tx_id in found), None)
+
+    def may_have_forgotten(self, tx_id: TxId) -> bool:
+        """Whether the outcome of that transaction may be among those that were dropped."""
+        holders = (known for known in self.ids.values() if known.pid == tx_id.pid)
+        highest = next((known.forgotten for known in holders), self.forgotten)
+        return highest is not None and tx_id <= highest
 
     def outcome_of_tag(self, tag: str) -> tuple[TxId, Outcome] | None:
         """The newest transaction with that tag."""
@@ -194,8 +206,10 @@ def apply(state: CoordinatorState, event: CoordinatorEvent, slot: int) -> Coordi
 
 def _expired(state: CoordinatorState, name: str) -> CoordinatorState:
     """Replay marks stay: they are by query (rule R2)."""
+    known = state.ids.get(name)
     return replace(
         state,
+        forgotten=_higher(state.forgotten, None if known is None else known.forgotten),
         ids={other: known for other, known in state.ids.items() if other != name},
         owners={group: owner for group, owner in state.owners.items() if owner != name},
     )
@@ -229,7 +243,12 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
     known = state.ids.get(event.transactional_id)
     superseded: tuple[str, ...] = ()
     opened: Mapping[TxId, Transaction] = {}
+    forgotten: TxId | None = None
     if known is not None:
+        if event.pid == known.pid:
+            forgotten = known.forgotten
+        else:
+            state = replace(state, forgotten=_higher(state.forgotten, known.forgotten))
         superseded = known.superseded
         if known.is_run and known.instance != event.instance:
             superseded = (*superseded, known.instance)
@@ -250,6 +269,7 @@ def _initialised(state: CoordinatorState, event: ProducerInitialised) -> Coordin
         last_tx_id=known.last_tx_id if known is not None else None,
         superseded=superseded,
         may_skip=event.may_skip,
+        forgotten=forgotten,
         open=opened,
     )
     owners = {**state.owners, **dict.fromkeys(event.groups, event.transactional_id)}
@@ -349,8 +369,8 @@ def _abort_prepared(state: CoordinatorState, event: AbortPrepared) -> Coordinato
 def _barred(state: CoordinatorState, event: TransactionBarred) -> CoordinatorState:
     known = state.ids[event.transactional_id]
     known = replace(known, begun_number=max(known.begun_number, event.tx_id.number))
-    state = _with_outcome(state, event.tx_id, Outcome(Decision.ABORT, event.at_ms))
-    return _with_id(state, event.transactional_id, known)
+    state = _with_id(state, event.transactional_id, known)
+    return _with_outcome(state, event.tx_id, Outcome(Decision.ABORT, event.at_ms))
 
 
 def _completed(state: CoordinatorState, event: TransactionCompleted) -> CoordinatorState:
@@ -367,13 +387,33 @@ def _completed(state: CoordinatorState, event: TransactionCompleted) -> Coordina
     )
     decision = Decision.COMMIT if is_commit else Decision.ABORT
     outcome = Outcome(decision, event.at_ms, transaction.tag, transaction.dead_letter)
-    state = _with_outcome(state, event.tx_id, outcome)
-    return _with_id(state, event.transactional_id, known)
+    return _with_outcome(_with_id(state, event.transactional_id, known), event.tx_id, outcome)
 
 
 def _with_outcome(state: CoordinatorState, tx_id: TxId, outcome: Outcome) -> CoordinatorState:
     *older, newest = state.outcomes
     if len(newest) >= OUTCOME_GENERATION:
-        older = [*older, OutcomeGeneration.of(newest)][-OUTCOME_GENERATIONS_MAX:]
-        newest = {}
+        older, newest = [*older, OutcomeGeneration.of(newest)], {}
+        for dropped in older[:-OUTCOME_GENERATIONS_MAX]:
+            state = _without_outcomes(state, dropped)
+        older = older[-OUTCOME_GENERATIONS_MAX:]
     return replace(state, outcomes=(*older, {**newest, tx_id: outcome}))
+
+
+def _without_outcomes(state: CoordinatorState, dropped: Iterable[TxId]) -> CoordinatorState:
+    """What stays of outcomes that are dropped: how high they reach, by producer id (rule R39)."""
+    highest: dict[int, TxId] = {}
+    for tx_id in dropped:
+        highest[tx_id.pid] = max(tx_id, highest.get(tx_id.pid, tx_id))
+    ids = {
+        name: replace(known, forgotten=_higher(known.forgotten, highest.pop(known.pid)))
+        if known.pid in highest
+        else known
+        for name, known in state.ids.items()
+    }
+    forgotten = _higher(state.forgotten, max(highest.values(), default=None))
+    return replace(state, ids=ids, forgotten=forgotten)
+
+
+def _higher(one: TxId | None, other: TxId | None) -> TxId | None:
+    return max((found for found in (one, other) if found is not None), default=None)

@@ -241,6 +241,8 @@ class GroupOffsets:
             coordinator.finish(pending.transactional_id, tx_id)
             self.apply_pending(group, tx_id)
         else:
+            # Also of one whose outcome is forgotten: a commit is called complete only when its
+            # offsets are applied, so that what is still pending did not commit (R8).
             self.release_pending(group, tx_id)
         return True
 

@@ -113,7 +113,7 @@ def test_the_outcome_of_every_transaction_can_be_asked(log: MemoryLog) -> None:
     outcomes = {}
     for ending in (producer.commit_transaction, producer.abort_transaction):
         tx_id = producer.begin_transaction()
-        assert log.admin.outcome(tx_id) is TransactionOutcome.UNKNOWN_ID, "nothing is written yet"
+        assert log.admin.outcome(tx_id) is TransactionOutcome.OPEN, "nothing is written yet"
         producer.send("t", b"x").get()
         assert log.admin.outcome(tx_id) is TransactionOutcome.OPEN
         ending()

@@ -1,0 +1,231 @@
+"""R39: how a transaction ended is forgotten some day; then it is unknown, never called aborted."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.coordinator_commands import (
+    NAME,
+    PID,
+    Coordinator,
+    abort,
+    begin,
+    commit,
+    complete,
+    init,
+    registered,
+)
+from tests.memory_log import MemoryLog
+from tests.scripted_store import answer_lost, never_lands
+from txlog.coordinator import state as coordinator_state
+from txlog.coordinator.events import ExpireTransactionalId
+from txlog.coordinator.past import presumed_outcome
+from txlog.errors import OutcomeUnknown, ProducerFenced, TransactionAborted
+from txlog.model import EPOCH_MAX, TransactionOutcome, TxId
+from txlog.settings import LogSettings
+
+COMMITTED, ABORTED, OPEN, UNKNOWN = (
+    TransactionOutcome.COMMITTED,
+    TransactionOutcome.ABORTED,
+    TransactionOutcome.OPEN,
+    TransactionOutcome.UNKNOWN_ID,
+)
+
+
+@pytest.fixture(autouse=True)
+def few_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator remembers two to four outcomes, so that few transactions make it forget."""
+    monkeypatch.setattr(coordinator_state, "OUTCOME_GENERATION", 2)
+    monkeypatch.setattr(coordinator_state, "OUTCOME_GENERATIONS_MAX", 1)
+
+
+def tx(number: int, epoch: int = 0, pid: int = PID) -> TxId:
+    return TxId(pid, epoch, number)
+
+
+def ended(coordinator: Coordinator, tx_id: TxId, name: str = NAME) -> None:
+    for command in (begin(tx_id, name), commit(tx_id, name), complete(tx_id, name)):
+        coordinator.run(command)
+
+
+def after_others(coordinator: Coordinator, count: int = 5) -> None:
+    """As many transactions of another id."""
+    coordinator.run(init(name="other", fresh_pid=99))
+    epoch = coordinator.state.ids["other"].epoch
+    for number in range(count):
+        ended(coordinator, tx(number, epoch, pid=99), "other")
+
+
+def after_a_commit() -> Coordinator:
+    """Transaction 3 is committed, and forgotten; 0 to 2 were never begun."""
+    coordinator = registered()
+    ended(coordinator, tx(3))
+    after_others(coordinator)
+    assert coordinator.state.outcome(tx(3)) is None
+    return coordinator
+
+
+def in_the_same_epoch(coordinator: Coordinator) -> None:
+    """Nothing has happened to its id."""
+
+
+def in_a_later_epoch(coordinator: Coordinator) -> None:
+    coordinator.run(init("newer"))
+
+
+def with_another_producer_id(coordinator: Coordinator) -> None:
+    known = coordinator.state.ids[NAME]
+    last = replace(known, epoch=EPOCH_MAX)
+    coordinator.state = replace(coordinator.state, ids={**coordinator.state.ids, NAME: last})
+    coordinator.run(init("newer", fresh_pid=50))
+    assert coordinator.state.ids[NAME].pid == 50
+
+
+def expired(coordinator: Coordinator) -> None:
+    assert coordinator.run(ExpireTransactionalId(NAME, before_ms=10_000))
+
+
+LATER = pytest.mark.parametrize(
+    "later", [in_the_same_epoch, in_a_later_epoch, with_another_producer_id, expired]
+)
+
+
+@LATER
+def test_R39_a_commit_whose_outcome_is_forgotten_is_not_called_aborted(
+    later: Callable[[Coordinator], None],
+) -> None:
+    coordinator = after_a_commit()
+    later(coordinator)
+    for number in (0, 3):
+        with pytest.raises(OutcomeUnknown, match=f"{tx(number)} ended so long ago"):
+            coordinator.run(commit(tx(number)))
+        assert presumed_outcome(coordinator.state, tx(number)) is UNKNOWN
+
+
+@LATER
+def test_R39_nor_is_one_whose_id_changes_before_its_outcome_is_dropped(
+    later: Callable[[Coordinator], None],
+) -> None:
+    coordinator = registered()
+    ended(coordinator, tx(3))
+    later(coordinator)
+    after_others(coordinator)
+    with pytest.raises(OutcomeUnknown):
+        coordinator.run(commit(tx(3)))
+
+
+@LATER
+def test_R39_what_was_forgotten_is_still_known_as_such_after_a_snapshot(
+    later: Callable[[Coordinator], None],
+) -> None:
+    coordinator = after_a_commit()
+    later(coordinator)
+    assert coordinator.reopened() == coordinator.state
+    assert coordinator.reopened().may_have_forgotten(tx(3))
+
+
+@pytest.mark.parametrize("decide", [commit, abort])
+def test_R39_an_id_forgets_its_own_transactions_too(
+    decide: Callable[[TxId], object],
+) -> None:
+    coordinator = registered()
+    for number in range(6):
+        if decide is commit:
+            coordinator.run(begin(tx(number)))
+        coordinator.run(decide(tx(number)))
+        coordinator.run(complete(tx(number)))
+    remembered = [n for n in range(6) if coordinator.state.outcome(tx(n)) is not None]
+    assert remembered == [2, 3, 4, 5]
+    assert coordinator.state.ids[NAME].forgotten == tx(1)
+
+
+def test_R39_a_number_that_was_passed_over_is_aborted_while_nothing_that_high_is_forgotten() -> (
+    None
+):
+    coordinator = registered()
+    ended(coordinator, tx(3))
+    coordinator.run(init("newer", concurrent=True))
+    coordinator.run(begin(tx(1, epoch=1)))
+    after_others(coordinator)
+    for barred in (tx(4), tx(9), tx(0, epoch=1)):
+        assert presumed_outcome(coordinator.state, barred) is ABORTED
+    with pytest.raises(TransactionAborted):
+        coordinator.run(commit(tx(0, epoch=1)))
+    with pytest.raises(ProducerFenced):
+        coordinator.run(commit(tx(4)))
+
+
+def test_R39_what_may_still_begin_is_open_and_what_nobody_has_is_unknown() -> None:
+    coordinator = after_a_commit()
+    assert presumed_outcome(coordinator.state, tx(4)) is OPEN
+    assert presumed_outcome(coordinator.state, tx(0, epoch=1)) is UNKNOWN
+    assert presumed_outcome(coordinator.state, tx(0, pid=1234)) is UNKNOWN
+
+
+def test_R39_a_producer_id_of_its_own_forgets_nothing_when_others_do() -> None:
+    """So a live producer is told what is known, however much happens beside it."""
+    coordinator = registered()
+    coordinator.run(abort(tx(0)))
+    for number in range(1, 4):
+        ended(coordinator, tx(number))
+    coordinator.run(init(name="new", fresh_pid=100, concurrent=True))
+    coordinator.run(begin(tx(1, pid=100), "new"))
+    after_others(coordinator)
+    assert coordinator.state.may_have_forgotten(tx(3))
+    assert not coordinator.state.may_have_forgotten(tx(0, pid=100))
+    with pytest.raises(TransactionAborted):
+        coordinator.run(commit(tx(0, pid=100), "new"))
+
+
+def test_R39_a_roll_back_of_what_may_be_committed_is_refused() -> None:
+    """But for the owner who has not asked for a commit: then it cannot have committed."""
+    coordinator = after_a_commit()
+    with pytest.raises(OutcomeUnknown):
+        coordinator.run(abort(tx(3)))
+    slot = coordinator.slot
+    coordinator.run(abort(tx(3), undecided=True))
+    assert coordinator.slot == slot
+
+
+def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown() -> None:
+    """Its answer was lost, and others have come since. It was committed."""
+    log = MemoryLog(LogSettings(transaction_state_log_num_partitions=1))
+    log.admin.create_topic("t", 1)
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x").get()
+    log.store.on("create", "transactions/.*/entries", never_lands, times=100)
+    log.store.on("create", "transactions/.*/entries", answer_lost, holding="commit_prepared")
+    with pytest.raises(OutcomeUnknown):
+        producer.commit_transaction()
+    log.store.heal()
+    assert log.values("t") == [b"x"]
+    other = log.elsewhere("b")
+    for _ in range(5):
+        with other.transaction():
+            other.send("t", b"y")
+    assert log.admin.outcome(tx_id) is UNKNOWN
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknown, match="may be committed"):
+            producer.commit_transaction()
+    producer.close()
+    assert log.values("t") == [b"x", *[b"y"] * 5]
+    log.check()
+
+
+def test_R39_a_fenced_producer_aborts_whatever_was_forgotten_meanwhile() -> None:
+    """It has not asked for a commit, so that its transaction is none of those that may have."""
+    log = MemoryLog(LogSettings(transaction_state_log_num_partitions=1))
+    log.admin.create_topic("t", 1)
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("t", b"x").get()
+    other = log.elsewhere("a")
+    for _ in range(6):
+        with other.transaction():
+            other.send("t", b"y")
+    with pytest.raises(ProducerFenced):
+        producer.abort_transaction()
+    producer.close()
+    assert log.values("t") == [b"y"] * 6
