@@ -21,7 +21,7 @@ MODULES ?=
 RECORDS ?= 100000
 STORE ?= disk
 # tests/schedule.py says which tests stay together, and in what order they are handed out.
-SHARED = -n $(WORKERS) --no-loadscope-reorder \
+SHARED = --no-loadscope-reorder \
   $(if $(FIRST_SEED),--first-seed $(FIRST_SEED))
 # The first seed of this night, far from those of the day's tests.
 NIGHT = $(shell echo $$(($$(date -u +%s) / 86400 % 1000 * 100000 + 50000)))
@@ -31,6 +31,8 @@ MODULE ?=
 ARGS ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Tests start hundreds of processes: without bytecode each of them would compile the project anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Spark's settings and log levels; a folder of your own takes precedence.
 export SPARK_CONF_DIR ?= $(CURDIR)/conf
 # Spark starts its Python workers with this one, so that they find what is installed in it.
@@ -96,13 +98,14 @@ java:
 
 # Layers and sizes are among the tests.
 test: install java style types ## All checks and all tests but the extra ones: what CI runs
-	$(PYTHON) -m pytest -m "not extra" $(SHARED) $(ARGS)
+	$(PYTHON) -m pytest -m "not extra" -n $(WORKERS) $(SHARED) $(ARGS)
 
 test-all: install java style types ## The extra ones, too: longer, on more servers, each planted bug
-	$(PYTHON) -m pytest $(SHARED) $(ARGS)
+	$(PYTHON) -m pytest -n $(WORKERS) $(SHARED) $(ARGS)
 
 test-fast: install ## The tests that take seconds and start neither a JVM nor an S3 server
-	$(PYTHON) -m pytest -m "not spark and not s3 and not slow and not extra" $(SHARED) $(ARGS)
+	EXAMPLES_PERCENT=20 $(PYTHON) -m pytest -n auto \
+	  -m "not spark and not s3 and not slow and not extra" $(SHARED) $(ARGS)
 
 nightly: install ## 10,000 simulated worlds that no other night has, an hour at most (MINUTES=)
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) --seeds 371 \

@@ -9,6 +9,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from tests.examples import examples
 from tests.schedule import ByProcess, in_order
 from tests.source_tree import ROOT
 from tests.spark.environment import SPARK_ENVIRONMENT
@@ -42,7 +43,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell lets what it runs in the background ignore Ctrl-C, and so would every child.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # No deadline: how long an example takes says nothing on a machine that others share.
-    hypothesis.settings.register_profile("txlog", deadline=None, print_blob=True)
+    count = examples(100)
+    hypothesis.settings.register_profile(
+        "txlog", max_examples=count, deadline=None, print_blob=True
+    )
     # A mutant that is noticed is noticed: the smallest example of it is not looked for.
     found = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
     hypothesis.settings.register_profile("mutants", deadline=None, database=None, phases=found)

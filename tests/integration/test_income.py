@@ -24,6 +24,8 @@ from txlog.errors import FencedError
 from txlog.settings import ProcessSettings
 from txlog.testing.invariants import check_log
 
+pytestmark = pytest.mark.slow
+
 NONE = Difference(0, 0)
 
 
@@ -183,7 +185,6 @@ def forked_loop(root: str, kind: str, more: Sequence[str], status: int) -> None:
     assert done.status == status, done.err
 
 
-@pytest.mark.slow
 def test_at_most_once_loses_at_least_once_doubles_and_exactly_once_does_neither(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,8 @@ from txlog.settings import LogSettings
 from txlog.storage import open_store
 from txlog.testing.invariants import check_log
 
+pytestmark = pytest.mark.slow
+
 COUNT = 30
 KEYS = 3
 

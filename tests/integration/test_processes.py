@@ -23,6 +23,8 @@ from txlog.model import TopicPartition, TransactionOutcome, TxId
 from txlog.storage import open_store
 from txlog.testing.invariants import check_log
 
+pytestmark = pytest.mark.slow
+
 COUNT = 6
 WAIT_S = 100
 S0 = TopicPartition(SOURCE, 0)

@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.protocol.interleaving import STORM, WEIGHTS, Interleaving
 
 STEPS = 150
@@ -33,7 +34,7 @@ def test_I1_to_I11_hold_in_every_interleaving(seed: int, weights: dict[str, int]
 
 @pytest.mark.slow
 @hypothesis.settings(
-    max_examples=30,
+    max_examples=examples(30),
     suppress_health_check=[
         hypothesis.HealthCheck.too_slow,
         hypothesis.HealthCheck.data_too_large,

@@ -21,6 +21,8 @@ from txlog.clients.connection import open_connection
 from txlog.clock import Runtime
 from txlog.storage.local import LocalStore
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_job_that_ends_by_itself_fails_the_drill_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 BEGINNING = """
 import os, sys, traceback
 from txlog.clients.admin import Admin

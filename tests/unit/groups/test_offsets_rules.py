@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.fold import Fold
 from txlog.errors import CommitFailed, UnstableOffsetCommit
 from txlog.groups.offsets_state import (
@@ -172,7 +173,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=200, derandomize=True)
+@settings(max_examples=examples(200), derandomize=True)
 def test_I6_whatever_is_tried_the_applied_ranges_leave_no_gap_and_do_not_overlap(
     steps: list[tuple[str, int, int, int]],
 ) -> None:

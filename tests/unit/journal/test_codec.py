@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.coordinator.events import CoordinatorEvent, Participant
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import CorruptData, InternalError
@@ -27,7 +28,7 @@ MACHINES: list[tuple[Machine[Any], Any]] = [
     (OffsetsMachine(), OffsetsEvent),
     (ClusterMachine(), ClusterEvent),
 ]
-QUICK = settings(max_examples=60, derandomize=True)
+QUICK = settings(max_examples=examples(60), derandomize=True)
 
 st.register_type_strategy(
     TopicConfig,
@@ -110,7 +111,7 @@ def test_every_kind_of_field_comes_back_as_it_was(value: Everything) -> None:
 
 
 @given(EVENTS)
-@settings(max_examples=400, derandomize=True)
+@settings(max_examples=examples(400), derandomize=True)
 def test_every_event_of_every_machine_comes_back_as_it_was(
     case: tuple[Machine[Any], object],
 ) -> None:
@@ -119,14 +120,14 @@ def test_every_event_of_every_machine_comes_back_as_it_was(
 
 
 @given(st.sampled_from([machine for machine, _ in MACHINES]), JSON)
-@settings(max_examples=200, derandomize=True)
+@settings(max_examples=examples(200), derandomize=True)
 def test_I15_any_other_json_is_corrupt_data(machine: Machine[Any], value: object) -> None:
     with pytest.raises(CorruptData):
         machine.decode_event(value)
 
 
 @given(EVENTS, st.randoms(use_true_random=False), JSON)
-@settings(max_examples=400, derandomize=True)
+@settings(max_examples=examples(400), derandomize=True)
 def test_I15_an_event_with_one_part_replaced_is_read_exactly_or_not_at_all(
     case: tuple[Machine[Any], object], random: Any, junk: object
 ) -> None:

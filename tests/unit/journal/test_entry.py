@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.entry import Entry, decode_entry, encode_entry, seal
 
@@ -21,7 +22,7 @@ EVENTS = st.lists(
 
 
 @given(st.integers(0, 1 << 60), st.text(max_size=40), EVENTS, st.integers(0, (1 << 32) - 1))
-@settings(max_examples=100, derandomize=True)
+@settings(max_examples=examples(100), derandomize=True)
 def test_an_entry_comes_back_as_it_was(
     slot: int, writer: str, events: list[Any], prior: int
 ) -> None:

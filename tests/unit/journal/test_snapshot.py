@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 
@@ -26,7 +27,7 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
 
 
 @given(st.dictionaries(NAMES, st.lists(JSON, min_size=1, max_size=4), max_size=4))
-@settings(max_examples=100, derandomize=True)
+@settings(max_examples=examples(100), derandomize=True)
 def test_head_and_sections_come_back_as_they_were(sections: dict[str, list[Any]]) -> None:
     assert decode_snapshot(encode_snapshot(HEAD, sections), PATH) == (HEAD, sections)
 

@@ -8,9 +8,10 @@ import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.log.schema import physical_schema, validate_schema
 
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=examples(40))
 """A batch of any schema takes 10 ms to draw, much longer than what is done with it."""
 
 _NAMES = ("a", "b_c", "Ünï", "d e")

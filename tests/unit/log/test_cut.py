@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cut_world import PARTITIONS, TOPICS, ZERO, World, next_ends
+from tests.examples import examples
 from txlog.log.cut import Ends, limited_cut, stable_ends, view_of
 from txlog.log.look import look
 from txlog.log.topic_events import AdvanceLogStart
@@ -42,7 +43,7 @@ def run(history: list[tuple[object, ...]]) -> World:
 
 
 @given(steps)
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 def test_I11_a_cut_holds_every_transaction_whole_across_partitions_and_topics(
     history: list[tuple[object, ...]],
 ) -> None:
@@ -53,7 +54,7 @@ def test_I11_a_cut_holds_every_transaction_whole_across_partitions_and_topics(
 
 
 @given(steps)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 def test_a_cut_reaches_the_end_once_everything_is_decided_and_applied(
     history: list[tuple[object, ...]],
 ) -> None:
@@ -70,7 +71,7 @@ def test_a_cut_reaches_the_end_once_everything_is_decided_and_applied(
 
 
 @given(steps, st.integers(1, 8))
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
 def test_I11_limited_cuts_are_whole_and_reach_the_highest_cut(
     history: list[tuple[object, ...]], limit: int
 ) -> None:
@@ -89,7 +90,7 @@ def test_I11_limited_cuts_are_whole_and_reach_the_highest_cut(
 
 
 @given(steps, st.integers(1, 6))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 def test_R13_a_limit_is_exceeded_by_one_connected_group_only(
     history: list[tuple[object, ...]], limit: int
 ) -> None:

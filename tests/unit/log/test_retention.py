@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.fold import Fold
 from tests.topic_commands import append, new_topic
 from txlog.log.batch import Segment, SegmentBatch
@@ -107,7 +108,7 @@ CONFIGS = st.builds(
 
 
 @given(st.lists(st.tuples(st.lists(BATCHES, max_size=30), CONFIGS), max_size=4))
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=examples(100), derandomize=True, deadline=None)
 def test_what_goes_by_age_and_size_is_what_a_plain_scan_names(
     steps: list[tuple[list[Stored], TopicConfig]],
 ) -> None:

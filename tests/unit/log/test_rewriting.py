@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.memory_log import MemoryLog
 from tests.scripted_store import Effect, full, preceded_by, unavailable
 from txlog.clients.admin import Admin
@@ -164,7 +165,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(0, 8))
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(60), derandomize=True, deadline=None)
 def test_I2_merging_and_deleting_leave_every_other_record_at_its_offset(
     steps: list[tuple[str, int, int]], deletions: int
 ) -> None:
@@ -182,7 +183,7 @@ def test_I2_merging_and_deleting_leave_every_other_record_at_its_offset(
 
 
 @given(STEPS, st.integers(1, 5))
-@settings(max_examples=60, derandomize=True, deadline=None)
+@settings(max_examples=examples(60), derandomize=True, deadline=None)
 def test_I2_compaction_keeps_the_newest_record_of_each_key_at_its_offset(
     steps: list[tuple[str, int, int]], passes: int
 ) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.memory_log import MemoryLog
 from txlog.log.compaction import CompactionLimits, compact
 from txlog.log.merging import merge_segments
@@ -108,7 +109,7 @@ WRITES = st.lists(
 
 
 @given(WRITES, st.integers(1, 3))
-@settings(max_examples=30, derandomize=True, deadline=None)
+@settings(max_examples=examples(30), derandomize=True, deadline=None)
 def test_I2_merging_leaves_records_of_mixed_schemas_at_their_offsets(
     writes: list[Write], passes: int
 ) -> None:
@@ -124,7 +125,7 @@ def test_I2_merging_leaves_records_of_mixed_schemas_at_their_offsets(
 
 
 @given(WRITES, st.integers(1, 10))
-@settings(max_examples=30, derandomize=True, deadline=None)
+@settings(max_examples=examples(30), derandomize=True, deadline=None)
 def test_I2_compaction_leaves_the_newest_records_of_mixed_schemas_at_their_offsets(
     writes: list[Write], passes: int
 ) -> None:

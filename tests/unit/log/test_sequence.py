@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from txlog.errors import OutOfOrderSequence
 from txlog.log.sequence import NextInOrder, Repeated, SequenceCheck, check_sequence
 from txlog.log.topic_state import RecentBatch
@@ -64,7 +65,7 @@ def test_out_of_order_is_also_kafkas_illegal_state() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 5)), max_size=30))
-@settings(max_examples=150, derandomize=True)
+@settings(max_examples=examples(150), derandomize=True)
 def test_I7_whatever_is_sent_each_sequence_is_stored_once_and_in_order(
     sends: list[tuple[int, int]],
 ) -> None:

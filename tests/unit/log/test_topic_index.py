@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.faulty_stores import HookedStore
 from tests.fold import Fold
 from tests.topic_history import PARTITIONS, STEPS, History, Step
@@ -67,7 +68,7 @@ def check_walks(history: History, log: TopicLog, state: TopicState) -> None:
 
 
 @given(STEPS)
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=examples(60), derandomize=True)
 def test_I2_offsets_are_dense_and_lookups_find_what_a_plain_scan_finds(steps: list[Step]) -> None:
     store = MemoryStore(manual_runtime())
     topic = LoggedTopic(store, snapshot_entries=4)
@@ -80,7 +81,7 @@ def test_I2_offsets_are_dense_and_lookups_find_what_a_plain_scan_finds(steps: li
 
 
 @given(STEPS, st.integers(0, 60))
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=examples(60), derandomize=True)
 def test_a_state_from_a_snapshot_is_the_state_from_the_entries(
     steps: list[Step], joined_after: int
 ) -> None:
@@ -100,7 +101,7 @@ def test_a_state_from_a_snapshot_is_the_state_from_the_entries(
 
 
 @given(STEPS)
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=examples(60), derandomize=True)
 def test_a_snapshot_says_all_that_the_state_says(steps: list[Step]) -> None:
     fold = Fold(TopicMachine(window_slots=4))
     fold.run(OpenTopic(OPENED))
@@ -109,7 +110,7 @@ def test_a_snapshot_says_all_that_the_state_says(steps: list[Step]) -> None:
 
 
 @given(STEPS)
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=examples(60), derandomize=True)
 def test_nothing_that_is_undecided_is_sealed(steps: list[Step]) -> None:
     fold = Fold(TopicMachine(window_slots=2))
     fold.run(OpenTopic(OPENED))
