@@ -256,7 +256,11 @@ def _timestamps(values: list[int]) -> pa.Array:
     return pa.array(np.asarray(values, dtype=np.int64)).view(TIMESTAMP_FIELD.type)
 
 
-def _checked_headers(headers: Headers) -> tuple[list[dict[str, object]], int]:
+def _checked_headers(headers: object) -> tuple[list[dict[str, object]], int]:
+    if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
+        raise InvalidRecord(
+            f"headers are a list of pairs, as in [('trace', b'7')], not {headers!r:.80}."
+        )
     checked: list[dict[str, object]] = []
     size = 0
     for pair in headers:

@@ -20,7 +20,12 @@ from txlog.clients.consumer_config import ConsumerConfig
 from txlog.clients.consumer_group import ConsumerGroupMetadata
 from txlog.clients.consumer_record import ConsumerRecord, arrow_batch
 from txlog.clients.fetcher import PartitionFetcher
-from txlog.clients.given_positions import given_mapping, given_partition, given_partitions
+from txlog.clients.given_positions import (
+    given_mapping,
+    given_partition,
+    given_partitions,
+    given_time,
+)
 from txlog.clients.group_positions import GroupPositions
 from txlog.clients.offset_times import offset_for_time
 from txlog.clients.record_iteration import all_at_once, kept_if_interrupted, one_by_one
@@ -331,8 +336,9 @@ class Consumer:
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The earliest record at or after each time (ms); None if there is none."""
         found = {}
-        for named, timestamp_ms in given_mapping(timestamps, "1700000000000").items():
+        for named, time_ms in given_mapping(timestamps, "1700000000000").items():
             where = given_partition(named)
+            timestamp_ms = given_time(f"the time to look for in {where}", time_ms)
             topic = self._connection.cluster.present_topic(where.topic, certain=True)
             topic.check_partition(where.partition)
             found[where] = offset_for_time(topic, where.partition, timestamp_ms, self._isolation)

@@ -12,6 +12,7 @@ from typing import Any
 
 from txlog.errors import InvalidName, InvalidRecord
 from txlog.model import OffsetAndMetadata, TopicPartition
+from txlog.settings import LONG_MAX
 
 OFFSET_METADATA_BYTES_MAX = 4096
 """Kafka's default of `offset.metadata.max.bytes`."""
@@ -25,6 +26,14 @@ def whole_number(what: str, value: object) -> int:
         except TypeError:
             pass
     raise InvalidRecord(f"{what} must be a whole number, not {value!r:.80}.")
+
+
+def given_time(what: str, value: object) -> int:
+    """Milliseconds since 1970, as an int. Raises InvalidRecord."""
+    time_ms = whole_number(what, value)
+    if not 0 <= time_ms <= LONG_MAX:
+        raise InvalidRecord(f"{what} must be milliseconds since 1970, not {time_ms}.")
+    return time_ms
 
 
 def given_partition(where: object) -> TopicPartition:

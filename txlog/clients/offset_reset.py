@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from txlog.clients.connection import Connection
-from txlog.clients.given_positions import given_offsets, given_partition, whole_number
+from txlog.clients.given_positions import (
+    given_offsets,
+    given_partition,
+    given_time,
+    whole_number,
+)
 from txlog.clients.offset_times import offset_for_time
 from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup
 from txlog.groups.offsets_state import CommittedOffset, PendingOffset
@@ -103,7 +108,7 @@ def _given(to: ResetTo) -> ResetTo:
         case ShiftBy():
             return ShiftBy(whole_number("the shift of a reset", to.offsets))
         case ToTime():
-            return ToTime(whole_number("the time of a reset, in ms,", to.timestamp_ms))
+            return ToTime(given_time("the time of a reset", to.timestamp_ms))
         case ToTable():
             return ToTable(given_offsets(to.offsets))
         case ToEarliest() | ToLatest() | ToCurrent():

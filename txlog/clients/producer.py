@@ -6,12 +6,10 @@ not decide anything of the protocol: see `coordinator/rules.py` and `log/topic_r
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from os import getpid
 from typing import Any
 
 import pyarrow as pa
@@ -22,25 +20,24 @@ from txlog.clients.batch_columns import BatchColumns, prepared_batch
 from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.clients.delivery import Delivery, OnDelivery, RecordFuture
-from txlog.clients.own_process import in_a_fork
+from txlog.clients.given_positions import given_mapping
 from txlog.clients.producer_config import ProducerConfig
-from txlog.clients.producer_states import ProducerState, refusal, transition
+from txlog.clients.producer_standing import ProducerStanding
+from txlog.clients.producer_states import ProducerState
 from txlog.clients.record_times import record_time
 from txlog.clients.sender import Sender, may_be_asked_again
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.events import Registration
 from txlog.errors import (
-    AbortableError,
     FencedError,
     IllegalTransition,
     InvalidConfig,
     InvalidRecord,
     TxlogError,
-    UsageError,
 )
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
-from txlog.model import OffsetAndMetadata, TopicPartition, TxId, validate_tag
+from txlog.model import OffsetAndMetadata, TopicPartition, TxId, validate_tag, validate_topic_name
 
 Serializer = Callable[[Any], bytes | None]
 
@@ -94,30 +91,27 @@ class Producer:
         self._value_serializer = value_serializer
         self._serializes = key_serializer is not None or value_serializer is not None
         self._wall_ms = self._connection.runtime.clock.wall_ms
-        self._lock, self._process = threading.RLock(), getpid()
+        self._lock = threading.RLock()
         self._unpended: deque[tuple[ConsumerGroupMetadata | str, Mapping[TopicPartition, Any]]]
         self._unpended = deque()
         self._groups: list[tuple[ConsumerGroupMetadata, tuple[PendingOffset, ...]]] = []
         self._is_uncertain = False
-        self._error: TxlogError | None = None
+        self._standing = ProducerStanding(is_transactional=bool(self.config.transactional_id))
         self._transaction: TransactionSession | None = None
         session, new_pid = ProducerSession(), None
         if self.config.transactional_id:
-            self._state = ProducerState.UNINITIALIZED
             self._transaction = TransactionSession(
                 self._connection,
                 self.config.transactional_id,
                 self.config.transaction_group,
                 self.config.transaction_timeout_ms,
             )
-        else:
-            self._state = ProducerState.READY
-            if self.config.enable_idempotence:
-                new_pid = self._connection.cluster.producer_id
-                session = ProducerSession(new_pid(), 0)
+        elif self.config.enable_idempotence:
+            new_pid = self._connection.cluster.producer_id
+            session = ProducerSession(new_pid(), 0)
         process = self._connection.cluster.process
         appender = Appender(self._connection.runtime, process, session, self.config, new_pid)
-        self._sender = Sender(self._connection, appender, self._transaction, self._note)
+        self._sender = Sender(self._connection, appender, self._transaction, self._standing.note)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Producer:
@@ -151,14 +145,15 @@ class Producer:
         `value` is bytes, or a dict of columns for a typed topic. Raises UnknownTopic,
         InvalidRecord, RecordTooLarge, UnknownPartition, IllegalTransition, and the error that the
         producer is in. A full buffer is written first, and what waits in a topic that has
-        changed, so that whatever `send` raises, this record was not taken.
+        changed, so that whatever `send` raises, this record was not taken: a transaction that it
+        is missing from can only be aborted.
         """
-        self._require_own_process("send")
+        self._standing.require_own_process("send")
         with self._lock:
             try:
                 return self._sent(topic, value, key, headers, partition, timestamp_ms)
-            except UsageError as error:
-                self._note_refusal(error)
+            except Exception as error:
+                self._standing.refused("a record", error)
                 raise
 
     def _sent(
@@ -170,8 +165,10 @@ class Producer:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> RecordFuture:
-        if self._error is not None:
-            self._require_no_error("send")
+        if self._standing.error is not None:
+            self._standing.require_no_error("send")
+        if type(topic) is not str:
+            validate_topic_name(topic)
         sender = self._sender
         if sender.buffered_bytes >= self.config.buffer_memory:
             self.flush()
@@ -208,13 +205,13 @@ class Producer:
         the table stays with the producer: call `flush()` or commit, not `send_batch` again.
         """
         with self._lock:
-            self._require_sendable("send_batch")
+            self._standing.require_sendable("send_batch")
             try:
                 log, batch, partitions = self._prepared(
                     topic, table, BatchColumns(key, partition, timestamp)
                 )
-            except UsageError as error:
-                self._note_refusal(error)
+            except Exception as error:
+                self._standing.refused("a table", error)
                 raise
             if batch.num_rows:
                 delivery = Delivery(topic, self.flush, on_delivery)
@@ -239,11 +236,11 @@ class Producer:
         """Write everything that was sent. Raises what kept it from being stored."""
         with self._lock:
             if not self._sender.is_empty:
-                self._require_sendable("flush")
+                self._standing.require_sendable("flush")
                 self._sender.flush()
 
     def _new_pile(self, topic: str) -> Pile:
-        self._require_sendable("send")
+        self._standing.require_sendable("send")
         return self._sender.new_pile(topic, self.flush)
 
     def _added(
@@ -273,43 +270,6 @@ class Producer:
         self.flush()
         return self._sender.piles.get(topic) or self._new_pile(topic)
 
-    def _require_sendable(self, method: str) -> None:
-        self._require_no_error(method)
-        wanted = ProducerState.IN_TRANSACTION if self._transaction else ProducerState.READY
-        if self._state is not wanted:
-            raise refusal(self._state, method)
-
-    def _require_no_error(self, method: str) -> None:
-        """A producer in an error state answers every call with it (KafkaProducer's rule)."""
-        self._require_own_process(method)
-        error = self._error
-        if error is not None:
-            text = f"{method}() is not possible: this producer is in an error state."
-            raise type(error)(f"{text} {error.message}", **error.facts) from error
-
-    def _require_own_process(self, method: str) -> None:
-        if getpid() != self._process:
-            raise in_a_fork("producer", method)
-
-    def _note(self, error: TxlogError, is_lost: bool = False) -> None:
-        """What an error of the log means for this producer (KIP-1050).
-
-        With `is_lost` a part of the transaction was given up: the rest may not commit.
-        """
-        if isinstance(error, FencedError) or error.fatal:
-            self._state, self._error = ProducerState.FATAL_ERROR, error
-        elif self._transaction is not None and (is_lost or isinstance(error, AbortableError)):
-            self._state, self._error = ProducerState.ABORTABLE_ERROR, error
-        elif isinstance(error, AbortableError):
-            # Without a transaction there is nothing to abort: sequences are lost for good.
-            self._state, self._error = ProducerState.FATAL_ERROR, error
-
-    def _note_refusal(self, error: UsageError) -> None:
-        """A record that was refused is missing from the transaction, so the rest may not commit:
-        a program that passes over the error would commit a part (KafkaProducer.doSend)."""
-        if self._state is ProducerState.IN_TRANSACTION:
-            self._note(error, is_lost=True)
-
     # Transactions.
 
     def _session(self, method: str) -> TransactionSession:
@@ -317,9 +277,9 @@ class Producer:
             raise IllegalTransition(
                 f"{method}() needs a transactional producer: give it a transactional_id."
             )
-        self._require_own_process(method)
-        if self._state is ProducerState.FATAL_ERROR:
-            self._require_no_error(method)
+        self._standing.require_own_process(method)
+        if self._standing.state is ProducerState.FATAL_ERROR:
+            self._standing.require_no_error(method)
         return self._transaction
 
     def init_transactions(self) -> None:
@@ -330,12 +290,12 @@ class Producer:
         """
         with self._lock:
             session = self._session("init_transactions")
-            if self._state is not ProducerState.UNINITIALIZED:
+            if self._standing.state is not ProducerState.UNINITIALIZED:
                 raise IllegalTransition(
-                    f"init_transactions() was called already (state {self._state})."
+                    f"init_transactions() was called already (state {self._standing.state})."
                 )
             self._use(session.register(self._connection.runtime.entropy.token()))
-            self._state = ProducerState.READY
+            self._standing.state = ProducerState.READY
 
     def _use(self, registration: Registration) -> None:
         """In a new epoch sequences begin anew, and nothing of the old one can land any more."""
@@ -351,14 +311,14 @@ class Producer:
         """
         with self._lock:
             session = self._session("begin_transaction")
-            self._require_no_error("begin_transaction")
-            following = transition(self._state, ProducerState.IN_TRANSACTION, "begin_transaction")
+            self._standing.require_no_error("begin_transaction")
+            following = self._standing.following(ProducerState.IN_TRANSACTION, "begin_transaction")
             try:
                 tx_id = session.begin(validate_tag(tag) if tag else "")
             except FencedError as error:
-                self._note(error)
+                self._standing.note(error)
                 raise
-            self._state = following
+            self._standing.state = following
             return tx_id
 
     def send_offsets_to_transaction(
@@ -375,8 +335,12 @@ class Producer:
         """
         with self._lock:
             session = self._session("send_offsets_to_transaction")
-            self._require_sendable("send_offsets_to_transaction")
-            self._unpended.append((group, copy.copy(offsets)))
+            self._standing.require_sendable("send_offsets_to_transaction")
+            try:
+                self._unpended.append((group, dict(given_mapping(offsets, "23"))))
+            except Exception as error:
+                self._standing.refused("a group's offsets", error)
+                raise
             self._pend_offsets(session)
 
     def _pend_offsets(self, session: TransactionSession) -> None:
@@ -388,10 +352,9 @@ class Producer:
                 if pending:
                     name = group if isinstance(group, str) else group.group_id
                     session.pend(name, pending)
-            except TxlogError as error:
-                is_lost = not may_be_asked_again(error)
-                self._note(error, is_lost)
-                if is_lost:
+            except Exception as error:
+                if not (isinstance(error, TxlogError) and may_be_asked_again(error)):
+                    self._standing.refused("a group's offsets", error)
                     self._unpended.popleft()
                 raise
             if not isinstance(group, str):
@@ -406,21 +369,21 @@ class Producer:
         """
         with self._lock:
             session = self._session("commit_transaction")
-            self._require_no_error("commit_transaction")
-            if self._state is ProducerState.IN_TRANSACTION:
+            self._standing.require_no_error("commit_transaction")
+            if self._standing.state is ProducerState.IN_TRANSACTION:
                 self._sender.flush()
                 self._pend_offsets(session)
-            self._state = transition(self._state, ProducerState.COMMITTING, "commit_transaction")
+            self._standing.advance(ProducerState.COMMITTING, "commit_transaction")
             try:
                 session.commit()
             except TxlogError as error:
-                self._note(error)
+                self._standing.note(error)
                 raise
             # Before it is ready again: what Ctrl-C keeps from being noted, the repeat notes.
             for group, pending in self._groups:
                 group.committed.update({offset.where: offset.end for offset in pending})
             self._groups = []
-            self._state = transition(self._state, ProducerState.READY, "commit_transaction")
+            self._standing.advance(ProducerState.READY, "commit_transaction")
 
     def abort_transaction(self) -> None:
         """Drop the buffer and abort. Allowed after an abortable error.
@@ -429,21 +392,21 @@ class Producer:
         """
         with self._lock:
             session = self._session("abort_transaction")
-            self._state = transition(self._state, ProducerState.ABORTING, "abort_transaction")
+            self._standing.advance(ProducerState.ABORTING, "abort_transaction")
             # What an append left unknown may yet land: only a new epoch bars it (R9, KIP-360).
-            unknown = self._error is not None or self._sender.has_unwritten or bool(self._unpended)
-            self._is_uncertain |= unknown
+            self._is_uncertain |= self._standing.error is not None
+            self._is_uncertain |= self._sender.has_unwritten or bool(self._unpended)
             self._drop_buffers()
             try:
                 self._is_uncertain |= session.abort()
                 if self._is_uncertain:
                     self._use(session.renew())
             except TxlogError as error:
-                self._note(error)
+                self._standing.note(error)
                 raise
-            self._error = None
+            self._standing.error = None
             self._is_uncertain = False
-            self._state = transition(self._state, ProducerState.READY, "abort_transaction")
+            self._standing.advance(ProducerState.READY, "abort_transaction")
 
     def _drop_buffers(self) -> None:
         self._sender.drop()
@@ -462,7 +425,7 @@ class Producer:
             yield tx_id
             self.commit_transaction()
         except BaseException:
-            if self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
+            if self._standing.is_open:
                 # What failed in the block is what is raised; the next call says that it is fenced.
                 with suppress(FencedError):
                     self.abort_transaction()
@@ -476,21 +439,21 @@ class Producer:
 
     def close(self) -> None:
         """Write what is buffered, or abort the open transaction, and let go. In a fork: let go."""
-        if getpid() != self._process:
+        if not self._standing.is_own_process:
             return
         with self._lock:
-            if self._state is ProducerState.CLOSED:
+            if self._standing.state is ProducerState.CLOSED:
                 return
             try:
-                if self._transaction is None and self._error is None:
+                if self._transaction is None and self._standing.error is None:
                     self.flush()
-                elif self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
+                elif self._standing.is_open:
                     with suppress(FencedError):  # Its successor has aborted it.
                         self.abort_transaction()
                 if self._transaction is not None:
                     self._transaction.join()
             finally:
-                self._state = ProducerState.CLOSED
+                self._standing.state = ProducerState.CLOSED
 
     def __enter__(self) -> Producer:
         return self

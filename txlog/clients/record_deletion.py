@@ -1,19 +1,24 @@
 """Deleting records by hand: Kafka's `deleteRecords`.
 
 All offsets are checked before the first is applied. Nothing of a transaction that is not complete
-everywhere goes (I12).
+everywhere goes (I12); one that is decided is finished first, as its completion comes after the
+answer to its commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 
 from txlog.clients.connection import Connection
 from txlog.clients.given_positions import given_offsets
 from txlog.clients.retention_bounds import bounded_log_starts
-from txlog.errors import OffsetOutOfRange
+from txlog.coordinator.states import PREPARED
+from txlog.errors import OffsetOutOfRange, TxlogError
 from txlog.log.topic_events import AdvanceLogStart
 from txlog.model import TopicPartition
+
+log = logging.getLogger(__name__)
 
 TO_THE_END = -1
 """Kafka's word for everything that may be deleted."""
@@ -29,6 +34,7 @@ def planned_log_starts(
     """
     offsets = given_offsets(offsets)
     planned: dict[TopicPartition, int] = {}
+    _finish_decided(connection, {where.topic for where in offsets})
     for name in sorted({where.topic for where in offsets}):
         topic = connection.cluster.present_topic(name, certain=True)
         wanted = {where.partition: at for where, at in offsets.items() if where.topic == name}
@@ -47,6 +53,22 @@ def planned_log_starts(
             if limit > log_start:
                 planned[TopicPartition(name, partition)] = limit
     return planned
+
+
+def _finish_decided(connection: Connection, topics: Iterable[str]) -> None:
+    """End what is decided and not complete there, so that nobody is told of the background.
+
+    Of what cannot be finished now the records stay, and the answer says so.
+    """
+    for coordinator in connection.coordinators():
+        for name, transaction in list(coordinator.catch_up().open_transactions()):
+            is_there = any(participant.topic in topics for participant in transaction.participants)
+            if transaction.state not in PREPARED or not is_there:
+                continue
+            try:
+                coordinator.finish(name, transaction.tx_id)
+            except TxlogError as error:
+                log.info("transaction %s is not finished yet: %s", transaction.tx_id, error)
 
 
 def delete_records(

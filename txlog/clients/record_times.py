@@ -1,8 +1,8 @@
 """The time that a record is stored with: its own, the producer's now, or that of the append.
 
 It guards `message.timestamp.type` and Kafka's limits on records' own times (KIP-937): what lies
-outside of them is refused before anything is written. A client's clock decides here what is taken,
-never what is safe (I14).
+outside of them, or before 1970 (ProducerRecord's rule), is refused before anything is written. A
+client's clock decides here what is taken, never what is safe (I14).
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from txlog.log.conversion import TIMESTAMP_COLUMN, with_timestamp
 from txlog.log.topic_log import TopicLog
 from txlog.settings import LOG_APPEND_TIME, LONG_MAX, TopicConfig
 
-_TIMESTAMP_LIMIT = 1 << 63
-
 
 def is_append_time(config: TopicConfig) -> bool:
     """Whether the topic's records get the time at which they are written."""
@@ -27,7 +25,7 @@ def record_time(topic: TopicLog, timestamp_ms: object, now_ms: int) -> int:
     """The time of one record whose sender gave that one, or None. Raises InvalidRecord."""
     if timestamp_ms is None:
         return now_ms
-    if type(timestamp_ms) is not int or not -_TIMESTAMP_LIMIT <= timestamp_ms < _TIMESTAMP_LIMIT:
+    if type(timestamp_ms) is not int or not 0 <= timestamp_ms <= LONG_MAX:
         raise InvalidRecord(
             f"timestamp_ms must be whole milliseconds since 1970, not {timestamp_ms!r:.40}."
         )
@@ -53,6 +51,13 @@ def with_record_times(topic: TopicLog, batch: pa.RecordBatch, now_ms: int) -> pa
 
 
 def _require_within(topic: TopicLog, oldest_ms: int, newest_ms: int, now_ms: int) -> None:
+    if oldest_ms < 0:
+        raise InvalidRecord(
+            f"a record for topic {topic.name!r} has the time {oldest_ms}; times are milliseconds "
+            "since 1970, and none lies before. Keep an earlier time in the value or a column.",
+            topic=topic.name,
+            timestamp_ms=oldest_ms,
+        )
     config = topic.state.config
     early, late = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
     # No two times are further apart than no limit allows.

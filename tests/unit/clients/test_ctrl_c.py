@@ -175,10 +175,10 @@ def test_a_transaction_is_whole_or_not_there_after_ctrl_c(modules: list[str]) ->
 
 def go_on(producer: Producer, story: Story) -> None:
     """As the docstrings say: what was to be committed is committed again, and so with an abort."""
-    if producer._state is ProducerState.COMMITTING:
+    if producer._standing.state is ProducerState.COMMITTING:
         producer.commit_transaction()
         story.certain += story.under_way
-    elif producer._state in (ProducerState.ABORTING, ProducerState.IN_TRANSACTION):
+    elif producer._standing.state in (ProducerState.ABORTING, ProducerState.IN_TRANSACTION):
         producer.abort_transaction()
         story.under_way = []
 
@@ -196,7 +196,7 @@ def test_an_abort_is_made_again_after_ctrl_c(is_over: bool) -> None:
             story.log.admin.abort_transaction(tx_id)
         with interruption:
             producer.abort_transaction()
-        if producer._state is not ProducerState.READY:
+        if producer._standing.state is not ProducerState.READY:
             producer.abort_transaction()
         for number in range(2):
             with producer.transaction():

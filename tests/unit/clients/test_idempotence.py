@@ -75,7 +75,7 @@ def test_I7_a_gap_is_refused_and_ends_a_producer_without_transactions(log: Memor
     future = producer.send("u", b"after a gap")
     with pytest.raises(OutOfOrderSequence, match="sequences 6 to 6 came, but 1 is next"):
         producer.flush()
-    assert producer._state is ProducerState.FATAL_ERROR
+    assert producer._standing.state is ProducerState.FATAL_ERROR
     with pytest.raises(OutOfOrderSequence):
         future.get()
     with pytest.raises(OutOfOrderSequence, match=r"send\(\) is not possible: .* error state"):

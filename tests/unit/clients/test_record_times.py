@@ -10,6 +10,7 @@ from txlog.clients.half_message import Message
 from txlog.clients.half_store import stage
 from txlog.clients.record_times import with_record_times
 from txlog.errors import InvalidConfig, InvalidRecord
+from txlog.model import TopicPartition
 from txlog.settings import TopicConfig
 
 NOW_MS = 1_700_000_000_000
@@ -102,10 +103,25 @@ def test_seconds_instead_of_milliseconds_are_refused_if_the_topic_says_how_old(
 def test_by_default_no_time_lies_more_than_an_hour_after_now(now: MemoryLog) -> None:
     producer = now.producer()
     producer.send("u", b"v", timestamp_ms=NOW_MS + HOUR_MS).get()
-    producer.send("u", b"v", timestamp_ms=-(2**63)).get()
+    producer.send("u", b"v", timestamp_ms=0).get()
     with pytest.raises(InvalidRecord):
         producer.send("u", b"v", timestamp_ms=NOW_MS + HOUR_MS + 1)
-    assert stamps(now, "u") == [NOW_MS + HOUR_MS, -(2**63)]
+    assert stamps(now, "u") == [NOW_MS + HOUR_MS, 0]
+
+
+@pytest.mark.parametrize("early_ms", [-1, -(2**63)])
+def test_no_record_has_a_time_before_1970(now: MemoryLog, early_ms: int) -> None:
+    """A Kafka producer refuses it, and no reader asks for it."""
+    producer, before = now.producer(), now.objects()
+    with pytest.raises(InvalidRecord, match="since 1970"):
+        producer.send("u", b"v", timestamp_ms=early_ms)
+    with pytest.raises(InvalidRecord, match="since 1970"):
+        producer.send_batch("u", table(NOW_MS, early_ms), timestamp="at")
+    with pytest.raises(InvalidRecord, match="since 1970"):
+        stage(now.connection, [Message("u", b"v", timestamp_ms=early_ms)], "id")
+    with pytest.raises(InvalidRecord, match="since 1970"):
+        now.consumer("u").offsets_for_times({TopicPartition("u", 0): early_ms})
+    assert now.changed_since(before) == []
 
 
 def test_a_limit_that_is_altered_holds_for_the_next_record(now: MemoryLog) -> None:

@@ -6,15 +6,21 @@ import pyarrow as pa
 import pytest
 
 from tests.memory_log import MemoryLog
+from tests.scripted_store import unavailable
+from txlog.clients.consumer_group import ConsumerGroupMetadata
 from txlog.clients.producer import Producer
 from txlog.errors import (
+    AbortableError,
+    CommitFailed,
     InvalidName,
     InvalidRecord,
     OffsetOutOfRange,
     RecordTooLarge,
+    StoreUnavailable,
     TxlogError,
     UnknownPartition,
     UnknownTopic,
+    UsageError,
 )
 from txlog.model import OffsetAndMetadata, TopicPartition
 
@@ -28,18 +34,56 @@ def log() -> MemoryLog:
     log = MemoryLog()
     log.admin.create_topic("t", 1, config={"max.message.bytes": "2000"})
     log.admin.create_topic("n", 1, pa.schema([("n", pa.int64())]))
+    log.admin.create_topic("wide", 250)
+    log.producer().send("wide", b"x", partition=0).get()
+    with log.consumer(group_id="moved") as consumer:
+        consumer.assign([P0])
+        consumer.commit({P0: 0})
     return log
+
+
+def too_many_positions() -> dict[TopicPartition, OffsetAndMetadata]:
+    """More than an entry holds, by their notes."""
+    return {TopicPartition("wide", n): OffsetAndMetadata(0, "x" * 4096) for n in range(250)}
 
 
 SENDS: dict[str, tuple[Refused, type[TxlogError]]] = {
     "no topic": (lambda p: p.send("other", b"x"), UnknownTopic),
     "no name of a topic": (lambda p: p.send("../t", b"x"), InvalidName),
+    "a topic that is no text": (lambda p: p.send(["t"], b"x"), InvalidName),
     "no partition": (lambda p: p.send("t", b"x", partition=7), UnknownPartition),
+    "a partition below 0": (lambda p: p.send("t", b"x", partition=-1), UnknownPartition),
+    "a partition as a text": (lambda p: p.send("t", b"x", partition="0"), InvalidRecord),
+    "a key of text": (lambda p: p.send("t", b"x", key="k"), InvalidRecord),
+    "no headers": (lambda p: p.send("t", b"x", headers=[("k", "v")]), InvalidRecord),
+    "headers that are a number": (lambda p: p.send("t", b"x", headers=5), InvalidRecord),
+    "bytes for columns": (lambda p: p.send("n", b"x"), InvalidRecord),
+    "headers beside columns": (
+        lambda p: p.send("n", {"n": 1}, headers=[("k", b"")]),
+        InvalidRecord,
+    ),
+    "a value of another type": (lambda p: p.send("n", {"n": "one"}), InvalidRecord),
+    "a time before 1970": (lambda p: p.send("t", b"x", timestamp_ms=-1), InvalidRecord),
+    "a time far ahead": (lambda p: p.send("t", b"x", timestamp_ms=1 << 60), InvalidRecord),
     "not bytes": (lambda p: p.send("t", 5), InvalidRecord),
     "no such column": (lambda p: p.send("n", {"m": 1}), InvalidRecord),
     "too large": (lambda p: p.send("t", bytes(5000)), RecordTooLarge),
     "no time": (lambda p: p.send("t", b"x", timestamp_ms=1 << 70), InvalidRecord),
     "a table for no topic": (lambda p: p.send_batch("other", pa.table({"n": [1]})), UnknownTopic),
+    "a table for no name": (lambda p: p.send_batch(5, pa.table({"n": [1]})), InvalidName),
+    "no table": (lambda p: p.send_batch("n", [1]), InvalidRecord),
+    "a table with a record that is too large": (
+        lambda p: p.send_batch("t", pa.table({"value": [b"x", bytes(5000)]})),
+        RecordTooLarge,
+    ),
+    "a time that is no column": (
+        lambda p: p.send_batch("n", pa.table({"n": [1]}), timestamp="at"),
+        InvalidRecord,
+    ),
+    "partitions that are no numbers": (
+        lambda p: p.send_batch("n", pa.table({"n": [1], "p": ["a"]}), partition="p"),
+        InvalidRecord,
+    ),
     "a table of other columns": (
         lambda p: p.send_batch("n", pa.table({"m": [1]})),
         InvalidRecord,
@@ -56,6 +100,17 @@ SENDS: dict[str, tuple[Refused, type[TxlogError]]] = {
 OFFSETS: dict[str, tuple[object, object, type[TxlogError]]] = {
     "no topic": ({TopicPartition("other", 0): 1}, "g", UnknownTopic),
     "no partition": ({TopicPartition("t", 9): 1}, "g", UnknownPartition),
+    "below 0": ({P0: -1}, "g", OffsetOutOfRange),
+    "a note that is no text": ({P0: OffsetAndMetadata(1, None)}, "g", InvalidRecord),
+    "more than fits": (too_many_positions(), "g", UsageError),
+    "an iterator": (iter([P0]), "g", InvalidRecord),
+    "nothing": (None, "g", InvalidRecord),
+    "another place of the group": ({P0: 0}, ConsumerGroupMetadata("moved", {P0: 5}), CommitFailed),
+    "a topic that is another one now": (
+        {P0: 1},
+        ConsumerGroupMetadata("g", topic_ids={P0: "of-before"}),
+        CommitFailed,
+    ),
     "beyond the end": ({P0: 99}, "g", OffsetOutOfRange),
     "no whole number": ({P0: 0.5}, "g", InvalidRecord),
     "a note that is too long": ({P0: OffsetAndMetadata(1, "x" * 5000)}, "g", InvalidRecord),
@@ -106,7 +161,13 @@ def test_offsets_that_were_refused_can_only_be_followed_by_an_abort(
 
 def check_abortable(log: MemoryLog, producer: Producer, kind: type[TxlogError]) -> None:
     """Every step but the abort says what was refused; then the producer goes on."""
-    for step in (lambda: producer.send("t", b"after"), producer.commit_transaction):
+    for step in (
+        lambda: producer.send("t", b"after"),
+        lambda: producer.send_batch("n", pa.table({"n": [1]})),
+        lambda: producer.send_offsets_to_transaction({P0: 0}, "g"),
+        producer.flush,
+        producer.commit_transaction,
+    ):
         with pytest.raises(kind, match="in an error state"):
             step()
     producer.abort_transaction()
@@ -116,6 +177,65 @@ def check_abortable(log: MemoryLog, producer: Producer, kind: type[TxlogError]) 
     producer.commit_transaction()
     assert log.values("t") == [b"again"]
     log.check()
+
+
+def test_a_record_whose_serializer_raises_is_missing_too(log: MemoryLog) -> None:
+    producer = log.producer("p", value_serializer=lambda value: value.encode())
+    producer.begin_transaction()
+    producer.send("t", "before")
+    with pytest.raises(AttributeError):
+        producer.send("t", 5)
+    with pytest.raises(AbortableError, match="a record was not taken .*AttributeError"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert log.values("t") == []
+
+
+def send_many(producer: Producer) -> object:
+    """Until the buffer is full, which is written before the next record is taken."""
+    return [producer.send("t", bytes(1_000)) for _ in range(3)]
+
+
+UNANSWERED: dict[str, tuple[Refused, str, str]] = {
+    "the topic of a record": (lambda p: p.send("n", {"n": 1}), "get", "^topics/n/"),
+    "the topic of a table": (lambda p: p.send_batch("n", pa.table({"n": [1]})), "get", "^topics/n"),
+    "a full buffer": (send_many, "put_new", "^topics/t/"),
+}
+
+
+@pytest.mark.parametrize("case", UNANSWERED)
+def test_what_was_not_taken_as_the_store_did_not_answer_is_missing_too(
+    log: MemoryLog, case: str
+) -> None:
+    """A Kafka producer that timed out in a transaction can only abort it, too."""
+    call, verb, path = UNANSWERED[case]
+    producer = Producer(log.process(log.store), transactional_id="p", buffer_memory=1_024)
+    producer.init_transactions()
+    producer.begin_transaction()
+    log.store.on(verb, path, unavailable, times=100)
+    with pytest.raises(StoreUnavailable):
+        call(producer)
+    log.store.heal()
+    with pytest.raises(AbortableError, match="was not taken into the transaction"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert log.values("t", "n") == []
+    log.check()
+
+
+def test_what_stays_with_the_producer_is_not_missing(log: MemoryLog) -> None:
+    """Offsets and tables that met a store without an answer are seen to by the commit."""
+    producer = log.producer("p")
+    producer.begin_transaction()
+    log.store.on("create", "^__consumer_offsets/", unavailable)
+    with pytest.raises(StoreUnavailable):
+        producer.send_offsets_to_transaction({P0: 0}, "g")
+    log.store.on("put_new", "^topics/n/", unavailable)
+    with pytest.raises(StoreUnavailable):
+        producer.send_batch("n", pa.table({"n": [1]}))
+    producer.commit_transaction()
+    assert log.values("n") == [{"n": 1}]
+    assert log.process().offsets.group("g").committed[P0].offset == 0
 
 
 @pytest.mark.parametrize("case", SENDS)

@@ -48,7 +48,7 @@ def test_the_canonical_loop_stores_both_records_or_neither(log: MemoryLog) -> No
     with pytest.raises(ZeroDivisionError):
         _fail_in_a_block(producer, ZeroDivisionError())
     assert log.values("t") == [b"record1", b"record2"]
-    assert producer._state is ProducerState.READY
+    assert producer._standing.state is ProducerState.READY
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
@@ -312,7 +312,7 @@ def test_damage_is_fatal_to_the_producer_that_meets_it(log: MemoryLog) -> None:
         producer.flush()
     with pytest.raises(CorruptData, match="abort_transaction.. is not possible"):
         producer.abort_transaction()
-    assert producer._state is ProducerState.FATAL_ERROR
+    assert producer._standing.state is ProducerState.FATAL_ERROR
 
 
 def test_a_commit_by_a_second_thread_of_the_same_producer_waits_its_turn(log: MemoryLog) -> None:
