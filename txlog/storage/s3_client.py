@@ -56,7 +56,12 @@ class S3Client:
 
     def __init__(self, options: Mapping[str, object]) -> None:
         kind = _file_system_class()
-        self._files = kind(skip_instance_cache=True, use_listings_cache=False, **options)
+        self._files = kind(
+            skip_instance_cache=True,
+            use_listings_cache=False,
+            session=_session(options.get("profile")),
+            **options,
+        )
         self._files.retries = 1
         self._answered = False
 
@@ -145,6 +150,20 @@ def endpoint_name(endpoint: object) -> str:
             "endpoint_url or AWS_ENDPOINT_URL."
         )
     return parts.netloc
+
+
+def _session(profile: object) -> Any:
+    """As s3fs would make it, but a PUT sends its body at once.
+
+    botocore announces each body with `Expect: 100-continue` and waits for the answer, which costs
+    a round trip; without the header a PUT of 400 bytes takes one.
+    """
+    from aiobotocore.session import AioSession
+    from botocore.handlers import add_expect_header
+
+    session = AioSession(profile=profile)
+    session.unregister("before-call.s3", add_expect_header)
+    return session
 
 
 def _file_system_class() -> Any:

@@ -202,6 +202,13 @@ def test_I1_every_create_and_every_segment_bears_the_condition(
     assert [headers.get("If-None-Match") for headers in server.headers] == ["*", "*", None]
 
 
+def test_a_body_is_sent_at_once_and_not_announced(server: ScriptedServer, store: Store) -> None:
+    store.create("entries/0.json", b"first")
+    store.put_new("segments/a.arrow", b"second")
+
+    assert [headers.get("Expect") for headers in server.headers] == [None, None]
+
+
 @pytest.mark.parametrize("answer", [(500, ""), (503, "SlowDown"), (409, "OperationAborted")])
 def test_reads_and_deletions_are_repeated_until_they_are_answered(
     server: ScriptedServer, store: Store, answer: Answer
