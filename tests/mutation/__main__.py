@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tests.mutation.modules import MODULES, Mutated
 from tests.mutation.mutant import Mutant
@@ -11,48 +13,105 @@ from tests.mutation.run import WORK, MutationFailed, outcome, prepare, renew_tes
 from tests.mutation.unchanged import listed
 
 AIM = 0.95
+STOPPED = 130
+HEAD = ("module", "mutants", "killed", "unchanged", "survivors", "score", "tests s")
 ROW = "| {:<20} | {:>7} | {:>6} | {:>9} | {:>9} | {:>6} | {:>7} |"
 
 
+@dataclass(frozen=True)
+class Figures:
+    """What became of the mutants of a module, or of several; those of words only not counted."""
+
+    killed: int = 0
+    unchanged: int = 0
+    """Survivors that change nothing, as `unchanged.toml` says."""
+    survivors: int = 0
+    """All others."""
+    tests_seconds: float = 0.0
+
+    @property
+    def score(self) -> float:
+        """The part that the tests noticed of what changes behaviour."""
+        counted = self.killed + self.survivors
+        return self.killed / counted if counted else 1.0
+
+    def __add__(self, other: "Figures") -> "Figures":
+        return Figures(
+            self.killed + other.killed,
+            self.unchanged + other.unchanged,
+            self.survivors + other.survivors,
+            self.tests_seconds + other.tests_seconds,
+        )
+
+    def row(self, name: str) -> str:
+        """A line of the table."""
+        mutants = self.killed + self.unchanged + self.survivors
+        numbers = (mutants, self.killed, self.unchanged, self.survivors)
+        return ROW.format(name, *numbers, f"{self.score:.1%}", f"{self.tests_seconds:.1f}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Mutates the modules asked for; 0 if each reaches the aim, 1 if one does not."""
-    asked = _parser().parse_args(arguments)
-    print(ROW.format("module", "mutants", "killed", "unchanged", "survivors", "score", "tests s"))
-    failed = 0
-    for name in asked.module or MODULES:
-        try:
-            failed += not _judged(name, MODULES[name], asked)
-        except MutationFailed as error:
-            failed += 1
-            print(f"{name}: {error}", file=sys.stderr)
-    return 1 if failed else 0
+    """Mutates the modules asked for; 0 if each reaches the aim, 1 if one does not or could not be
+    tried, STOPPED if it was ended early by SIGINT or SIGTERM: then it sums up what it has by then.
+    """
+    parser = _parser()
+    asked = parser.parse_args(arguments)
+    names = asked.module or list(MODULES)
+    if unknown := [name for name in names if name not in MODULES]:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(MODULES)}")
+    figures: dict[str, Figures] = {}
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print(ROW.format(*HEAD), "|---|" + "---:|" * (len(HEAD) - 1), sep="\n", flush=True)
+    try:
+        for name in names:
+            try:
+                figures[name] = _judged(name, MODULES[name], asked)
+            except MutationFailed as error:
+                print(f"{name}: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        _sum_up(names, figures)
+        print("Stopped. The same command with --resume goes on from here.", file=sys.stderr)
+        return STOPPED
+    _sum_up(names, figures)
+    reached = len(figures) == len(names) and all(one.score >= AIM for one in figures.values())
+    return 0 if reached else 1
 
 
-def _judged(name: str, module: Mutated, asked: argparse.Namespace) -> bool:
-    folder = WORK / name
-    if asked.survivors and folder.exists():
-        renew_tests(folder, module)
-        run(folder, module, asked.workers, [one.name for one in outcome(folder, module).survivors])
-    elif not asked.report:
-        run(prepare(name, module), module, asked.workers)
-    found = outcome(folder, module)
+def _judged(name: str, module: Mutated, asked: argparse.Namespace) -> Figures:
+    _try(name, module, asked)
+    found = outcome(WORK / name, module)
     survivors = [one for one in found.survivors if not _is_listed(name, one)]
-    counted = found.killed + len(survivors)
-    score = found.killed / counted if counted else 1.0
     unchanged = len(found.survivors) - len(survivors)
-    seconds = f"{found.tests_seconds:.1f}"
-    figures = (
-        counted + unchanged,
-        found.killed,
-        unchanged,
-        len(survivors),
-        f"{score:.1%}",
-        seconds,
-    )
-    print(ROW.format(name, *figures), flush=True)
+    figures = Figures(found.killed, unchanged, len(survivors), found.tests_seconds)
+    print(figures.row(name), flush=True)
     if asked.verbose:
-        print(*survivors, sep="\n")
-    return score >= AIM
+        print(*survivors, sep="\n", flush=True)
+    return figures
+
+
+def _try(name: str, module: Mutated, asked: argparse.Namespace) -> None:
+    folder = WORK / name
+    if asked.report:
+        return
+    if asked.survivors and folder.exists():
+        if survivors := outcome(folder, module).survivors:
+            renew_tests(folder, module)
+            run(folder, module, asked.workers, [one.name for one in survivors])
+    elif asked.resume and folder.exists():
+        run(folder, module, asked.workers)
+    else:
+        run(prepare(name, module), module, asked.workers)
+
+
+def _sum_up(names: Sequence[str], figures: dict[str, Figures]) -> None:
+    total = sum(figures.values(), Figures())
+    if len(names) > 1:
+        print(total.row(f"{len(figures)} of {len(names)} modules"), flush=True)
+    below = [name for name in figures if figures[name].score < AIM]
+    if below:
+        print(f"Below {AIM:.0%}: {', '.join(below)}.", file=sys.stderr)
+    if total.survivors:
+        print("--report --verbose prints what survived.", file=sys.stderr)
 
 
 def _is_listed(module: str, mutant: Mutant) -> bool:
@@ -75,6 +134,11 @@ def _parser() -> argparse.ArgumentParser:
         "--survivors",
         action="store_true",
         help="try only what survived the last run, with the tests as they are now",
+    )
+    again.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on where the last run was stopped, with the code and the tests as they were then",
     )
     again.add_argument("--report", action="store_true", help="run nothing: show the last run again")
     return parser

@@ -9,6 +9,7 @@ COORDINATOR = (
     *("tests/protocol/test_rules.py", "tests/protocol/test_clocks_and_listings.py"),
 )
 TOPICS = (
+    *("tests/unit/log/test_index_chunks.py", "tests/unit/log/test_index_units.py"),
     *("tests/unit/log/test_topic_appends.py", "tests/unit/log/test_topic_index.py"),
     *("tests/unit/log/test_topic_life.py", "tests/unit/log/test_topic_markers.py"),
     *("tests/unit/log/test_topic_upkeep.py", "tests/unit/log/test_topic_memory.py"),

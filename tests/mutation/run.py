@@ -7,7 +7,9 @@ It does not change functions with a decorator, such as properties, nor code outs
 """
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from tests.mutation.modules import Mutated
 from tests.mutation.mutant import Mutant, mutants_of
+from tests.mutation.progress import Progress
 from tests.source_tree import ROOT
 
 WORK = ROOT / "build" / "mutants"
@@ -25,7 +28,6 @@ FILES = ("pyproject.toml", "setup.cfg", "README.md", "Makefile")
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 LOG = "mutmut.log"
 NO_MUTANT = "txlog.no_mutant_has_this_name"
-NO_TESTS = "could not find any test case for any mutant"
 
 SURVIVED = {0}
 UNTESTED = {33, 5}
@@ -51,7 +53,6 @@ class Outcome:
     """What became of the mutants of a module."""
 
     killed: int
-    words: int
     survivors: tuple[Mutant, ...]
     """Not killed, and not of words only."""
     tests_seconds: float
@@ -92,43 +93,83 @@ def renew_tests(folder: Path, module: Mutated) -> None:
 
 
 def run(folder: Path, module: Mutated, workers: int, names: Sequence[str] = ()) -> None:
-    """Try all mutants, or those named, but none that changes words only.
+    """Try all mutants that have no result yet, or those named, but none that changes words only.
 
     Raises:
         MutationFailed: with the end of what mutmut said.
+        KeyboardInterrupt: mutmut has ended, and what it found so far is kept.
     """
+    progress = Progress(folder.name, _results(folder, module))
     if not names:
-        _pass_over_words(folder, module)
-    said = _mutmut(folder, workers, names)
-    if said and not any(NO_TESTS in line for line in said):
+        _pass_over_words(folder, module, progress)
+    said = _mutmut(folder, workers, names, progress)
+    if said:
         raise MutationFailed("\n".join([f"{folder / LOG} ends with:", *said[-20:]]))
 
 
-def _pass_over_words(folder: Path, module: Mutated) -> None:
+def _results(folder: Path, module: Mutated) -> Path:
+    return folder / "mutants" / f"{module.path}.meta"
+
+
+def _pass_over_words(folder: Path, module: Mutated, progress: Progress) -> None:
     # mutmut makes the mutants, then refuses the name; what has a result already it does not try.
-    said = _mutmut(folder, 1, [NO_MUTANT])
+    said = _mutmut(folder, 1, [NO_MUTANT], progress)
     if not any("nothing matches" in line for line in said):
         raise MutationFailed("\n".join([f"{folder / LOG} ends with:", *said[-20:]]))
-    path = folder / "mutants" / module.path
-    results = path.with_name(path.name + ".meta")
+    mutants = _mutants(folder, module).items()
+    _note(_results(folder, module), {name: SKIPPED for name, one in mutants if one.words_only})
+
+
+def _note(results: Path, codes: Mapping[str, int]) -> None:
     content = json.loads(results.read_text())
-    for name, mutant in _mutants(folder, module).items():
-        if mutant.words_only:
-            content["exit_code_by_key"][name] = SKIPPED
+    content["exit_code_by_key"] |= codes
     results.write_text(json.dumps(content))
 
 
-def _mutmut(folder: Path, workers: int, names: Sequence[str]) -> list[str]:
+def _mutmut(folder: Path, workers: int, names: Sequence[str], progress: Progress) -> list[str]:
     """What mutmut said; nothing if it came to its end."""
     command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(workers)]
     with (folder / LOG).open("w") as file:
-        done = subprocess.run(
-            [*command, *names], cwd=folder, stdout=file, stderr=subprocess.STDOUT, check=False
+        # In a group of its own, so that Ctrl-C reaches mutmut once, and through this process.
+        process = subprocess.Popen(
+            [*command, *names],
+            cwd=folder,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
-    if not done.returncode:
+        try:
+            _wait(process, progress)
+        except KeyboardInterrupt:
+            _end(process)
+            raise
+        finally:
+            progress.clear()
+    if not process.returncode:
         return []
     lines = (folder / LOG).read_text().splitlines()
     return [line for line in lines if line and line[0] not in SPINNER]
+
+
+def _wait(process: subprocess.Popen[bytes], progress: Progress) -> None:
+    while True:
+        try:
+            process.wait(1.0)
+            return
+        except subprocess.TimeoutExpired:
+            progress.show()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    # mutmut notes every result at once, so that nothing is lost when it has to be killed.
+    for number in (signal.SIGINT, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(10.0)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue
 
 
 def _mutants(folder: Path, module: Mutated) -> Mapping[str, Mutant]:
@@ -142,20 +183,15 @@ def outcome(folder: Path, module: Mutated) -> Outcome:
     Raises:
         MutationFailed: Some mutants were not tried.
     """
-    path = folder / "mutants" / module.path
+    if not _results(folder, module).exists():
+        raise MutationFailed(f"There is no run of {module.path} in {folder}; run it first.")
     mutants = _mutants(folder, module)
-    codes = json.loads(path.with_name(path.name + ".meta").read_text())["exit_code_by_key"]
-    tested = any(code is not None for code in codes.values())
-    if tested and any(code in UNFINISHED for code in codes.values()):
-        raise MutationFailed(f"mutmut did not try every mutant of {module.path}; run it again.")
-    alive = [mutants[name] for name, code in codes.items() if code in SURVIVED | UNTESTED | {None}]
-    words = sum(one.words_only for one in mutants.values())
-    killed = sum(not mutants[name].words_only for name in codes) - sum(
-        not m.words_only for m in alive
-    )
-    return Outcome(
-        killed, words, tuple(m for m in alive if not m.words_only), _tests_seconds(folder)
-    )
+    codes = json.loads(_results(folder, module).read_text())["exit_code_by_key"]
+    if any(code in UNFINISHED for code in codes.values()):
+        raise MutationFailed(f"Not every mutant of {module.path} was tried; --resume goes on.")
+    counted = {name: code for name, code in codes.items() if not mutants[name].words_only}
+    alive = [mutants[name] for name, code in counted.items() if code in SURVIVED | UNTESTED]
+    return Outcome(len(counted) - len(alive), tuple(alive), _tests_seconds(folder))
 
 
 def _tests_seconds(folder: Path) -> float:

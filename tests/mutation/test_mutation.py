@@ -1,9 +1,14 @@
 """What `make mutants` counts: which mutants change words only, and which are listed as harmless."""
 
 import ast
+import io
+import json
+from pathlib import Path
 
+from tests.mutation.__main__ import Figures
 from tests.mutation.modules import MODULES
 from tests.mutation.mutant import mutants_of
+from tests.mutation.progress import Progress
 from tests.mutation.unchanged import listed
 from tests.source_tree import ROOT
 
@@ -59,3 +64,27 @@ def test_what_is_listed_as_harmless_stands_in_the_code_still() -> None:
         assert one.function.rpartition(".")[2] in {node.name for node in functions}, one
         assert any(one.removed in line for line in lines), one
         assert one.reason.endswith("."), one
+
+
+def test_a_sum_counts_its_modules_mutants_and_not_their_scores() -> None:
+    total = Figures(killed=97, unchanged=4, survivors=3) + Figures(killed=1, survivors=1)
+    assert total == Figures(killed=98, unchanged=4, survivors=4)
+    assert [cell.strip() for cell in total.row("2 of 2 modules").split("|")[1:-1]] == [
+        *("2 of 2 modules", "106", "98", "4", "4", "96.1%", "0.0"),
+    ]
+
+
+def test_progress_is_told_once_a_minute_where_no_person_watches(tmp_path: Path) -> None:
+    results, stream, times = tmp_path / "cut.py.meta", io.StringIO(), iter([100, 101, 170, 231])
+    progress = Progress("cut", results, stream, lambda: next(times))
+    progress.show()
+    progress.show()
+    results.write_text(json.dumps({"exit_code_by_key": {"a": 1, "b": None, "c": None, "d": 34}}))
+    progress.show()
+    results.write_text(json.dumps({"exit_code_by_key": {"a": 1, "b": 0, "c": None, "d": 34}}))
+    progress.show()
+    assert stream.getvalue().splitlines() == [
+        "cut: the tests run without a mutant",
+        "cut: 1 of 3 mutants tried",
+        "cut: 2 of 3 mutants tried, about 61 s left",
+    ]

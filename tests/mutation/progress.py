@@ -1,0 +1,71 @@
+"""What a person sees while mutmut works on a module: how far it is, and how long it may take yet.
+
+It goes to stderr, so that stdout holds the table alone: one line that is written over on a
+terminal, else a line a minute.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+TRIED_BEFORE = {None, 34}
+"""Exit codes of mutants that are not tried yet, and of those that are passed over."""
+
+
+@dataclass
+class Progress:
+    """How far a module is."""
+
+    module: str
+    results: Path
+    """Where mutmut notes the exit code of every mutant as soon as it has one."""
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    clock: Callable[[], float] = time.monotonic
+    _began: float | None = None
+    _at_first: int = 0
+    _said: float = 0.0
+
+    def show(self) -> None:
+        """Say how far it is; on a terminal each time, elsewhere once a minute."""
+        now = self.clock()
+        is_terminal = self.stream.isatty()
+        if not is_terminal and now - self._said < 60:
+            return
+        self._said = now
+        text = f"{self.module}: {self._text(now)}"
+        self.stream.write(f"\r{text:<78}" if is_terminal else f"{text}\n")
+        self.stream.flush()
+
+    def clear(self) -> None:
+        """Take the line away again."""
+        if self.stream.isatty():
+            self.stream.write("\r" + " " * 78 + "\r")
+            self.stream.flush()
+
+    def _text(self, now: float) -> str:
+        codes = self._codes()
+        waiting = sum(code is None for code in codes)
+        tried = sum(code not in TRIED_BEFORE for code in codes)
+        if not tried:
+            return "the tests run without a mutant"
+        if self._began is None:
+            self._began, self._at_first = now, tried
+        text = f"{tried} of {tried + waiting} mutants tried"
+        done = tried - self._at_first
+        if not done or now <= self._began:
+            return text
+        return f"{text}, about {_duration(waiting * (now - self._began) / done)} left"
+
+    def _codes(self) -> list[int | None]:
+        try:
+            return list(json.loads(self.results.read_text())["exit_code_by_key"].values())
+        except (FileNotFoundError, ValueError):
+            return []  # Not there yet, or just being written.
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
