@@ -2,36 +2,44 @@
 
 from dataclasses import dataclass
 
+
+def _named(folder: str, names: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/test_{name}.py" for name in names.split())
+
+
 COORDINATOR = (
     "tests/unit/coordinator",
-    "tests/unit/groups/test_offsets_grid.py",
-    "tests/unit/groups/test_offsets_rules.py",
-    *("tests/protocol/test_rules.py", "tests/protocol/test_clocks_and_listings.py"),
+    *_named("tests/unit/groups", "offsets_grid offsets_rules"),
+    *_named("tests/protocol", "rules clocks_and_listings"),
 )
-TOPICS = (
-    *("tests/unit/log/test_index_chunks.py", "tests/unit/log/test_index_units.py"),
-    *("tests/unit/log/test_topic_appends.py", "tests/unit/log/test_topic_index.py"),
-    *("tests/unit/log/test_topic_life.py", "tests/unit/log/test_topic_markers.py"),
-    *("tests/unit/log/test_topic_upkeep.py", "tests/unit/log/test_topic_memory.py"),
-    "tests/unit/log/test_retention.py",
+GROUPS = _named(
+    "tests/unit/groups", "deleted_offsets group_offsets offsets_grid offsets_rules position_sizes"
+)
+TOPICS = _named(
+    "tests/unit/log",
+    "index_chunks index_units retention topic_appends topic_index topic_life topic_markers "
+    "topic_memory topic_upkeep",
 )
 CLIENTS = (
     "tests/semantics",
-    *(
-        f"tests/unit/clients/test_{name}.py"
-        for name in (
-            *("added_partitions", "admin_groups", "admin_topics", "auto_offset_reset"),
-            *("blocked_reader", "changed_topics", "connection", "consumer_ends"),
-            *("consumer_positions", "consumer_reading", "denied_appends", "first_commit"),
-            *("flush_failures", "given_positions", "half_store", "handed_out", "idempotence"),
-            *("isolation", "lost_journals", "maintenance_pass", "moved_while_reading"),
-            *("producer_send", "producer_states", "pruned_appends", "record_times"),
-            *("retention_bounds", "subscription_patterns", "transaction_protocol"),
-            *("transactions", "unanswered_commits", "unknown_outcomes", "vacuum_races"),
-        )
+    *_named(
+        "tests/unit/clients",
+        "added_partitions admin_groups admin_topics auto_offset_reset blocked_reader "
+        "changed_topics connection consumer_ends consumer_positions consumer_reading "
+        "denied_appends first_commit flush_failures given_positions half_store handed_out "
+        "idempotence isolation lost_journals maintenance_pass moved_while_reading producer_send "
+        "producer_states pruned_appends record_times retention_bounds subscription_patterns "
+        "transaction_protocol transactions unanswered_commits unknown_outcomes vacuum_races",
     ),
 )
 """Those of producers, consumers and the administration that take about a second or less."""
+CHECKPOINTS = _named(
+    "tests/unit/spark_plugin",
+    "changed_options checkpoint checkpoint_files checkpoint_story checkpoint_story_details "
+    "failed_commit foreach_commit offset_log query_progress refused_writers replay stream_reader",
+)
+READS = _named("tests/unit/spark_plugin", "planning read_plan read_task stream_reader")
+S3 = _named("tests/unit/storage", "byte_spans open probe readback retry s3_answers s3_failure")
 
 
 @dataclass(frozen=True)
@@ -52,8 +60,8 @@ MODULES = {
     "recovery": Mutated("txlog/coordinator/recovery.py", (*COORDINATOR, *CLIENTS)),
     "topic-rules": Mutated("txlog/log/topic_rules.py", (*TOPICS, *CLIENTS)),
     "topic-state": Mutated("txlog/log/topic_state.py", (*TOPICS, *CLIENTS)),
-    "groups-state": Mutated("txlog/groups/offsets_state.py", ("tests/unit/groups", *CLIENTS)),
-    "groups": Mutated("txlog/groups/offsets.py", ("tests/unit/groups", *COORDINATOR, *CLIENTS)),
+    "groups-state": Mutated("txlog/groups/offsets_state.py", (*GROUPS, *CLIENTS)),
+    "groups": Mutated("txlog/groups/offsets.py", (*GROUPS, *COORDINATOR, *CLIENTS)),
     "catalog-state": Mutated(
         "txlog/log/cluster_state.py",
         ("tests/unit/log/test_cluster_state.py", "tests/unit/log/test_cluster.py", *CLIENTS),
@@ -73,22 +81,24 @@ MODULES = {
     ),
     "index-units": Mutated(
         "txlog/log/index_units.py",
-        (*TOPICS, "tests/unit/log/test_cut.py", "tests/unit/log/test_rewriting.py"),
+        _named("tests/unit/log", "index_chunks index_units rewriting topic_index"),
     ),
-    "offset-log": Mutated("spark_plugin/offset_log.py", ("tests/unit/spark_plugin",)),
-    "checkpoint": Mutated("spark_plugin/checkpoint.py", ("tests/unit/spark_plugin",)),
-    "checkpoint-story": Mutated("spark_plugin/checkpoint_story.py", ("tests/unit/spark_plugin",)),
-    "checkpoint-files": Mutated("spark_plugin/checkpoint_files.py", ("tests/unit/spark_plugin",)),
-    "replay": Mutated("spark_plugin/replay.py", ("tests/unit/spark_plugin",)),
-    "read-plan": Mutated("spark_plugin/read_plan.py", ("tests/unit/spark_plugin",)),
-    "planning": Mutated("spark_plugin/planning.py", ("tests/unit/spark_plugin",)),
+    "offset-log": Mutated("spark_plugin/offset_log.py", CHECKPOINTS),
+    "checkpoint": Mutated("spark_plugin/checkpoint.py", CHECKPOINTS),
+    "checkpoint-story": Mutated("spark_plugin/checkpoint_story.py", CHECKPOINTS),
+    "checkpoint-files": Mutated("spark_plugin/checkpoint_files.py", CHECKPOINTS),
+    "replay": Mutated("spark_plugin/replay.py", CHECKPOINTS),
+    "read-plan": Mutated("spark_plugin/read_plan.py", READS),
+    "planning": Mutated("spark_plugin/planning.py", READS),
     "local-store": Mutated(
-        "txlog/storage/local.py", ("tests/unit/storage", "tests/conformance/test_local.py")
+        "txlog/storage/local.py",
+        (
+            *_named("tests/unit/storage", "byte_spans local local_files local_power_loss open"),
+            *_named("tests/unit/storage", "os_error probe"),
+            "tests/conformance/test_local.py",
+        ),
     ),
-    "s3-store": Mutated(
-        "txlog/storage/s3.py",
-        ("tests/unit/storage", "tests/conformance/test_simulated_s3.py"),
-    ),
-    "s3-failure": Mutated("txlog/storage/s3_failure.py", ("tests/unit/storage",)),
+    "s3-store": Mutated("txlog/storage/s3.py", (*S3, "tests/conformance/test_simulated_s3.py")),
+    "s3-failure": Mutated("txlog/storage/s3_failure.py", S3),
 }
 """By the name that `make mutants MODULES=...` takes. The tests of each take less than a minute."""

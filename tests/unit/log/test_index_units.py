@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.cut_world import World
-from txlog.log import index_units
+from txlog.log import index, index_units
 from txlog.log.index import FANOUT, ChunkRef
 from txlog.log.index_units import Unit, rebuilt, units
 from txlog.log.topic_events import SealIndex
@@ -90,6 +90,19 @@ def test_leaves_below_a_node_are_no_unit_with_others() -> None:
     assert only == above
     later = list(units(topic, topic.state, node.last_slot - 1, ALL, ALL))
     assert [len(unit.leaves) for unit in later] == [1, 2]
+
+
+def test_leaves_below_two_nodes_are_found_from_any_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "FANOUT", 2)
+    topic = sealed(7)
+    (upper, lower, leaf) = topic.state.sealed.roots()
+    assert [ref.level for ref in (upper, lower, leaf)] == [2, 1, 0]
+    found = list(units(topic, topic.state, -1, ALL, ALL))
+    assert [len(unit.leaves) for unit in found] == [2, 2, 2, 1]
+    assert [[ref.level for ref in unit.path] for unit in found] == [[2, 1], [2, 1], [1], []]
+    assert [row.base_offset for unit in found for row in unit.rows] == list(range(7))
+    later = list(units(topic, topic.state, found[0].last_slot, ALL, ALL))
+    assert later == found[1:]
 
 
 def children_of(topic: TopicLog) -> Children:
