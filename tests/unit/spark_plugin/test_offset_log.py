@@ -4,7 +4,14 @@ from hashlib import sha256
 
 import pytest
 
-from spark_plugin.offset_log import GroupPartition, OffsetFile, batch_range, parse
+from spark_plugin.offset_log import (
+    GroupPartition,
+    OffsetFile,
+    Standing,
+    batch_range,
+    parse,
+    standings,
+)
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from txlog.errors import CheckpointConflict, CorruptData, UnsupportedFormat
 from txlog.model import TopicPartition
@@ -281,3 +288,22 @@ def test_in_version_2_a_named_source_may_come_and_go() -> None:
 def test_a_file_source_gets_its_first_offset_late() -> None:
     before = file(2, "-", line((0, 3)))
     assert advanced(file(3, '{"logOffset":0}', line((0, 3))), before) == {}
+
+
+def test_a_txlog_source_gets_its_first_offset_late() -> None:
+    before = file(2, "-", line((0, 3)))
+    late = line((0, 2), group="other")
+    assert advanced(file(3, late, line((0, 3))), before) == {
+        GroupPartition("other", "orders", 0): (0, 2)
+    }
+
+
+def test_only_sources_of_the_log_that_have_a_group_stand_somewhere() -> None:
+    found = file(
+        3,
+        line((4, 6)),
+        line((0, 9), group=None, topic="ungrouped"),
+        line((0, 9), log_id="another", topic="foreign"),
+        '{"logOffset":0}',
+    )
+    assert standings(found, "log") == {P0: Standing("id1", 4, 6)}
