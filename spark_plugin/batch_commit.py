@@ -16,14 +16,14 @@ were staged.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from spark_plugin.checkpoint import BatchPlan, Checkpoint
 from spark_plugin.large_batch import append_first, is_large
 from spark_plugin.offset_log import BatchRange, GroupPartition
-from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import WriterOptions
 from spark_plugin.replay import AlreadyIn, BatchMark, Commit, decide_batch
 from spark_plugin.staging import TaskMessage
@@ -41,7 +41,12 @@ from txlog.errors import (
     TxlogError,
     UnstableOffsetCommit,
 )
-from txlog.groups.offsets_state import CommittedOffset, PendingOffset
+from txlog.groups.offsets_state import (
+    OFFSETS_BYTES_MAX,
+    CommittedOffset,
+    PendingOffset,
+    event_bytes,
+)
 from txlog.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -204,6 +209,7 @@ class BatchCommitter:
             batch.ranges,
             committed,
             None if mark is None else BatchMark.of(mark),
+            joining=batch.joining,
             fingerprint=batch.fingerprint,
             previous_fingerprint=batch.previous_fingerprint,
             may_skip=self._may_skip,
@@ -219,13 +225,13 @@ class BatchCommitter:
         elsewhere = self._elsewhere(identity, batch, coordinator)
         for _ in range(DECIDE_ATTEMPTS_MAX):
             committed: dict[GroupPartition, int | None] = {}
-            for group, advanced in batch.by_group().items():
+            for group, read in batch.by_group().items():
                 self._stood[group] = stood = self._positions(group)
-                for where in advanced:
-                    at = stood.get(where)
-                    if at is not None and at.topic_id != batch.topic_ids[where.topic]:
+                for partition in read:
+                    at = stood.get(partition.where)
+                    if at is not None and at.topic_id != batch.topic_ids[partition.topic]:
                         at = None
-                    committed[GroupPartition(group, *where)] = None if at is None else at.offset
+                    committed[partition] = None if at is None else at.offset
             asked_before, mark = mark, coordinator.catch_up().marks.get(key)
             if mark == asked_before:
                 return committed, _newest((mark, elsewhere))
@@ -323,12 +329,14 @@ class BatchCommitter:
         ):
             session = self._registered(identity, batch)
         try:
+            pends = {group: self._pending(group, batch) for group in batch.by_group()}
+            pends = {group: self._small(group, pend) for group, pend in pends.items() if pend}
             session.begin()
             if is_too_large:
                 append_first(self._connection, session, staged)
                 staged = ()
-            for group, advanced in batch.by_group().items():
-                self._pend(session, group, self._pending(group, advanced, batch.topic_ids))
+            for group, pend in pends.items():
+                self._wait(partial(session.pend_staged, group, pend))
             session.commit(staged, self._mark(identity, batch))
         except TxlogError:
             # The next attempt begins with a new epoch, so that no transaction id is used twice.
@@ -342,37 +350,49 @@ class BatchCommitter:
             raise
         _sessions[key] = session
 
-    def _pending(
-        self,
-        group: str,
-        advanced: Mapping[TopicPartition, PartitionRange],
-        topic_ids: Mapping[str, str],
-    ) -> tuple[PendingOffset, ...]:
-        """Raises CommitFailed if the group reads a later topic of the same name by now."""
-        offsets, committed = self._connection.offsets, self._stood[group]
+    def _pending(self, group: str, batch: BatchRange) -> tuple[PendingOffset, ...]:
+        """The group's positions after the batch: what it advances, what joins with it, and where
+        the group has none, so that it has one wherever the query reads (design 0015).
+
+        Raises CommitFailed if the group reads a later topic of the same name by now.
+        """
+        offsets, stood = self._connection.offsets, self._stood[group]
         return tuple(
             PendingOffset(
-                where.topic,
-                topic_ids[where.topic],
-                where.partition,
+                key.topic,
+                batch.topic_ids[key.topic],
+                key.partition,
                 moved.start,
                 moved.end,
-                replaced=offsets.replaced(where, topic_ids[where.topic], committed.get(where)),
+                replaced=offsets.replaced(
+                    key.where, batch.topic_ids[key.topic], stood.get(key.where)
+                ),
             )
-            for where, moved in sorted(advanced.items())
+            for key, moved in batch.by_group()[group].items()
+            if key in batch.ranges or key in batch.joined or key.where not in stood
         )
 
-    def _pend(
-        self, session: TransactionSession, group: str, offsets: tuple[PendingOffset, ...]
-    ) -> None:
+    def _small(self, group: str, pend: tuple[PendingOffset, ...]) -> tuple[PendingOffset, ...]:
+        """What of it goes into the transaction: all, if an entry holds that.
+
+        Otherwise the positions that stay come first, in parts: they claim nothing as consumed, and
+        a replay finds them where it starts. Raises CommitFailed.
+        """
+        if event_bytes(pend) <= OFFSETS_BYTES_MAX:
+            return pend
+        idle = tuple(offset for offset in pend if offset.start == offset.end)
+        self._wait(partial(self._connection.offsets.commit, group, idle))
+        return tuple(offset for offset in pend if offset.start < offset.end)
+
+    def _wait(self, put_aside: Callable[[], None]) -> None:
         """Waits for another query's pend to be decided or to time out. Raises CommitFailed."""
         for _ in range(UNSTABLE_WAITS_MAX):
             try:
-                session.pend_staged(group, offsets)
+                put_aside()
                 return
             except UnstableOffsetCommit:
                 self._connection.runtime.clock.sleep_ms(UNSTABLE_WAIT_MS)
-        session.pend_staged(group, offsets)
+        put_aside()
 
     def _registered(self, identity: BatchIdentity, batch: BatchRange) -> TransactionSession:
         session = TransactionSession(

@@ -251,6 +251,7 @@ def _judged(
             batch.ranges,
             committed,
             mark,
+            joining=batch.joining,
             fingerprint=batch.fingerprint,
             previous_fingerprint=batch.previous_fingerprint,
             may_skip=bool(story.mark and story.mark.label),

@@ -49,6 +49,11 @@ class GroupPartition(NamedTuple):
     topic: str
     partition: int
 
+    @property
+    def where(self) -> TopicPartition:
+        """The partition alone."""
+        return TopicPartition(self.topic, self.partition)
+
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} of group {self.group}"
 
@@ -85,8 +90,12 @@ class BatchRange:
     batch_id: int
     ranges: Mapping[GroupPartition, PartitionRange]
     """What it advances, of the groups of this log; empty for a watermark-only batch."""
+    idle: Mapping[GroupPartition, PartitionRange] = field(default_factory=dict)
+    """What it reads and does not advance: empty ranges, where each partition stands."""
+    joined: frozenset[GroupPartition] = frozenset()
+    """Of `idle`, the partitions that the batch before did not have."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """Topic -> id, of the topics in `ranges` (rule R11)."""
+    """Topic -> id, of the topics in `ranges` and `idle` (rule R11)."""
     others: tuple[str, ...] = ()
     """Keys of the lines that are no txlog, or have no offset yet."""
     foreign: tuple[str, ...] = ()
@@ -100,11 +109,16 @@ class BatchRange:
     """Of the batch before, as the checkpoint has it now; empty for batch 0."""
     digest: str = ""
 
-    def by_group(self) -> dict[str, dict[TopicPartition, PartitionRange]]:
-        """The ranges, group by group."""
-        found: dict[str, dict[TopicPartition, PartitionRange]] = {}
-        for key, advanced in self.ranges.items():
-            found.setdefault(key.group, {})[TopicPartition(key.topic, key.partition)] = advanced
+    @property
+    def joining(self) -> dict[GroupPartition, PartitionRange]:
+        """The empty ranges of `joined`: the group gets these positions with the batch."""
+        return {key: moved for key, moved in self.idle.items() if key in self.joined}
+
+    def by_group(self) -> dict[str, dict[GroupPartition, PartitionRange]]:
+        """Every partition that the batch reads in a group, advanced or not, group by group."""
+        found: dict[str, dict[GroupPartition, PartitionRange]] = {}
+        for key, moved in sorted({**self.idle, **self.ranges}.items()):
+            found.setdefault(key.group, {})[key] = moved
         return found
 
 
@@ -146,10 +160,15 @@ def batch_range(
     grouped = {key: _moved(offset, before.get(key)) for key, offset in own.items() if offset.group}
     merged = _merged(((own[key], moved) for key, moved in grouped.items()), where)
     advanced = {key: moved for key, moved in sorted(merged.items()) if moved.end > moved.start}
+    idle = {key: moved for key, moved in sorted(merged.items()) if key not in advanced}
+    ids = _topic_ids(own.values(), merged)
+    known = _incarnations(before.values())
     return BatchRange(
         batch_id=current.batch_id,
         ranges=advanced,
-        topic_ids=_topic_ids(own.values(), advanced),
+        idle=idle,
+        joined=frozenset(key for key in idle if (key, ids[key.topic]) not in known),
+        topic_ids=ids,
         others=tuple(key for key in current.lines if key not in here),
         foreign=tuple(key for key in here if key not in own),
         ungrouped=tuple(key for key, offset in own.items() if not offset.group),
@@ -325,6 +344,17 @@ def _unequal(
         group=group,
         topic=topic,
     )
+
+
+def _incarnations(offsets: Iterable[SourceOffset]) -> set[tuple[GroupPartition, str]]:
+    """The partitions that these lines name in a group, each with its topic's id."""
+    return {
+        (GroupPartition(offset.group, where.topic, where.partition), known.topic_id)
+        for offset in offsets
+        if offset.group
+        for where in all_ranges(offset)
+        for known in [offset.topics[where.topic]]
+    }
 
 
 def _topic_ids(

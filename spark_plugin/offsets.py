@@ -91,23 +91,25 @@ def advance(
     offset: SourceOffset,
     ends: Mapping[TopicPartition, int],
     topic_ids: Mapping[str, str] | None = None,
+    *,
+    begins: Mapping[TopicPartition, int] | None = None,
 ) -> SourceOffset:
     """The offset of the next batch: each partition from the end of `offset` to its new end.
 
-    A partition that `ends` leaves out stays where it is. A new one begins at 0, and joins only with
-    its first records; `topic_ids` names the ids of topics that are new. If nothing is new the
-    answer is `offset` itself, as any other answer would make Spark run empty batches for ever
-    (rule R20). Raises CheckpointConflict if an end lies before where `offset` ends.
+    A partition that `ends` leaves out stays where it is. A new one begins at 0, or where `begins`
+    says, and joins with the next batch that has records, its own or another partition's, so that
+    its group has a position in it; `topic_ids` names the ids of topics that are new. If there are
+    no new records the answer is `offset` itself, as any other answer would make Spark run empty
+    batches for ever (rule R20). Raises CheckpointConflict if an end lies before the end of
+    `offset`.
     """
     require_reached(offset, ends)
-    grown = {
-        tp: PartitionRange(_position(offset, tp) or 0, end) for tp, end in sorted(ends.items())
-    }
-    moved = {tp: new for tp, new in grown.items() if new.end > new.start}
-    if not moved:
+    reached = {**(begins or {}), **positions(offset)}
+    grown = {tp: PartitionRange(reached.get(tp, 0), end) for tp, end in sorted(ends.items())}
+    if not any(new.end > new.start for new in grown.values()):
         return offset
     ids = {name: known.topic_id for name, known in offset.topics.items()} | dict(topic_ids or {})
-    return _with_ranges(_settled(offset), moved, ids)
+    return _with_ranges(_settled(offset), grown, ids)
 
 
 def require_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> None:

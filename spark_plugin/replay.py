@@ -4,9 +4,11 @@ It guards I10 (a replayed micro-batch changes nothing, one that never ran is nev
 two replay tests of design section 9. It must not know where the answers come from: the caller reads
 the group's offsets and the coordinator's newest mark, and asks here before it fences anybody (R27).
 
-The first test asks the consumer group, on every partition that the batch advances:
+The first test asks the consumer group, on every partition that the batch advances, and on every
+one that joins with it: one that the batch before did not have, which starts and ends at one place.
 
-    SILENT     the batch advances nothing: watermark-only, or from a source that is no txlog
+    SILENT     the batch advances nothing (it is watermark-only, from a source that is no txlog, or
+               the first one of a topic without new records), and what joins is committed there
     AT_START   every partition is committed up to where the batch starts (or was never committed)
     AT_END     every partition is committed up to where the batch ends, or further
     ELSEWHERE  anything else
@@ -96,7 +98,7 @@ class Commit:
 
     mark: BatchMark
     expected: Committed
-    """What is committed now in each partition that the batch advances; None if nothing is."""
+    """What is committed now in each partition that advances or joins; None if nothing is."""
 
 
 class GroupAnswer(Enum):
@@ -135,14 +137,16 @@ def decide_batch(
     committed: Committed,
     mark: BatchMark | None,
     *,
+    joining: Ranges | None = None,
     fingerprint: str = "",
     previous_fingerprint: str = "",
     may_skip: bool = False,
 ) -> AlreadyIn | Commit:
     """Apply the table above to one micro-batch.
 
-    `ranges` is what the batch advances, `committed` the groups' offsets in (at least) those
-    partitions, `mark` the newest batch of `query_id` that the coordinator keeps. Both must be read
+    `ranges` is what the batch advances, `joining` the empty ranges of the partitions that join with
+    it, `committed` the groups' offsets in (at least) those partitions, `mark` the newest batch of
+    `query_id` that the coordinator keeps. Both must be read
     after every prepared transaction of the groups was finished: between its PREPARE and the
     application of its offsets the two tests disagree. `fingerprint` is of the batch's own file in
     the checkpoint, `previous_fingerprint` of that of the batch before; each is empty if it is not
@@ -150,26 +154,25 @@ def decide_batch(
     refused.
     """
     batch = BatchMark(query_id, batch_id, dict(ranges), fingerprint)
-    group_says = _ask_group(ranges, committed)
+    asked = {**ranges, **(joining or {})}
+    group_says = _ask_group(asked, committed)
     mark_says = _ask_mark(batch, mark, previous_fingerprint)
     if mark_says is MarkAnswer.LATER and may_skip:
         mark_says = MarkAnswer.NEXT
     if (group_says, mark_says) in _IN:
         return AlreadyIn(batch_id)
     if (group_says, mark_says) in _COMMIT:
-        return Commit(batch, {key: committed.get(key) for key in ranges})
-    raise _refusal(batch, committed, mark, group_says, mark_says)
+        return Commit(batch, {key: committed.get(key) for key in asked})
+    raise _refusal(batch, asked, committed, mark, group_says, mark_says)
 
 
 def _ask_group(ranges: Ranges, committed: Committed) -> GroupAnswer:
-    if not ranges:
-        return GroupAnswer.SILENT
     found = {key: committed.get(key) for key in ranges}
-    if all(at is None or at == ranges[key].start for key, at in found.items()):
-        return GroupAnswer.AT_START
-    if all(at is not None and at >= ranges[key].end for key, at in found.items()):
-        return GroupAnswer.AT_END
-    return GroupAnswer.ELSEWHERE
+    is_at_start = all(at is None or at == ranges[key].start for key, at in found.items())
+    is_at_end = all(at is not None and at >= ranges[key].end for key, at in found.items())
+    if is_at_start:
+        return GroupAnswer.SILENT if is_at_end else GroupAnswer.AT_START
+    return GroupAnswer.AT_END if is_at_end else GroupAnswer.ELSEWHERE
 
 
 def _ask_mark(batch: BatchMark, mark: BatchMark | None, previous_fingerprint: str) -> MarkAnswer:
@@ -200,6 +203,7 @@ def _are_known_to_differ(one: str, other: str) -> bool:
 
 def _refusal(
     batch: BatchMark,
+    asked: Ranges,
     committed: Committed,
     mark: BatchMark | None,
     group_says: GroupAnswer,
@@ -208,8 +212,8 @@ def _refusal(
     newest = None if mark is None else mark.batch_id
     reason = f"{_mark_sentence(batch, mark, mark_says)}; {_GROUP_SENTENCES[group_says]}."
     facts = f"batch {batch.batch_id} of query {batch.query_id} was not committed: {reason}"
-    numbers = _numbers(batch, committed, mark if mark_says is MarkAnswer.OTHER else None)
-    remedy = _remedy(batch.ranges, group_says, mark_says)
+    numbers = _numbers(asked, committed, mark if mark_says is MarkAnswer.OTHER else None)
+    remedy = _remedy(asked, group_says, mark_says)
     return CheckpointConflict(
         " ".join([facts, *numbers, remedy]),
         query_id=batch.query_id,
@@ -250,12 +254,12 @@ def _mark_sentence(batch: BatchMark, mark: BatchMark | None, says: MarkAnswer) -
             return f"the log has batches of this query up to {newest}, so {missing} never came"
 
 
-def _numbers(batch: BatchMark, committed: Committed, mark: BatchMark | None) -> list[str]:
+def _numbers(asked: Ranges, committed: Committed, mark: BatchMark | None) -> list[str]:
     """One sentence with a clause for each partition; none if there is no partition to name."""
-    keys = sorted({*batch.ranges, *(mark.ranges if mark is not None else ())})
+    keys = sorted({*asked, *(mark.ranges if mark is not None else ())})
     if not keys:
         return []
-    clauses = [_clause(key, batch.ranges.get(key), committed.get(key), mark) for key in keys]
+    clauses = [_clause(key, asked.get(key), committed.get(key), mark) for key in keys]
     more = len(clauses) - NAMED_MAX
     shown = clauses[:NAMED_MAX] + ([f"and {more} partitions more"] if more > 0 else [])
     return [f"{'; '.join(shown)}."]

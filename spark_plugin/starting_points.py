@@ -6,7 +6,7 @@ stands, so a stateless query loses and repeats nothing (design section 9).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from spark_plugin import offsets
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
@@ -29,7 +29,10 @@ def starting_offset(
 ) -> SourceOffset:
     """The offset before batch 0. Raises InvalidOption, OffsetOutOfRange."""
     spec = options.starting_offsets
-    committed = _committed(connection, topics, options, spec)
+    every = [
+        TopicPartition(n, p) for n, t in topics.items() for p in range(len(t.state.partitions))
+    ]
+    committed = committed_offsets(connection, topics, options, every)
     found: dict[str, TopicOffsets] = {}
     for name, topic in topics.items():
         positions = {}
@@ -65,16 +68,15 @@ def resolve(
             return wanted
 
 
-def _committed(
-    connection: Connection, topics: Mapping[str, TopicLog], options: ReaderOptions, spec: OffsetSpec
+def committed_offsets(
+    connection: Connection,
+    topics: Mapping[str, TopicLog],
+    options: ReaderOptions,
+    wanted: Iterable[TopicPartition],
 ) -> dict[TopicPartition, CommittedOffset | None]:
-    if spec.point is not OffsetPoint.COMMITTED or options.group_id is None:
+    """Where the group stands, if `startingOffsets` is committed; otherwise nothing."""
+    if options.starting_offsets.point is not OffsetPoint.COMMITTED or options.group_id is None:
         return {}
-    wanted = [
-        TopicPartition(name, partition)
-        for name, topic in topics.items()
-        for partition in range(len(topic.state.partitions))
-    ]
     ids = {name: topic.topic_id for name, topic in topics.items()}
     for _ in range(UNSTABLE_WAITS_MAX):
         try:

@@ -28,7 +28,7 @@ from spark_plugin.log_access import catch_up, open_log, subscribed_topics
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.options import ReaderOptions
 from spark_plugin.read_plan import ReadTask, plan_reads, read_task
-from spark_plugin.starting_points import starting_offset
+from spark_plugin.starting_points import committed_offsets, starting_offset
 from txlog.clients.blocked_reader import BlockedReader
 from txlog.clients.connection import Connection
 from txlog.coordinator.state import TransactionalId
@@ -76,14 +76,16 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
         current = self._own(start)
         self._require_reached(current)
-        self._follow(current)
+        if offsets.ranges(current):  # Otherwise it may be where batch 0 begins: nothing is done.
+            self._follow(current)
         views = self._views()
-        starts = _starts(views, current)
+        begins = self._joining(views, current)
+        starts = {**begins, **offsets.positions(current)}
         highs = self._bounded(self._highs(views, starts), starts)
         if isinstance(limit, ReadMaxRows):
             highs = limited_cut(views, starts, highs, limit.max_rows)
         ids = {name: topic.topic_id for name, topic in self._topics.items()}
-        following = offsets.advance(current, highs, ids)
+        following = offsets.advance(current, highs, ids, begins=begins)
         self._unblock(views, starts)
         # The very offset that came, if nothing is new: any other makes Spark run an empty batch.
         return start if following is current else offsets.to_json(following)
@@ -178,6 +180,17 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = self._highs(views, dict.fromkeys(_partitions(views), 0))
         return starting_offset(self._log(), self._topics, self._options, ends)
 
+    def _joining(
+        self, views: Sequence[TopicView], current: SourceOffset
+    ) -> dict[TopicPartition, int]:
+        """Where the partitions begin that came after the query did: at 0 (Kafka: the earliest), or
+        where the group stands, if the query goes on from there."""
+        new = [where for where in _partitions(views) if where not in offsets.positions(current)]
+        if not new:
+            return {}
+        committed = committed_offsets(self._log(), self._topics, self._options, new)
+        return {where: 0 if (at := committed.get(where)) is None else at.offset for where in new}
+
     def _views(self) -> list[TopicView]:
         return [view_of(topic) for topic in self._topics.values()]
 
@@ -218,7 +231,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets were committed with the records, and this finds them there.
         """
         group = self._options.group_id
-        if group is None or done == self._followed or not offsets.ranges(done):
+        if group is None or done == self._followed:
             return
         try:
             pending = self._behind(group, done)
@@ -243,7 +256,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic_id = done.topics[where.topic].topic_id
             known = committed.get(where)
             start = known.offset if known and known.topic_id == topic_id else 0
-            if start < planned.end:
+            if known is None or start < planned.end:
                 may_follow &= known is None or start == planned.start
                 replaced = self._log().offsets.replaced(where, topic_id, known)
                 pending.append(
@@ -277,12 +290,6 @@ def _partitions(views: Sequence[TopicView]) -> list[TopicPartition]:
 
 def _view(views: Sequence[TopicView], where: TopicPartition) -> TopicView:
     return next(view for view in views if view.state.name == where.topic)
-
-
-def _starts(views: Sequence[TopicView], current: SourceOffset) -> dict[TopicPartition, int]:
-    """Where each partition goes on; new ones begin at 0 (Kafka: at the earliest)."""
-    reached = offsets.positions(current)
-    return {where: reached.get(where, 0) for where in _partitions(views)}
 
 
 def _newest_schema(task: ReadTask) -> pa.Schema:

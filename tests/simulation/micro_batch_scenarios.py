@@ -22,6 +22,7 @@ from spark_plugin.offset_log import parse
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.stream_reader import TxlogStreamReader
+from tests.simulation.late_queries import LateDriver, LatePlace
 from tests.simulation.micro_batches import (
     FRAME,
     ROOT,
@@ -319,6 +320,7 @@ class ForeachDriver(ForeignDriver):
 
 _TOPICS = {"ta": 2, "tb": 1, "tx": 1, "ty": 2}
 _ONE = {"ta": 2, "tx": 1, "ty": 2}
+_LATE = {"ta": 3, "tx": 1, "ty": 2}
 _RIVALS = {"ta": 2, "tb": 1, "tx": 1, "ty": 2, "tz": 1}
 _WRITTEN = {"tx": 1, "ty": 2, "tz": 1}
 
@@ -344,6 +346,14 @@ def _unions(choices: random.Random) -> Sequence[Role]:
         *_readers("tx", "ty"),
         *tended(choices, tuple(_TOPICS), 0.3),
     ]
+
+
+def _late(choices: random.Random) -> Sequence[Role]:
+    """Two drivers on one checkpoint of a query that begins at the end of what is there."""
+    batch_commit._sessions.clear()
+    place = LatePlace("query", Folder("query-0"), trouble=trouble_drawn(choices))
+    drivers: list[Role] = [LateDriver(f"d{n}", place) for n in (1, 2)]
+    return [*_producers("ta"), *drivers, *_readers("tx", "ty"), *tended(choices, tuple(_LATE), 0.2)]
 
 
 def _self_unions(choices: random.Random) -> Sequence[Role]:
@@ -402,6 +412,7 @@ def _foreach(choices: random.Random) -> Sequence[Role]:
 OF_MICRO_BATCHES: Mapping[str, Scenario] = {
     "foreach": Scenario("foreach", _WRITTEN, _foreach, requests_max=340),
     "hasty": Scenario("hasty", _ONE, _hasty, requests_max=300),
+    "late": Scenario("late", _LATE, _late, requests_max=300),
     "rivals": Scenario("rivals", _RIVALS, _rivals, requests_max=700),
     "self-unions": Scenario("self-unions", _ONE, _self_unions, requests_max=300),
     "unions": Scenario("unions", _TOPICS, _unions, requests_max=340),

@@ -67,6 +67,33 @@ def test_R20_the_replay_of_batch_0_reads_what_was_planned_though_the_start_has_m
 # A lost checkpoint.
 
 
+def test_a_lost_checkpoint_repeats_no_old_record_of_a_partition_that_was_idle(
+    bench: Bench,
+) -> None:
+    """The query begins at the end of 100 records in each partition, and only one gets more.
+
+    Its third run fails: the checkpoint that is lost then has planned more than it did.
+    """
+    named = {"transactional.id": "copier"}
+    bench.log.put("numbers", 200)
+    begins = {"startingOffsets": None}
+    bench.run(bench.numbers(options=begins), options=named)
+    assert bench.log.positions(GROUP) == {"numbers-0": (100, 100), "numbers-1": (100, 100)}
+    with bench.log.producer.transaction():
+        for number in range(200, 210):
+            bench.log.producer.send("numbers", b"%d" % number, partition=0)
+    bench.run(bench.numbers(options=begins), options=named)
+    with bench.log.producer.transaction():
+        bench.log.producer.send("numbers", b"210", partition=0)
+    failing = bench.numbers(options=begins).selectExpr("CAST(raise_error('no') AS bigint) AS n")
+    with pytest.raises(PySparkException):
+        bench.run(failing, options=named)
+    bench.lose_checkpoint()
+    bench.run(bench.numbers(), options=named)
+    assert bench.log.column("out", "n") == list(range(200, 211))
+    assert bench.log.positions(GROUP) == {"numbers-0": (111, 111), "numbers-1": (100, 100)}
+
+
 def test_R12_a_new_query_takes_the_group_only_if_told_to(bench: Bench) -> None:
     bench.log.put("numbers", 6)
     bench.run(bench.numbers())

@@ -14,7 +14,6 @@ from spark_plugin.offset_log import (
 )
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from txlog.errors import CheckpointConflict, CorruptData, UnsupportedFormat
-from txlog.model import TopicPartition
 
 WHERE = "cp/offsets/3"
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795266384763,"conf":{}}'
@@ -187,7 +186,45 @@ def test_R20_a_new_partition_comes_with_its_own_start() -> None:
 def test_the_ids_of_the_topics_that_advance_are_told() -> None:
     found = batch_range(file(0, line((0, 3))), None, "log", WHERE)
     assert found.topic_ids == {"orders": "id1"}
-    assert found.by_group() == {"g": {TopicPartition("orders", 0): PartitionRange(0, 3)}}
+    assert found.by_group() == {"g": {P0: PartitionRange(0, 3)}}
+
+
+def test_in_the_first_batch_every_idle_partition_joins() -> None:
+    found = batch_range(file(0, line((0, 3), (100, 100))), None, "log", WHERE)
+    assert dict(found.ranges) == {P0: PartitionRange(0, 3)}
+    assert dict(found.idle) == found.joining == {P1: PartitionRange(100, 100)}
+
+
+def test_a_partition_joins_once() -> None:
+    before = file(0, line((0, 3), (100, 100)))
+    found = batch_range(file(1, line((3, 4), (100, 100))), before, "log", WHERE)
+    assert dict(found.idle) == {P1: PartitionRange(100, 100)}
+    assert found.joining == {}
+
+
+def test_R23_a_repeated_line_lets_nothing_join() -> None:
+    lines = (line((0, 3), (100, 100)),)
+    found = batch_range(file(1, *lines), file(0, *lines), "log", WHERE)
+    assert dict(found.idle) == {P0: PartitionRange(3, 3), P1: PartitionRange(100, 100)}
+    assert found.joining == {}
+
+
+def test_partitions_and_topics_that_come_later_join_later() -> None:
+    before, joined = file(0, line((0, 3))), line((3, 5), (0, 0))
+    assert set(batch_range(file(1, joined), before, "log", WHERE).joining) == {P1}
+    topics = {
+        "orders": TopicOffsets("id1", {0: PartitionRange(3, 5)}),
+        "refunds": TopicOffsets("id2", {0: PartitionRange(0, 0)}),
+    }
+    both = encode(SourceOffset("log", "g", topics))
+    found = batch_range(file(1, both), before, "log", WHERE)
+    assert set(found.joining) == {GroupPartition("g", "refunds", 0)}
+    assert found.topic_ids == {"orders": "id1", "refunds": "id2"}
+
+
+def test_a_line_without_a_group_lets_nothing_join() -> None:
+    found = batch_range(file(0, line((0, 3), (100, 100), group=None)), None, "log", WHERE)
+    assert (found.ranges, found.idle, found.joining) == ({}, {}, {})
 
 
 def test_R21_other_lines_are_told_apart() -> None:

@@ -89,9 +89,22 @@ def test_R20_a_batch_carries_its_own_start_whatever_the_start_has_become() -> No
     assert ranges(planned) == {T0: PartitionRange(3, 6)}
 
 
-def test_a_new_partition_starts_at_the_beginning_and_joins_with_its_first_records() -> None:
-    assert T1 not in all_ranges(advance(offset((0, 5)), {T0: 6, T1: 0}))
+def test_a_new_partition_starts_at_the_beginning_and_joins_with_the_next_records() -> None:
+    """Its own, or another partition's: its group has a position in it from then on."""
+    assert all_ranges(advance(offset((0, 5)), {T0: 6, T1: 0}))[T1] == PartitionRange(0, 0)
     assert ranges(advance(offset((0, 5)), {T0: 5, T1: 3})) == {T1: PartitionRange(0, 3)}
+
+
+def test_R20_a_new_partition_without_records_makes_no_batch() -> None:
+    given_offset = offset((0, 5))
+    assert advance(given_offset, {T0: 5, T1: 0}) is given_offset
+
+
+def test_a_new_partition_begins_where_it_is_told_to() -> None:
+    moved = advance(offset((0, 5)), {T0: 5, T1: 9}, begins={T1: 7})
+    assert ranges(moved) == {T1: PartitionRange(7, 9)}
+    idle = advance(offset((0, 5)), {T0: 6, T1: 7}, begins={T1: 7})
+    assert all_ranges(idle)[T1] == PartitionRange(7, 7)
 
 
 def test_a_new_topic_starts_at_the_beginning_under_its_id() -> None:

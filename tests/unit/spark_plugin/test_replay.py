@@ -26,6 +26,9 @@ P1 = GroupPartition("g", "orders", 1)
 PLANNED = {P0: PartitionRange(5, 9), P1: PartitionRange(3, 4)}
 BATCH = 7
 
+P2 = GroupPartition("g", "orders", 2)
+JOINING = {P2: PartitionRange(100, 100)}
+
 GROUPS: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
     GroupAnswer.SILENT: [({}, {}), ({}, {P0: 99})],
     GroupAnswer.AT_START: [
@@ -61,10 +64,19 @@ def marks(ranges: Ranges) -> dict[MarkAnswer, list[BatchMark | None]]:
     }
 
 
-def decide(ranges: Ranges, committed: Committed, mark: BatchMark | None) -> AlreadyIn | Commit:
+def decide(
+    ranges: Ranges, committed: Committed, mark: BatchMark | None, joining: Ranges | None = None
+) -> AlreadyIn | Commit:
     """The decision on batch 7 of query q."""
     return decide_batch(
-        "q", BATCH, ranges, committed, mark, fingerprint="print", previous_fingerprint="before"
+        "q",
+        BATCH,
+        ranges,
+        committed,
+        mark,
+        joining=joining,
+        fingerprint="print",
+        previous_fingerprint="before",
     )
 
 
@@ -94,6 +106,51 @@ def test_I10_every_cell_of_the_table(group_says: GroupAnswer, mark_says: MarkAns
                     decide(ranges, committed, mark)
                 assert raised.value.facts["group_says"] == group_says.name
                 assert raised.value.facts["mark_says"] == mark_says.name
+
+
+# What a batch advances, and where the group stands in P2, which joins with it.
+JOINED: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
+    GroupAnswer.SILENT: [({}, {P2: 100}), ({}, {P0: 7, P2: 100})],
+    GroupAnswer.AT_START: [
+        ({}, {}),
+        (PLANNED, {P0: 5, P1: 3}),
+        (PLANNED, {P0: 5, P1: 3, P2: 100}),
+        (PLANNED, {P2: 100}),
+    ],
+    GroupAnswer.AT_END: [
+        ({}, {P2: 101}),
+        (PLANNED, {P0: 9, P1: 4, P2: 100}),
+        (PLANNED, {P0: 9, P1: 4, P2: 107}),
+    ],
+    GroupAnswer.ELSEWHERE: [
+        ({}, {P2: 99}),
+        (PLANNED, {P0: 5, P1: 3, P2: 99}),
+        (PLANNED, {P0: 5, P1: 3, P2: 101}),
+        (PLANNED, {P0: 9, P1: 4}),
+        (PLANNED, {P0: 9, P1: 4, P2: 99}),
+    ],
+}
+
+
+@pytest.mark.parametrize(("group_says", "mark_says"), list(product(GroupAnswer, MarkAnswer)))
+def test_I6_a_partition_that_joins_is_asked_for_like_one_that_advances(
+    group_says: GroupAnswer, mark_says: MarkAnswer
+) -> None:
+    """What another query did there meanwhile is refused, and not overwritten."""
+    for ranges, committed in JOINED[group_says]:
+        for mark in marks(ranges)[mark_says]:
+            if (group_says, mark_says) in COMMIT:
+                decided = decide(ranges, committed, mark, JOINING)
+                assert isinstance(decided, Commit)
+                assert decided.mark.ranges == ranges
+                assert decided.expected[P2] == committed.get(P2)
+            elif (group_says, mark_says) in IN:
+                assert decide(ranges, committed, mark, JOINING) == AlreadyIn(BATCH)
+            else:
+                with pytest.raises(CheckpointConflict) as raised:
+                    decide(ranges, committed, mark, JOINING)
+                assert raised.value.facts["group_says"] == group_says.name
+                assert f"{P2}: checkpoint [100, 100)" in str(raised.value)
 
 
 OFFSETS = st.none() | st.integers(0, 6)

@@ -18,6 +18,8 @@ keys belong to its kind:
                                         before it wrote anything
     copies      group sources sinks     each record of a source goes once into each sink; its text
                                         is `name<text of the source's record`
+    began       group starts            where its first query begins, [topic, partition, offset]:
+                                        what is below is not to be copied
     local       tx decision             the local transaction of a half transaction has ended so
     counts      sinks                   what follows `<` in their records are numbers from 0 on
     batch_done  query batch label reads wrote   the sink said that this micro-batch is in

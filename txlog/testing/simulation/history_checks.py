@@ -267,7 +267,8 @@ def _bridged(at: int, goal: int, perhaps: Mapping[int, Collection[int]]) -> int:
 
 
 def lost_updates(facts: Facts) -> Iterator[Anomaly]:
-    """I5, I10: each record below a group's position was copied once, and none above.
+    """I5, I10: each record below a group's position was copied once, and none above, nor from
+    before where its query began.
 
     What was deleted may have gone before it was copied.
     """
@@ -296,7 +297,8 @@ def _below_position(
 ) -> Iterator[str]:
     for topic in names:
         for record in topics.get((READ_COMMITTED, topic), ()):
-            if record[2] < facts.positions.get((group, topic, record[1]), 0):
+            where = (group, topic, record[1])
+            if facts.begins.get(where, 0) <= record[2] < facts.positions.get(where, 0):
                 yield record[3]
 
 

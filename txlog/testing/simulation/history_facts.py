@@ -65,6 +65,11 @@ class Facts:
             (e["group"], str(labels.get(e["topic_id"], e["topic"])), e["partition"]): e["offset"]
             for e in history.of("position")
         }
+        self.begins: dict[tuple[str, str, int], int] = {
+            (e["group"], topic, partition): offset
+            for e in history.of("began")
+            for topic, partition, offset in e["starts"]
+        }
 
     def step(self, value: str) -> int:
         """When a record was stored, or at least sent."""
