@@ -313,9 +313,10 @@ class Drill:
 
     def _lag(self, job: JobPlan) -> int:
         try:
-            return Admin(self.root).describe_group(job.name).lag
+            lag = Admin(self.root).describe_group(job.name).lag
         except UnknownGroup:
             return self.facts.produced.records
+        return self.facts.produced.records if lag is None else lag
 
     def _finish(self, job: JobPlan) -> None:
         cpu_s = self._running[job.name].finish(FINISH_WAIT_S)

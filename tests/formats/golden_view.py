@@ -77,7 +77,7 @@ def _group(connection: Connection, admin: Admin, name: str) -> dict[str, Any]:
     return {
         "owner": described.owner,
         "committed": [[str(w), c.offset, c.metadata] for w, c in sorted(committed.items())],
-        "lag": described.lag,
+        "lag": described.known_lag,
         "pending": [str(tx_id) for tx_id in described.pending],
         "last_commit": str(described.last_commit),
     }

@@ -92,11 +92,12 @@ class DrillLog:
             producer.abort_transaction()
 
     def lag(self) -> int:
-        """Numbers that the group has not consumed."""
+        """Numbers that the group has not consumed; all of them, if it does not say."""
         try:
-            return Admin(self.connection).describe_group(self.numbers).lag
+            lag = Admin(self.connection).describe_group(self.numbers).lag
         except UnknownGroup:
             return self.count
+        return self.count if lag is None else lag
 
     def found(self, topic: str) -> list[int]:
         """The committed numbers of a topic, in order."""

@@ -10,7 +10,8 @@ import typer
 from txlog.cli.output import Facts, Grid, Section, duration_text
 from txlog.cli.record_json import iso_time
 from txlog.cli.session import Session, group_names, with_session
-from txlog.clients.admin import Admin, GroupDescription
+from txlog.clients.admin import Admin
+from txlog.clients.group_description import GroupDescription
 from txlog.groups.offsets_state import Pending
 from txlog.model import TxId, validate_group_id
 
@@ -24,7 +25,7 @@ Group = Annotated[
 PendingOf = Mapping[TxId, Pending]
 
 
-@app.command("list", epilog="Example: txlog group list -o json | jq '.[] | select(.lag > 0)'")
+@app.command("list", epilog="Example: txlog group list -o json | jq '.[] | select(.lag != 0)'")
 @with_session
 def list_groups(session: Session) -> None:
     """All consumer groups, with their lag in records over all partitions."""
@@ -42,10 +43,11 @@ def list_groups(session: Session) -> None:
         )
         for g in groups
     ]
+    shown = [(*row[:3], _lag(g), *row[4:]) for row, g in zip(rows, groups, strict=True)]
     names = ("group", "topics", "partitions", "lag", "lag_seconds", "pending", "owner")
     headers = ("GROUP", "TOPICS", "PARTITIONS", "LAG", "LAG-SECONDS", "PENDING", "OWNER")
     document = [dict(zip(names, row, strict=True)) for row in rows]
-    session.show(document, [Grid(headers, rows)])
+    session.show(document, [Grid(headers, shown)])
     if not rows:
         session.say("No consumer group has committed an offset here.")
 
@@ -56,7 +58,8 @@ def describe(session: Session, group: Group) -> None:
     """One group: its position and lag in each partition, and what is pending.
 
     LAG counts the records that the group can read and has not; LAG-SECONDS is the age of the oldest
-    of them. LOG-END-OFFSET is the last stable offset; UNDECIDED are the records above it, which
+    of them. They are unknown where records wait in a partition in which the group has no position.
+    LOG-END-OFFSET is the last stable offset; UNDECIDED are the records above it, which
     wait for open transactions.
     """
     validate_group_id(group)
@@ -109,7 +112,7 @@ def _sections(admin: Admin, found: GroupDescription, pending: PendingOf) -> Iter
     yield Facts(
         (
             ("Group", found.group_id),
-            ("TotalLag", found.lag),
+            ("TotalLag", _lag(found)),
             ("LagSeconds", _seconds(found.lag_ms)),
             ("Owner", found.owner),
             ("LastCommit", _last_commit(found)),
@@ -135,7 +138,7 @@ def _sections(admin: Admin, found: GroupDescription, pending: PendingOf) -> Iter
                 part.where.partition,
                 part.current_offset,
                 part.log_end_offset,
-                part.lag,
+                "unknown" if part.lag is None else part.lag,
                 _seconds(part.lag_ms),
                 part.undecided,
             )
@@ -172,8 +175,12 @@ def _last_commit(found: GroupDescription) -> str | None:
     return iso_time(newest) if newest else None
 
 
-def _seconds(duration_ms: int) -> int:
-    return duration_ms // 1000
+def _lag(found: GroupDescription) -> str | int:
+    return found.known_lag if found.lag is not None else f"at least {found.known_lag}"
+
+
+def _seconds(duration_ms: int | None) -> int | None:
+    return None if duration_ms is None else duration_ms // 1000
 
 
 def _text(tx_id: TxId | None) -> str | None:

@@ -172,9 +172,11 @@ def delete(session: Session, group: Group, execute: Execute = False) -> None:
     validate_group_id(group)
     admin = session.admin()
     found = admin.describe_group(group)
+    positions = sum(part.current_offset is not None for part in found.partitions)
+    least = "" if found.lag is not None else "at least "
     what = (
-        f"group {group}: {counted(len(found.partitions), 'position')}, "
-        f"a lag of {counted(found.lag, 'record')}"
+        f"group {group}: {counted(positions, 'position')}, "
+        f"a lag of {least}{counted(found.known_lag, 'record')}"
     )
     if not execute:
         require_no_live_owner(admin.connection, group)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from txlog.clients.connection import Connection, connect
 from txlog.clients.given_positions import given_names
-from txlog.clients.lag import unread
+from txlog.clients.group_description import GroupDescription, group_partitions
 from txlog.clients.record_deletion import delete_records
 from txlog.clients.topic_configuration import altered_configuration, check_configuration
 from txlog.coordinator.coordinator import Coordinator
@@ -80,47 +80,6 @@ class TopicDescription:
     config: TopicConfig
     partitions: tuple[PartitionDescription, ...]
     open_transactions: tuple[TxId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPartition:
-    """A group's position in one partition."""
-
-    where: TopicPartition
-    current_offset: int
-    log_end_offset: int
-    """The last stable offset: what the group can read."""
-    lag: int
-    """Records that the group can read and has not."""
-    metadata: str = ""
-    committed_ms: int = 0
-    """When the position was committed."""
-    undecided: int = 0
-    """Records above the last stable offset: they wait for open transactions."""
-    lag_ms: int = 0
-    """Age of the oldest record that the group can read and has not; 0 if there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """A consumer group as of now."""
-
-    group_id: str
-    owner: str
-    """Transactional id that owns it, if any."""
-    last_commit: TxId | None
-    pending: tuple[TxId, ...]
-    partitions: tuple[GroupPartition, ...]
-
-    @property
-    def lag(self) -> int:
-        """Records, over all partitions."""
-        return sum(partition.lag for partition in self.partitions)
-
-    @property
-    def lag_ms(self) -> int:
-        """Age of the oldest unread record of all partitions."""
-        return max((partition.lag_ms for partition in self.partitions), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,35 +246,12 @@ class Admin:
                 f"there is no consumer group {group_id!r}; 'txlog group list' shows them.",
                 group=group_id,
             )
-        partitions = []
-        now_ms = self.connection.runtime.clock.wall_ms()
-        find = self.connection.cluster.find_topic
-        topics = {name: find(name) for name in sorted({where.topic for where in group.committed})}
-        for where, committed in sorted(group.committed.items()):
-            topic = topics[where.topic]
-            if topic is None or topic.topic_id != committed.topic_id:
-                continue
-            state = topic.state
-            end = state.last_stable_offset(where.partition)
-            lag, oldest_ms = unread(topic, where.partition, committed.offset, end)
-            partitions.append(
-                GroupPartition(
-                    where,
-                    committed.offset,
-                    end,
-                    lag,
-                    committed.metadata,
-                    committed.committed_ms,
-                    state.end_offset(where.partition) - end,
-                    0 if oldest_ms is None else max(now_ms - oldest_ms, 0),
-                )
-            )
         return GroupDescription(
             group_id,
             self.owner_of(group_id),
             group.last_commit,
             tuple(group.pending),
-            tuple(partitions),
+            group_partitions(self.connection, group),
         )
 
     def owner_of(self, group_id: str) -> str:

@@ -10,7 +10,7 @@ def test_list_shows_the_lag_over_all_partitions(log: SampleLog) -> None:
     done = run("group", "list", root=log.root)
     header, row, *_ = done.rows
     assert header == ["GROUP", "TOPICS", "PARTITIONS", "LAG", "LAG-SECONDS", "PENDING", "OWNER"]
-    assert (row[:4], row[5:]) == (["billing", "1", "1", "6"], ["1", "-"])
+    assert (row[:4], row[5:]) == (["billing", "1", "2", "at least 6"], ["1", "-"])
     assert (done.code, done.err) == (0, "")
 
 
@@ -29,14 +29,14 @@ def test_describe_has_the_columns_that_kafka_users_know(log: SampleLog) -> None:
     at = rows.index(words) + 1
     assert rows[at][:6] == ["billing", "orders", "0", "4", "11", "6"]
     assert rows[at][7:] == ["1"]
-    assert ["TotalLag", "6"] in rows
+    assert rows[at + 1] == ["billing", "orders", "1", "-", "1", "unknown", "-", "0"]
+    assert ["TotalLag", "at least 6"] in rows
 
 
 def test_the_lag_leaves_out_aborted_records_and_those_of_open_transactions(log: SampleLog) -> None:
     """Offsets 4 to 9 can be read; 10 is aborted, 11 is open."""
-    (partition,) = run("group", "describe", "billing", "-o", "json", root=log.root).json[
-        "partitions"
-    ]
+    found = run("group", "describe", "billing", "-o", "json", root=log.root).json
+    partition, _ = found["partitions"]
     assert partition["current_offset"] == 4
     assert partition["log_end_offset"] == 11
     assert partition["lag"] == 6
@@ -90,9 +90,8 @@ def test_a_group_whose_only_pend_was_released_is_not_listed(own_log: SampleLog) 
 
 def test_lag_seconds_are_the_age_of_the_oldest_record_to_read(log: SampleLog) -> None:
     """Order 4 is the next; each is a second younger than the one before."""
-    (partition,) = run("group", "describe", "billing", "-o", "json", root=log.root).json[
-        "partitions"
-    ]
+    found = run("group", "describe", "billing", "-o", "json", root=log.root).json
+    partition, _ = found["partitions"]
     now_ms = log.connection.runtime.clock.wall_ms()
     expected = (now_ms - FIRST_MS - 4_000) // 1000
     assert expected - 60 <= partition["lag_seconds"] <= expected
@@ -100,7 +99,17 @@ def test_lag_seconds_are_the_age_of_the_oldest_record_to_read(log: SampleLog) ->
 
 def test_a_group_that_has_read_all_has_no_lag_in_either_unit(own_log: SampleLog) -> None:
     own_log.open_producer.abort_transaction()
-    command = ["group", "reset", "billing", "--all-topics", "--to-latest", "--execute"]
+    command = ["group", "reset", "billing", "--topic", "orders", "--to-latest", "--execute"]
     assert run(*command, root=own_log.root).code == 0
     found = run("group", "describe", "billing", "-o", "json", root=own_log.root).json
     assert (found["lag"], found["lag_seconds"]) == (0, 0)
+
+
+def test_a_lag_that_is_unknown_is_null_and_not_counted_as_none(log: SampleLog) -> None:
+    """The group has committed nothing in partition 1, which has a record."""
+    found = run("group", "describe", "billing", "-o", "json", root=log.root).json
+    assert (found["lag"], found["lag_seconds"]) == (None, None)
+    _, other = found["partitions"]
+    assert (other["current_offset"], other["lag"], other["lag_seconds"]) == (None, None, None)
+    (listed,) = run("group", "list", "-o", "json", root=log.root).json
+    assert (listed["lag"], listed["lag_seconds"]) == (None, None)

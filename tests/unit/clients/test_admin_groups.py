@@ -55,6 +55,25 @@ def test_a_position_in_the_middle_of_aborted_records_is_counted_right(log: Memor
     assert log.admin.describe_group("g").lag == 1
 
 
+def test_a_partition_without_a_position_has_an_unknown_lag_and_not_none(log: MemoryLog) -> None:
+    """Its records wait for somebody; where its consumer begins nobody has said."""
+    log.admin.create_topic("wide", 3)
+    for partition in (0, 1):
+        for _ in range(4):
+            log.producer().send("wide", b"x", partition=partition).get()
+    log.consumer("wide", group_id="g").commit({TopicPartition("wide", 0): 1})
+    found = log.admin.describe_group("g")
+    assert [(p.current_offset, p.log_end_offset, p.lag, p.lag_ms) for p in found.partitions] == [
+        (1, 4, 3, 0),
+        (None, 4, None, None),
+        (None, 0, 0, 0),
+    ]
+    assert (found.lag, found.known_lag, found.lag_ms) == (None, 3, None)
+    log.consumer("wide", group_id="g").commit({TopicPartition("wide", 1): 4})
+    found = log.admin.describe_group("g")
+    assert (found.lag, found.known_lag) == (3, 3), "an empty partition hides nothing"
+
+
 def test_a_group_is_described_with_its_last_and_its_pending_transaction(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction() as first:
