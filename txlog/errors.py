@@ -206,7 +206,7 @@ class UsageError(TxlogError, ValueError):
 
 
 class InvalidName(UsageError):
-    """A topic, group or transactional id that is empty, too long or not a safe file name."""
+    """A name that is empty, too long or unprintable; of a topic, one that is no safe file name."""
 
     code = "invalid-name"
 

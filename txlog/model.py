@@ -16,9 +16,10 @@ EPOCH_MAX = 32_766
 """The last usable producer epoch (Kafka's Short.MAX - 1); then the id gets a new pid."""
 
 NAME_LENGTH_MAX = 249
-"""Kafka's limit on topic names; used for topics and groups."""
+"""Kafka's limit on topic names; used for topics and groups of producers."""
 
-TRANSACTIONAL_ID_LENGTH_MAX = 512
+ID_LENGTH_MAX = 512
+"""Characters of a group id, a transactional id or a tag: every entry that is about one has it."""
 
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
@@ -127,8 +128,17 @@ def validate_topic_id(topic_id: object) -> str:
 
 
 def validate_group_id(name: object) -> str:
-    """Refuse any group id that is not a plain, safe name. Raises InvalidName."""
-    return _plain_name("group", name)
+    """Refuse an empty, over-long or unprintable id of a consumer group. Raises InvalidName.
+
+    It is never a part of a path, so it may have what Kafka's may: spaces, slashes, any script.
+    """
+    return _printable_name("group.id", name)
+
+
+def validate_producer_group(name: object) -> str:
+    """Refuse any group of producers that is not a plain name: the ids of its transactions begin
+    with it (RocketMQ's rule). Raises InvalidName."""
+    return _plain_name("producer group", name)
 
 
 def validate_transactional_id(name: object) -> str:
@@ -142,12 +152,14 @@ def validate_tag(name: object) -> str:
 
 
 def _printable_name(kind: str, name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise InvalidName(f"{kind} must be a text of 1 to 512 characters; it is empty or no text.")
-    if len(name) > TRANSACTIONAL_ID_LENGTH_MAX or not name.isprintable():
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidName(
+            f"{kind} must be a text of 1 to {ID_LENGTH_MAX} characters; it is empty or no text."
+        )
+    if len(name) > ID_LENGTH_MAX or not name.isprintable():
         raise InvalidName(
             f"{kind} {name[:40]!r} (length {len(name)}) must be at most "
-            f"{TRANSACTIONAL_ID_LENGTH_MAX} printable characters; choose a shorter, plain one."
+            f"{ID_LENGTH_MAX} printable characters; choose a shorter, plain one."
         )
     return name
 

@@ -20,11 +20,50 @@ _type_hints = cache(get_type_hints)  # They cost more than all else of a client'
 SettingsT = TypeVar("SettingsT", bound="SettingsGroup")
 
 COMPRESSION_TYPES = ("none", "lz4", "zstd")
+_FOREIGN_COMPRESSION = {
+    "uncompressed": "it is called none here",
+    "producer": "batches are compressed as their topic says, whoever sends them",
+    "gzip": "Arrow's files know lz4 and zstd",
+    "snappy": "Arrow's files know lz4 and zstd",
+}
+"""Kafka's other values of `compression.type`, and why they are none here."""
 LOG_APPEND_TIME = "LogAppendTime"
 TIMESTAMP_TYPES = ("CreateTime", LOG_APPEND_TIME)
 
 LONG_MAX = (1 << 63) - 1
 """Kafka's word for no limit."""
+
+
+_NO_FILES = "segments are objects that are written once, and nothing waits in them; leave it out"
+_NO_REPLICAS = "the store replicates, or does not; leave it out"
+_NO_TIERS = "the log is on its store, all of it; leave it out"
+_NO_LEVELS = "compression.type is lz4 or zstd, at its default level; leave it out"
+_TIME_LIMITS = "use message.timestamp.before.max.ms and message.timestamp.after.max.ms"
+
+KAFKA_TOPIC_NAMES: Mapping[str, str] = {
+    "segment.ms": _NO_FILES,
+    "segment.jitter.ms": _NO_FILES,
+    "segment.index.bytes": "the index is in the topic's journal; leave it out",
+    "index.interval.bytes": "the index has every batch; leave it out",
+    "internal.segment.bytes": "use segment.bytes, the size that small segments are merged into",
+    "preallocate": _NO_FILES,
+    "flush.messages": "each append is durable before it is acknowledged; leave it out",
+    "flush.ms": "each append is durable before it is acknowledged; leave it out",
+    "file.delete.delay.ms": "it is a setting of 'txlog maintain', which deletes; leave it out",
+    "min.insync.replicas": _NO_REPLICAS,
+    "unclean.leader.election.enable": _NO_REPLICAS,
+    "leader.replication.throttled.replicas": _NO_REPLICAS,
+    "follower.replication.throttled.replicas": _NO_REPLICAS,
+    "remote.*": _NO_TIERS,
+    "local.*": _NO_TIERS,
+    "compression.gzip.level": _NO_LEVELS,
+    "compression.lz4.level": _NO_LEVELS,
+    "compression.zstd.level": _NO_LEVELS,
+    "message.timestamp.difference.max.ms": _TIME_LIMITS,
+    "message.format.version": "there is one format of records; leave it out",
+    "message.downconversion.enable": "there is one format of records; leave it out",
+}
+"""Kafka's names for topics that mean nothing here, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +72,8 @@ class SettingsGroup:
 
     kind: ClassVar[str] = "setting"
     foreign: ClassVar[Mapping[str, str]] = {}
-    """Names that Kafka has and that mean nothing here, or another thing: what to do instead."""
+    """Names that Kafka has and that mean nothing here, or another thing: what to do instead. A
+    name that ends in `.*` stands for all that begin so."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -47,12 +87,19 @@ class SettingsGroup:
         known = {name: name.replace(".", "_") for name in cls.names()}
         arguments: dict[str, object] = {}
         for name, value in values.items():
-            if name in cls.foreign:
-                raise InvalidConfig(f"{cls.kind} {name!r}: {cls.foreign[name]}.", name=name)
+            if name not in known and (reason := cls._foreign_reason(name)):
+                raise InvalidConfig(f"{cls.kind} {name!r}: {reason}.", name=name)
             if name not in known:
                 raise InvalidConfig(unknown_name_message(cls.kind, name, known), name=name)
             arguments[known[name]] = _convert(cls.kind, name, value, hints[known[name]])
         return cls(**arguments)
+
+    @classmethod
+    def _foreign_reason(cls, name: object) -> str:
+        """What to do instead of a name of Kafka's; "" if it is none."""
+        text = str(name)
+        prefix = text.partition(".")[0] + ".*"
+        return cls.foreign.get(text, "") or cls.foreign.get(prefix, "")
 
     def to_dotted(self) -> dict[str, object]:
         """All values under their dotted names."""
@@ -125,6 +172,7 @@ class TopicConfig(SettingsGroup):
     """Configuration of one topic, in Kafka's words where Kafka has the word."""
 
     kind: ClassVar[str] = "topic configuration"
+    foreign: ClassVar[Mapping[str, str]] = KAFKA_TOPIC_NAMES
 
     compression_type: str = "none"
     """none, lz4 or zstd: how record batches are compressed in segments."""
@@ -159,22 +207,27 @@ class TopicConfig(SettingsGroup):
     @property
     def is_compacted(self) -> bool:
         """Whether only the newest record of each key is kept."""
-        return "compact" in self.cleanup_policy.split(",")
+        return "compact" in _policies(self.cleanup_policy)
 
     @property
     def is_deleted(self) -> bool:
         """Whether records are deleted by age and size."""
-        return "delete" in self.cleanup_policy.split(",")
+        return "delete" in _policies(self.cleanup_policy)
 
     def __post_init__(self) -> None:
         self._check_cleanup()
-        if self.compression_type not in COMPRESSION_TYPES:
-            raise InvalidConfig(
-                f"topic configuration 'compression.type' is {self.compression_type!r}; it must be "
-                f"one of {', '.join(COMPRESSION_TYPES)}."
-            )
+        self._check_compression()
         _require_range(self.kind, "max.message.bytes", self.max_message_bytes, 1, 1 << 30)
         self._check_timestamps()
+
+    def _check_compression(self) -> None:
+        if self.compression_type in COMPRESSION_TYPES:
+            return
+        reason = _FOREIGN_COMPRESSION.get(self.compression_type, "")
+        raise InvalidConfig(
+            f"topic configuration 'compression.type' is {self.compression_type!r}; it must be one "
+            f"of {', '.join(COMPRESSION_TYPES)}{reason and ': '}{reason}."
+        )
 
     def _check_timestamps(self) -> None:
         if self.message_timestamp_type not in TIMESTAMP_TYPES:
@@ -186,7 +239,7 @@ class TopicConfig(SettingsGroup):
             _require_range(self.kind, name, getattr(self, name.replace(".", "_")), 0, LONG_MAX)
 
     def _check_cleanup(self) -> None:
-        policies = self.cleanup_policy.split(",")
+        policies = _policies(self.cleanup_policy)
         if len(set(policies)) != len(policies) or not set(policies) <= {"delete", "compact"}:
             raise InvalidConfig(
                 f"topic configuration 'cleanup.policy' is {self.cleanup_policy!r}; it must be "
@@ -202,6 +255,11 @@ class TopicConfig(SettingsGroup):
                 f"topic configuration 'min.cleanable.dirty.ratio' is "
                 f"{self.min_cleanable_dirty_ratio}; it must be between 0 and 1."
             )
+
+
+def _policies(text: str) -> list[str]:
+    """The policies of a `cleanup.policy`; Kafka takes spaces after the comma, too."""
+    return [policy.strip() for policy in text.split(",")]
 
 
 @dataclass(frozen=True, slots=True)

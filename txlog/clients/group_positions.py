@@ -74,11 +74,14 @@ class GroupPositions:
         return topic if topic.state.partitions else self._connection.cluster.present_topic(name)
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """What the group has committed. Raises UnknownTopic, UnstableOffsetCommit."""
+        """What the group has committed; None also where there is no such topic or partition.
+
+        Raises UnstableOffsetCommit.
+        """
         wanted = list(partitions)
-        present = self._connection.cluster.present_topic
-        names = {where.topic for where in wanted}
-        topic_ids = {name: present(name, certain=True).topic_id for name in sorted(names)}
+        names = sorted({where.topic for where in wanted})
+        topics = {name: self._connection.cluster.find_topic(name) for name in names}
+        topic_ids = {name: topic.topic_id for name, topic in topics.items() if topic is not None}
         found = self._connection.offsets.fetch(self._group_id, wanted, topic_ids)
         return {where: None if at is None else at.offset for where, at in found.items()}
 

@@ -32,7 +32,7 @@ from txlog.clients.half_store import HalfStore, commit, roll_back
 from txlog.clients.own_process import in_a_fork
 from txlog.coordinator.events import CheckBack
 from txlog.errors import IllegalTransition, InvalidConfig, StoreUnavailable, TxlogError
-from txlog.model import validate_group_id, validate_tag
+from txlog.model import validate_producer_group, validate_tag
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class TransactionMQProducer:
         dead_letter_topic: str = DEAD_LETTER_TOPIC,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
-        self.producer_group = validate_group_id(producer_group)
+        self.producer_group = validate_producer_group(producer_group)
         self.config = HalfConfig.from_dotted(
             {
                 "transaction.timeout.ms": transaction_timeout_ms,

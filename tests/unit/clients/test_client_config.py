@@ -219,7 +219,9 @@ def test_a_name_of_kafkas_consumer_that_means_nothing_here_says_what_to_do(
     "options",
     [
         {"group_id": ""},
-        {"group_id": "a/b"},
+        {"group_id": "a\nb"},
+        {"group_id": " "},
+        {"group_id": "x" * 513},
         {"group_id": 5},
         {"isolation_level": "serializable"},
         {"isolation_level": None},

@@ -140,7 +140,7 @@ def test_bounds_can_be_asked_of_any_partition(log: MemoryLog) -> None:
 @pytest.mark.parametrize(
     ("timestamp_ms", "expected"),
     [
-        (-5, (0, 1_000)),
+        (0, (0, 1_000)),
         (1_000, (0, 1_000)),
         (1_001, (1, 1_010)),
         (1_049, (5, 1_050)),
@@ -470,8 +470,8 @@ def test_a_new_partition_is_read_from_where_the_group_stands(log: MemoryLog) -> 
     log.check()
 
 
-@pytest.mark.parametrize("group", ["", "a/b", "..", "x" * 250, "ä", "a b"])
-def test_a_group_id_is_a_plain_name(log: MemoryLog, group: str) -> None:
+@pytest.mark.parametrize("group", ["", " ", "a\nb", "\ud800", "x" * 513])
+def test_a_group_id_can_be_shown(log: MemoryLog, group: str) -> None:
     before = log.objects()
     with pytest.raises((InvalidName, InvalidConfig)):
         log.consumer("u", group_id=group)

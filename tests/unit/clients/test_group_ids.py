@@ -1,0 +1,57 @@
+"""Consumer groups are named as in Kafka: spaces, slashes, colons, any script."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.errors import InvalidName
+from txlog.model import TopicPartition
+
+U0 = TopicPartition("u", 0)
+NAMES = (
+    "a group",
+    "team/app",
+    "urn:app:1",
+    "../../cluster",
+    "\u00fcber-\u65e5\u672c",
+    'a "quoted\\" id',
+    "x" * 300,
+    "\U0001f600" * 512,
+    " leading",
+)
+
+
+@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
+def test_a_group_is_what_its_id_says_everywhere(log: MemoryLog, name: str) -> None:
+    log.producer().send("u", b"x").get()
+    with log.consumer("u", group_id=name) as consumer:
+        consumer.poll()
+        consumer.commit()
+    assert log.consumer("u", group_id=name).committed(U0) == 1
+    producer = log.producer("p")
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: 0}, name)
+    producer.commit_transaction()
+    log.connection.offsets._replica(name).snapshot()
+    described = log.process().offsets.group(name)
+    assert described.committed[U0].offset == 0
+    assert log.admin.list_groups() == [name]
+    assert log.admin.describe_group(name).lag == 1
+    assert all(name not in path for path in log.objects())
+    log.check()
+
+
+@pytest.mark.parametrize("name", ["", " ", "\n", "a\nb", "a\x00", "\ud800", "\u202eabc", "x" * 513])
+def test_what_cannot_be_shown_is_no_id(log: MemoryLog, name: str) -> None:
+    before = log.objects()
+    with pytest.raises(InvalidName):
+        log.admin.describe_group(name)
+    with pytest.raises(InvalidName):
+        log.connection.offsets.group(name)
+    assert log.changed_since(before) == []
+
+
+def test_what_is_not_there_has_no_committed_position(log: MemoryLog) -> None:
+    """As in Kafka; an error would be one of the group, not of the topic."""
+    consumer = log.consumer(group_id="g")
+    for where in (U0, TopicPartition("u", 9), TopicPartition("nope", 0)):
+        assert consumer.committed(where) is None
