@@ -53,8 +53,8 @@ class TestLocalStoreWithUnclearLink(LostAnswerConformance):
     def cut_off_store(self, tmp_path: Path) -> Store:
         """Its folder vanishes after the link, so that it cannot be synced."""
 
-        def publish_and_move_away(temporary: str, target: str) -> bool:
-            published = publish_exclusively(temporary, target)
+        def publish_and_move_away(folder: int, temporary: str, target: str) -> bool:
+            published = publish_exclusively(folder, temporary, target)
             os.rename(tmp_path / "log", tmp_path / "moved")
             return published
 
@@ -75,9 +75,10 @@ class TestFullLocalStore(FullStoreConformance):
         assert sorted(os.listdir(tmp_path)) == ["hint", "small"]
 
 
-def _publish_twice(temporary: str, target: str) -> bool:
+def _publish_twice(folder: int, temporary: str, target: str) -> bool:
     """The first answer is lost, the request is sent again, and finds the name taken."""
-    publish_exclusively(temporary, target)
-    os.unlink(temporary)
-    Path(temporary).write_bytes(b"so that the link count tells nothing")
-    return publish_exclusively(temporary, target)
+    publish_exclusively(folder, temporary, target)
+    os.unlink(temporary, dir_fd=folder)
+    path = Path(os.readlink(f"/proc/self/fd/{folder}"), temporary)
+    path.write_bytes(b"so that the link count tells nothing")
+    return publish_exclusively(folder, temporary, target)

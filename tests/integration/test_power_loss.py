@@ -292,9 +292,11 @@ def test_I4_what_another_process_does_at_once_is_not_torn_by_a_loss_of_power(
     _filled(work)
     helped = []
 
-    def publish(temporary: str, target: str) -> bool:
-        published = publish_exclusively(temporary, target)
-        is_decision = "/transactions/" in target and b"commit_prepared" in Path(target).read_bytes()
+    def publish(folder: int, temporary: str, name: str) -> bool:
+        published = publish_exclusively(folder, temporary, name)
+        target = Path(os.readlink(f"/proc/self/fd/{folder}"), name)
+        is_in_coordinator = "/transactions/" in str(target)
+        is_decision = is_in_coordinator and b"commit_prepared" in target.read_bytes()
         if is_decision and not helped:
             helped.append(_opened(work).coordinator_of(NAME).maintain())
         return published

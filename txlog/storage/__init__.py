@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from txlog.storage.counting import CountingStore, RequestCounts
-from txlog.storage.folder_walk import sweep_temporaries
 from txlog.storage.local import LocalStore
 from txlog.storage.memory import MemoryStore
 from txlog.storage.open import open_store
@@ -52,7 +51,6 @@ __all__ = [
     "StoredObject",
     "open_store",
     "probe",
-    "sweep_temporaries",
 ]
 
 

@@ -1,41 +1,54 @@
 """Going through the files of a folder: in order of path, as an object store lists its keys.
 
-It serves collection and repair only and decides nothing (I14). It must not know what the files are.
+It serves collection and repair only and decides nothing (I14). It follows no symbolic link: what is
+listed here may be deleted. It must not know what the files are.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 
 from txlog.clock import Runtime
 from txlog.storage.object_path import TEMPORARY_PREFIX
+from txlog.storage.open_below import OPEN_FOLDER, open_below
 from txlog.storage.os_error import store_error
-from txlog.storage.publish import sync_folder
+from txlog.storage.publish import sync_descriptor
 from txlog.storage.store import StoredObject
 
-TEMPORARY_AGE_MAX_MS = 24 * 3600 * 1000
-"""A temporary file that is older was left by a process that died."""
+_TEMPORARY = re.compile(re.escape(TEMPORARY_PREFIX) + "[0-9a-f]{32}")
+"""A prefix alone could be another program's."""
 
 
-def walk(base: str, folder: str, prefix: str, after: str) -> Iterator[StoredObject]:
-    """Objects in `folder`, in order of path: a folder sorts as its name with a slash."""
-    for path, entry in _children(base, folder):
-        if path.endswith("/"):
-            if _may_hold(path, prefix, after):
-                yield from walk(base, path, prefix, after)
-        elif path > after and path.startswith(prefix):
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            yield StoredObject(path, status.st_size, status.st_mtime_ns // 1_000_000)
+def walk(root: int, base: str, folder: str, prefix: str, after: str) -> Iterator[StoredObject]:
+    """Objects in `folder` below the open folder `root`, in order of path: a folder sorts as its
+    name with a slash. `base` is the root's path, for messages."""
+    try:
+        at = open_below(root, folder.rstrip("/") or ".", OPEN_FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise store_error(error, "list", base + folder) from error
+    try:
+        for path, entry in _children(at, base, folder):
+            if path.endswith("/"):
+                if _may_hold(path, prefix, after):
+                    yield from walk(root, base, path, prefix, after)
+            elif path > after and path.startswith(prefix):
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue
+                yield StoredObject(path, status.st_size, status.st_mtime_ns // 1_000_000)
+    finally:
+        os.close(at)
 
 
-def _children(base: str, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
+def _children(at: int, base: str, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
     children = []
     try:
-        with os.scandir(base + folder) as entries:
+        with os.scandir(at) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     children.append((f"{folder}{entry.name}/", entry))
@@ -43,8 +56,6 @@ def _children(base: str, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
                     TEMPORARY_PREFIX
                 ):
                     children.append((folder + entry.name, entry))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
     except OSError as error:
         raise store_error(error, "list", base + folder) from error
     children.sort(key=lambda child: child[0])
@@ -57,40 +68,31 @@ def _may_hold(folder: str, prefix: str, after: str) -> bool:
     return below and (folder > after or after.startswith(folder))
 
 
-def sweep_temporaries(
-    root: str | os.PathLike[str], runtime: Runtime, age_min_ms: int = TEMPORARY_AGE_MAX_MS
-) -> int:
-    """Delete temporary files older than `age_min_ms` below `root`; how many there were.
+def sweep_temporaries(folder: int, runtime: Runtime, age_min_ms: int) -> int:
+    """Delete temporary files older than `age_min_ms` below that open folder; how many there were.
 
     They hold nothing that was ever acknowledged. The age only keeps out of the way of writers that
     are still at work; one that is hit by it fails and tries again. If one died just after it had
     given a file its name, the temporary name says that the other is not safe yet: it goes only when
-    that is.
+    that is. Raises OSError.
     """
     oldest_kept_ms = runtime.clock.wall_ms() - age_min_ms
     swept = 0
-    for folder, _, names in os.walk(root):
+    for _, _, names, at in os.fwalk(".", follow_symlinks=False, dir_fd=folder):
         for name in names:
-            if name.startswith(TEMPORARY_PREFIX):
-                swept += _swept(folder, os.path.join(folder, name), oldest_kept_ms)
+            if _TEMPORARY.fullmatch(name):
+                swept += _swept(at, name, oldest_kept_ms)
     return swept
 
 
-def _swept(folder: str, path: str, oldest_kept_ms: float) -> bool:
+def _swept(folder: int, name: str, oldest_kept_ms: float) -> bool:
     try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return False
-    if status.st_mtime_ns / 1e6 >= oldest_kept_ms:
-        return False
-    if status.st_nlink > 1:
-        sync_folder(folder)
-    return _removed(path)
-
-
-def _removed(path: str) -> bool:
-    try:
-        os.unlink(path)
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if status.st_mtime_ns / 1e6 >= oldest_kept_ms:
+            return False
+        if status.st_nlink > 1:
+            sync_descriptor(folder)
+        os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
         return False
     return True

@@ -6,27 +6,30 @@ was created survives a loss of power: the file, its folder and every newly made 
 first. Others may find an object a moment before that. They can tell, as it has its temporary name
 still, and sync its name themselves: otherwise they would build on what may be lost. (Where there
 are no hard links they cannot tell.) fsspec's own exclusive write is not used: it is not exclusive.
-This module must not know what the objects mean.
+Everything happens below the root's open handle (`root_folder.py`), through no symbolic link, and
+with regular files only. This module must not know what the objects mean.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 
 from txlog.clock import Runtime
-from txlog.errors import InternalError, OutcomeUnknown, StoreUnavailable
+from txlog.errors import InternalError, OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
+from txlog.storage.draft import Draft, NewFile, write_parts
 from txlog.storage.folder_walk import sweep_temporaries, walk
 from txlog.storage.object_path import TEMPORARY_PREFIX, check_path, check_prefix
+from txlog.storage.open_below import HANDLE, OPEN_FOLDER, open_below
 from txlog.storage.os_error import store_error
-from txlog.storage.publish import Publish, publish_exclusively, sync_folder
+from txlog.storage.publish import Publish, publish_exclusively, sync_descriptor
 from txlog.storage.readback import check_entry_body
+from txlog.storage.root_folder import RootFolder
 from txlog.storage.store import (
     Body,
     ByteRange,
@@ -43,22 +46,12 @@ T = TypeVar("T")
 MAP_BYTES_MIN = 1 << 18
 """From this many bytes in one call, `get_ranges` maps the file and copies nothing."""
 
-WRITE_BYTES_MAX = 128 << 10
-"""Bytes of one write(2). For larger ones Linux takes huge pages into its cache, which cost several
-times as much where memory has to be asked for first, as in most virtual machines."""
-
-EARLY_BYTES = 4 << 20
-"""A file that is written as its pieces come is sent to the disk every so many bytes, so that the
-sync at its end finds little left to wait for."""
-
-PARTS_AT_ONCE_MAX = 1024
-"""Buffers that one writev(2) takes (IOV_MAX)."""
-
 CREATE_ATTEMPTS_MAX = 4
 """How often a name may be taken and then found empty, which only happens while it is deleted."""
 
-_WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe in the place of an object is opened at once, and then refused."""
+
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _CREATED = Created()
 
@@ -68,6 +61,7 @@ class LocalStore:
 
     `durable=False` leaves out every sync: for tests and throw-away logs. Files are immutable once
     they have their name, so mapped reads stay valid even when the file is deleted (not on NFS).
+    Pickled, it is opened anew where it is unpickled.
     """
 
     def __init__(
@@ -83,29 +77,38 @@ class LocalStore:
         self._entropy = runtime.entropy
         self._durable = durable
         self._publish = publish
-        # Folders whose own names are known to be on disk. Only a cache: a missing one is made anew.
-        self._settled: set[str] = set()
+        self._root = RootFolder(self._folder, durable)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (LocalStore, (self._folder, self._runtime, self._durable, self._publish))
 
     @property
     def url(self) -> str:
         """The absolute path of the folder."""
         return self._folder
 
+    def hold(self, path: str) -> bool:
+        """See HoldsLog.hold."""
+        check_path(path)
+        self._root.hold(path)
+        return True
+
     def create(self, path: str, data: bytes) -> CreateResult:
         """See Store.create. After OutcomeUnknown the file is visible, but perhaps not on disk."""
         check_path(path)
         check_entry_body(path, data)
-        target = self._base + path
+        self._root.require_same()
         for _ in range(CREATE_ATTEMPTS_MAX):
             found = self.get(path)  # Microseconds, which spare a loser its writes and syncs.
             if found is None:
-                if self._write(target, data):
+                if self._write(path, data):
                     return _CREATED
                 continue
             if found != data:
                 return Exists(found)
-            self._sync_name(target)  # A link whose answer was lost, or this call made again.
+            self._sync_again(path)  # A link whose answer was lost, or this call made again.
             return _CREATED
+        target = self._base + path
         raise StoreUnavailable(
             f"{target} was taken and then absent {CREATE_ATTEMPTS_MAX} times. Call again; on NFS, "
             "mount without attribute caching (actimeo=0).",
@@ -120,7 +123,7 @@ class LocalStore:
         data, names = found
         if names > 1 and self._durable:  # Its writer has not synced its name yet, or died.
             try:
-                sync_folder(os.path.dirname(self._base + path))
+                self._sync_folder_of(path)
             except OSError as error:
                 raise store_error(error, "read", self._base + path) from error
         return data
@@ -135,60 +138,67 @@ class LocalStore:
     def put_new(self, path: str, data: Body) -> None:
         """See Store.put_new. Raises InternalError if other bytes have the name."""
         check_path(path)
-        target = self._base + path
-        if self._write(target, data):
+        self._root.require_same()
+        if self._write(path, data):
             return
         if (found := self.get(path)) is None or found != whole(data):
-            raise _taken(target)
-        self._sync_name(target)
+            raise _taken(self._base + path)
+        self._sync_again(path)
 
     def open_new(self, path: str) -> NewFile:
         """See TakesPieces.open_new."""
         check_path(path)
-        target = self._base + path
-        try:
-            descriptor, temporary = self._open_temporary(target)
-        except OSError as error:
-            raise store_error(error, "create", target) from error
-        return NewFile(target, descriptor, temporary, self._finish)
+        self._root.require_same()
+        with self._reported("create", path):
+            return NewFile(path, self._begin(path), self._finish, self._reported)
 
     def _finish(self, file: NewFile) -> None:
         """Sync, name, sync the name. Raises InternalError if the name is taken."""
-        try:
+        with self._reported("create", file.path):
             if self._durable:
-                os.fsync(file.descriptor)
-            published = self._publish(file.temporary, file.target)
-        except OSError as error:
-            raise store_error(error, "create", file.target) from error
+                os.fsync(file.draft.descriptor)
+            published = self._publish(*file.draft.names)
         if not published:
-            raise _taken(file.target)
-        self._sync_name(file.target)
+            raise _taken(self._base + file.path)
+        self._sync_name(file.path, file.draft.folder)
 
     def replace(self, path: str, data: bytes) -> None:
         """See Store.replace. Not synced: a hint may be lost."""
         check_path(path)
-        target = self._base + path
-        try:
-            temporary = self._write_temporary(target, data, durable=False)
+        self._root.require_same()
+        with self._reported("replace", path):
+            draft = self._write_draft(path, data, durable=False)
             try:
-                os.rename(temporary, target)
+                folder, temporary, name = draft.names
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             except OSError:
-                _remove(temporary)
+                draft.remove()
                 raise
-        except OSError as error:
-            raise store_error(error, "replace", target) from error
+            finally:
+                draft.close()
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
-        """See Store.list_after. Symbolic links are not followed."""
+        """See Store.list_after. A symbolic link on the way is an error; others are left out."""
         check_prefix(prefix)
         folder = prefix.rpartition("/")[0]
-        return walk(self._base, f"{folder}/" if folder else "", prefix, after)
+        root = self._root_handle("list")
+        if root is None:
+            return iter(())
+        return walk(root, self._base, f"{folder}/" if folder else "", prefix, after)
 
     def delete(self, path: str) -> None:
         """See Store.delete. Emptied folders stay: another writer may be about to use them."""
         check_path(path)
+        self._root.require_same()
+        if (root := self._root_handle("delete")) is None:
+            return
+        folder, _, name = path.rpartition("/")
         try:
-            os.unlink(self._base + path)
+            handle = open_below(root, folder or ".", HANDLE | os.O_DIRECTORY)
+            try:
+                os.unlink(name, dir_fd=handle)
+            finally:
+                os.close(handle)
         except _ABSENT:
             return
         except OSError as error:
@@ -196,140 +206,130 @@ class LocalStore:
 
     def sweep_temporaries(self, age_min_ms: int) -> int:
         """See LeavesTemporaries.sweep_temporaries."""
+        self._root.require_same()
+        root = self._root_handle("delete")
         try:
-            return sweep_temporaries(self._folder, self._runtime, age_min_ms)
+            return 0 if root is None else sweep_temporaries(root, self._runtime, age_min_ms)
         except OSError as error:
             raise store_error(error, "delete", self._folder) from error
 
     def _read_file(self, path: str, read: Callable[[int], T]) -> T | None:
         check_path(path)
+        if (root := self._root_handle("read")) is None:
+            return None
         try:
-            descriptor = os.open(self._base + path, _READ)
+            descriptor = open_below(root, path, _READ)
             try:
+                _require_file(descriptor, self._base + path)
                 return read(descriptor)
             finally:
                 os.close(descriptor)
         except _ABSENT:
+            self._root.require_same()  # The log that was opened would have it, perhaps.
             return None
         except OSError as error:
             raise store_error(error, "read", self._base + path) from error
 
-    def _write(self, target: str, data: Body) -> bool:
-        """Write, sync, name. False, with nothing changed, if the name is taken."""
+    def _root_handle(self, action: str) -> int | None:
         try:
-            temporary = self._write_temporary(target, data, self._durable)
-            try:
-                published = self._publish(temporary, target)
-            except Exception:  # Not Ctrl-C: it may come behind the link, of a name not safe yet.
-                _remove(temporary)
-                raise
+            return self._root.handle()
         except OSError as error:
-            raise store_error(error, "create", target) from error
-        if published:
-            self._sync_name(target)
-        _remove(temporary)  # Not before: until then others know that the name is not safe.
+            raise store_error(error, action, self._folder) from error
+
+    @contextmanager
+    def _reported(self, action: str, path: str) -> Iterator[None]:
+        """An OSError becomes one of ours; a folder that is gone, by what became of the root."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                self._root.require_same()
+            raise store_error(error, action, self._base + path) from error
+
+    def _write(self, path: str, data: Body) -> bool:
+        """Write, sync, name. False, with nothing changed, if the name is taken."""
+        with self._reported("create", path):
+            draft = self._write_draft(path, data, self._durable)
+        try:
+            with self._reported("create", path):
+                try:
+                    published = self._publish(*draft.names)
+                except (
+                    Exception
+                ):  # Not Ctrl-C: it may come behind the link, of a name not safe yet.
+                    draft.remove()
+                    raise
+            if published:
+                self._sync_name(path, draft.folder)
+            draft.remove()  # Not before: until then others know that the name is not safe.
+        finally:
+            draft.close()
         return published
 
-    def _write_temporary(self, target: str, data: Body, durable: bool) -> str:
-        """Path of a new file beside `target` with all of `data`; it is removed on any failure."""
-        descriptor, temporary = self._open_temporary(target)
+    def _write_draft(self, path: str, data: Body, durable: bool) -> Draft:
+        """A new file beside `path` with all of `data`; it is removed on any failure."""
+        draft = self._begin(path)
         try:
-            _write_parts(descriptor, data if isinstance(data, tuple) else (data,))
+            write_parts(draft.descriptor, data if isinstance(data, tuple) else (data,))
             if durable:
-                os.fsync(descriptor)
+                os.fsync(draft.descriptor)
         except BaseException:
-            _remove(temporary)
+            draft.remove()
+            draft.close()
             raise
-        finally:
-            os.close(descriptor)
-        return temporary
+        return draft
 
-    def _open_temporary(self, target: str) -> tuple[int, str]:
-        """A new file beside `target`: its descriptor and its path."""
-        folder = os.path.dirname(target)
-        temporary = f"{folder}/{TEMPORARY_PREFIX}{self._entropy.token()}"
-        if folder not in self._settled:
-            self._settle(folder)
-        try:
-            return os.open(temporary, _WRITE_NEW, 0o644), temporary
-        except FileNotFoundError:  # The folder was removed behind our back.
-            self._settled.clear()
-            self._settle(folder)
-            return os.open(temporary, _WRITE_NEW, 0o644), temporary
+    def _begin(self, path: str) -> Draft:
+        folder, _, name = path.rpartition("/")
+        return Draft(
+            self._root.open_folder(folder), f"{TEMPORARY_PREFIX}{self._entropy.token()}", name
+        )
 
-    def _settle(self, folder: str) -> None:
-        """Make `folder`, and sync the names that lead to it, whoever made them.
-
-        Another process may have made a parent and died before it synced it, so the names of the
-        root and of all below it are synced, once a process; above it only those made here.
-        """
-        top = min(os.path.dirname(self._folder), _newest_existing(folder), key=len)
-        os.makedirs(folder, exist_ok=True)
-        current = folder
-        while self._durable and len(current) > len(top):
-            current = os.path.dirname(current)
+    def _sync_folder_of(self, path: str) -> None:
+        root = self._root.handle()
+        if root is not None:
+            folder = open_below(root, path.rpartition("/")[0] or ".", OPEN_FOLDER)
             try:
-                sync_folder(current)
-            except PermissionError:  # Above the root there are folders that we may not read.
-                if len(current) >= len(self._folder):
-                    raise
-        self._settled.add(folder)
+                sync_descriptor(folder)
+            finally:
+                os.close(folder)
 
-    def _sync_name(self, target: str) -> None:
-        if not self._durable:
-            return
+    def _sync_again(self, path: str) -> None:
+        """The same as `_sync_name` for an object that was there already, with this content."""
+        if self._durable:
+            try:
+                self._sync_folder_of(path)
+            except OSError as error:
+                raise self._not_synced(path, error) from error
+        self._require_in_log(path)
+
+    def _sync_name(self, path: str, folder: int) -> None:
+        """What was named in that open folder is safe, and in the log that was opened."""
+        if self._durable:
+            try:
+                sync_descriptor(folder)
+            except OSError as error:
+                raise self._not_synced(path, error) from error
+        self._require_in_log(path)
+
+    def _require_in_log(self, path: str) -> None:
+        """Asked when the object is there, and before anybody is told so."""
         try:
-            sync_folder(os.path.dirname(target))
-        except OSError as error:
-            raise OutcomeUnknown(
-                f"{target} was created, but its folder could not be synced "
-                f"({os.strerror(error.errno or 0)}), so it may be lost with the power. Call again "
-                "with the same content; check the disk.",
-                path=target,
-            ) from error
+            self._root.require_same()
+        except TxlogError as error:
+            raise self._unknown(path, str(error.facts.get("reason", error.message))) from error
 
+    def _not_synced(self, path: str, error: OSError) -> OutcomeUnknown:
+        reason = os.strerror(error.errno or 0)
+        return self._unknown(path, f"its folder could not be synced ({reason}); check the disk")
 
-class NewFile:
-    """A file without its name: see NewObject. Pieces go to the kernel as they come."""
-
-    is_kept_in_memory = False
-
-    def __init__(
-        self, target: str, descriptor: int, temporary: str, finish: Callable[[NewFile], None]
-    ) -> None:
-        self.target = target
-        self.descriptor = descriptor
-        self.temporary = temporary
-        self._finish = finish
-        self._is_open = True
-        self._written = 0
-        self._sent = 0
-
-    def write(self, pieces: Body) -> None:
-        """See NewObject.write."""
-        parts = pieces if isinstance(pieces, tuple) else (pieces,)
-        try:
-            _write_parts(self.descriptor, parts)
-            self._written += sum(map(len, parts))
-            if self._written - self._sent >= EARLY_BYTES:
-                _send_early(self.descriptor, self._sent, self._written - self._sent)
-                self._sent = self._written
-        except OSError as error:
-            raise store_error(error, "create", self.target) from error
-
-    def finish(self) -> None:
-        """See NewObject.finish."""
-        try:
-            self._finish(self)
-        finally:
-            self.discard()
-
-    def discard(self) -> None:
-        """See NewObject.discard."""
-        if self._is_open:
-            self._is_open = False
-            _remove(self.temporary)
-            os.close(self.descriptor)
+    def _unknown(self, path: str, reason: str) -> OutcomeUnknown:
+        place = self._base + path
+        return OutcomeUnknown(
+            f"it is not known whether {place} was created for good: {reason}. Call again with the "
+            "same content, and clean up nothing before that.",
+            path=place,
+        )
 
 
 def _taken(target: str) -> InternalError:
@@ -340,47 +340,14 @@ def _taken(target: str) -> InternalError:
     )
 
 
-def _newest_existing(folder: str) -> str:
-    while not os.path.isdir(folder) and folder != "/":
-        folder = os.path.dirname(folder)
-    return folder
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return  # Renamed away, or it stays as litter that the sweep finds.
-
-
-def _write_parts(descriptor: int, parts: Sequence[Bytes]) -> None:
-    """One after the other, a little at a time."""
-    left = deque(memoryview(part).cast("B") for part in parts)
-    while left:
-        written = os.writev(descriptor, _first_bytes(left))
-        while left and written >= len(left[0]):
-            written -= len(left.popleft())
-        if written:
-            left[0] = left[0][written:]
-
-
-def _send_early(descriptor: int, start: int, length: int) -> None:
-    """Linux begins to write what is said to be of no use in its cache, and waits for nothing."""
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # Only advice: the sync at the end tells what went wrong.
-            os.posix_fadvise(descriptor, start, length, os.POSIX_FADV_DONTNEED)
-
-
-def _first_bytes(parts: Iterable[memoryview]) -> list[memoryview]:
-    """As many as one call takes."""
-    found: list[memoryview] = []
-    room = WRITE_BYTES_MAX
-    for part in islice(parts, PARTS_AT_ONCE_MAX):
-        found.append(part[:room])
-        room -= len(found[-1])
-        if not room:
-            break
-    return found
+def _require_file(descriptor: int, place: str) -> None:
+    """Raises StoreDenied for what is no file: a pipe could keep its reader for ever."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise StoreDenied(
+            f"cannot read {place}: it is no regular file but a folder, a pipe or a device. Check "
+            "that nothing but the log's own files and folders is in the way, then call again.",
+            place=place,
+        )
 
 
 def _read_all(descriptor: int) -> tuple[bytes, int]:

@@ -20,7 +20,6 @@ _DENIED = frozenset(
         errno.EROFS,
         errno.ENOTDIR,
         errno.EISDIR,
-        errno.ELOOP,
         errno.ENAMETOOLONG,
     )
 )
@@ -35,6 +34,12 @@ def store_error(error: OSError, action: str, place: str) -> TxlogError:
         return StoreFull(
             f"cannot {action} {place}: no room ({reason}). Nothing was half written: free some "
             "room or raise the quota, then call again.",
+            **facts,
+        )
+    if number == errno.ELOOP:
+        return StoreDenied(
+            f"cannot {action} {place}: a symbolic link stands there or on the way. A log follows "
+            "none below its root: put the folder or file itself in its place.",
             **facts,
         )
     if number in _DENIED:

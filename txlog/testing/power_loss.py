@@ -104,7 +104,8 @@ class Trace:
 def recorded(folder: str | os.PathLike[str]) -> Iterator[Trace]:
     """Note what this process does below `folder`, by the functions of `os` that a LocalStore calls.
 
-    For one thread: operations of several would have no order.
+    For one thread: operations of several would have no order. Folders are known by what Linux says
+    that a descriptor leads to.
     """
     recorder = _Recorder(os.path.abspath(os.fspath(folder)) + "/")
     before = {name: getattr(os, name) for name in recorder.replacements}
@@ -124,41 +125,42 @@ class _Recorder:
         self.trace = Trace()
         self._base = base
         self._files = 0
-        self._open: dict[int, int | str] = {}
-        """Descriptor -> the number of a file that is written, or the path of a folder."""
-        self._real: dict[str, Callable[..., Any]] = {}
+        self._open: dict[int, int] = {}
+        """Descriptor -> the number of the file that is written."""
         self.replacements: dict[str, Callable[..., Any]] = {
             "open": self._opened,
             "close": self._closed,
             "writev": self._written,
             "fsync": self._synced,
-            "link": self._named("link", Linked, 2),
-            "rename": self._named("rename", Renamed, 2),
-            "unlink": self._named("unlink", Removed, 1),
-            "mkdir": self._named("mkdir", FolderMade, 1),
+            "link": self._named("link", Linked, ("src_dir_fd", "dst_dir_fd")),
+            "rename": self._named("rename", Renamed, ("src_dir_fd", "dst_dir_fd")),
+            "unlink": self._named("unlink", Removed, ("dir_fd",)),
+            "mkdir": self._named("mkdir", FolderMade, ("dir_fd",)),
         }
         self._real = {name: getattr(os, name) for name in self.replacements}
 
     def _note(self, operation: FileOperation) -> None:
         self.trace.operations.append(operation)
 
-    def _relative(self, path: Any) -> str | None:
-        """Below the folder, or None: somebody else's."""
+    def _relative(self, path: Any, folder: int | None = None) -> str | None:
+        """Below the folder that is recorded, or None: somebody else's."""
         text = os.fspath(path)
+        if folder is not None and isinstance(text, str):
+            text = os.path.join(_path_of(folder), text)
         if isinstance(text, str) and f"{text}/" == self._base:
             return ""
         is_below = isinstance(text, str) and text.startswith(self._base)
         return text.removeprefix(self._base).rstrip("/") if is_below else None
 
-    def _opened(self, path: Any, flags: int, *arguments: Any, **named: Any) -> int:
-        descriptor: int = self._real["open"](path, flags, *arguments, **named)
-        relative = self._relative(path)
+    def _opened(
+        self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
+    ) -> int:
+        descriptor: int = self._real["open"](path, flags, mode, dir_fd=dir_fd)
+        relative = self._relative(path, dir_fd)
         if relative is not None and flags & os.O_EXCL:
             self._files += 1
             self._open[descriptor] = self._files
             self._note(FileMade(relative, self._files))
-        elif relative is not None and flags & os.O_DIRECTORY:
-            self._open[descriptor] = relative
         return descriptor
 
     def _closed(self, descriptor: int) -> None:
@@ -168,29 +170,40 @@ class _Recorder:
     def _written(self, descriptor: int, buffers: Sequence[Any]) -> int:
         written: int = self._real["writev"](descriptor, buffers)
         file = self._open.get(descriptor)
-        if isinstance(file, int):
+        if file is not None:
             self._note(FileWritten(file, b"".join(buffers)[:written]))
         return written
 
     def _synced(self, descriptor: int) -> None:
         self._real["fsync"](descriptor)
-        found = self._open.get(descriptor)
-        if found is not None:
-            self._note(FileSynced(found) if isinstance(found, int) else FolderSynced(found))
+        file = self._open.get(descriptor)
+        if file is not None:
+            self._note(FileSynced(file))
+        elif os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            folder = self._relative(_path_of(descriptor))
+            if folder is not None:
+                self._note(FolderSynced(folder))
 
     def _named(
-        self, name: str, kind: Callable[..., FileOperation], count: int
+        self, name: str, kind: Callable[..., FileOperation], folders: tuple[str, ...]
     ) -> Callable[..., Any]:
-        """A function whose first `count` arguments are paths."""
+        """A function whose first arguments are paths, each below the folder of that keyword."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             answer = self._real[name](*arguments, **named)
-            paths = [self._relative(path) for path in arguments[:count]]
+            below = [named.get(folder) for folder in folders]
+            paths = [
+                self._relative(path, folder) for path, folder in zip(arguments, below, strict=False)
+            ]
             if None not in paths:
                 self._note(kind(*paths))
             return answer
 
         return call
+
+
+def _path_of(descriptor: int) -> str:
+    return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 # Playing back.

@@ -4,6 +4,7 @@ import errno
 import mmap
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from txlog.errors import (
     StoreNotAtomic,
     StoreUnavailable,
 )
-from txlog.storage import ByteRange, Created, Exists, LocalStore, sweep_temporaries
+from txlog.storage import ByteRange, Created, Exists, LocalStore
 from txlog.storage.local import MAP_BYTES_MIN
 from txlog.storage.publish import rename_exclusively
 from txlog.testing.clock import ManualClock, manual_runtime
@@ -39,9 +40,10 @@ def _record_calls(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[str]:
         calls.append("sync temporary" if "/.tmp-" in path else f"sync {name}")
         fsync(descriptor)
 
-    def note_link(source: str, target: str) -> None:
-        calls.append(f"link {os.path.relpath(target, root)}")
-        link(source, target)
+    def note_link(source: str, target: str, *, dst_dir_fd: int, **named: Any) -> None:
+        folder = os.readlink(f"/proc/self/fd/{dst_dir_fd}")
+        calls.append(f"link {os.path.relpath(os.path.join(folder, target), root)}")
+        link(source, target, dst_dir_fd=dst_dir_fd, **named)
 
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(os, "link", note_link)
@@ -105,8 +107,8 @@ def test_I4_a_name_that_its_writer_has_not_synced_is_synced_by_whoever_reads_it(
     throw_away = LocalStore(tmp_path / "log", Runtime(), durable=False)
     link, seen = os.link, []
 
-    def link_and_be_seen(source: str, target: str) -> None:
-        link(source, target)
+    def link_and_be_seen(*names: str, **folders: Any) -> None:
+        link(*names, **folders)
         calls = _record_calls(monkeypatch, tmp_path)
         assert throw_away.get("a/b") == b"x"
         assert calls == []
@@ -148,7 +150,7 @@ def test_I4_a_name_whose_writer_could_not_sync_it_is_known_as_such(
 def test_I4_a_name_whose_writer_is_interrupted_is_safe_or_known_not_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    modules = ["storage/local.py", "storage/publish.py"]
+    modules = ["storage/local.py", "storage/publish.py", "storage/draft.py"]
     whole = Interruption(modules)
     with whole:
         getattr(LocalStore(tmp_path / "whole", Runtime()), method)("a/b", b"x")
@@ -193,14 +195,17 @@ def test_nothing_temporary_is_left_or_listed(store: LocalStore, tmp_path: Path) 
 
 def test_the_sweep_takes_old_temporaries_only(store: LocalStore, tmp_path: Path) -> None:
     store.create("a/1", b"x")
-    old, young = tmp_path / "log/a/.tmp-old", tmp_path / "log/.tmp-young"
-    for path, modified_s in ((old, 1_000), (young, 90_000), (tmp_path / "log/a/1", 1_000)):
+    old, young = tmp_path / f"log/a/.tmp-{'0' * 32}", tmp_path / f"log/.tmp-{'1' * 32}"
+    foreign = tmp_path / "log/a/.tmp-notes.txt"
+    stored = tmp_path / "log/a/1"
+    for path, modified_s in ((old, 1_000), (young, 90_000), (foreign, 1_000), (stored, 1_000)):
         path.touch()
         os.utime(path, (modified_s, modified_s))
     runtime = manual_runtime(clock=ManualClock(now_ms=100_000_000.0))
-    assert sweep_temporaries(store.url, runtime) == 1
+    assert LocalStore(tmp_path / "log", runtime).sweep_temporaries(24 * 3600 * 1000) == 1
     assert not old.exists()
     assert young.exists()
+    assert foreign.exists(), "another program's"
     assert store.get("a/1") is not None
 
 
@@ -208,12 +213,12 @@ def test_I4_a_temporary_name_of_an_object_goes_only_when_the_object_is_safe(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.create("a/1", b"x")
-    os.link(tmp_path / "log/a/1", tmp_path / "log/a/.tmp-of-1")
-    (tmp_path / "log/a/.tmp-unfinished").touch()
+    os.link(tmp_path / "log/a/1", tmp_path / f"log/a/.tmp-{'1' * 32}")
+    (tmp_path / f"log/a/.tmp-{'2' * 32}").touch()
     for path in (tmp_path / "log/a").iterdir():
         os.utime(path, (0, 0))
     calls = _record_calls(monkeypatch, tmp_path)
-    assert sweep_temporaries(store.url, Runtime()) == 2
+    assert store.sweep_temporaries(1_000) == 2
     assert calls == ["sync log/a"]
     assert os.listdir(tmp_path / "log/a") == ["1"]
 
@@ -234,12 +239,12 @@ def test_a_link_outside_is_neither_listed_nor_swept(store: LocalStore, tmp_path:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_bytes(b"x")
-    (outside / ".tmp-file").write_bytes(b"x")
-    os.utime(outside / ".tmp-file", (0, 0))
+    (outside / f".tmp-{'0' * 32}").write_bytes(b"x")
+    os.utime(outside / f".tmp-{'0' * 32}", (0, 0))
     store.create("a/1", b"x")
     (tmp_path / "log/a/link").symlink_to(outside)
     assert [found.path for found in store.list_after("")] == ["a/1"]
-    assert sweep_temporaries(store.url, Runtime()) == 0
+    assert store.sweep_temporaries(1_000) == 0
 
 
 def test_a_file_where_a_folder_should_be_is_a_refusal(store: LocalStore, tmp_path: Path) -> None:
@@ -272,7 +277,7 @@ class _FailingSystemCalls:
         self._patch = monkeypatch
 
     def fail(self, name: str, number: int) -> None:
-        def fail(*_: object) -> None:
+        def fail(*_: object, **__: object) -> None:
             raise OSError(number, os.strerror(number))
 
         self._patch.setattr(os, name, fail)
@@ -315,8 +320,8 @@ def test_a_link_that_fails_after_it_was_made_is_a_success(
     """NFS can lose the answer; the link count tells (open(2))."""
     link = os.link
 
-    def link_and_lose_the_answer(source: str, target: str) -> None:
-        link(source, target)
+    def link_and_lose_the_answer(*names: str, **folders: Any) -> None:
+        link(*names, **folders)
         raise OSError(errno.EIO, "lost")
 
     monkeypatch.setattr(os, "link", link_and_lose_the_answer)
@@ -351,7 +356,11 @@ def test_an_exclusive_rename_never_overwrites(tmp_path: Path) -> None:
     temporary, target = tmp_path / "temporary", tmp_path / "target"
     temporary.write_bytes(b"new")
     target.write_bytes(b"old")
-    assert not rename_exclusively(str(temporary), str(target))
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert not rename_exclusively(folder, "temporary", "target")
+    finally:
+        os.close(folder)
     assert target.read_bytes() == b"old"
 
 

@@ -10,7 +10,8 @@ import pytest
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied
 from txlog.storage import ByteRange, LocalStore
-from txlog.storage.local import EARLY_BYTES, MAP_BYTES_MIN
+from txlog.storage.draft import EARLY_BYTES
+from txlog.storage.local import MAP_BYTES_MIN
 from txlog.storage.object_path import TEMPORARY_PREFIX
 
 BODY = bytes(range(256)) * 40
@@ -91,8 +92,8 @@ def test_only_the_folder_of_a_prefix_is_walked(
     walked: list[str] = []
     scandir = os.scandir
 
-    def note(folder: str) -> Iterator[os.DirEntry[str]]:
-        walked.append(os.path.relpath(folder, store.url))
+    def note(folder: int) -> Iterator[os.DirEntry[str]]:
+        walked.append(os.path.relpath(os.readlink(f"/proc/self/fd/{folder}"), store.url))
         return scandir(folder)
 
     monkeypatch.setattr(os, "scandir", note)
@@ -102,7 +103,7 @@ def test_only_the_folder_of_a_prefix_is_walked(
 
 def test_a_store_sweeps_what_is_as_old_as_it_is_told(store: LocalStore, tmp_path: Path) -> None:
     store.put_new("a/b", b"x")
-    litter = tmp_path / "log" / "a" / f"{TEMPORARY_PREFIX}1"
+    litter = tmp_path / "log" / "a" / f"{TEMPORARY_PREFIX}{'1' * 32}"
     litter.write_bytes(b"x")
     old_s = time.time() - 100
     os.utime(litter, (old_s, old_s))

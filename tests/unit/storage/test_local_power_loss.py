@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from txlog.clock import Runtime
-from txlog.storage.local import EARLY_BYTES, PARTS_AT_ONCE_MAX, WRITE_BYTES_MAX, LocalStore
+from txlog.storage.draft import EARLY_BYTES, PARTS_AT_ONCE_MAX, WRITE_BYTES_MAX
+from txlog.storage.local import LocalStore
 from txlog.storage.publish import Publish, publish_exclusively, rename_exclusively
 from txlog.testing.power_loss import SURVIVALS, Disk, Renamed, Trace, recorded
 
@@ -53,10 +54,10 @@ WRITTEN: list[tuple[Write, tuple[bytes, ...]]] = [
 def by_rename(folder: Path, trace: Trace) -> Publish:
     """As where there are no hard links; the recorder sees calls of `os` only."""
 
-    def publish(temporary: str, target: str) -> bool:
-        published = rename_exclusively(temporary, target)
-        names = [os.path.relpath(path, folder) for path in (temporary, target)]
-        trace.operations.append(Renamed(names[0], names[1]))
+    def publish(at: int, temporary: str, target: str) -> bool:
+        published = rename_exclusively(at, temporary, target)
+        below = os.path.relpath(os.readlink(f"/proc/self/fd/{at}"), folder)
+        trace.operations.append(Renamed(f"{below}/{temporary}", f"{below}/{target}"))
         return published
 
     return publish

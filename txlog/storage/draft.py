@@ -1,0 +1,132 @@
+"""A file that has no name yet: written under a temporary one, beside where it will be.
+
+It guards that no part of an object is ever visible: the temporary name belongs to the store, which
+never lists it. All is done in the open folder, not by path. It must not know what is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
+from itertools import islice
+from typing import TypeAlias
+
+from txlog.storage.store import Body, Bytes
+
+WRITE_BYTES_MAX = 128 << 10
+"""Bytes of one write(2). For larger ones Linux takes huge pages into its cache, which cost several
+times as much where memory has to be asked for first, as in most virtual machines."""
+
+EARLY_BYTES = 4 << 20
+"""A file that is written as its pieces come is sent to the disk every so many bytes, so that the
+sync at its end finds little left to wait for."""
+
+PARTS_AT_ONCE_MAX = 1024
+"""Buffers that one writev(2) takes (IOV_MAX)."""
+
+_WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+Reported: TypeAlias = Callable[[str, str], AbstractContextManager[None]]
+"""(action, path) -> a context in which an OSError becomes an error of txlog."""
+
+
+class Draft:
+    """An open file of a temporary name in an open folder; it owns both descriptors."""
+
+    def __init__(self, folder: int, temporary: str, name: str) -> None:
+        self.folder = folder
+        self.temporary = temporary
+        self.name = name
+        try:
+            self.descriptor = os.open(temporary, _WRITE_NEW, 0o644, dir_fd=folder)
+        except BaseException:
+            os.close(folder)
+            raise
+
+    @property
+    def names(self) -> tuple[int, str, str]:
+        """What a Publish takes: the open folder, the temporary name, and the name to be."""
+        return self.folder, self.temporary, self.name
+
+    def remove(self) -> None:
+        """Take the temporary name away; the content stays if it has another."""
+        with suppress(OSError):  # Renamed away, or it stays as litter that the sweep finds.
+            os.unlink(self.temporary, dir_fd=self.folder)
+
+    def close(self) -> None:
+        """Once."""
+        os.close(self.descriptor)
+        os.close(self.folder)
+
+
+class NewFile:
+    """A file without its name: see NewObject. Pieces go to the kernel as they come."""
+
+    is_kept_in_memory = False
+
+    def __init__(
+        self, path: str, draft: Draft, finish: Callable[[NewFile], None], reported: Reported
+    ) -> None:
+        self.path = path
+        self.draft = draft
+        self._finish = finish
+        self._reported = reported
+        self._is_open = True
+        self._written = 0
+        self._sent = 0
+
+    def write(self, pieces: Body) -> None:
+        """See NewObject.write."""
+        parts = pieces if isinstance(pieces, tuple) else (pieces,)
+        with self._reported("create", self.path):
+            write_parts(self.draft.descriptor, parts)
+            self._written += sum(map(len, parts))
+            if self._written - self._sent >= EARLY_BYTES:
+                _send_early(self.draft.descriptor, self._sent, self._written - self._sent)
+                self._sent = self._written
+
+    def finish(self) -> None:
+        """See NewObject.finish."""
+        try:
+            self._finish(self)
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """See NewObject.discard."""
+        if self._is_open:
+            self._is_open = False
+            self.draft.remove()
+            self.draft.close()
+
+
+def write_parts(descriptor: int, parts: Sequence[Bytes]) -> None:
+    """One after the other, a little at a time. Raises OSError."""
+    left = deque(memoryview(part).cast("B") for part in parts)
+    while left:
+        written = os.writev(descriptor, _first_bytes(left))
+        while left and written >= len(left[0]):
+            written -= len(left.popleft())
+        if written:
+            left[0] = left[0][written:]
+
+
+def _send_early(descriptor: int, start: int, length: int) -> None:
+    """Linux begins to write what is said to be of no use in its cache, and waits for nothing."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # Only advice: the sync at the end tells what went wrong.
+            os.posix_fadvise(descriptor, start, length, os.POSIX_FADV_DONTNEED)
+
+
+def _first_bytes(parts: Iterable[memoryview]) -> list[memoryview]:
+    """As many as one call takes."""
+    found: list[memoryview] = []
+    room = WRITE_BYTES_MAX
+    for part in islice(parts, PARTS_AT_ONCE_MAX):
+        found.append(part[:room])
+        room -= len(found[-1])
+        if not room:
+            break
+    return found
