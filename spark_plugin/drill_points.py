@@ -21,6 +21,7 @@ from pathlib import Path
 from txlog.clock import Runtime
 from txlog.errors import InternalError
 from txlog.layout import CONSUMER_OFFSETS, TOPICS, TRANSACTIONS
+from txlog.storage.held import hold
 from txlog.storage.new_object import NewObject, open_new
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 
@@ -193,6 +194,10 @@ class DrilledStore:
     def url(self) -> str:
         """The inner store's URL."""
         return self._store.url
+
+    def hold(self, path: str) -> bool:
+        """See HoldsLog.hold."""
+        return hold(self._store, path)
 
     def create(self, path: str, data: bytes) -> CreateResult:
         """See Store.create."""

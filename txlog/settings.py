@@ -274,6 +274,8 @@ class ProcessSettings(SettingsGroup):
     """Commands of one process that go into one journal entry (group commit)."""
     boundary_probe_polls: int = 16
     """A replica whose probe finds nothing reads the boundary every so many probes (rule R15)."""
+    log_presence_interval_ms: int = 5_000
+    """On a bucket a process that writes looks so often, at most, whether the log is still there."""
     catch_up_window_max: int = 32
     """Entries fetched at once by a replica that lags behind."""
     batch_bytes: int = 1_250_000

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 
 from txlog.clock import Runtime
 from txlog.coordinator.coordinator import Coordinator, journal_of
-from txlog.errors import UnknownTransaction
+from txlog.errors import NotATxlog, UnknownTransaction
 from txlog.groups.offsets import GroupOffsets
-from txlog.log.cluster import Cluster, open_cluster, read_cluster_file
+from txlog.log.cluster import Cluster, open_cluster
 from txlog.model import TransactionOutcome, TxId
 from txlog.settings import ProcessSettings
 from txlog.storage.open import open_store
@@ -79,6 +79,9 @@ def writer_name() -> str:
     return f"{socket.gethostname()}/{os.getpid()}"
 
 
+CONNECTIONS_MAX = 64
+"""Logs that a process keeps open for later callers; on a disk, each has two open files."""
+
 _connections: dict[str, Connection] = {}
 _connections_lock = threading.Lock()
 
@@ -90,7 +93,7 @@ def connect(
     storage_options: Mapping[str, object] | None = None,
     process: ProcessSettings | None = None,
 ) -> Connection:
-    """The log at `root`, opened once a process.
+    """The log at `root`, opened once a process, and anew if it is another one than it was.
 
     With `create`, a log that was removed since this process opened it is made anew. Raises
     NotATxlog (there is none, and `create` is false), StoreNotAtomic, StoreDenied.
@@ -98,7 +101,7 @@ def connect(
     key = f"{os.getpid()} {root} {sorted((storage_options or {}).items())!r} {process!r}"
     with _connections_lock:
         known = _connections.get(key)
-    if known is not None and (not create or _is_there_still(known)):
+    if known is not None and _is_there_still(known, certain=create):
         return known
     runtime = Runtime()
     connection = open_connection(
@@ -106,14 +109,20 @@ def connect(
     )
     with _connections_lock:
         if _connections.get(key) is known:
+            _connections.pop(key, None)
+            for oldest in list(_connections)[: len(_connections) - CONNECTIONS_MAX + 1]:
+                del _connections[oldest]
             _connections[key] = connection
         return _connections[key]
 
 
-def _is_there_still(connection: Connection) -> bool:
-    """Not if the folder was emptied: going on from what was read there would tear the new log."""
-    file = read_cluster_file(connection.cluster.store)
-    return file is not None and file.log_id == connection.cluster.log_id
+def _is_there_still(connection: Connection, *, certain: bool) -> bool:
+    """Not if the folder was emptied: what was read there says nothing about a new log."""
+    try:
+        connection.cluster.require_present(certain=certain)
+    except NotATxlog:
+        return False
+    return True
 
 
 def open_connection(

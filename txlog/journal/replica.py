@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -35,6 +34,8 @@ from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
 from txlog.journal.fold import after_entry
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.opening import Opened, exists, open_journal, write_snapshot
+from txlog.journal.own_names import own_below
+from txlog.journal.presence import LogPresence
 from txlog.journal.run import Run
 from txlog.journal.ticket import Ticket, doubt_refusals, doubted, interrupted, leave_in_doubt
 from txlog.layout import JournalLayout
@@ -65,6 +66,8 @@ class ReplicaOptions:
     process: ProcessSettings = field(default_factory=ProcessSettings)
     writer: str = "txlog"
     """Names this process in the entries it writes: information only."""
+    presence: LogPresence | None = None
+    """Whether the log is still there; without it, that is not asked."""
 
 
 class Replica(Generic[StateT]):
@@ -121,6 +124,7 @@ class Replica(Generic[StateT]):
         process if nothing has happened. It may lag as `catch_up` may without `certain`."""
         at = self._at
         if self._opened and self._store.get(self.layout.entry(at.next_slot)) is None:
+            self._require_present()
             return at.state
         return self.catch_up()
 
@@ -184,7 +188,12 @@ class Replica(Generic[StateT]):
 
     # Reading.
 
+    def _require_present(self) -> None:
+        if self._options.presence is not None:
+            self._options.presence.require()
+
     def _open(self) -> None:
+        self._require_present()
         if not self._opened:
             self._adopt(open_journal(self._store, self.layout, self._machine, NO_BOUNDARY))
 
@@ -221,7 +230,10 @@ class Replica(Generic[StateT]):
         )
 
     def _read_boundary(self) -> Boundary:
-        newest = boundaries.read_newest(self._store, self.layout, self._at.boundary)
+        """The newest one; now and then with a look whether the log is still there, at once."""
+        read = partial(boundaries.read_newest, self._store, self.layout, self._at.boundary)
+        presence = self._options.presence
+        newest = read() if presence is None else presence.asked_beside(read)
         self._at = replace(self._at, boundary=newest)
         return newest
 
@@ -480,15 +492,8 @@ class Replica(Generic[StateT]):
     def _delete_below_boundary(self) -> int:
         """The boundary's own snapshot is kept until there is another boundary (rule R16)."""
         known = self._at.boundary
-        entries = [*self._below(self.layout.entries, self.layout.entry(known.lowest_slot))]
-        kept = self.layout.snapshot(max(known.snapshot_slot, 0))
-        doomed = [*entries, *self._below(self.layout.snapshots, kept)]
+        entries = own_below(self._store, self.layout.entry, known.lowest_slot)
+        snapshots = own_below(self._store, self.layout.snapshot, max(known.snapshot_slot, 0))
+        doomed = [*entries, *snapshots]
         self._runtime.fan_out.run_all([partial(self._store.delete, path) for path in doomed])
         return len(entries)
-
-    def _below(self, prefix: str, limit: str) -> Iterator[str]:
-        """Names of stored objects, up to a name that is the first to stay."""
-        for stored in self._store.list_after(prefix):
-            if stored.path >= limit:
-                return
-            yield stored.path

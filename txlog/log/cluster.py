@@ -11,6 +11,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from txlog.clock import Runtime
@@ -18,6 +19,7 @@ from txlog.errors import CorruptData, NotATxlog, UnknownTopic
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
 from txlog.journal.lost import first_below, require_nothing_led_to
+from txlog.journal.presence import LogPresence
 from txlog.journal.replica import Replica, ReplicaOptions
 from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, TOPICS, cluster_journal
 from txlog.log.cluster_state import (
@@ -34,6 +36,7 @@ from txlog.log.topic_events import CloseTopic, TopicOpened, check_partition_coun
 from txlog.log.topic_log import TopicLog
 from txlog.model import validate_topic_name
 from txlog.settings import LogSettings, ProcessSettings, TopicConfig
+from txlog.storage.held import hold
 from txlog.storage.probe import ProbeResult, probe
 from txlog.storage.store import Exists, Store
 
@@ -64,11 +67,21 @@ class Cluster:
         process: ProcessSettings,
         writer: str,
     ) -> None:
+        """For a log whose file was just read. Raises NotATxlog if it is gone already."""
         self.store = store
         self.file = file
         self.runtime = runtime
         self.process = process
-        self.options = ReplicaOptions(file.settings.journal_snapshot_entries, process, writer)
+        self._is_held = hold(store, CLUSTER_FILE)
+        interval_ms = 0 if self._is_held else process.log_presence_interval_ms
+        self._presence = LogPresence(
+            store.url, file.log_id, partial(_log_id_there, store), runtime, interval_ms
+        )
+        if self._is_held:  # The file that is held may have come after the one that was read.
+            self._presence.ask()
+        self.options = ReplicaOptions(
+            file.settings.journal_snapshot_entries, process, writer, self._presence
+        )
         self._replica: Replica[ClusterState] = Replica(
             store, cluster_journal(), ClusterMachine(), runtime, self.options
         )
@@ -81,6 +94,15 @@ class Cluster:
     def log_id(self) -> str:
         """Names this log for ever, wherever it is moved."""
         return self.file.log_id
+
+    def require_present(self, *, certain: bool = False) -> None:
+        """Raises NotATxlog if the log is known to be gone, or replaced by another one. On a bucket
+        it is asked only if the answer must be `certain`; a disk tells for nothing."""
+        self._presence.require()
+        if self._is_held:
+            hold(self.store, CLUSTER_FILE)
+        elif certain:
+            self._presence.ask()
 
     # Topics.
 
@@ -270,6 +292,14 @@ def read_cluster_file(store: Store) -> ClusterFile | None:
     """The cluster file, or None if there is no log. Raises NotATxlog, CorruptData."""
     data = store.get(CLUSTER_FILE)
     return None if data is None else decode_cluster_file(data, store.url)
+
+
+def _log_id_there(store: Store) -> str | None:
+    try:
+        file = read_cluster_file(store)
+    except NotATxlog as error:
+        return f"of another kind ({error.message})"
+    return None if file is None else file.log_id
 
 
 def decode_cluster_file(data: bytes, url: str) -> ClusterFile:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from txlog import layout
+from txlog.storage.held import hold
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 
 _FOLDER_KINDS = {
@@ -79,6 +80,10 @@ class CountingStore:
     def url(self) -> str:
         """The inner store's URL."""
         return self._store.url
+
+    def hold(self, path: str) -> bool:
+        """See HoldsLog.hold."""
+        return hold(self._store, path)
 
     def snapshot(self) -> RequestCounts:
         """A copy of the counts so far."""

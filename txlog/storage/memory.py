@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from copy import copy
 
 from txlog.clock import Runtime
-from txlog.errors import InternalError
+from txlog.errors import InternalError, NotATxlog
 from txlog.storage.object_path import check_path, check_prefix
 from txlog.storage.readback import check_entry_body
 from txlog.storage.store import (
@@ -30,6 +31,9 @@ _CREATED = Created()
 class MemoryStore:
     """Objects in a dictionary. Safe to use from threads."""
 
+    _held: tuple[str, tuple[bytes, int]] | None = None
+    """The path and the object of the log that was opened."""
+
     def __init__(self, runtime: Runtime, name: str = "") -> None:
         self._name = name
         self._clock = runtime.clock
@@ -42,11 +46,29 @@ class MemoryStore:
         """`memory://` and the name."""
         return f"memory://{self._name}"
 
+    def opened_again(self) -> MemoryStore:
+        """The same objects, for a caller that holds nothing yet."""
+        other = copy(self)
+        other._held = None
+        return other
+
+    def hold(self, path: str) -> bool:
+        """See HoldsLog.hold."""
+        check_path(path)
+        with self._lock:
+            self._require_same()
+            found = self._objects.get(path)
+            if found is None:
+                raise self._gone(f"there is no {path} in it")
+            self._held = (path, found)
+        return True
+
     def create(self, path: str, data: bytes) -> CreateResult:
         """See Store.create."""
         check_path(path)
         check_entry_body(path, data)
         with self._lock:
+            self._require_same()
             found = self._objects.get(path)
             if found is None:
                 self._put(path, bytes(data))
@@ -58,6 +80,9 @@ class MemoryStore:
         """See Store.get."""
         check_path(path)
         found = self._objects.get(path)
+        if found is None:
+            with self._lock:
+                self._require_same()
         return None if found is None else found[0]
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
@@ -73,6 +98,7 @@ class MemoryStore:
         check_path(path)
         body = whole(data)
         with self._lock:
+            self._require_same()
             found = self._objects.get(path)
             if found is None:
                 self._put(path, body)
@@ -87,6 +113,7 @@ class MemoryStore:
         """See Store.replace."""
         check_path(path)
         with self._lock:
+            self._require_same()
             self._put(path, bytes(data))
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
@@ -104,10 +131,24 @@ class MemoryStore:
         """See Store.delete."""
         check_path(path)
         with self._lock:
+            self._require_same()
             self._objects.pop(path, None)
 
     def _put(self, path: str, data: bytes) -> None:
         self._objects[path] = (data, self._clock.wall_ms())
+
+    def _require_same(self) -> None:
+        """Raises NotATxlog once the held object is gone, or another one is in its place."""
+        if self._held is not None and self._objects.get(self._held[0]) is not self._held[1]:
+            raise self._gone(f"{self._held[0]} in it is another object now, or gone")
+
+    def _gone(self, reason: str) -> NotATxlog:
+        return NotATxlog(
+            f"the log that was opened at {self.url} is not there any more: {reason}. Nothing was "
+            "written; open the log that is there now with a new producer, consumer or query.",
+            url=self.url,
+            reason=reason,
+        )
 
 
 _stores: dict[str, MemoryStore] = {}  # A documented cache: one store a name, for this process.
@@ -115,9 +156,9 @@ _stores_lock = threading.Lock()
 
 
 def memory_store(name: str, runtime: Runtime) -> MemoryStore:
-    """The store `memory://<name>`: the same for every caller in this process.
+    """The store `memory://<name>`: the same objects for every caller in this process.
 
     The first caller's clock dates its objects.
     """
     with _stores_lock:
-        return _stores.setdefault(name, MemoryStore(runtime, name))
+        return _stores.setdefault(name, MemoryStore(runtime, name)).opened_again()

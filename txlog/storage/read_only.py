@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from txlog.errors import StoreDenied
+from txlog.storage.held import hold
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 
 
@@ -23,6 +24,10 @@ class ReadOnlyStore:
     def url(self) -> str:
         """The inner store's URL."""
         return self._store.url
+
+    def hold(self, path: str) -> bool:
+        """See HoldsLog.hold."""
+        return hold(self._store, path)
 
     def create(self, path: str, data: bytes) -> CreateResult:
         """Raises StoreDenied."""

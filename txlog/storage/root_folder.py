@@ -172,8 +172,8 @@ class RootFolder:
     def _gone(self, reason: str) -> NotATxlog:
         return NotATxlog(
             f"the log that was opened at {self.path} is not there any more: {reason}. Nothing was "
-            "written. If it was moved or unmounted, put it back and call again; otherwise open "
-            "the log that is there now with a new producer, consumer or query.",
+            "written. Put it back if it was moved or unmounted, or open the log that is there now "
+            "with a new producer, consumer or query; then send again what was refused.",
             path=self.path,
             reason=reason,
         )

@@ -54,6 +54,8 @@ PROBE_POLLS_MAX = 6
 LIVES_MAX = 6
 """Of a role; those that must come back have more."""
 
+NEVER_MS = 1 << 60
+
 LIVES_AMONG_MORTALS_MAX = 50
 """The same, where a deleted topic ends lives."""
 
@@ -73,6 +75,8 @@ class Scenario:
     """What has happened to the log before, if anything has."""
     faults: Callable[[random.Random], Faults] = drawn
     """What may go wrong."""
+    log_presence_interval_ms: int = NEVER_MS
+    """How often processes look whether their log is still there; only in some worlds it may go."""
 
 
 @dataclass(slots=True)
@@ -102,6 +106,7 @@ class World:
         self._limits = ProcessSettings(
             publish_attempts_max=30,
             boundary_probe_polls=choices.choice((1, 2, PROBE_POLLS_MAX)),
+            log_presence_interval_ms=self.scenario.log_presence_interval_ms,
             catch_up_window_max=4,
             append_attempts_max=3,
             finish_attempts_max=6,

@@ -1,0 +1,80 @@
+"""Is the log that was opened still there? Asked again while a process writes.
+
+It guards that an acknowledgement counts only for that log. A disk says so for nothing, with each
+write (`txlog/storage/held.py`). A bucket would have to be asked each time; it is asked once in an
+interval, at most, beside the read of a boundary, so that nothing waits for it. What a producer of a
+deleted log writes until then reaches no other log, as names and entries bear the log's id. It must
+not know what the log's own file holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from txlog.clock import Runtime
+from txlog.errors import NotATxlog, StoreUnavailable
+
+T = TypeVar("T")
+ReadLogId = Callable[[], str | None]
+"""The id of the log that is at this place now; None if there is none."""
+
+
+class LogPresence:
+    """What a process knows of one log's presence. Safe to use from threads."""
+
+    def __init__(
+        self, place: str, log_id: str, read_log_id: ReadLogId, runtime: Runtime, interval_ms: int
+    ) -> None:
+        """For a log whose id was just read. With `interval_ms` 0 the store itself looks at it."""
+        self._place = place
+        self._log_id = log_id
+        self._read_log_id = read_log_id
+        self._clock = runtime.clock
+        self._fan_out = runtime.fan_out
+        self._interval_ms = interval_ms
+        self._asked_ms = runtime.clock.monotonic_ms()
+        self._gone: NotATxlog | None = None
+
+    def asked_beside(self, read: Callable[[], T]) -> T:
+        """What `read` answers. If it is time to ask again, both are done at once; raises NotATxlog
+        as `ask` does."""
+        if not self._is_due():
+            return read()
+        found: list[T] = []
+        self._fan_out.run_all([lambda: found.append(read()), self.ask])
+        return found[0]
+
+    def _is_due(self) -> bool:
+        """One caller in an interval is told so."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._interval_ms or now_ms - self._asked_ms < self._interval_ms:
+            return False
+        self._asked_ms = now_ms
+        return True
+
+    def require(self) -> None:
+        """Raises NotATxlog if the log was found to be gone. Asks nothing."""
+        if self._gone is not None:
+            raise self._gone
+
+    def ask(self) -> None:
+        """One read. Raises NotATxlog if there is no log any more, or another one; for good.
+
+        A store that does not answer says nothing: the next caller asks again.
+        """
+        try:
+            found = self._read_log_id()
+        except StoreUnavailable:
+            self._asked_ms -= self._interval_ms
+            return
+        if found != self._log_id:
+            there = f"log {found} is there now" if found else "no log is there now"
+            self._gone = NotATxlog(
+                f"the log that was opened at {self._place} is gone: {there}. What was written "
+                "since then is lost with it. Open the log that is there with a new producer, "
+                "consumer or query, and send again what must not be lost.",
+                place=self._place,
+                log_id=self._log_id,
+            )
+        self.require()
