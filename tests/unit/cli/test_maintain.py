@@ -209,7 +209,7 @@ def test_compact_works_at_once_though_little_is_new(root: Path) -> None:
 
 def test_what_a_writer_that_died_left_half_written_is_deleted_once_it_is_old(root: Path) -> None:
     (folder,) = root.glob("topics/orders/*/segments")
-    old, young = folder / ".tmp-old", folder / ".tmp-young"
+    old, young = folder / f".tmp-{'0' * 32}", folder / f".tmp-{'1' * 32}"
     for path in (old, young):
         path.write_bytes(b"half a segment")
     os.utime(old, (1, 1))
