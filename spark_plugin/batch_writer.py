@@ -7,6 +7,7 @@ only if `checkpointLocation` is given as an option. A job with a version is `ver
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -15,14 +16,21 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.batch_commit import BatchCommitter, batch_identity, participants
 from spark_plugin.checkpoint import BatchPlan
-from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink_topics import prepare_topics
-from spark_plugin.staging import Staging, TaskMessage
+from spark_plugin.sink_topics import check_topics, open_sink, topic_or_new
+from spark_plugin.staging import StagedTopic, Staging, TaskMessage
 from spark_plugin.stream_writer import query_checkpoint
 from spark_plugin.task_identity import TaskIdentity, task_identity
-from spark_plugin.versioned_write import commit_once, commit_version, one_job
+from spark_plugin.topic_creation import Creation, creation
+from spark_plugin.versioned_write import (
+    commit_once,
+    commit_version,
+    is_begun,
+    is_in_log,
+    one_job,
+)
 from spark_plugin.worker_process import freeze_modules
+from txlog.clients.connection import Connection
 from txlog.errors import InvalidOption
 
 
@@ -44,7 +52,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
                 "a log is only ever appended to; use mode('append'), or delete the topic first."
             )
         plan = query_checkpoint(options).plan() if options.checkpoint_location else None
-        prepare_topics(options, schema)
+        check_topics(options, schema)
         return cls(options, schema, plan)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
@@ -52,34 +60,61 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         freeze_modules()
         task = task_identity()
         _require_batch(self._options, task)
-        staging = Staging(open_log(self._options), self._options, self._schema)
+        connection, allowed = opened_for(self._options, task.batch_id)
+        if self._is_done(connection):
+            deque(iterator, maxlen=0)
+            staged: tuple[StagedTopic, ...] = ()
+        else:
+            staging = Staging(connection, self._options, self._schema, allowed)
+            staged = staging.add_all(iterator)
         return TaskMessage(
             query_id=task.query_id,
             batch_id=task.batch_id,
             run_id=task.run_id,
             plan=self._plan,
-            staged=staging.add_all(iterator),
+            staged=staged,
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """One transaction for all tasks; on the driver."""
         found = [message for message in messages if isinstance(message, TaskMessage)]
-        connection, options = open_log(self._options), self._options
+        if not found:
+            return
+        options = self._options
+        connection, allowed = opened_for(options, found[0].batch_id)
+        if self._is_done(connection):
+            return
+        staged = participants(found)
+        if options.topic is not None and not staged:
+            topic_or_new(connection, options, self._schema, options.topic, allowed)
         if options.txn_version is not None:
-            commit_version(connection, options, participants(found))
-        elif found and found[0].is_of_batch:
+            commit_version(connection, options, staged)
+        elif found[0].is_of_batch:
             checkpoint = query_checkpoint(options) if options.checkpoint_location else None
             identity = batch_identity(found, found[0].batch_id)
             committer = BatchCommitter(connection, options, checkpoint, is_one_of_many=True)
             committer.commit(identity, found)
-        elif found:
+        else:
             token = connection.runtime.entropy.token()
             name = options.transactional_id or f"spark.job.{token}"
-            session = one_job(connection, name, options)
-            commit_once(connection, session, participants(found))
+            commit_once(connection, one_job(connection, name, options), staged)
+
+    def _is_done(self, connection: Connection) -> bool:
+        """Whether it is a job whose version the log has: its rows are not looked at."""
+        return self._options.txn_version is not None and is_in_log(connection, self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """What was staged is invisible, and is collected by the vacuum."""
+
+
+def opened_for(options: WriterOptions, batch_id: int) -> tuple[Connection, Creation]:
+    """The log, and which topics may be created: what a query or an application has written to
+    before, and is missing now, was deleted."""
+    allowed = creation(options.create_topics, is_later=batch_id > 0)
+    connection = open_sink(options, allowed)
+    if options.txn_version is not None and is_begun(connection, options):
+        allowed = creation(options.create_topics, is_later=True)
+    return connection, allowed
 
 
 def _require_batch(options: WriterOptions, task: TaskIdentity) -> None:

@@ -19,27 +19,60 @@ from spark_plugin.frame_schema import (
 )
 from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
+from spark_plugin.topic_creation import Creation, require_may_create
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
-from txlog.errors import IncompatibleSchema, InvalidOption, TopicExists, UnknownTopic
+from txlog.errors import (
+    IncompatibleSchema,
+    InvalidOption,
+    NotATxlog,
+    TopicExists,
+    UnknownTopic,
+)
 from txlog.log.schema import KAFKA_SCHEMA, is_kafka_schema, validate_schema
 from txlog.log.topic_events import check_partition_count
 from txlog.log.topic_log import TopicLog
 
 
-def prepare_topics(options: WriterOptions, schema: StructType) -> None:
+def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation) -> None:
     """Check columns and topic; create the log, and the topic that the option names, if missing.
 
     Topics that rows name are found or created by the tasks that meet them. Raises InvalidOption,
     InvalidConfig, UnknownTopic, IncompatibleSchema, before anything is made that is then refused.
     """
     check_columns(options, schema)
-    connection = open_log(options, create=options.create_topics is not False)
+    connection = open_sink(options, allowed)
     if options.topic is None:
         frame_schema(schema, [TOPIC_COLUMN])
         return
-    topic = topic_or_new(connection, options, schema, options.topic)
+    topic = topic_or_new(connection, options, schema, options.topic, allowed)
     check_fit(topic, options, schema)
+
+
+def check_topics(options: WriterOptions, schema: StructType) -> None:
+    """The same checks, and nothing is made: for a job, of which only its tasks know what it is.
+
+    Raises as `prepare_topics`, and NotATxlog if there is no log and none may be made.
+    """
+    check_columns(options, schema)
+    if options.topic is None:
+        frame_schema(schema, [TOPIC_COLUMN])
+    try:
+        connection = open_log(options)
+        topic = options.topic and connection.cluster.present_topic(options.topic, certain=True)
+    except (NotATxlog, UnknownTopic):
+        if options.create_topics is False:
+            raise
+        if options.topic is not None:
+            _check_columns_fit(options.topic, new_schema(options, schema), options, schema)
+        return
+    if topic:
+        check_fit(topic, options, schema)
+
+
+def open_sink(options: WriterOptions, allowed: Creation) -> Connection:
+    """The log that is written, made if it is missing and that is allowed. Raises NotATxlog."""
+    return open_log(options, create=allowed is Creation.ALL)
 
 
 def check_columns(options: WriterOptions, schema: StructType) -> None:
@@ -71,7 +104,11 @@ def check_columns(options: WriterOptions, schema: StructType) -> None:
 
 
 def topic_or_new(
-    connection: Connection, options: WriterOptions, schema: StructType, name: str
+    connection: Connection,
+    options: WriterOptions,
+    schema: StructType,
+    name: str,
+    allowed: Creation,
 ) -> TopicLog:
     """The topic, created with the DataFrame's columns if it is missing and that is allowed.
 
@@ -80,21 +117,24 @@ def topic_or_new(
     """
     try:
         return connection.cluster.present_topic(name, certain=True)
-    except UnknownTopic as error:
-        if options.create_topics is False:
-            raise UnknownTopic(
-                f"{error.message} The sink creates topics when its query starts; if this one was "
-                "deleted on purpose, set createTopics=true.",
-                topic=name,
-            ) from error
-    config = {"compression.type": options.compression} if options.compression else {}
-    if options.key is not None and not is_kafka_frame(schema):
-        config["key.column"] = options.key
+    except UnknownTopic as missing:
+        require_may_create(connection, name, missing, allowed)
+    config = _new_config(options, schema)
     new = new_schema(options, schema)
     _check_columns_fit(name, new, options, schema)
     with suppress(TopicExists):
         Admin(connection).create_topic(name, options.partitions, new, config)
     return connection.cluster.present_topic(name, certain=True)
+
+
+def _new_config(options: WriterOptions, schema: StructType) -> dict[str, object]:
+    """The configuration of a topic that is created for this DataFrame."""
+    config: dict[str, object] = {}
+    if options.compression:
+        config["compression.type"] = options.compression
+    if options.key is not None and not is_kafka_frame(schema):
+        config["key.column"] = options.key
+    return config
 
 
 def new_schema(options: WriterOptions, schema: StructType) -> pa.Schema:

@@ -22,6 +22,7 @@ from spark_plugin.frame_schema import PARTITION_COLUMN, TOPIC_COLUMN, in_utc, ka
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import topic_or_new
 from spark_plugin.task_identity import NO_BATCH
+from spark_plugin.topic_creation import Creation
 from txlog.clients.accumulator import Partitions, keyed_partitions
 from txlog.clients.batch_columns import require_small_records
 from txlog.clients.connection import Connection
@@ -71,9 +72,17 @@ class TaskMessage(WriterCommitMessage):
 class Staging:
     """Collects the rows of one task, and stages them topic by topic."""
 
-    def __init__(self, connection: Connection, options: WriterOptions, schema: StructType) -> None:
-        """`schema` is the DataFrame's: the columns of a topic that a row names and nobody made."""
+    def __init__(
+        self,
+        connection: Connection,
+        options: WriterOptions,
+        schema: StructType,
+        allowed: Creation = Creation.NONE,
+    ) -> None:
+        """`schema` is the DataFrame's: the columns of a topic that is missing, and is created if
+        that is allowed."""
         self._connection = connection
+        self._allowed = allowed
         self._options = options
         self._schema = schema
         self._kafka_metadata = kafka_metadata(schema)
@@ -147,7 +156,7 @@ class Staging:
         known = self._topics.get(name)
         if known is None:
             known = self._topics[name] = topic_or_new(
-                self._connection, self._options, self._schema, name
+                self._connection, self._options, self._schema, name, self._allowed
             )
         return known
 

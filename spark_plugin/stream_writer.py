@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -24,6 +23,7 @@ from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import prepare_topics
 from spark_plugin.staging import Staging, TaskMessage
 from spark_plugin.task_identity import task_identity
+from spark_plugin.topic_creation import Creation, creation
 from spark_plugin.worker_process import freeze_modules
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, InternalError
@@ -48,8 +48,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         """
         checkpoint = query_checkpoint(options)
         plan = checkpoint.plan()
-        options = replace(options, create_topics=_may_create(options, plan))
-        prepare_topics(options, schema)
+        prepare_topics(options, schema, _allowed(options, plan.batch_id))
         drill_points.passed(Moment.PLANNED, options.query_name or "")
         return cls(options, schema, plan)
 
@@ -66,7 +65,8 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
                 batch_id=task.batch_id,
                 planned=planned,
             )
-        staging = Staging(open_log(self._options), self._options, self._schema)
+        allowed = _allowed(self._options, task.batch_id)
+        staging = Staging(open_log(self._options), self._options, self._schema, allowed)
         staged = staging.add_all(iterator)
         drill_points.passed(Moment.STAGED, self._options.query_name or "")
         return TaskMessage(
@@ -99,12 +99,9 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         log.info("batch %d was aborted; nothing of it is visible unless it was decided", batchId)
 
 
-def _may_create(options: WriterOptions, plan: BatchPlan) -> bool:
-    """By default a query creates its topic when it starts. Later a topic that is missing was
-    deleted, with its records and its configuration, and must not be made anew in silence."""
-    if options.create_topics is not None:
-        return options.create_topics
-    return options.topic is None or plan.batch_id == 0
+def _allowed(options: WriterOptions, batch_id: int) -> Creation:
+    """A query creates topics when it starts."""
+    return creation(options.create_topics, is_later=batch_id > 0)
 
 
 def query_checkpoint(options: WriterOptions) -> Checkpoint:

@@ -29,6 +29,12 @@ def is_in_log(connection: Connection, options: WriterOptions) -> bool:
     return newest is not None and newest.batch_id >= mark.batch_id
 
 
+def is_begun(connection: Connection, options: WriterOptions) -> bool:
+    """Whether the log has any version of the application's data."""
+    marks = connection.coordinator_of(_group(options)).catch_up().marks
+    return _mark(options).key in marks
+
+
 def commit_version(
     connection: Connection, options: WriterOptions, staged: tuple[Participant, ...]
 ) -> None:

@@ -128,17 +128,41 @@ def test_a_missing_topic_is_refused_if_none_may_be_created(bench: Bench) -> None
         bench.log.admin.describe_topic("made")
 
 
-def test_a_topic_that_was_deleted_is_made_again_only_if_that_is_asked_for(bench: Bench) -> None:
+WAYS = ("option", "column", "foreachBatch")
+
+
+def run_to_made(bench: Bench, way: str, options: dict[str, object] | None = None) -> None:
+    """Write the numbers that are new to the topic `made`, which is named in one of the ways."""
+    if way == "option":
+        bench.run(bench.numbers(), "made", options)
+    elif way == "column":
+        bench.run(bench.numbers().withColumn("topic", functions.lit("made")), None, options)
+    else:
+        bench.run_each(bench.numbers(), lambda rows, _: bench.write(rows, "made", options))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_topic_that_was_deleted_is_made_again_only_if_that_is_asked_for(
+    bench: Bench, way: str
+) -> None:
     """It was made anew in silence, without what it held and how it was configured."""
     bench.log.put("numbers", 2)
-    bench.run(bench.numbers(), "made")
+    run_to_made(bench, way)
     bench.log.admin.delete_topics(["made"])
     bench.log.put("numbers", 3)
     with pytest.raises(PySparkException, match="set createTopics=true"):
-        bench.run(bench.numbers(), "made")
+        run_to_made(bench, way)
     assert "made" not in bench.log.admin.list_topics()
-    bench.run(bench.numbers(), "made", {"createTopics": True})
+    run_to_made(bench, way, {"createTopics": True})
     assert bench.log.column("made", "n") == [2, 3, 4]
+
+
+def test_rows_may_name_a_new_topic_in_any_batch(bench: Bench) -> None:
+    named = bench.numbers().withColumn("topic", functions.expr("IF(n < 2, 'early', 'late')"))
+    for _ in range(2):
+        bench.log.put("numbers", 2)
+        bench.run(named, None)
+    assert (bench.log.column("early", "n"), bench.log.column("late", "n")) == ([0, 1], [2, 3])
 
 
 def test_a_column_sends_each_row_to_its_topic_in_one_transaction(bench: Bench) -> None:

@@ -1,13 +1,17 @@
 """Jobs with a version, without Spark: what is in, what races, what is told apart."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from spark_plugin.batch_commit import participants
+from spark_plugin.batch_writer import opened_for
 from spark_plugin.options import WriterOptions
 from spark_plugin.staging import Staging, TaskMessage
+from spark_plugin.task_identity import NO_BATCH
+from spark_plugin.topic_creation import Creation
 from spark_plugin.versioned_write import commit_version, is_in_log
 from tests.faulty_stores import HookedStore
 from tests.memory_log import MemoryLog
@@ -76,3 +80,17 @@ def test_a_job_without_rows_has_its_version_too() -> None:
     commit_version(log.process(), OPTIONS, ())
     write(log, 0)
     assert numbers(log) == []
+
+
+def test_a_topic_that_an_application_has_written_to_was_deleted_if_it_is_missing(
+    tmp_path: Path,
+) -> None:
+    first = replace(OPTIONS, root=str(tmp_path / "log"))
+    connection, allowed = opened_for(first, NO_BATCH)
+    assert allowed is Creation.ALL
+    commit_version(connection, first, ())
+    later = replace(first, txn_version=8)
+    assert opened_for(later, NO_BATCH)[1] is Creation.NEW_NAMES
+    assert opened_for(replace(later, create_topics=True), NO_BATCH)[1] is Creation.ALL
+    assert opened_for(replace(later, txn_app_id="another"), NO_BATCH)[1] is Creation.ALL
+    assert opened_for(replace(first, txn_app_id=None, txn_version=None), 1)[1] is Creation.NEW_NAMES
