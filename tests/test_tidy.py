@@ -37,6 +37,7 @@ STARTED_BY_NAME = (
     r"spark_plugin\.jobs\..*",  # by spark-submit
     r".*\.__main__",  # by python -m
     r"txlog\.testing\..*",  # by the tests of this and other projects
+    r"txlog\.cli\.main",  # by the console script, once it holds off Ctrl-C
 )
 """Modules that no product module imports, and who loads them instead."""
 

@@ -45,13 +45,17 @@
     └── InternalError               our bug: please report it
         └── InvariantViolated       an invariant of docs/invariants.md does not hold
 
-This module is vocabulary: every layer imports it and it imports nothing of txlog. A message states
-the facts and ends with the remedy; the text may change, `code` never does (design section 2).
+This module is vocabulary: every layer imports it, and of txlog it imports only what takes secrets
+out of a text. A message states the facts and ends with the remedy; the text may change, `code`
+never does (design section 2). No error carries a secret that `redact` knows: errors are logged,
+shown by Spark and sent to other processes.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+from txlog.redaction import redact
 
 
 class TxlogError(Exception):
@@ -63,9 +67,12 @@ class TxlogError(Exception):
     fatal: ClassVar[bool] = False
 
     def __init__(self, message: str, **facts: object) -> None:
-        super().__init__(message)
-        self.message = message
-        self.facts: dict[str, object] = facts
+        shown = redact(message)
+        super().__init__(shown)
+        self.message = shown
+        self.facts: dict[str, object] = {
+            name: redact(fact) if isinstance(fact, str) else fact for name, fact in facts.items()
+        }
 
     def __reduce__(self) -> tuple[object, ...]:
         """Errors cross process borders in Spark, so the facts must survive pickling."""

@@ -1,4 +1,4 @@
-"""What `txlog doctor` says of one thing: a value, without any check in it."""
+"""What `txlog doctor` says of one thing: a value without secrets, and without any check in it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from txlog.errors import TxlogError
+from txlog.redaction import redact
 
 
 class Status(StrEnum):
@@ -28,17 +29,17 @@ class Check:
 
 def passed(name: str, found: str) -> Check:
     """Nothing to do."""
-    return Check(name, Status.OK, found)
+    return Check(name, Status.OK, redact(found))
 
 
 def warned(name: str, found: str, fix: str) -> Check:
     """It works without, or less well."""
-    return Check(name, Status.WARN, found, fix)
+    return Check(name, Status.WARN, redact(found), redact(fix))
 
 
 def failed(name: str, found: str, fix: str) -> Check:
     """It will not work."""
-    return Check(name, Status.FAIL, found, fix)
+    return Check(name, Status.FAIL, redact(found), redact(fix))
 
 
 def failed_with(name: str, error: TxlogError) -> Check:

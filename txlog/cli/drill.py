@@ -34,6 +34,7 @@ from txlog.cli.spark_environment import PACKAGES, python_path, spark_environment
 from txlog.clients.connection import Connection, connect
 from txlog.clock import Runtime
 from txlog.errors import TxlogError, UsageError
+from txlog.redaction import redact, redact_url
 
 BUNDLED_JOB = PACKAGES / "spark_plugin" / "jobs" / "numbers_job.py"
 KILLS_MAX = 1_000
@@ -226,7 +227,7 @@ def _run(
     finally:
         left_open = "" if data is None else _failure(data.close)
     return DrillResult(
-        subject.root,
+        redact_url(subject.root),
         subject.name,
         seed,
         clock.monotonic_ms() - began_ms,
@@ -242,8 +243,8 @@ def _failure(step: Callable[[], None]) -> str:
     """What stopped it: the job's end, or what the log or its store says; "" if nothing did."""
     try:
         step()
-    except (JobFailed, TxlogError) as error:
-        return str(error)
+    except (JobFailed, TxlogError) as error:  # The first quotes what the job printed.
+        return redact(str(error))
     return ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from shlex import join
 from txlog.cli.drill_checks import INPUT_OUTPUT, DrillCheck
 from txlog.cli.drill_rounds import AT_RANDOM, Kill
 from txlog.cli.output import Facts, Grid, Section, cell
+from txlog.redaction import redact_arguments, redact_url
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; color: #222; }
@@ -76,35 +76,16 @@ class DrillResult:
         return max((k.recovery_ms for k in self.kills if k.recovery_ms is not None), default=None)
 
 
-_NAMES = "password|passwd|secret|token|key|credential"
-_NAMED_SECRET = re.compile(rf"-[^=:]*({_NAMES})[^=:]*", re.IGNORECASE)
-_SECRET_WITHIN = re.compile(rf"(({_NAMES})[^=:]*[=:]).+", re.IGNORECASE | re.DOTALL)
-_OF_A_URL = re.compile(r"(://)[^/@]+@")
-HIDDEN = "***"
-"""In place of a value that may be a secret."""
-
-
 def same_again(root: str | None, options: Mapping[str, object], arguments: Sequence[str]) -> str:
     """The command line of a drill; an option that is None was not given.
 
-    Of the job's arguments, values that by their names may be secrets are hidden: reports are handed
-    around. Rather one too many.
+    Of the job's arguments the values of all options are hidden whose meaning is not known: reports
+    are handed around.
     """
-    words = ["txlog", *(["--root", root] if root else []), "drill"]
+    words = ["txlog", *(["--root", redact_url(root)] if root else []), "drill"]
     for option, value in options.items():
-        words += [] if value is None else [option, str(value)]
-    return join([*words, *(["--", *_without_secrets(arguments)] if arguments else [])])
-
-
-def _without_secrets(arguments: Sequence[str]) -> Iterator[str]:
-    """`--password x`, `--conf s3a.secret.key=x`, `jdbc:...?password=x`, `https://user:x@host`."""
-    is_value = False
-    for word in arguments:
-        if is_value and not word.startswith("--"):
-            yield HIDDEN
-        else:
-            yield _OF_A_URL.sub(rf"\1{HIDDEN}@", _SECRET_WITHIN.sub(rf"\1{HIDDEN}", word))
-        is_value = _NAMED_SECRET.fullmatch(word) is not None
+        words += [] if value is None else [option, redact_url(str(value))]
+    return join([*words, *(["--", *redact_arguments(arguments)] if arguments else [])])
 
 
 def document(result: DrillResult) -> dict[str, object]:

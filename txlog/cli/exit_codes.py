@@ -2,23 +2,27 @@
 
     0 ok                  1 a check failed, or data is damaged       2 the call is wrong
     3 not found           4 conflict: somebody else was first, or has taken over
-    5 the store does not answer, or not to us                        130 Ctrl-C
+    5 the store does not answer, or not to us                        6 the output cannot be written
+    130 Ctrl-C
 
-Scripts rely on these numbers, so they are append-only. A message is one line and nothing else: the
-traceback is for `-v`. It must not know any command.
+Scripts rely on these numbers, so they are append-only. A message is one line and nothing else, or
+with `-o json` one object: the traceback is for `-v`. It must not know any command.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import typer
 
 from txlog import errors
-from txlog.cli.output import close_stdout, printable
+from txlog.cli.output import close_stdout, json_text, message_text
 from txlog.errors import TxlogError
+from txlog.redaction import redact
 
 OK = 0
 FAILED = 1
@@ -26,6 +30,7 @@ USAGE = 2
 NOT_FOUND = 3
 CONFLICT = 4
 UNREACHABLE = 5
+OUTPUT_LOST = 6
 INTERRUPTED = 130
 
 _CODES: tuple[tuple[type[TxlogError], int], ...] = (
@@ -55,40 +60,79 @@ def exit_code(error: TxlogError) -> int:
     return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
-def run_to_exit_code(command: Callable[[], object]) -> int:
-    """Run a command line; print what went wrong, and answer the exit code."""
+def run_to_exit_code(command: Callable[[], object], *, as_json: bool = False) -> int:
+    """Run a command line; tell what went wrong, as a line or as JSON, and answer the exit code."""
     try:
         answer = command()
-    except TxlogError as error:
-        _complain(error.message)
-        return exit_code(error)
-    except typer.TyperException as error:
-        return _usage(error)
+        sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except OSError as error:  # Those of the store are errors of txlog by now.
-        close_stdout()
-        _complain(f"{error.strerror or error}: the output could not be written.")
-        return FAILED
     except Exception as error:  # noqa: BLE001 - the last one to see it; -v has the traceback
-        _complain(
-            f"internal error: {type(error).__name__}: {error}. Run it again with -v, and please "
-            "report what that prints."
-        )
-        return FAILED
+        complaint = _complaint(error)
+        if complaint.message:
+            _complain(complaint, as_json)
+        return complaint.exit_code
     return answer if isinstance(answer, int) else OK
 
 
-def _usage(error: typer.TyperException) -> int:
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON: errors in it are told before it is understood."""
+    wanted = False
+    for word, after in pairwise([*words, ""]):
+        if word == "--":
+            break
+        if found := _OUTPUT.fullmatch(word):
+            wanted = (found[1] or found[2] or after) == "json"
+    return wanted
+
+
+_OUTPUT = re.compile(r"--output(?:=(.*))?|-[a-np-z]*o(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class _Complaint:
+    """What is told of an error."""
+
+    code: str
+    """As in `TxlogError.code`; others for what is no such error."""
+    exit_code: int
+    message: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+def _complaint(error: Exception) -> _Complaint:
+    if isinstance(error, TxlogError):
+        return _Complaint(error.code, exit_code(error), error.message, error.facts)
+    if isinstance(error, typer.TyperException):
+        return _usage(error)
+    if isinstance(error, OSError):  # Those of the store are errors of txlog by now.
+        close_stdout()
+        text = f"{error.strerror or error}: the output could not be written."
+        return _Complaint("output-lost", OUTPUT_LOST, text)
+    return _Complaint(
+        "internal-error",
+        FAILED,
+        f"internal error: {type(error).__name__}: {error}. Run it again with -v, and please "
+        "report what that prints.",
+    )
+
+
+def _usage(error: typer.TyperException) -> _Complaint:
     """An error of the command line itself. Without arguments there is only the help."""
-    message = error.format_message().replace("Value error, ", "")
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return _Complaint("usage", error.exit_code, "")
+    message = error.format_message().replace("Value error, ", "").rstrip(".")
     context = getattr(error, "ctx", None)
-    if type(error).__name__ != "NoArgsIsHelpError":
-        hint = f" '{context.command_path} --help' shows how." if context is not None else ""
-        _complain(f"{message.rstrip('.')}.{hint}")
-    return error.exit_code
+    hint = f" '{context.command_path} --help' shows how." if context is not None else ""
+    return _Complaint("usage", error.exit_code, f"{message}.{hint}")
 
 
-def _complain(message: str) -> None:
-    line = re.sub(r"\s+", " ", message).strip()
-    print(f"txlog: {printable(line)}", file=sys.stderr)
+def _complain(complaint: _Complaint, as_json: bool) -> None:
+    line = re.sub(r"\s+", " ", complaint.message).strip()
+    if as_json:
+        line = redact(line)
+        facts = {name: redact(str(fact)) for name, fact in complaint.facts.items()}
+        told = {"code": complaint.code, "exit_code": complaint.exit_code, "message": line}
+        print(json_text({"error": told | {"facts": facts}}), file=sys.stderr)
+    else:
+        print(f"txlog: {message_text(line)}", file=sys.stderr)

@@ -27,7 +27,7 @@ from txlog.cli import (
     txn_producers,
     verify,
 )
-from txlog.cli.exit_codes import run_to_exit_code
+from txlog.cli.exit_codes import run_to_exit_code, wants_json
 from txlog.cli.session import (
     NO_COLOR_HELP,
     OUTPUT_HELP,
@@ -42,7 +42,7 @@ from txlog.distribution import DISTRIBUTION
 HELP = """A transactional, Kafka-style log with no brokers.
 
 Data goes to stdout and messages to stderr. Exit codes: 0 ok, 1 a check failed, 2 wrong usage,
-3 not found, 4 conflict, 5 storage unreachable, 130 interrupted.
+3 not found, 4 conflict, 5 storage unreachable, 6 output not written, 130 interrupted.
 """
 
 EXAMPLES = """Examples:
@@ -70,7 +70,8 @@ class Commands(TyperGroup):
         """Run one command line and end the process, or answer its exit code."""
         inner = super().main
         code = run_to_exit_code(
-            lambda: inner(args, prog_name, complete_var, False, windows_expand_args, **extra)
+            lambda: inner(args, prog_name, complete_var, False, windows_expand_args, **extra),
+            as_json=wants_json(sys.argv[1:] if args is None else args),
         )
         if standalone_mode:
             sys.exit(code)
@@ -135,7 +136,7 @@ def _options(
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command line of this process. The console script comes here by start.py."""
     if sys.stdout is None:  # Closed by the caller: `txlog ... >&-`.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # Tables; JSON keeps to what the encoding has.

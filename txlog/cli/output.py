@@ -1,8 +1,10 @@
 """What commands print: one JSON document, or tables for people.
 
 On a terminal rich draws the tables; anywhere else they are plain columns with two spaces between,
-never cut and never wrapped. Whatever came out of a log is made printable first: a record may hold
-escape sequences that would drive the terminal. It must not know what the values mean.
+never cut and never wrapped. Everything that is printed goes through `printable`, names and headers
+included, or in JSON through `json_text`: a record or a column's name may hold escape sequences that
+would drive the terminal, or characters that turn the text around. Messages lose their secrets, too.
+It must not know what the values mean.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from rich.console import Console, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from txlog.redaction import redact
+
 STYLES = {
     "ok": "green",
     "warn": "yellow",
@@ -38,8 +42,8 @@ GAP = 2
 FOLDED_FROM = 30
 """Characters from which on a cell is folded rather than that the table grows over the edge."""
 
-_CONTROL = re.compile("[\x7f-\x9f]")
-"""Control characters that JSON does not make its encoders escape."""
+_NOT_ASCII = re.compile("[^\x00-\x7e]")
+"""What may be no plain text, and is left as it is by an encoder of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +88,24 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def message_text(text: str) -> str:
+    """A message for people: printable, and without what may be secret."""
+    return printable(redact(text))
+
+
 def json_text(value: object, *, indent: int | None = None, default: Any = str) -> str:
     """JSON that any reader takes, whatever the encoding of stdout. Raises ValueError for NaN."""
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = _encoder(indent, ascii_only, default).encode(value)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text if text.isprintable() else _NOT_ASCII.sub(_json_escape, text)
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    """As it is if it can be seen; else, if it controls or turns the text, as JSON escapes it."""
+    character = found[0]
+    if character.isprintable():
+        return character
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
 
 
 @functools.cache
@@ -134,10 +151,11 @@ def _numeric(grid: Grid) -> list[bool]:
 def _plainly(stream: TextIO) -> Callable[[Section], None]:
     def draw(section: Section) -> None:
         if isinstance(section, Facts):
-            rows = [[name, cell(value)] for name, value in section.pairs]
+            rows = [[printable(name), cell(value)] for name, value in section.pairs]
             lines = aligned(rows, [False, False])
         else:
-            rows = [list(section.headers), *([cell(v) for v in row] for row in section.rows)]
+            headers = [printable(header) for header in section.headers]
+            rows = [headers, *([cell(v) for v in row] for row in section.rows)]
             lines = aligned(rows, _numeric(section))
         stream.write("\n".join(lines) + "\n")
 
@@ -150,7 +168,7 @@ def _on_terminal(no_color: bool) -> Callable[[Section], None]:
         table = Table(box=None, show_header=grid is section, padding=(0, GAP, 0, 0))
         for header, is_right in zip(grid.headers, _numeric(grid), strict=True):
             justify: JustifyMethod = "right" if is_right and grid is section else "left"
-            table.add_column(header, justify=justify, overflow="fold")
+            table.add_column(Text(printable(header)), justify=justify, overflow="fold")
         table.columns[0].style = "" if grid is section else "bold"
         for row in grid.rows:
             table.add_row(*(_styled(cell(value)) for value in row))
@@ -164,7 +182,7 @@ def _width_min(grid: Grid) -> int:
     """Below this width short cells would be folded: better that the terminal wraps the line."""
     columns = zip(*grid.rows, strict=True) if grid.rows else [()] * len(grid.headers)
     longest = (
-        max(len(header), *(min(len(cell(value)), FOLDED_FROM) for value in column), 0)
+        max(len(printable(header)), *(min(len(cell(value)), FOLDED_FROM) for value in column), 0)
         for header, column in zip(grid.headers, columns, strict=True)
     )
     return sum(length + GAP for length in longest)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from txlog.cli.output import printable
 from txlog.cli.session import Session
 from txlog.clock import Runtime
 
@@ -36,7 +37,7 @@ def byte_progress(
 @contextmanager
 def _bar(verb: str, total_bytes: int, *, no_color: bool) -> Iterator[Callable[[int], None]]:
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TimeRemainingColumn(),
@@ -44,7 +45,7 @@ def _bar(verb: str, total_bytes: int, *, no_color: bool) -> Iterator[Callable[[i
         transient=True,
     )
     with bar:
-        task = bar.add_task(verb, total=total_bytes)
+        task = bar.add_task(printable(verb), total=total_bytes)
         yield lambda count: bar.update(task, advance=count)
 
 

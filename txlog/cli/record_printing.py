@@ -99,7 +99,7 @@ def table_writer() -> Write:
         names = _names(records[0])
         if names != headers:  # At first, and when the topic has got a new column meanwhile.
             headers[:] = names
-            rows.insert(0, [name.upper() for name in names])
+            rows.insert(0, [cell(name.upper()) for name in names])
             widths[:] = [max(map(len, column)) for column in zip(*rows, strict=True)]
         rows = [[t.ljust(w) for t, w in zip(row, widths, strict=True)] for row in rows]
         sys.stdout.write("".join(f"{'  '.join(row).rstrip()}\n" for row in rows))

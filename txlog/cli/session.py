@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from txlog.cli.output import Section, close_stdout, printable, write_json, write_sections
+from txlog.cli.output import Section, close_stdout, message_text, write_json, write_sections
 from txlog.clients.admin import Admin
 from txlog.errors import UsageError
 
@@ -73,7 +73,7 @@ class Session:
     def say(self, text: str) -> None:
         """A message for people, on stderr."""
         if not self.options.quiet:
-            print(printable(text), file=sys.stderr)
+            print(message_text(text), file=sys.stderr)
 
     def show(self, document: object, sections: Iterable[Section]) -> None:
         """The answer: one JSON document, or the same as tables."""
@@ -125,7 +125,8 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
             raise
         except Exception:
             if session.options.verbose:
-                traceback.print_exc()
+                for line in traceback.format_exc().splitlines():
+                    print(message_text(line), file=sys.stderr)
             raise
 
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]

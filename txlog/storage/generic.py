@@ -20,6 +20,7 @@ from fsspec.spec import AbstractFileSystem
 
 from txlog.clock import Runtime
 from txlog.errors import InternalError, StoreDenied, StoreNotAtomic, TxlogError, UsageError
+from txlog.redaction import redact_url
 from txlog.storage.byte_spans import Span, cut, merge
 from txlog.storage.object_path import check_path, check_prefix
 from txlog.storage.os_error import store_error
@@ -41,9 +42,9 @@ def open_fsspec_store(
     """The store at `url`. Raises UsageError for an unknown or missing protocol, StoreNotAtomic."""
     if "::" in url:
         raise StoreNotAtomic(
-            f"{url!r} is a chain of file systems, which cannot promise an exclusive create. Give "
-            "the innermost URL alone.",
-            url=url,
+            f"{redact_url(url)!r} is a chain of file systems, which cannot promise an exclusive "
+            "create. Give the innermost URL alone.",
+            url=redact_url(url),
         )
     try:
         kind = fsspec.get_filesystem_class(scheme)
@@ -55,8 +56,22 @@ def open_fsspec_store(
         ) from error
     _refuse_check_then_write(kind, scheme)
     settings, rest = RetrySettings.take_from(options)
-    files, root = fsspec.core.url_to_fs(url, **_UNCACHED, **rest)
+    files, root = _open_files(url, rest)
     return FsspecStore(files, root, url, runtime, settings)
+
+
+def _open_files(url: str, options: Mapping[str, object]) -> tuple[AbstractFileSystem, str]:
+    """The file system and the root's path in it. Raises StoreDenied without the library's words,
+    which may repeat a password."""
+    try:
+        files, root = fsspec.core.url_to_fs(url, **_UNCACHED, **options)
+    except Exception as error:  # noqa: BLE001 - each library has its own.
+        raise StoreDenied(
+            f"{redact_url(url)} cannot be opened ({type(error).__name__}). Check the host, the "
+            "credentials and the storage options.",
+            url=redact_url(url),
+        ) from None
+    return files, root
 
 
 def _refuse_check_then_write(kind: type[AbstractFileSystem], scheme: str) -> None:
@@ -86,13 +101,13 @@ class FsspecStore:
     ) -> None:
         self._files: Any = files
         self._base = root.rstrip("/") + "/"
-        self._url = url.rstrip("/")
+        self._url = redact_url(url).rstrip("/")
         self._runtime = runtime
         self._settings = settings or RetrySettings()
 
     @property
     def url(self) -> str:
-        """The URL that it was opened with."""
+        """The URL that it was opened with, without what may be secret in it."""
         return self._url
 
     def create(self, path: str, data: bytes) -> CreateResult:

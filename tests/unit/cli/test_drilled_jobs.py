@@ -15,7 +15,7 @@ from spark_plugin.checkpoint import open_checkpoint
 from tests.command_line import Run, command, environment, run
 from tests.empty_log import empty_log
 from txlog.cli.drill_rounds import AT_RANDOM, Drill, DrilledJob, Round
-from txlog.cli.exit_codes import INTERRUPTED
+from txlog.cli.exit_codes import INTERRUPTED, OUTPUT_LOST
 from txlog.clients.admin import Admin
 from txlog.clients.connection import open_connection
 from txlog.clock import Runtime
@@ -238,7 +238,7 @@ def test_a_report_that_cannot_be_written_after_all_costs_nothing_else(temporary:
     report = temporary / "drill.html"
     taking_its_place = f"import os; os.mkdir({str(report)!r}); raise SystemExit('out of paper')"
     done, kept = drilled(temporary, taking_its_place, "--report", report)
-    assert done.code == 1
+    assert done.code == OUTPUT_LOST
     assert "out of paper" in done.out
     assert f"{report}: Is a directory" in done.err
     assert (kept / "run-1.log").exists()

@@ -1,12 +1,19 @@
 """Every error of the tree has its exit code, and leaves as one harmless line."""
 
 import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import typer
 
+from tests.command_line import PROCESS_TIMEOUT_S, command, environment, run
+from tests.sample_log import SampleLog
 from txlog import errors
-from txlog.cli.exit_codes import exit_code, run_to_exit_code
+from txlog.cli import start
+from txlog.cli.exit_codes import INTERRUPTED, exit_code, run_to_exit_code, wants_json
 from txlog.errors import TxlogError
 
 CODES = {
@@ -91,6 +98,87 @@ def test_escape_sequences_in_a_message_do_not_reach_the_terminal(
 ) -> None:
     run_to_exit_code(lambda: failing(TxlogError("no group '\x1b[2J\x9b31m'.")))
     assert capsys.readouterr().err == "txlog: no group '\\x1b[2J\\x9b31m'.\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_json_an_error_is_one_object_on_stderr(
+    kind: type[TxlogError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = kind("topic 'a' is gone;\n  use another.", topic="a", offset=7)
+    code = run_to_exit_code(lambda: failing(error), as_json=True)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert json.loads(err)["error"] == {
+        "code": kind.code,
+        "exit_code": code,
+        "message": "topic 'a' is gone; use another.",
+        "facts": {"topic": "a", "offset": "7"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("topic list -o json", True),
+        ("topic list -ojson", True),
+        ("-qojson topic list", True),
+        ("topic list --output json", True),
+        ("topic list --output=json", True),
+        ("-o json topic list -o table", False),
+        ("-o table topic list -o json", True),
+        ("topic list", False),
+        ("drill -- -o json", False),
+        ("topic list -o", False),
+        ("topic list --out json", False),
+    ],
+)
+def test_json_is_seen_to_be_wanted_before_the_call_is_understood(words: str, wanted: bool) -> None:
+    assert wants_json(words.split()) is wanted
+
+
+@pytest.mark.parametrize(
+    "words", ["topic list -o json", "topic lisst -o json", "-o json topic list --nonsense"]
+)
+def test_every_error_of_a_call_with_json_is_json(words: str, tmp_path: Path) -> None:
+    done = run(*words.split(), root=tmp_path)
+    assert done.out == ""
+    assert json.loads(done.err)["error"]["exit_code"] == done.code in (2, 3)
+
+
+@pytest.mark.parametrize("words", [["topic", "list"], ["--version"], ["--help"], ["doctor"]])
+def test_a_full_output_device_is_6(words: list[str], log: SampleLog) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            command("--root", log.root, *words),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(JAVA_HOME="/nowhere"),
+            text=True,
+            timeout=PROCESS_TIMEOUT_S,
+            check=False,
+        )
+    wanted = "txlog: No space left on device: the output could not be written.\n"
+    assert (done.returncode, done.stderr) == (6, wanted)
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_ctrl_c_while_the_commands_are_imported_prints_no_traceback(ignored: bool) -> None:
+    """One that the caller ignores, as a shell does for its background, stays ignored."""
+    program = (
+        "import importlib, os, signal, sys, types\n"
+        f"signal.signal(signal.SIGINT, signal.{'SIG_IGN' if ignored else 'default_int_handler'})\n"
+        "from txlog.cli import start\n"
+        "def slow_import(name):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return types.SimpleNamespace(main=lambda: sys.exit(42))\n"
+        "importlib.import_module = slow_import\n"
+        "start.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (42 if ignored else 130, "", "")
+    assert start.INTERRUPTED == INTERRUPTED
 
 
 def test_an_error_of_the_command_line_itself_is_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,14 @@
 """Tables and JSON: nothing is cut, and nothing that came out of a log drives the terminal."""
 
+import ast
 import json
+import re
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
+from tests.source_tree import modules
 from txlog.cli.output import (
     Facts,
     Grid,
@@ -15,6 +20,9 @@ from txlog.cli.output import (
     printable,
     write_sections,
 )
+from txlog.cli.record_printing import table_writer, write_json_lines
+from txlog.cli.session import GlobalOptions, Session, with_session
+from txlog.errors import UsageError
 
 
 def test_columns_are_as_wide_as_their_longest_cell_and_lines_have_no_tail() -> None:
@@ -67,6 +75,90 @@ def test_json_is_read_back_equal_and_holds_no_raw_control_character() -> None:
     text = json_text(value)
     assert json.loads(text) == value
     assert all(character.isprintable() for character in text)
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202egnp\u2066\u200b\x9b31m\x7f\u2028\ufeff"
+"""Drives a terminal, turns the text around, hides in it."""
+
+
+def test_json_holds_nothing_that_turns_the_text_around_and_loses_nothing() -> None:
+    value = {HOSTILE: [HOSTILE, "\ud800", "a\U000e0041", "ünï 😀"]}
+    text = json_text(value)
+    assert json.loads(text) == value
+    assert text.isprintable()
+    assert "ünï 😀" in text
+    assert all(c.isprintable() or c == "\n" for c in json_text(value, indent=2))
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_names_and_headers_are_printed_like_cells(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    write_sections([Facts(((HOSTILE, HOSTILE),)), Grid((HOSTILE, "B"), [(HOSTILE, 1)])])
+    styles = re.compile("\x1b\\[[0-9;]*m")  # A terminal is given those of rich, for bold.
+    out = styles.sub("", capsys.readouterr().out)
+    assert [c for c in out if not c.isprintable() and c != "\n"] == []
+    assert out.count("\\x1b]0;owned") == 4
+
+
+def test_messages_and_tracebacks_are_printed_like_cells(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    session = Session(GlobalOptions(verbose=True))
+    session.say(HOSTILE)
+
+    @with_session
+    def failing(_: Session) -> None:
+        raise UsageError(HOSTILE)
+
+    shared = {"root": None, "output": None, "quiet": False, "verbose": True, "no_color": False}
+    with pytest.raises(UsageError):
+        failing(SimpleNamespace(obj=None), **shared)
+    err = capsys.readouterr().err
+    assert [c for c in err if not c.isprintable() and c != "\n"] == []
+    assert "Traceback" in err
+
+
+def test_columns_of_a_topic_are_printed_like_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    """A schema that somebody else wrote may name columns as no topic may be created with."""
+    table = pa.table(
+        {
+            "_topic": ["t"],
+            "_partition": pa.array([0], pa.int32()),
+            "_offset": [0],
+            "_timestamp": pa.array([0], pa.timestamp("ms", "UTC")),
+            HOSTILE: [HOSTILE],
+            "nested": [{HOSTILE: HOSTILE}],
+        }
+    )
+    table_writer()(table)
+    write_json_lines(table)
+    out = capsys.readouterr().out
+    assert [c for c in out if not c.isprintable() and c != "\n"] == []
+
+
+def test_only_the_modules_that_make_text_printable_write_to_stdout_or_stderr() -> None:
+    """A new command prints through `Session.show` and `Session.say`."""
+    found = {
+        module.place
+        for module in modules("txlog/cli")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and re.fullmatch(
+            r"print|typer\.echo|click\.echo|sys\.std(out|err)(\.buffer)?\.write|Console",
+            ast.unparse(node.func),
+        )
+    }
+    assert found == {
+        "txlog/cli/exit_codes.py",  # one line, by message_text or json_text
+        "txlog/cli/main.py",  # the version
+        "txlog/cli/maintain.py",  # a line an action, by printable or json_text
+        "txlog/cli/output.py",
+        "txlog/cli/progress.py",  # a bar, on a terminal
+        "txlog/cli/record_printing.py",  # cells and JSON; bytes as they are where the form says so
+        "txlog/cli/session.py",
+    }
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -1,0 +1,167 @@
+"""Takes secrets out of a text before it is printed, raised or stored.
+
+A secret is known by the name that stands before it (`secret.key=`, `--password`, `"token":`), by
+its place in a URL (before the host, or in the query), or by its own shape (an AWS key, a JWT, a PEM
+block). Free text keeps what is not known to be secret; of a command line that is not txlog's own
+every option's value is hidden unless the option is known (`redact_arguments`). Pure functions; the
+module must not know where a text goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+HIDDEN = "***"
+"""In place of what may be a secret."""
+
+SAFE_OPTIONS = frozenset(
+    """
+    --root --checkpoint --checkpoint-location --topic --topics --group --group-id --input --output
+    --master --deploy-mode --name --class --packages --jars --py-files --files --archives
+    --properties-file --driver-memory --executor-memory --executor-cores --num-executors
+    --driver-cores --queue --seconds --rows --count --rate --partitions --trigger --mode --format
+    --conf -c
+    """.split()  # noqa: SIM905 - a list of words is read more easily.
+)
+"""Options of a job whose values are shown, as far as `redact` finds nothing in them."""
+
+_NAME = (
+    r"(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|credential|sas|sig|signature|auth|cookie|"
+    r"authori[sz]ation|sessionid|googleaccessid|client[\s._-]*id|connection[\s._-]*string|"
+    r"key\.?(?:id|value|data)|\w[._-]key(?=\\*[\"']?\s?[=:])|"
+    r"(?:api|access|account|private|secret|encryption|sse|shared|customer|signing|storage|auth)"
+    r"[\s._-]*key)"
+)
+"""A word that by itself, or with others around it, names a secret."""
+
+_WORDS = rf"(?<![\w.-])[\w.-]*?{_NAME}s?(?![a-z])[\w.-]{{0,200}}"
+"""A dotted or underscored name with such a word in it: spark.hadoop.fs.s3a.secret.key."""
+
+_QUOTE = r"\\*[\"']"
+_VALUE = rf"(?:{_QUOTE}(?:(?!{_QUOTE}).)*{_QUOTE}?|(?:bearer|basic|digest)\s+\S+|[^\s\"'&,;)}}\]]+)"
+"""What follows `=` or `:`: a quoted text, a scheme and a token, or everything up to a blank."""
+
+_NAMED = re.compile(
+    rf"({_WORDS}(?:{_QUOTE})?\s?[=:]\s?)(?!{re.escape(HIDDEN)})({_VALUE})",
+    re.IGNORECASE | re.DOTALL,
+)
+_OPTION = re.compile(rf"((?<!\S)(?=-){_WORDS}\s+)({_VALUE})", re.IGNORECASE)
+_USER_INFO = re.compile(
+    r"((?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,30}://)"
+    r"([^/\s\"'@:]{0,300}:(?!\d{1,5}(?:[/?\s\"']|$))[^\s\"'@]{0,2000}@(?:[^/\s\"'@]{0,300}@)*"
+    r"|(?:[^/\s\"'@]{0,2000}@)+)",
+    re.IGNORECASE,
+)
+_BARE_USER = re.compile(
+    r"((?<![\w.-])\w[\w.-]*:|jdbc:oracle:\w+:[^/\s]+/)[^\s:/@\"']+(@[\w-]+\.[\w.-]+|@localhost)"
+)
+"""`user:password@host.domain` without a scheme before it, and Oracle's form of it."""
+
+_PLAIN_USER = re.compile(r"[A-Za-z][A-Za-z0-9.$_-]{0,31}@")
+"""A container or a user: abfss://container@account.dfs.core.windows.net."""
+
+_SHAPES = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)"
+    r"|(?<![A-Za-z0-9])(?:A3T[A-Z0-9]|AKIA|ASIA|AGPA|AROA)[A-Z0-9]{16}(?![A-Za-z0-9])"
+    r"|(?<![A-Za-z0-9])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?"
+    r"|(?<![A-Za-z0-9])(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|dapi[0-9a-f]{32}"
+    r"|xox[abprs]-[\w-]{10,}|ya29\.[\w-]{10,}|AIza[\w-]{30,}|sk_live_\w{10,})"
+    r"|\b(?:bearer|basic)\s+[\w+/=.~-]{8,}",
+    re.IGNORECASE | re.DOTALL,
+)
+_AWS_SECRET = re.compile(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9+][A-Za-z0-9/+]{39}(?![A-Za-z0-9/+=])")
+_AWS_SECRET_SLASHES_MAX = 3
+_AWS_SECRET_CHARACTERS_MIN = 20
+"""A random text of 40 has some 28 different characters; a path or a hex digest has fewer."""
+
+_QUERY = re.compile(r"([?&#;][^=&#;\s]*=)[^&#;\s\"']*")
+
+
+def redact(text: str) -> str:
+    """The text with every secret that it is seen to hold replaced by HIDDEN.
+
+    Applied twice it gives the same as once.
+    """
+    text = _USER_INFO.sub(_user_info, text)
+    text = _BARE_USER.sub(rf"\1{HIDDEN}\2", text)
+    text = _NAMED.sub(_named, text)
+    text = _OPTION.sub(rf"\1{HIDDEN}", text)
+    text = _SHAPES.sub(HIDDEN, text)
+    return _AWS_SECRET.sub(_aws_secret, text)
+
+
+def redact_url(url: str) -> str:
+    """A URL as it may be shown and stored: no user with a password, no value of its query."""
+    return redact(_QUERY.sub(rf"\1{HIDDEN}", url) if "://" in url else url)
+
+
+def redact_arguments(words: Sequence[str]) -> list[str]:
+    """A command line that is not txlog's own, as it may be shown.
+
+    The value of an option is hidden unless the option is one of SAFE_OPTIONS: nothing is known of
+    what the others mean. So is the word after one that names a secret. Rather one too many.
+    """
+    shown: list[str] = []
+    is_hidden = False
+    """Whether the next word is the value of something that is not known to be safe."""
+    for word in words:
+        is_name = _OPTION_NAME.fullmatch(word) is not None
+        shown.append(HIDDEN if is_hidden and not is_name and word not in "=:" else _word(word))
+        is_hidden = _hides_next(word) or (is_hidden and word in "=:")
+    return shown
+
+
+_OPTION_NAME = re.compile(r"--[A-Za-z][\w.-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
+_BEFORE_SECRET = re.compile(
+    rf"[\"'{{\[(,]*{_WORDS}[\"']?\s?[=:]?|.*\b(?:bearer|basic|digest)", re.I
+)
+
+
+_ASSIGNED = re.compile(rf"({_WORDS}=).+", re.IGNORECASE | re.DOTALL)
+
+
+def _hides_next(word: str) -> bool:
+    """What follows may be a secret: the value of an unknown option, or of a word that names one."""
+    if word.startswith("-") and len(word) > 1:
+        return "=" not in word and word not in SAFE_OPTIONS
+    return _BEFORE_SECRET.fullmatch(word) is not None
+
+
+def _word(word: str) -> str:
+    name, has_value, _ = word.partition("=")
+    if not word.startswith("-") or name in SAFE_OPTIONS or any(map(str.isspace, name)):
+        return _positional(word)
+    if has_value:
+        return f"{name}={HIDDEN}"
+    # -phush: a short option with its value in the same word.
+    return word if _OPTION_NAME.fullmatch(word) or len(word) < 3 else f"{word[:2]}{HIDDEN}"
+
+
+def _positional(word: str) -> str:
+    """A word that stands alone; what it sets is hidden by the name, a query's values always."""
+    if found := _ASSIGNED.fullmatch(word):  # The shell has taken away the quotes of a blank.
+        return f"{found[1]}{HIDDEN}"
+    return redact_url(word)
+
+
+def _user_info(found: re.Match[str]) -> str:
+    is_web = found[1].lower() in ("http://", "https://")
+    if not is_web and _PLAIN_USER.fullmatch(found[2]):
+        return found[0]
+    return f"{found[1]}{HIDDEN}@"
+
+
+def _named(found: re.Match[str]) -> str:
+    value = found[2]
+    quote = re.match(_QUOTE, value)
+    mark = quote[0] if quote else ""
+    return f"{found[1]}{mark}{HIDDEN}{mark if mark and value.endswith(mark) else ''}"
+
+
+def _aws_secret(found: re.Match[str]) -> str:
+    text = found[0]
+    is_mixed = all(any(kind(c) for c in text) for kind in (str.isupper, str.islower, str.isdigit))
+    is_random = len(set(text)) >= _AWS_SECRET_CHARACTERS_MIN
+    is_path = text.count("/") > _AWS_SECRET_SLASHES_MAX
+    return HIDDEN if is_mixed and is_random and not is_path else text
