@@ -97,6 +97,7 @@ class HookedStore:
         self.inner.replace(path, data)
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        self._run(self._before, "list", prefix)
         return self.inner.list_after(prefix, after)
 
     def delete(self, path: str) -> None:

@@ -111,10 +111,10 @@ def short_snapshot(patch: Patch) -> None:
         self.before = self.state
         original_adopt(self, state, slot, crc32)
 
-    def write(self: Any, mend: bool = False) -> None:
+    def write(self: Any, check: bool = False) -> None:
         now = self._at
         self._at = replace(now, state=getattr(self, "before", now.state))
-        original_write(self, mend)
+        original_write(self, check)
         self._at = now
 
     patch.setattr(Replica, "_adopt_entry", adopt)

@@ -117,7 +117,10 @@ def audit_journal(
 
 
 def _falls(found: Boundary, before: Boundary) -> bool:
-    """A boundary rises; only the last one of a journal may stand where the one before stood."""
+    """A boundary rises, and so does the snapshot that it names (rule R47); only the last one of a
+    journal may stand where the one before stood."""
+    if found.snapshot_slot < before.snapshot_slot:
+        return True
     is_end = found.closed and not before.closed
     lowest = before.lowest_slot
     return found.lowest_slot < lowest or (found.lowest_slot == lowest and not is_end)
@@ -190,7 +193,7 @@ class _Walk(Generic[StateT]):
                 self._audit.is_whole = False
                 break
             if found.ordinal != newest.ordinal + 1 or _falls(found, newest):
-                text = f"boundary {found} does not rise above {newest} (rule R14)"
+                text = f"boundary {found} does not rise above {newest} (rules R14, R47)"
                 self._audit.report("I1", path, text)
                 if found.ordinal != newest.ordinal + 1:
                     break

@@ -1,7 +1,9 @@
 """Opening a journal (hint, else the newest boundary's snapshot, else entry 0) and its snapshots.
 
 A hint may be old, wrong or gone, and a snapshot may be damaged or vanish while it is read: each
-only costs time (rule R16). The number of requests does not grow with the journal's length.
+only costs time (rule R16). A damaged one is never deleted to be written anew: that DELETE might be
+executed late, and take the new one (rule R47). The number of requests does not grow with the
+journal's length.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Opened(Generic[StateT]):
     crc32: int
     boundary: Boundary
     damaged: bool = False
-    """A snapshot could not be read: write a new one."""
+    """A snapshot could not be read: write one under another slot."""
 
 
 def open_journal(
@@ -122,29 +124,32 @@ def write_snapshot(
     machine: Machine[StateT],
     state: StateT,
     head: tuple[int, int, int],
-    mend: bool,
-) -> None:
+    check: bool,
+) -> bool:
     """Write the shared chunks, then the snapshot that refers to them, then the hint.
 
     A crash between two steps leaves objects that a later snapshot refers to, or nobody does.
-    With `mend` a snapshot that is there already is read, and replaced if it is damaged. `head` is
-    (slot, CRC32, boundary ordinal). Raises CorruptData for a damaged chunk.
+    With `check` a snapshot that is there already is read: if it is damaged, the answer is False,
+    and nothing is written, as this slot cannot have another one (rule R47). `head` is (slot, CRC32,
+    boundary ordinal). Raises CorruptData for a damaged chunk.
     """
     slot, crc32, boundary = head
     path = layout.snapshot(slot)
+    if check and not _is_readable(store, path):
+        log.warning("%s is damaged; another slot has the next snapshot", path)
+        return False
     for chunk in machine.unsaved_chunks(state):
         _save_chunk(store, layout.chunk(chunk.first_slot, chunk.last_slot), chunk.data)
     data = encode_snapshot(
         SnapshotHead(FORMAT_VERSION, slot, crc32, boundary), machine.encode_state(state)
     )
-    if mend and not _is_readable(store, path):
-        store.delete(path)
     _save(store, path, data)
     store.replace(layout.hint, json.dumps({"snapshot": slot}).encode())
+    return True
 
 
 def _is_readable(store: Store, path: str) -> bool:
-    """Whether nothing is there, or a snapshot that can be read: a good one is never deleted."""
+    """Whether nothing is there, or a snapshot that can be read."""
     data = store.get(path)
     try:
         return data is None or bool(decode_snapshot(data, path))

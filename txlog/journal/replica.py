@@ -19,16 +19,9 @@ from functools import partial
 from typing import Any, Generic
 
 from txlog.clock import Runtime
-from txlog.errors import (
-    BoundaryMoved,
-    CorruptData,
-    InternalError,
-    MissingObject,
-    OutcomeUnknown,
-    PublishContention,
-    TxlogError,
-)
+from txlog.errors import CorruptData, InternalError, TxlogError
 from txlog.journal import boundary as boundaries
+from txlog.journal import replica_errors
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
 from txlog.journal.fold import after_entry
@@ -92,6 +85,8 @@ class Replica(Generic[StateT]):
         self._at = Opened(machine.initial(), 0, GENESIS_CRC32, NO_BOUNDARY)
         """How far this process has followed: one value, so that Ctrl-C never leaves half of it."""
         self._idle_polls = 0
+        self._is_snapshot_due = False
+        """The snapshot of the last slot is damaged: the next slot has another one (rule R47)."""
         self._first_window = 1
         """Entries that the next look begins with: two after opening, so that a hole is seen."""
 
@@ -203,7 +198,7 @@ class Replica(Generic[StateT]):
         self._opened = True
         if opened.damaged:
             self._catch_up()
-            self._write_snapshot(mend=True)
+            self._write_snapshot(check=True)
 
     def _catch_up(self, found: bytes | None = None, *, certain: bool = False) -> None:
         """Read a run of entries, believe it only after the boundary (R15), and apply it; again
@@ -224,10 +219,7 @@ class Replica(Generic[StateT]):
             if not run.is_full:
                 return
             self._skip_ahead()
-        raise BoundaryMoved(
-            f"{self.layout.root}: its old entries were removed faster than they could be read; "
-            "try again, and prune less often."
-        )
+        raise replica_errors.pruned_too_fast(self.layout)
 
     def _read_boundary(self) -> Boundary:
         """The newest one; now and then with a look whether the log is still there, at once."""
@@ -289,11 +281,7 @@ class Replica(Generic[StateT]):
             return
         newest = boundaries.read_newest(self._store, self.layout, self._at.boundary)
         if newest.lowest_slot <= slot:
-            raise MissingObject(
-                f"{path} is missing, and entries after it are there. Restore it from a backup; "
-                "nothing was skipped.",
-                path=path,
-            )
+            raise replica_errors.missing_entry(path)
 
     def _fetch(self, slot: int, count: int) -> list[bytes | None]:
         if count == 1:
@@ -304,14 +292,9 @@ class Replica(Generic[StateT]):
         )
 
     def _ingest(self, entry: Entry, crc32: int) -> None:
-        if entry.prior_crc32 != self._at.crc32:
-            raise CorruptData(
-                f"{self.layout.entry(entry.slot)} follows an entry with checksum "
-                f"{entry.prior_crc32}, but the one before it has {self._at.crc32}: an entry was "
-                "changed or replaced. Restore the journal from a backup.",
-                path=self.layout.entry(entry.slot),
-            )
         path = self.layout.entry(entry.slot)
+        if entry.prior_crc32 != self._at.crc32:
+            raise replica_errors.broken_chain(path, entry.prior_crc32, self._at.crc32)
         self._adopt_entry(after_entry(self._machine, self.state, entry, path), entry.slot, crc32)
         self._forget_saved(entry.slot)
 
@@ -388,10 +371,8 @@ class Replica(Generic[StateT]):
             fresh = True
             if tried is _Slot.FREED:
                 may_be_stored, tickets = True, leave_in_doubt(self.layout, tickets)
-        contention = PublishContention(
-            f"{self.layout.root}: other writers won "
-            f"{self._options.process.publish_attempts_max} slots in a row; try again.",
-            journal=self.layout.root,
+        contention = replica_errors.lost_slots(
+            self.layout, self._options.process.publish_attempts_max
         )
         if may_be_stored:
             raise doubted(self.layout, contention)
@@ -435,7 +416,8 @@ class Replica(Generic[StateT]):
         if not self._counts(slot):
             return _Slot.FREED
         self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
-        if self._at.next_slot % self._options.snapshot_entries == 0:
+        if self._is_snapshot_due or self._at.next_slot % self._options.snapshot_entries == 0:
+            self._is_snapshot_due = False
             self._write_snapshot()
         return _Slot.WON
 
@@ -450,37 +432,47 @@ class Replica(Generic[StateT]):
             self._reopen()
             self._catch_up()
         except TxlogError as error:
-            raise OutcomeUnknown(
-                f"{self.layout.entry(slot)} was created, but it could not be read whether its slot "
-                f"still counts: {error.message} Ask again; clean up nothing.",
-                path=self.layout.entry(slot),
-            ) from error
+            raise replica_errors.unclear_slot(self.layout.entry(slot), error) from error
         return False
 
     # Snapshots and pruning.
 
-    def _write_snapshot(self, mend: bool = False) -> None:
+    def _write_snapshot(self, check: bool = False) -> None:
         """Best effort: a commit never fails because a snapshot could not be written."""
-        head = self._head()
         try:
-            write_snapshot(self._store, self.layout, self._machine, self.state, head, mend)
+            is_written = self._saved(check)
         except TxlogError as error:
-            log.warning("%s: no snapshot at slot %d: %s", self.layout.root, head[0], error)
+            slot = self._at.next_slot - 1
+            log.warning("%s: no snapshot at slot %d: %s", self.layout.root, slot, error)
             return
-        self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
+        if is_written:
+            self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
+
+    def _saved(self, check: bool) -> bool:
+        """Write a snapshot of now; False if a damaged one has its name (rule R47)."""
+        head = self._head()
+        done = write_snapshot(self._store, self.layout, self._machine, self.state, head, check)
+        self._is_snapshot_due = not done
+        return done
 
     def _head(self) -> tuple[int, int, int]:
         """What a snapshot of now says of itself: last slot, CRC32 and boundary."""
         return (self._at.next_slot - 1, self._at.crc32, self._at.boundary.ordinal)
 
     def _advance_boundary(self, lowest: int, *, closed: bool = False) -> None:
-        head = self._head()
+        """Where its snapshot cannot be had now, the boundary stays as it is."""
+        # Whoever knows the boundary before deletes the snapshots below the one that it names.
+        if not self._reaches_boundarys_snapshot():
+            log.info("%s: others prune it at the same time", self.layout.root)
+            return
         # What stands below the boundary lives on in this snapshot only: it must be readable.
-        write_snapshot(self._store, self.layout, self._machine, self.state, head, True)
+        if not self._saved(check=True):
+            log.warning("%s: pruned only after the next entry", self.layout.root)
+            return
         proposed = Boundary(
             ordinal=self._at.boundary.ordinal + 1,
             lowest_slot=lowest,
-            snapshot_slot=head[0],
+            snapshot_slot=self._at.next_slot - 1,
             token=self._runtime.entropy.token(),
             closed=closed,
         )
@@ -488,6 +480,15 @@ class Replica(Generic[StateT]):
             self._at = replace(self._at, boundary=proposed)
         else:
             self._read_boundary()
+
+    def _reaches_boundarys_snapshot(self) -> bool:
+        """Whether this process has followed as far as the newest boundary's snapshot, so that the
+        next boundary names no older one (rule R47)."""
+        for _ in range(self._options.process.publish_attempts_max):
+            if self._at.next_slot > self._at.boundary.snapshot_slot:
+                return True
+            self._catch_up(certain=True)
+        return False
 
     def _delete_below_boundary(self) -> int:
         """The boundary's own snapshot is kept until there is another boundary (rule R16)."""

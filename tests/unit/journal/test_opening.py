@@ -192,8 +192,11 @@ def test_a_damaged_snapshot_is_rebuilt_from_the_journal() -> None:
     store = new_store()
     fill(process(store), 16)
     spoil(store, LAYOUT.snapshot(15))
-    assert process(store).catch_up() == names(16)
-    assert is_sound(store, 15)
+    replica = process(store)
+    assert replica.catch_up() == names(16)
+    replica.execute(Put("t16"))
+    assert is_sound(store, 16)
+    assert hinted(store) == 16
 
 
 def test_a_damaged_snapshot_of_a_pruned_journal_is_rebuilt_from_the_boundarys() -> None:
@@ -201,10 +204,11 @@ def test_a_damaged_snapshot_of_a_pruned_journal_is_rebuilt_from_the_boundarys() 
     replica = process(store)
     fill(replica, 20)
     replica.prune(keep_entries=5)
-    fill(replica, 4, "more")
+    fill(replica, 5, "more")
     spoil(store, LAYOUT.snapshot(23))
-    assert len(process(store).catch_up()) == 24
-    assert is_sound(store, 23)
+    assert len(process(store).catch_up()) == 25
+    assert is_sound(store, 24)
+    assert hinted(store) == 24
 
 
 def test_a_good_snapshot_is_not_deleted_to_mend_another() -> None:

@@ -61,7 +61,7 @@ def _as_snapshot(store: Store, layout: JournalLayout, state: CoordinatorState) -
     path = layout.entry(slot)
     _, crc32 = decode_entry(store.get(path) or b"", path, slot)
     store.delete(layout.snapshot(slot))  # One that is there is taken to say the same.
-    write_snapshot(store, layout, CoordinatorMachine(), state, (slot, crc32, -1), mend=False)
+    write_snapshot(store, layout, CoordinatorMachine(), state, (slot, crc32, -1), check=False)
 
 
 def _worn(choices: random.Random) -> Sequence[Role]:

@@ -22,6 +22,8 @@ as committed if anything of it is shown, and then all of it must be."""
 
 LETTERS_MAX = 100_000
 
+_UNKNOWN = TransactionOutcome.UNKNOWN_ID
+
 
 def is_deleted_from(topic: str) -> bool:
     """Whether its records, or it itself, may be deleted."""
@@ -79,11 +81,19 @@ def _note_outcomes(process: SimulatedProcess) -> None:
 
 
 def outcome_of(process: SimulatedProcess, tx: str) -> TransactionOutcome:
-    """How it ended, as its coordinator says."""
+    """How it ended, as its coordinator says. One of which nothing is written is OPEN to a
+    coordinator, and hangs for nobody."""
     group, is_half, tag = tx.partition("/")
     if is_half:
         return process.connection.coordinator_of(group).outcome_of_tag(tag)
-    return process.connection.outcome(TxId.parse(tx))
+    tx_id = TxId.parse(tx)
+    found = process.connection.outcome(tx_id)
+    return found if found is not TransactionOutcome.OPEN or _is_begun(process, tx_id) else _UNKNOWN
+
+
+def _is_begun(process: SimulatedProcess, tx_id: TxId) -> bool:
+    opened = (c.state.open_transactions() for c in process.connection.coordinators())
+    return any(known.tx_id == tx_id for found in opened for _, known in found)
 
 
 def _note_letters(process: SimulatedProcess) -> None:
