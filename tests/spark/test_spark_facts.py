@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -400,6 +401,19 @@ def test_R24_a_location_means_what_it_means_to_hadoop(spark: SparkSession, locat
         uri.getAuthority() or "",
         uri.getPath(),
     )
+
+
+# The folder of its sockets.
+
+
+def test_the_sockets_lie_in_a_folder_that_only_their_owner_can_enter(spark: SparkSession) -> None:
+    """With nothing but SPARK_CONF_DIR: Spark obeys whoever connects, and asks for no secret."""
+    setting = spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir")
+    assert setting is not None
+    folder = Path(setting)
+    assert stat.S_IMODE(folder.lstat().st_mode) == 0o700
+    # That of the accumulators is there as long as the session is.
+    assert any(stat.S_ISSOCK(file.lstat().st_mode) for file in folder.iterdir())
 
 
 # What a sink is told of the query, and what it is not.

@@ -30,7 +30,9 @@ DISCOVERY_TIMEOUT_S = 120
 
 SHIM = "pyspark_txlog"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
+SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
 SPARK_DEFAULTS = "spark-defaults.conf"
+SPARK_ENV = "spark-env.sh"
 CONF_IN_ENVIRONMENT = "share/txlog/conf"
 """Where a wheel puts the settings for Spark, below the environment (data_files in setup.cfg)."""
 
@@ -145,11 +147,29 @@ def _unix_sockets() -> Check:
     except OSError:
         values = {}
     if values.get(UNIX_SOCKETS, "").lower() == "true":
-        return passed("Unix sockets", f"{UNIX_SOCKETS} is true in {path}")
+        return _socket_folder(folder, values)
     return warned(
         "Unix sockets",
         f"{UNIX_SOCKETS} is not set in {path}: each micro-batch takes about 42 ms longer",
-        f"write '{UNIX_SOCKETS} true' there, or {_own_conf()}",
+        f"write '{UNIX_SOCKETS} true' there and set {SOCKET_FOLDER} to a folder of mode 700, "
+        f"or {_own_conf()}",
+    )
+
+
+def _socket_folder(folder: Path, values: Mapping[str, str]) -> Check:
+    """Spark asks who connects to a Unix socket for no secret, so others must not get there."""
+    path = folder / SPARK_DEFAULTS
+    try:
+        is_set = SOCKET_FOLDER in (folder / SPARK_ENV).read_text(encoding="utf-8")
+    except OSError:
+        is_set = False
+    if is_set or SOCKET_FOLDER in values:
+        return passed("Unix sockets", f"{UNIX_SOCKETS} is true in {path}")
+    return warned(
+        "Unix sockets",
+        f"{SOCKET_FOLDER} is not set in {path}: the sockets lie in the temporary folder of all "
+        "users, and a process that may connect to one is obeyed",
+        f"make a folder with mkdir -m 700 and write '{SOCKET_FOLDER} <it>' there, or {_own_conf()}",
     )
 
 

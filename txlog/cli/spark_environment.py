@@ -35,10 +35,11 @@ SOCKET_FOLDER_LENGTH_MAX = 60
 
 def spark_environment(scratch: Path) -> Mapping[str, str]:
     """This process's variables, and where Spark finds txlog and puts what it may lose."""
-    java_options = JAVA_OPTIONS
+    spark = {**SPARK_CONF, "spark.driver.extraJavaOptions": JAVA_OPTIONS}
     if len(str(scratch)) <= SOCKET_FOLDER_LENGTH_MAX:
-        java_options += f" -Djava.io.tmpdir={scratch}"
-    spark = {**SPARK_CONF, "spark.driver.extraJavaOptions": java_options}
+        # What a killed driver leaves goes with the folder, which only its owner can enter.
+        spark["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={scratch}"
+        spark["spark.python.unix.domain.socket.dir"] = str(scratch)
     conf = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in spark.items()]
     settings = PACKAGES / "conf"
     variables = {

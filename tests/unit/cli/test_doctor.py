@@ -176,10 +176,16 @@ def test_without_the_setting_for_unix_sockets_it_warns_with_the_cost(
 def test_spark_home_is_where_the_settings_are_without_a_folder_for_them(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "conf").mkdir(parents=True)
-    (home / "conf" / "spark-defaults.conf").write_text(
-        "spark.python.unix.domain.socket.enabled  true\n"
-    )
+    defaults = home / "conf" / "spark-defaults.conf"
+    defaults.write_text("spark.python.unix.domain.socket.enabled  true\n")
     env = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(home), "SPARK_CONF_DIR": ""}
+    (sockets,) = checks(run("doctor", "-o", "json", env=env), "Unix sockets")
+    assert (sockets["status"], "temporary folder of all users" in sockets["found"]) == (
+        "warn",
+        True,
+    )
+    with defaults.open("a") as file:
+        file.write("spark.python.unix.domain.socket.dir /home/me/sockets\n")
     assert checks(run("doctor", "-o", "json", env=env), "Unix sockets")[0]["status"] == "ok"
 
 
