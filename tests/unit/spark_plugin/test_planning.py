@@ -43,6 +43,11 @@ def test_a_large_partition_is_cut_between_batches() -> None:
     assert tasks[1].pieces == (Piece(T0, 20, 40, 2, 4, 2 * MB),)
 
 
+def test_a_task_may_be_as_small_as_a_batch_of_one_byte() -> None:
+    tasks = plan_tasks({T0: work(1, 1, 1)}, bytes_per_task=1)
+    assert [spans(task) for task in tasks] == [[(T0, 0, 10)], [(T0, 10, 20)], [(T0, 20, 30)]]
+
+
 def test_a_batch_is_never_cut() -> None:
     assert len(plan_tasks({T0: work(100 * MB)}, bytes_per_task=MB, tasks_min=8)) == 1
 

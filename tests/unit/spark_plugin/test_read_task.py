@@ -59,8 +59,11 @@ def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
         assert upkeep.run_once().failures == []
     monkeypatch.setattr(connection, "_connections", {})  # An executor is a process of its own.
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
+    storage = {"durable": False}
     with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
-        list(read_task(task, layout, options))
+        list(read_task(task, layout, replace(options, storage=StorageOptions(storage))))
+    connection.connect(str(root), storage_options=storage)
+    assert len(connection._connections) == 1, "the topic was looked up with the reader's options"
 
 
 @pytest.mark.parametrize("rows", [8, 9, 10, 17, 18, 19, 27, 28])
@@ -128,12 +131,13 @@ def test_offsets_of_a_compacted_topic_are_those_that_are_stored(tmp_path: Path) 
     root = empty_log(tmp_path / "log")
     writer = connection.connect(root)
     Admin(writer).create_topic("t", 1, config={"cleanup.policy": "compact"})
-    for number in range(4):
-        with Producer(writer) as producer:
-            producer.send("t", b"v%d" % number, key=b"old" if number < 3 else b"new")
+    with Producer(writer) as producer:
+        for number, key in enumerate([b"a", b"b", b"b", b"c", b"c", b"d"]):
+            producer.send("t", b"v%d" % number, key=key)
     compact(writer.cluster.topic("t"), 10**15, CompactionLimits(1000, 1000), force=True)
-    rows = read_all(root, {}, {TopicPartition("t", 0): PartitionRange(0, 4)})
-    assert [(row["offset"], row["value"]) for row in rows] == [(2, b"v2"), (3, b"v3")]
+    rows = read_all(root, {}, {TopicPartition("t", 0): PartitionRange(0, 6)})
+    expected = [(0, b"v0"), (2, b"v2"), (4, b"v4"), (5, b"v5")]
+    assert [(row["offset"], row["value"]) for row in rows] == expected
 
 
 def test_a_task_opens_its_store_with_the_options_of_the_reader(tmp_path: Path) -> None:
