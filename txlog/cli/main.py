@@ -20,6 +20,7 @@ from txlog.cli import (
     dlq,
     doctor,
     drill,
+    export,
     group_offsets,
     maintain,
     produce,
@@ -94,6 +95,7 @@ app.add_typer(txn_producers.app)
 app.add_typer(dlq.app)
 app.command("consume", epilog=consume.EXAMPLES)(consume.consume)
 app.command("produce", epilog=produce.EXAMPLES)(produce.produce)
+app.command("export", epilog=export.EXAMPLES)(export.export)
 app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
 app.command("drill", epilog=drill.EXAMPLES)(drill.drill)
 app.command("verify", epilog=verify.EXAMPLES)(verify.verify)
