@@ -233,19 +233,32 @@ def read_layout(topic_schema: pa.Schema, wanted: StructType) -> ReadLayout:
         raise InvalidOption("the schema given to the reader has no column; name one at least.")
     is_kafka = is_kafka_schema(topic_schema)
     added = _KAFKA_ADDED if is_kafka else _TYPED_ADDED
-    schema = to_arrow_schema(wanted, timezone="UTC")
-    own = source_schema(topic_schema, tuple(wanted.names))
-    given = to_arrow_schema(own, timezone="UTC")
-    for wanted_field, given_field in zip(schema, given, strict=True):
-        difference = _difference(given_field, wanted_field, given_field.name)
-        if difference:
-            raise InvalidOption(
-                f"the schema given to the reader does not fit: {difference}. Take the column as it "
-                "is and cast it in the query, or leave the schema out.",
-                column=wanted_field.name,
-            )
+    if difference := _field_differences(topic_schema, wanted):
+        raise InvalidOption(
+            f"the columns of this DataFrame are not the topic's: {difference}. If the topic's "
+            "schema was changed since it was loaded, load it again, by a new start of the query. "
+            "If the reader was given a schema, take the column there as it is, and cast it in the "
+            "query."
+        )
     stored = [added[name].stored if name in added else name for name in wanted.names]
+    schema = to_arrow_schema(wanted, timezone="UTC")
     return ReadLayout(schema, tuple(dict.fromkeys(name for name in stored if name)), is_kafka)
+
+
+def schema_difference(topic_schema: pa.Schema, wanted: StructType) -> str:
+    """Why these columns cannot be read of the topic, or '' if they can."""
+    try:
+        return _field_differences(topic_schema, wanted)
+    except (InvalidOption, IncompatibleSchema) as error:
+        return error.message.removesuffix(".")
+
+
+def _field_differences(topic_schema: pa.Schema, wanted: StructType) -> str:
+    """The first column that differs, and how. Raises InvalidOption for one that is not there."""
+    given = to_arrow_schema(source_schema(topic_schema, tuple(wanted.names)), timezone="UTC")
+    pairs = zip(to_arrow_schema(wanted, timezone="UTC"), given, strict=True)
+    found = (_difference(field, wanted_field, field.name) for wanted_field, field in pairs)
+    return next(filter(None, found), "")
 
 
 def common_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
@@ -255,7 +268,8 @@ def common_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
         if not other.equals(schema):
             raise IncompatibleSchema(
                 f"topics {first!r} and {name!r} have different schemas, so one DataFrame cannot "
-                "hold both. Read them by two readers, and union what they have in common.",
+                "hold both. Read them by two readers, and union what they have in common; or give "
+                "the reader a schema with the columns that it shall have of each.",
                 topics=[first, name],
             )
     return schema

@@ -8,15 +8,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
-from spark_plugin.arrow_schema import common_schema, read_layout
 from spark_plugin.log_access import open_log, subscribed_topics
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
-from spark_plugin.read_plan import ReadTask, plan_reads, read_task
+from spark_plugin.read_plan import ReadTask, layouts_of, plan_reads, read_task
 from spark_plugin.starting_points import resolve, starting_offset
+from spark_plugin.subscription import Subscription
 from txlog.errors import InvalidOption
 from txlog.log.cut import stable_ends, view_of
-from txlog.log.schema import decode_schema
 from txlog.model import IsolationLevel, TopicPartition
 
 
@@ -31,7 +30,8 @@ class TxlogBatchReader(DataSourceReader):
         """Tasks by bytes. Raises OffsetOutOfRange, InvalidOption."""
         options = self._options
         connection = open_log(options)
-        topics = subscribed_topics(connection, options, certain=True)
+        every = subscribed_topics(connection, options, certain=True)
+        topics = Subscription(options, self._schema).readable(every, {})
         views = [view_of(topic) for topic in topics.values()]
         wheres = [view.where(p) for view in views for p in range(len(view.state.partitions))]
         if options.isolation_level is IsolationLevel.READ_COMMITTED:
@@ -44,10 +44,11 @@ class TxlogBatchReader(DataSourceReader):
             start = first.topics[where.topic].partitions[where.partition].start
             end = resolve(
                 topics[where.topic],
-                where.partition,
+                where,
                 options.ending_offsets.at(where),
                 highs[where],
-                None,
+                options,
+                option="endingOffsets",
             )
             if end < start:
                 raise InvalidOption(
@@ -61,6 +62,4 @@ class TxlogBatchReader(DataSourceReader):
         """Records of one task; in an executor."""
         if not partition.pieces:
             return iter(())
-        stored = {name: decode_schema(texts[-1]) for name, texts in partition.schemas.items()}
-        layout = read_layout(common_schema(stored), self._schema)
-        return read_task(partition, layout, self._options)
+        return read_task(partition, layouts_of(partition, self._schema), self._options)

@@ -5,17 +5,21 @@ It only parses options and hands over; everything heavy happens in the readers a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from spark_plugin.arrow_schema import common_schema, source_schema
+from spark_plugin.arrow_schema import source_schema
 from spark_plugin.batch_reader import TxlogBatchReader
 from spark_plugin.batch_writer import TxlogBatchWriter
 from spark_plugin.log_access import open_log, subscribed_topics
 from spark_plugin.options import parse_reader_options, parse_writer_options
 from spark_plugin.stream_reader import TxlogStreamReader
 from spark_plugin.stream_writer import TxlogStreamWriter
+from spark_plugin.subscription import inferred_schema
 from txlog.errors import InvalidOption
+from txlog.log.topic_log import TopicLog
 
 
 class TxlogDataSource(DataSource):
@@ -29,8 +33,12 @@ class TxlogDataSource(DataSource):
     def schema(self) -> StructType:
         """The subscribed topics' columns. Raises UnknownTopic, IncompatibleSchema."""
         options = parse_reader_options(self.options)
-        topics = subscribed_topics(open_log(options), options)
-        stored = common_schema({name: topic.schema() for name, topic in topics.items()})
+        connection = open_log(options)
+        topics: Mapping[str, TopicLog] = {}
+        if not options.fail_on_data_loss:
+            topics = subscribed_topics(connection, options, may_miss=True)
+        topics = topics or subscribed_topics(connection, options)
+        stored = inferred_schema(topics, options)
         return source_schema(stored, options.columns, include_headers=options.include_headers)
 
     def reader(self, schema: StructType) -> TxlogBatchReader:

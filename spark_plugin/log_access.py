@@ -14,7 +14,7 @@ from spark_plugin.drill_points import DrilledStore, points_of_process
 from spark_plugin.options import ReaderOptions, WriterOptions
 from txlog.clients.connection import Connection, connect, open_connection
 from txlog.clock import Runtime
-from txlog.errors import InvalidOption, UnknownTopic
+from txlog.errors import InvalidOption
 from txlog.log.look import look
 from txlog.log.topic_log import TopicLog
 from txlog.storage.open import open_store
@@ -41,23 +41,27 @@ def _drilled(
 
 
 def subscribed_topics(
-    connection: Connection, options: ReaderOptions, *, certain: bool = False
+    connection: Connection,
+    options: ReaderOptions,
+    *,
+    certain: bool = False,
+    may_miss: bool = False,
 ) -> dict[str, TopicLog]:
     """The topics that the options name, caught up: surely as of now, if that is asked for.
 
-    Raises UnknownTopic, InvalidOption.
+    Raises UnknownTopic, InvalidOption if there is none; with `may_miss` the others are left out,
+    and the answer may be empty.
     """
+    find: Callable[[str], TopicLog | None] = connection.cluster.find_topic
     names: Iterable[str] = options.subscribe
-    find: Callable[[str], TopicLog | None] = partial(
-        connection.cluster.present_topic, certain=certain
-    )
     if options.subscribe_pattern is not None:
         known = connection.cluster.state(certain=certain).topics
         names = sorted(filter(options.reads, known))
-        find = connection.cluster.find_topic
+    elif not may_miss:
+        find = partial(connection.cluster.present_topic, certain=certain)
     found = connection.runtime.fan_out.run_all([partial(find, name) for name in names])
     topics = {topic.name: topic for topic in found if topic is not None}
-    if not topics:
+    if not topics and not may_miss:
         raise InvalidOption(
             f"no topic of {options.root} matches subscribePattern {options.subscribe_pattern!r}; "
             "create one first, or change the pattern."
@@ -66,15 +70,9 @@ def subscribed_topics(
     return topics
 
 
-def catch_up(
+def are_all_open(
     connection: Connection, topics: Mapping[str, TopicLog], *, certain: bool = False
-) -> None:
-    """Bring all of them up to now, at once. Raises UnknownTopic if one was deleted."""
+) -> bool:
+    """Bring all of them up to now, at once; whether none of them was deleted."""
     look(list(topics.values()), connection.runtime.fan_out, certain=certain)
-    for topic in topics.values():
-        if topic.state.closed:
-            raise UnknownTopic(
-                f"topic {topic.name!r} was deleted while it was read; stop the query, or create "
-                "the topic again and start with a new checkpoint.",
-                topic=topic.name,
-            )
+    return not any(topic.state.closed for topic in topics.values())

@@ -7,6 +7,9 @@ taken for another's). One line is
     {"type": "txlog", "version": 1, "log": <log id>, "group": <group or null>, "topics":
      {<name>: {"id": <topic id>, "partitions": {"0": {"from": 5, "to": 9}, ...}}, ...}}
 
+A topic that was deleted stays in the lines as it was read; one that was created again after that
+says in its first line which id it had before ("replaced").
+
 Spark compares offsets as texts, so equal offsets must encode to equal texts: everything below the
 first level is in order of name or number. It must not read a log or a file.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
@@ -57,6 +60,9 @@ class TopicOffsets:
 
     topic_id: str
     partitions: Mapping[int, PartitionRange] = field(default_factory=dict)
+    replaced: str = ""
+    """In the first batch of an incarnation: the id of the one that the source read before, which
+    was deleted. Without it the line is another source's (rule R25)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +104,34 @@ def advance(
 
     A partition that `ends` leaves out stays where it is. A new one begins at 0, or where `begins`
     says, and joins with the next batch that has records, its own or another partition's, so that
-    its group has a position in it; `topic_ids` names the ids of topics that are new. If there are
-    no new records the answer is `offset` itself, as any other answer would make Spark run empty
-    batches for ever (rule R20). Raises CheckpointConflict if an end lies before the end of
-    `offset`.
+    its group has a position in it; `topic_ids` names the ids of the topics. One that has another id
+    than in `offset` was created again, and all its partitions are new. If there are no new records
+    the answer is `offset` itself, as any other answer would make Spark run empty batches for ever
+    (rule R20). Raises CheckpointConflict if an end lies before the end of `offset`.
     """
-    require_reached(offset, ends)
-    reached = {**(begins or {}), **positions(offset)}
+    ids = topic_ids_of(offset) | dict(topic_ids or {})
+    kept = _without_replaced(offset, ids)
+    require_reached(kept, ends)
+    reached = {**(begins or {}), **positions(kept)}
     grown = {tp: PartitionRange(reached.get(tp, 0), end) for tp, end in sorted(ends.items())}
     if not any(new.end > new.start for new in grown.values()):
         return offset
-    ids = {name: known.topic_id for name, known in offset.topics.items()} | dict(topic_ids or {})
-    return _with_ranges(_settled(offset), grown, ids)
+    return _with_ranges(_settled(kept), grown, ids)
+
+
+def topic_ids_of(offset: SourceOffset) -> dict[str, str]:
+    """Topic -> the id of the incarnation that it is read of."""
+    return {name: known.topic_id for name, known in offset.topics.items()}
+
+
+def present_positions(
+    offset: SourceOffset, topic_ids: Mapping[str, str]
+) -> dict[TopicPartition, int]:
+    """Where the next batch begins, in the topics that are still those with these ids."""
+    ids = topic_ids_of(offset)
+    return {
+        tp: at for tp, at in positions(offset).items() if topic_ids.get(tp.topic) == ids[tp.topic]
+    }
 
 
 def require_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> None:
@@ -169,11 +191,24 @@ def _position(offset: SourceOffset, tp: TopicPartition) -> int | None:
     return found.end if found is not None else None
 
 
+def _without_replaced(offset: SourceOffset, topic_ids: Mapping[str, str]) -> SourceOffset:
+    """The same, with nothing read yet of the topics that were created again."""
+    topics = {
+        name: known
+        if topic_ids[name] == known.topic_id
+        else TopicOffsets(topic_ids[name], replaced=known.topic_id)
+        for name, known in offset.topics.items()
+    }
+    return replace(offset, topics=topics)
+
+
 def _settled(offset: SourceOffset) -> SourceOffset:
     """The same positions, with nothing advanced."""
     settled = {
         name: replace(
-            known, partitions={p: PartitionRange(r.end, r.end) for p, r in known.partitions.items()}
+            known,
+            partitions={p: PartitionRange(r.end, r.end) for p, r in known.partitions.items()},
+            replaced=known.replaced if not known.partitions else "",
         )
         for name, known in offset.topics.items()
     }
@@ -203,20 +238,23 @@ def require_own(
     topic_ids: Mapping[str, str],
     *,
     may_grow: bool = False,
+    gone: Collection[str] = (),
 ) -> None:
     """Refuse an offset that another reader made (rule R25). `may_grow`: topics may have been added.
+    `gone`: topics that the log has no more, and the query goes on without.
 
     Raises CheckpointConflict that says which of log, group and topics differ: Spark hands B's
     offset to reader A without a word when `b.union(a)` is restarted as `a.union(b)`.
     """
     differences = _different_owner(offset, log_id, group)
-    expected = {name: known.topic_id for name, known in offset.topics.items()}
+    expected = {n: i for n, i in topic_ids_of(offset).items() if n not in gone}
     differences += _different_topics(expected, topic_ids, may_grow)
     if differences:
         raise CheckpointConflict(
             f"the checkpoint's offset belongs to another source: {'; '.join(differences)}. Was the "
             "order of the query's sources changed, or one of them replaced? Put back the query as "
-            f"it was, or {NEW_CHECKPOINT}.",
+            f"it was, or {NEW_CHECKPOINT}. If a topic was deleted, failOnDataLoss=false in the "
+            "source goes on without it.",
             differences=differences,
         )
 
@@ -227,13 +265,15 @@ def require_successor(previous: SourceOffset, current: SourceOffset, where: str)
     Raises CheckpointConflict that says what differs.
     """
     differences = _different_owner(previous, current.log_id, current.group)
-    differences += _different_topics(
-        {name: known.topic_id for name, known in previous.topics.items()},
-        {name: known.topic_id for name, known in current.topics.items()},
-        True,
-    )
+    replaced = {
+        name
+        for name, known in current.topics.items()
+        if known.replaced and topic_ids_of(previous).get(name) == known.replaced
+    }
+    there = {n: i for n, i in topic_ids_of(previous).items() if n not in replaced}
+    differences += _different_topics(there, topic_ids_of(current), True)
     if not differences and current != previous:
-        differences = _gaps(previous, current)
+        differences = _gaps(previous, current, replaced)
     if differences:
         raise CheckpointConflict(
             f"{where} does not follow the batch before it: {'; '.join(differences)}. The "
@@ -266,10 +306,12 @@ def _different_topics(
     return found
 
 
-def _gaps(previous: SourceOffset, current: SourceOffset) -> list[str]:
+def _gaps(previous: SourceOffset, current: SourceOffset, replaced: Collection[str]) -> list[str]:
     here = all_ranges(current)
     found = []
     for tp, reached in positions(previous).items():
+        if tp.topic in replaced:
+            continue
         if tp not in here:
             found.append(f"{tp} is missing")
         elif here[tp].start != reached:
@@ -290,6 +332,7 @@ def to_json(offset: SourceOffset) -> dict[str, Json]:
         "topics": {
             name: {
                 "id": known.topic_id,
+                **({"replaced": known.replaced} if known.replaced else {}),
                 "partitions": {
                     str(p): {"from": r.start, "to": r.end}
                     for p, r in sorted(known.partitions.items())
@@ -385,7 +428,8 @@ def _topic(name: str, value: Json, where: str) -> TopicOffsets:
     except InvalidName as error:
         raise _malformed(where, f"has {name!r} as a topic") from error
     known = _mapping(value, where, f"topic {name}")
-    _require_keys(known, ("id", "partitions"), where, f"topic {name}")
+    extra = ("replaced",) if "replaced" in known else ()
+    _require_keys(known, ("id", *extra, "partitions"), where, f"topic {name}")
     numbered = _mapping(known["partitions"], where, f"partitions of {name}")
     found = {}
     for number, bounds in numbered.items():
@@ -393,7 +437,9 @@ def _topic(name: str, value: Json, where: str) -> TopicOffsets:
             raise _malformed(where, f"has {number!r} as a partition of {name}")
         found[int(number)] = _range(bounds, where, f"{name}-{number}")
     return TopicOffsets(
-        _identifier(known["id"], where, f"topic {name}"), dict(sorted(found.items()))
+        _identifier(known["id"], where, f"topic {name}"),
+        dict(sorted(found.items())),
+        _identifier(known["replaced"], where, f"earlier topic {name}") if extra else "",
     )
 
 

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
-from spark_plugin.arrow_schema import APPEND_TIME, CREATE_TIME, Origin, ReadLayout
+from spark_plugin.arrow_schema import (
+    APPEND_TIME,
+    CREATE_TIME,
+    Origin,
+    ReadLayout,
+    read_layout,
+)
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
 from spark_plugin.planning import BatchSpan, PartitionWork, Task, plan_tasks
@@ -153,10 +160,15 @@ def _timestamp_type(topic: TopicLog) -> int:
     return APPEND_TIME if is_append_time(topic.state.config) else CREATE_TIME
 
 
+def layouts_of(task: ReadTask, wanted: StructType) -> dict[str, ReadLayout]:
+    """How each topic of a task gives Spark the columns of the DataFrame. Raises InvalidOption."""
+    return {n: read_layout(decode_schema(texts[-1]), wanted) for n, texts in task.schemas.items()}
+
+
 def read_task(
-    task: ReadTask, layout: ReadLayout, options: ReaderOptions
+    task: ReadTask, layouts: Mapping[str, ReadLayout], options: ReaderOptions
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a task as Spark takes them. Runs in an executor."""
+    """The records of a task as Spark takes them; a layout for each topic. Runs in an executor."""
     freeze_modules()
     store = open_store(options.root, Runtime(), dict(options.storage))
     for piece in task.pieces:
@@ -169,7 +181,7 @@ def read_task(
             return relocated_rows(topic, row, piece.start)
 
         source = RowSource(store, piece.topic, schemas, len(schemas) - 1, relocate)
-        yield from _converted(source, piece, layout)
+        yield from _converted(source, piece, layouts[piece.topic])
 
 
 def _converted(source: RowSource, piece: ReadPiece, layout: ReadLayout) -> Iterator[pa.RecordBatch]:

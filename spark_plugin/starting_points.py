@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from spark_plugin import offsets
+from spark_plugin.data_loss import group_outside_of_log, outside_of_log
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
@@ -38,7 +39,7 @@ def starting_offset(
         positions = {}
         for partition in range(len(topic.state.partitions)):
             where = TopicPartition(name, partition)
-            at = resolve(topic, partition, spec.at(where), ends[where], committed.get(where))
+            at = resolve(topic, where, spec.at(where), ends[where], options, committed.get(where))
             positions[partition] = PartitionRange(at, at)
         found[name] = TopicOffsets(topic.topic_id, positions)
     _refuse_unknown(spec, found)
@@ -47,25 +48,37 @@ def starting_offset(
 
 def resolve(
     topic: TopicLog,
-    partition: int,
+    where: TopicPartition,
     wanted: int | OffsetPoint,
     end: int,
-    committed: CommittedOffset | None,
+    options: ReaderOptions,
+    committed: CommittedOffset | None = None,
+    option: str = "startingOffsets",
 ) -> int:
-    """One partition's offset. Raises OffsetOutOfRange."""
-    log_start = topic.state.partitions[partition].log_start
+    """One partition's offset. Raises OffsetOutOfRange.
+
+    Without `failOnDataLoss` it may lie below the log start: the query goes on from there, and
+    passes over what is gone.
+    """
+    bounds = topic.state.bounds(where.partition)
     match wanted:
         case OffsetPoint.EARLIEST:
-            return log_start
+            return bounds.log_start
         case OffsetPoint.LATEST:
             return end
-        case OffsetPoint.COMMITTED:
-            at = log_start if committed is None else committed.offset
-            topic.require_offset(partition, at)  # The group was asked after the topic.
-            return at
-        case int():
-            topic.require_offset(partition, wanted)
-            return wanted
+        case OffsetPoint.COMMITTED if committed is None:
+            return bounds.log_start
+        case _:
+            at = wanted if isinstance(wanted, int) else committed.offset if committed else 0
+    if at > bounds.next_offset:  # The group was asked after the topic, which may lag (R15).
+        bounds = topic.catch_up(certain=True).bounds(where.partition)
+    is_below = at < bounds.log_start
+    if at > bounds.next_offset or (is_below and options.fail_on_data_loss):
+        span = bounds.log_start, bounds.next_offset
+        if wanted is OffsetPoint.COMMITTED:
+            raise group_outside_of_log(options.group_id or "", where, at, *span)
+        raise outside_of_log(option, where, at, *span)
+    return at
 
 
 def committed_offsets(

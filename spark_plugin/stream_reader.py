@@ -23,19 +23,19 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_plugin import offsets
-from spark_plugin.arrow_schema import common_schema, read_layout
-from spark_plugin.log_access import catch_up, open_log, subscribed_topics
+from spark_plugin.data_loss import records_are_gone
+from spark_plugin.log_access import are_all_open, open_log, subscribed_topics
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.options import ReaderOptions
-from spark_plugin.read_plan import ReadTask, plan_reads, read_task
+from spark_plugin.read_plan import ReadTask, layouts_of, plan_reads, read_task
 from spark_plugin.starting_points import committed_offsets, starting_offset
+from spark_plugin.subscription import Subscription
 from txlog.clients.blocked_reader import BlockedReader
 from txlog.clients.connection import Connection
 from txlog.coordinator.state import TransactionalId
-from txlog.errors import CommitFailed, UnstableOffsetCommit
+from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
-from txlog.log.schema import decode_schema
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition
 
@@ -51,7 +51,10 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._connection: Connection | None = None
+        self._subscription = Subscription(options, schema)
+        self._subscribed: dict[str, TopicLog] = {}
         self._topics: dict[str, TopicLog] = {}
+        """Those of the subscribed topics that can be read: they fit the query's columns."""
         self._initial: dict[str, Any] | None = None
         self._available: Ends | None = None
         self._latest: Ends = {}
@@ -63,7 +66,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Before batch 0; Spark calls it twice and writes it nowhere, so it is computed once."""
         if self._initial is None:
-            self._open()
+            self._open({}, is_new=True)
             self._initial = offsets.to_json(self._first_offset())
         return self._initial
 
@@ -76,15 +79,16 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
         current = self._own(start)
         self._require_reached(current)
+        self._require_whole(current)
         if offsets.ranges(current):  # Otherwise it may be where batch 0 begins: nothing is done.
             self._follow(current)
         views = self._views()
         begins = self._joining(views, current)
-        starts = {**begins, **offsets.positions(current)}
+        ids = self._ids()
+        starts = {**begins, **offsets.present_positions(current, ids)}
         highs = self._bounded(self._highs(views, starts), starts)
         if isinstance(limit, ReadMaxRows):
             highs = limited_cut(views, starts, highs, limit.max_rows)
-        ids = {name: topic.topic_id for name, topic in self._topics.items()}
         following = offsets.advance(current, highs, ids, begins=begins)
         self._unblock(views, starts)
         # The very offset that came, if nothing is new: any other makes Spark run an empty batch.
@@ -92,7 +96,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the end as of now: nothing newer is read by this run."""
-        self._open(certain=True)
+        self._open({}, certain=True)
         views = self._views()
         self._available = self._highs(views, dict.fromkeys(_partitions(views), 0))
 
@@ -120,21 +124,26 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ReadTask]:
         """Tasks for the ranges that `end` itself carries; Spark's `start` is not used (R20)."""
         planned = self._own(end)
-        if start == end:
-            return plan_reads(self._topics, {}, self._options)
-        return plan_reads(self._topics, offsets.ranges(planned), self._options)
+        ids, planned_ids = self._ids(), offsets.topic_ids_of(planned)
+        wanted = {
+            where: moved
+            for where, moved in offsets.ranges(planned).items()
+            if start != end and ids.get(where.topic) == planned_ids[where.topic]
+        }
+        return plan_reads(self._topics, wanted, self._options)
 
     def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """Records of one task; in an executor."""
         if not partition.pieces:
             return iter(())
-        topic_schema = _newest_schema(partition)
-        layout = read_layout(topic_schema, self._schema)
-        return read_task(partition, layout, self._options)
+        return read_task(partition, layouts_of(partition, self._schema), self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with that batch. It says so one batch late, so it is known already."""
-        self._follow(offsets.from_json(end, _WHERE))
+        done = offsets.from_json(end, _WHERE)
+        if not self._topics:
+            self._open(offsets.topic_ids_of(done))
+        self._follow(done)
 
     def stop(self) -> None:
         """Nothing is held open."""
@@ -146,20 +155,40 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection = open_log(self._options)
         return self._connection
 
-    def _open(self, *, certain: bool = False) -> None:
-        """Topics as of now; new ones may match a pattern later."""
-        if not self._topics or self._options.subscribe_pattern is not None:
-            self._topics = subscribed_topics(self._log(), self._options, certain=certain)
-        else:
-            catch_up(self._log(), self._topics, certain=certain)
+    def _open(
+        self, begun: Mapping[str, str], *, certain: bool = False, is_new: bool = False
+    ) -> None:
+        """Topics as of now; new ones may match a pattern later. `begun`: ids of those that the
+        query has read, by name. A query that `is_new` finds every topic that it names."""
+        known = self._subscribed
+        is_whole = self._options.subscribe_pattern is None and known.keys() >= {
+            *self._options.subscribe
+        }
+        if not (is_whole and are_all_open(self._log(), known, certain=certain)):
+            may_miss = not (self._options.fail_on_data_loss or is_new)
+            try:
+                self._subscribed = subscribed_topics(
+                    self._log(), self._options, certain=certain, may_miss=may_miss
+                )
+            except UnknownTopic as error:
+                raise self._subscription.lost(error, begun) from error
+        self._topics = self._subscription.readable(self._subscribed, begun)
+
+    def _ids(self) -> dict[str, str]:
+        return {name: topic.topic_id for name, topic in self._topics.items()}
 
     def _own(self, value: dict[str, Any]) -> SourceOffset:
         """An offset of Spark's, if this source made it (rule R25)."""
-        self._open()
         offset = offsets.from_json(value, _WHERE)
-        ids = {name: topic.topic_id for name, topic in self._topics.items()}
+        begun = offsets.topic_ids_of(offset)
+        self._open(begun)
         offsets.require_own(
-            offset, self._log().cluster.log_id, self._options.group_id, ids, may_grow=True
+            offset,
+            self._log().cluster.log_id,
+            self._options.group_id,
+            self._ids(),
+            may_grow=True,
+            gone=self._subscription.gone(self._log(), self._subscribed, begun),
         )
         return offset
 
@@ -167,13 +196,21 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nobody stands above the end: an old look at a pruned journal lags (R15), but what was
         restored from an older copy stays behind, and its new records would be passed over."""
         ends = {}
-        for where, at in offsets.positions(current).items():
+        for where, at in offsets.present_positions(current, self._ids()).items():
             topic = self._topics[where.topic]
             end = topic.state.bounds(where.partition).next_offset
             if at > end:
                 end = topic.catch_up(certain=True).bounds(where.partition).next_offset
             ends[where] = end
         offsets.require_reached(current, ends)
+
+    def _require_whole(self, current: SourceOffset) -> None:
+        """With `failOnDataLoss` no records are gone: said before an offset is handed out."""
+        if self._options.fail_on_data_loss:
+            for where, at in offsets.present_positions(current, self._ids()).items():
+                log_start = self._topics[where.topic].state.bounds(where.partition).log_start
+                if at < log_start:
+                    raise records_are_gone(where, at, log_start)
 
     def _first_offset(self) -> SourceOffset:
         views = self._views()
@@ -185,7 +222,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[TopicPartition, int]:
         """Where the partitions begin that came after the query did: at 0 (Kafka: the earliest), or
         where the group stands, if the query goes on from there."""
-        new = [where for where in _partitions(views) if where not in offsets.positions(current)]
+        known = offsets.present_positions(current, self._ids())
+        new = [where for where in _partitions(views) if where not in known]
         if not new:
             return {}
         committed = committed_offsets(self._log(), self._topics, self._options, new)
@@ -252,8 +290,11 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         committed = self._log().offsets.group(group).committed
         pending = []
         may_follow = True
+        ids = self._ids()
         for where, planned in offsets.all_ranges(done).items():
             topic_id = done.topics[where.topic].topic_id
+            if ids.get(where.topic) != topic_id:
+                continue  # It was deleted, and a group has no position in what is not there.
             known = committed.get(where)
             start = known.offset if known and known.topic_id == topic_id else 0
             if known is None or start < planned.end:
@@ -290,10 +331,6 @@ def _partitions(views: Sequence[TopicView]) -> list[TopicPartition]:
 
 def _view(views: Sequence[TopicView], where: TopicPartition) -> TopicView:
     return next(view for view in views if view.state.name == where.topic)
-
-
-def _newest_schema(task: ReadTask) -> pa.Schema:
-    return common_schema({name: decode_schema(texts[-1]) for name, texts in task.schemas.items()})
 
 
 def _tell_that_it_stays(group: str, behind: PendingOffset) -> None:

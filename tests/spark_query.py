@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from spark_plugin import offsets
 from spark_plugin.batch_commit import BatchCommitter, BatchIdentity, batch_identity
@@ -26,6 +26,8 @@ COUNT = 10
 ONE_JOURNAL = LogSettings(transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
 OPTIONS = WriterOptions(root="memory://log")
 FRAME = StructType().add("n", LongType()).add("topic", StringType())
+COLUMNS = StructType().add("value", BinaryType())
+"""What a query reads of a Kafka-shaped topic."""
 
 
 def new_log(settings: LogSettings = ONE_JOURNAL) -> MemoryLog:

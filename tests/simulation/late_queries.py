@@ -13,7 +13,7 @@ from spark_plugin.offsets import all_ranges, from_json
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.stream_reader import TxlogStreamReader
-from tests.simulation.micro_batches import FRAME, ROOT, Driver, Place, Run
+from tests.simulation.micro_batches import COLUMNS, ROOT, Driver, Place, Run
 from txlog.testing.simulation.process import SimulatedProcess
 
 
@@ -53,7 +53,7 @@ class LateDriver(Driver):
             group_id=self._group,
             starting_offsets=OffsetSpec(point),
         )
-        reader = TxlogStreamReader(options, FRAME)
+        reader = TxlogStreamReader(options, COLUMNS)
         reader._connection = process.connection
         return reader
 

@@ -24,7 +24,7 @@ from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.stream_reader import TxlogStreamReader
 from tests.simulation.late_queries import LateDriver, LatePlace
 from tests.simulation.micro_batches import (
-    FRAME,
+    COLUMNS,
     ROOT,
     Driver,
     Folder,
@@ -125,7 +125,7 @@ class UnionDriver(Driver):
                 group_id=group,
                 starting_offsets=OffsetSpec(OffsetPoint.COMMITTED),
             )
-            reader = TxlogStreamReader(options, FRAME)
+            reader = TxlogStreamReader(options, COLUMNS)
             reader._connection = process.connection
             readers.append(reader)
         return UnionReader(sources, readers)
@@ -183,7 +183,7 @@ class SelfUnionDriver(UnionDriver):
             group_id=sources[0].group,
             starting_offsets=OffsetSpec(OffsetPoint.COMMITTED),
         )
-        readers = [TxlogStreamReader(options, FRAME) for _ in sources]
+        readers = [TxlogStreamReader(options, COLUMNS) for _ in sources]
         for reader in readers:
             reader._connection = process.connection
         return UnionReader(sources, readers)
@@ -229,7 +229,7 @@ class HastyDriver(Driver):
         options = ReaderOptions(
             ROOT, subscribe=self._sources, group_id=group, starting_offsets=OffsetSpec(point)
         )
-        reader = TxlogStreamReader(options, FRAME)
+        reader = TxlogStreamReader(options, COLUMNS)
         reader._connection = process.connection
         return reader
 

@@ -39,6 +39,8 @@ from txlog.testing.simulation.role import EXPECTED
 from txlog.testing.simulation.topics import text_of
 
 FRAME = StructType().add("v", StringType()).add("topic", StringType())
+COLUMNS = StructType().add("v", StringType())
+"""What is read of a topic: columns that are added later are left out."""
 ROOT = "simulated"
 
 Json = dict[str, Any]
@@ -234,7 +236,7 @@ class Driver:
             group_id=self._group,
             starting_offsets=OffsetSpec(OffsetPoint.COMMITTED),
         )
-        reader = TxlogStreamReader(options, FRAME)
+        reader = TxlogStreamReader(options, COLUMNS)
         reader._connection = process.connection
         return reader
 

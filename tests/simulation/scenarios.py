@@ -9,7 +9,7 @@ from spark_plugin.options import ReaderOptions
 from spark_plugin.stream_reader import TxlogStreamReader
 from tests.simulation.micro_batch_scenarios import OF_MICRO_BATCHES
 from tests.simulation.micro_batches import (
-    FRAME,
+    COLUMNS,
     ROOT,
     Driver,
     Folder,
@@ -85,7 +85,7 @@ class AgingDriver(Driver):
             starting_offsets=OffsetSpec(OffsetPoint.COMMITTED),
             fail_on_data_loss=self._fails,
         )
-        reader = TxlogStreamReader(options, FRAME)
+        reader = TxlogStreamReader(options, COLUMNS)
         reader._connection = process.connection
         self._fails = process.random.random() < 0.5
         return reader

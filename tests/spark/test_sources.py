@@ -1,7 +1,7 @@
 """The source in Spark: what a micro-batch holds, which columns come, and a group that follows."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -142,6 +142,38 @@ def test_a_topic_that_was_created_again_is_refused(bench: Bench) -> None:
     with pytest.raises(PySparkException, match="topic numbers was deleted and created again"):
         bench.run(bench.numbers())
     assert bench.log.column("out", "n") == list(range(4))
+    bench.run(bench.numbers(options={"failOnDataLoss": False}))
+    assert bench.log.column("out", "n") == list(range(8))
+    assert bench.log.positions(GROUP) == {"numbers-0": (2, 2), "numbers-1": (2, 2)}
+
+
+def test_a_topic_that_does_not_fit_costs_a_query_of_a_pattern_no_state(bench: Bench) -> None:
+    """Its state knows the numbers that it has seen: they come only once, whatever comes between."""
+    pattern: dict[str, object] = {"subscribe": None, "subscribePattern": "num.*"}
+    goes_on = {**pattern, "failOnDataLoss": False}
+
+    def distinct(options: Mapping[str, object]) -> DataFrame:
+        return bench.numbers(options=options).dropDuplicates(["n"])
+
+    def put_again(count: int) -> None:
+        bench.log.next_number = 0
+        bench.log.put("numbers", count)
+
+    put_again(4)
+    bench.run(distinct(pattern))
+    loaded = distinct(pattern)
+    bench.log.admin.create_topic("numerals", 1, TYPED)
+    put_again(5)
+    planned = sorted((bench.checkpoint / "offsets").iterdir())
+    with pytest.raises(PySparkException, match="topic 'numerals' does not fit .* narrow the"):
+        bench.run(loaded)
+    assert sorted((bench.checkpoint / "offsets").iterdir()) == planned
+    bench.run(distinct(goes_on))
+    assert bench.log.column("out", "n") == list(range(5))
+    bench.log.admin.delete_topics(["numerals"])
+    put_again(6)
+    bench.run(distinct(pattern))
+    assert bench.log.column("out", "n") == list(range(6))
 
 
 # Columns.
@@ -201,6 +233,20 @@ def test_columns_are_the_only_ones_read_in_their_order(bench: Bench) -> None:
     frame = reader.load(bench.log.url)
     assert frame.columns == ["_offset", "n"]
     assert sorted((row[0], row[1]) for row in frame.collect()) == [(0, 0), (0, 1), (1, 2)]
+
+
+def test_topics_of_different_schemas_are_read_by_the_columns_that_they_share(bench: Bench) -> None:
+    typed(bench, 2)
+    bench.log.admin.create_topic("named", 1, pa.schema([("name", pa.string())]))
+    with bench.log.producer.transaction():
+        bench.log.producer.send("named", {"name": "another"})
+    reader = bench.spark.read.format("txlog").option("subscribe", "typed,named")
+    found = reader.schema("name string, _topic string").load(bench.log.url).collect()
+    assert sorted((row._topic, row.name) for row in found) == [
+        ("named", "another"),
+        ("typed", "name 0"),
+        ("typed", "name 1"),
+    ]
 
 
 def test_a_schema_of_the_users_narrows_the_columns(bench: Bench) -> None:

@@ -6,7 +6,6 @@ have nothing for it, so that a query without its checkpoint goes on exactly ther
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_plugin import batch_commit
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
-from spark_plugin.options import ReaderOptions, WriterOptions
-from spark_plugin.staging import Staging, TaskMessage
-from spark_plugin.stream_reader import TxlogStreamReader
 from tests.faulty_stores import DyingStore, ProcessDied
 from tests.memory_log import MemoryLog
-from tests.spark_query import FRAME, GROUP, ONE_JOURNAL, Query
-from txlog.clients.connection import Connection
+from tests.spark_query import GROUP, ONE_JOURNAL
+from tests.spark_stream import Stream
 from txlog.errors import CheckpointConflict
 from txlog.groups import offsets_state
 from txlog.groups.offsets_state import UNCHECKED, PendingOffset
@@ -30,7 +26,6 @@ from txlog.model import TopicPartition
 
 OLD = 100
 LATEST, COMMITTED = OffsetSpec(OffsetPoint.LATEST), OffsetSpec(OffsetPoint.COMMITTED)
-SINK = WriterOptions(root="memory://log", transactional_id="copier")
 
 
 @pytest.fixture
@@ -48,50 +43,6 @@ def put(log: MemoryLog, count: int, partition: int, topic: str = "events") -> No
     for number in range(count):
         producer.send(topic, b"%d" % number, partition=partition)
     producer.flush()
-
-
-class Stream:
-    """A query of one checkpoint: what Spark asks source and sink, batch after batch."""
-
-    def __init__(
-        self,
-        log: MemoryLog,
-        folder: Path,
-        start: OffsetSpec,
-        process: Connection | None = None,
-        **options: Any,
-    ) -> None:
-        given = {"subscribe": ("events",), "group_id": GROUP, "starting_offsets": start} | options
-        self.query = Query(log, folder, query_id=folder.name, options=SINK)
-        self.process = process or log.process()
-        self.reader = TxlogStreamReader(ReaderOptions("memory://log", **given), FRAME)
-        self.reader._connection = self.process
-        self.batch = 0
-        self.end: dict[str, Any] | None = None
-
-    def plan(self) -> int:
-        """Plan a batch; how many records it reads."""
-        start = self.end or self.reader.initialOffset()
-        self.end = self.reader.latestOffset(start, ReadAllAvailable())
-        file = self.query.folder / "offsets" / str(self.batch)
-        file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(self.end)}')
-        tasks = self.reader.partitions(start, self.end)
-        return sum(piece.end - piece.start for task in tasks for piece in task.pieces)
-
-    def commit(self, run: str = "run", process: Connection | None = None) -> None:
-        """The sink's commit of the batch that was planned last."""
-        on = process or self.process
-        staged = Staging(on, SINK, FRAME).add_all([])
-        plan = self.query.checkpoint.plan()
-        message = TaskMessage(self.query.query_id, self.batch, run, plan, staged)
-        self.query.commit(on, run, self.batch, [message])
-        self.batch += 1
-
-    def run(self, run: str = "run") -> int:
-        """Plan a batch and commit it."""
-        read = self.plan()
-        self.commit(run)
-        return read
 
 
 def stands(log: MemoryLog) -> dict[str, int]:

@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -136,6 +137,57 @@ def test_every_batch_follows_the_one_before_it(
 
 def ids(found: SourceOffset) -> dict[str, str]:
     return {name: known.topic_id for name, known in found.topics.items()}
+
+
+# A topic that was created again.
+
+AGAIN = {"orders": "id2"}
+
+
+def test_a_topic_that_was_created_again_begins_anew_and_says_what_it_replaces() -> None:
+    moved = advance(offset((0, 5), (0, 7)), {T0: 3}, AGAIN)
+    assert moved.topics["orders"] == TopicOffsets("id2", {0: PartitionRange(0, 3)}, "id1")
+    assert decode(encode(moved), WHERE) == moved
+    require_successor(offset((0, 5), (0, 7)), moved, WHERE)
+    following = advance(moved, {T0: 4})
+    assert following.topics["orders"] == TopicOffsets("id2", {0: PartitionRange(3, 4)})
+    require_successor(moved, following, WHERE)
+
+
+def test_it_joins_without_records_too_once_another_topic_has_some() -> None:
+    both = replace(offset((0, 5)), topics={**offset((0, 5)).topics, "refunds": TopicOffsets("r1")})
+    moved = advance(both, {T0: 6, NEW: 0}, {"refunds": "r2"})
+    assert moved.topics["refunds"] == TopicOffsets("r2", {0: PartitionRange(0, 0)}, "r1")
+
+
+def test_R20_without_records_it_makes_no_batch() -> None:
+    given_offset = offset((0, 5))
+    assert advance(given_offset, {T0: 0}, AGAIN) is given_offset
+
+
+@pytest.mark.parametrize("replaced", ["", "id0"])
+def test_R25_another_id_is_refused_unless_it_says_that_it_follows(replaced: str) -> None:
+    other = TopicOffsets("id2", {0: PartitionRange(0, 3)}, replaced)
+    with pytest.raises(CheckpointConflict, match="orders was deleted and created again"):
+        require_successor(offset((0, 5)), SourceOffset("log", "g", {"orders": other}), WHERE)
+
+
+@pytest.mark.parametrize("replaced", ["", "a/b", 7, None])
+def test_I15_what_a_topic_replaces_is_an_id(replaced: object) -> None:
+    value = to_json(offset((0, 5)))
+    value["topics"]["orders"]["replaced"] = replaced
+    with pytest.raises(CorruptData, match="earlier topic orders"):
+        from_json(value, WHERE)
+
+
+def test_a_topic_that_is_gone_stays_where_it_was_read_up_to() -> None:
+    both = advance(offset((0, 5)), {T0: 5, NEW: 2}, {"refunds": "id2"})
+    moved = advance(both, {T0: 6})
+    assert all_ranges(moved)[NEW] == PartitionRange(2, 2)
+    require_successor(both, moved, WHERE)
+    require_own(moved, "log", "g", {"orders": "id1"}, gone={"refunds"})
+    with pytest.raises(CheckpointConflict, match="topic refunds there, not here.*failOnDataLoss"):
+        require_own(moved, "log", "g", {"orders": "id1"})
 
 
 # Whose offset it is.

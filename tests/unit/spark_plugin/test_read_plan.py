@@ -171,8 +171,8 @@ def test_R19_a_task_within_a_moved_batch_reads_its_range_if_it_is_there(
     topic.store.delete(row.segment)
     layout = ReadLayout(pa.schema([("offset", pa.int64())]), (), is_kafka=True)
     if is_there:
-        found = [batch.to_pydict() for batch in read_task(task, layout, options)]
+        found = [batch.to_pydict() for batch in read_task(task, {"t": layout}, options)]
         assert [offset for batch in found for offset in batch["offset"]] == [6, 7, 8, 9]
         return
     with pytest.raises(OffsetOutOfRange, match="offset 6 of topic 't' partition 0"):
-        list(read_task(task, layout, options))
+        list(read_task(task, {"t": layout}, options))

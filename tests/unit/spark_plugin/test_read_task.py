@@ -61,7 +61,7 @@ def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
     storage = {"durable": False}
     with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
-        list(read_task(task, layout, replace(options, storage=StorageOptions(storage))))
+        list(read_task(task, {"t": layout}, replace(options, storage=StorageOptions(storage))))
     connection.connect(str(root), storage_options=storage)
     assert len(connection._connections) == 1, "the topic was looked up with the reader's options"
 
@@ -80,7 +80,7 @@ def test_a_batch_that_is_handed_over_in_steps_keeps_its_last_rows(
     topics = subscribed_topics(open_log(options), options)
     (task,) = plan_reads(topics, {TopicPartition("t", 0): PartitionRange(0, rows)}, options)
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
-    batches = list(read_task(task, layout, options))
+    batches = list(read_task(task, {"t": layout}, options))
     assert [n for batch in batches for n in batch["offset"].to_pylist()] == list(range(rows))
     assert [v for batch in batches for v in batch["value"].to_pylist()] == values
     assert len(batches) == (1 if rows <= 13 else -(-rows // 9))
@@ -99,7 +99,7 @@ def read_all(
     return [
         row
         for task in plan_reads(topics, ranges, parsed)
-        for batch in read_task(task, layout, parsed)
+        for batch in read_task(task, {"t": layout}, parsed)
         for row in batch.to_pylist()
     ]
 
@@ -152,4 +152,4 @@ def test_a_task_opens_its_store_with_the_options_of_the_reader(tmp_path: Path) -
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value",)))
     wrong = replace(options, storage=StorageOptions({"no.such.option": "1"}))
     with pytest.raises(UsageError, match="no.such.option"):
-        list(read_task(task, layout, wrong))
+        list(read_task(task, {"t": layout}, wrong))

@@ -14,7 +14,7 @@ from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
 from spark_plugin.stream_reader import TxlogStreamReader
 from tests.memory_log import MemoryLog
-from tests.spark_query import COUNT, FRAME, GROUP, OPTIONS, SOURCE, Query, new_log
+from tests.spark_query import COLUMNS, COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
 from txlog.clients.connection import Connection
 from txlog.errors import CheckpointConflict, OffsetOutOfRange
 
@@ -43,7 +43,7 @@ def go_on_after(log: MemoryLog, done: dict[str, Any]) -> None:
         group_id=GROUP,
         starting_offsets=OffsetSpec(OffsetPoint.COMMITTED),
     )
-    reader = TxlogStreamReader(options, FRAME)
+    reader = TxlogStreamReader(options, COLUMNS)
     reader._connection = log.process()
     following = reader.latestOffset(done, ReadAllAvailable())
     assert following["topics"] != done["topics"]
@@ -123,7 +123,7 @@ def lagging(log: MemoryLog) -> Connection:
 
 def test_R15_a_run_of_available_now_reads_all_that_was_there_before_it(log: MemoryLog) -> None:
     options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
-    reader = TxlogStreamReader(options, FRAME)
+    reader = TxlogStreamReader(options, COLUMNS)
     reader._connection = lagging(log)
     reader.prepareForTriggerAvailableNow()
     end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
@@ -133,7 +133,7 @@ def test_R15_a_run_of_available_now_reads_all_that_was_there_before_it(log: Memo
 def restarted(log: MemoryLog) -> TxlogStreamReader:
     """The source of a run that has just begun."""
     options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
-    reader = TxlogStreamReader(options, FRAME)
+    reader = TxlogStreamReader(options, COLUMNS)
     reader._connection = log.process()
     return reader
 
@@ -187,7 +187,7 @@ def test_R15_a_batch_read_finds_all_that_is_there(
     options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
     process = lagging(log)
     monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
-    tasks = TxlogBatchReader(options, FRAME).partitions()
+    tasks = TxlogBatchReader(options, COLUMNS).partitions()
     assert sum(piece.end - piece.start for task in tasks for piece in task.pieces) == COUNT + 2
 
 
@@ -202,6 +202,6 @@ def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
     assert "numbered" not in process.cluster.state().topics, "it lags"
     monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
     options = ReaderOptions(OPTIONS.root, subscribe_pattern="numbe.*", starting_offsets=EARLIEST)
-    tasks = TxlogBatchReader(options, FRAME).partitions()
+    tasks = TxlogBatchReader(options, COLUMNS).partitions()
     read = {piece.topic: piece.end - piece.start for task in tasks for piece in task.pieces}
     assert read == {SOURCE.topic: COUNT, "numbered": 1}
