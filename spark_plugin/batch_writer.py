@@ -82,10 +82,8 @@ class TxlogBatchWriter(DataSourceArrowWriter):
             return
         options = self._options
         connection, allowed = opened_for(options, found[0].batch_id)
-        if self._is_done(connection):
-            return
         staged = participants(found)
-        if options.topic is not None and not staged:
+        if options.topic is not None and not staged and not self._is_done(connection):
             topic_or_new(connection, options, self._schema, options.topic, allowed)
         if options.txn_version is not None:
             commit_version(connection, options, staged)
@@ -97,7 +95,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         else:
             token = connection.runtime.entropy.token()
             name = options.transactional_id or f"spark.job.{token}"
-            commit_once(connection, one_job(connection, name, options), staged)
+            commit_once(connection, one_job(connection, name), staged)
 
     def _is_done(self, connection: Connection) -> bool:
         """Whether it is a job whose version the log has: its rows are not looked at."""

@@ -24,6 +24,7 @@ JOB_GROUP = "spark.jobGroup.id"
 NO_BATCH = -1
 
 _ROOT_EXECUTION = re.compile(r"spark-session-([0-9a-fA-F-]{36})-execution-root-id-\d+")
+_SESSION = re.compile(r"spark-session-([0-9a-fA-F-]{36})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,16 @@ def task_identity() -> TaskIdentity:
 
 
 def run_of(job_tags: str, job_group: str) -> str:
-    """The session of the query's run, by the tags of a job; without such a tag, its job group."""
-    for tag in job_tags.split(","):
+    """The session of the query's run, by the tags of a job.
+
+    A `foreachBatch` may clear the tags that its query has. Then Spark tags only the sessions of the
+    write itself: mostly that of the run. The job group, which is the run's unless the user has set
+    another, tells runs apart where it is a session that outlives them.
+    """
+    tags = job_tags.split(",")
+    for tag in tags:
         found = _ROOT_EXECUTION.fullmatch(tag)
         if found is not None:
             return found.group(1)
-    return job_group
+    sessions = [found.group(1) for tag in tags if (found := _SESSION.fullmatch(tag)) is not None]
+    return "/".join([*sorted(sessions), job_group])

@@ -42,6 +42,7 @@ def commit_version(
 
     Raises the errors of `TransactionSession.commit`.
     """
+    _finish_decided(connection, options)
     if is_in_log(connection, options):
         log.info("version %s is in the log already", options.txn_version)
         return
@@ -53,17 +54,25 @@ def commit_version(
         log.info("version %s was committed by another job meanwhile", options.txn_version)
 
 
+def _finish_decided(connection: Connection, options: WriterOptions) -> None:
+    """A job that died after its decision has a version that no reader sees yet, and no later job
+    bears its transactional id."""
+    coordinator = connection.coordinator_of(_group(options))
+    for name, transaction in list(coordinator.catch_up().open_transactions()):
+        if name.startswith(f"{_group(options)}."):
+            coordinator.finish(name, transaction.tx_id)
+
+
 def _commit(
     connection: Connection, options: WriterOptions, staged: tuple[Participant, ...]
 ) -> None:
-    session = one_job(connection, f"spark.job.{connection.runtime.entropy.token()}", options)
-    commit_once(connection, session, staged, _mark(options))
+    name = f"{_group(options)}.{connection.runtime.entropy.token()}"
+    commit_once(connection, one_job(connection, name, _group(options)), staged, _mark(options))
 
 
-def one_job(connection: Connection, name: str, options: WriterOptions) -> TransactionSession:
-    """The session of a job, registered; with a version in the application's coordinator."""
-    group = _group(options) if options.txn_app_id is not None else ""
-    session = TransactionSession(connection, name, group)
+def one_job(connection: Connection, name: str, transaction_group: str = "") -> TransactionSession:
+    """The session of a job, registered."""
+    session = TransactionSession(connection, name, transaction_group)
     session.register(connection.runtime.entropy.token())
     return session
 

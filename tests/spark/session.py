@@ -1,6 +1,7 @@
 """The Spark session of tests and of the drivers that they kill: conf/, but small and quick."""
 
 import os
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -8,10 +9,10 @@ from tests.source_tree import ROOT
 from tests.spark.environment import SPARK_ENVIRONMENT
 
 
-def small_session(name: str) -> SparkSession:
+def small_session(name: str, config: Mapping[str, str] | None = None) -> SparkSession:
     """Two threads, one JVM; its Python workers import the project from this folder.
 
-    A task may fail once: it is tried twice.
+    A task may fail once: it is tried twice. `config`: further settings.
     """
     os.environ.update(SPARK_ENVIRONMENT)
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -26,6 +27,7 @@ def small_session(name: str) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.streaming.stopTimeout", "30s")
+        .config(map=dict(config or {}))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")

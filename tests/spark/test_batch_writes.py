@@ -4,8 +4,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming import StreamingQuery
 
 from tests.spark.bench import GROUP, Bench
 from tests.spark.tasks import dying
@@ -111,19 +113,64 @@ def test_a_label_may_leave_out_batches(bench: Bench) -> None:
     assert bench.log.lag(GROUP) == 0
 
 
+def write_everywhere(bench: Bench, rows: DataFrame) -> None:
+    """From each place that a user may write a batch from, under a job group of the user's own."""
+    context = bench.spark.sparkContext
+    context.setJobGroup("mine", "all that my team runs")
+    bench.write(rows)
+    found = [(row["n"] + 100,) for row in rows.collect()]
+    other = bench.spark.newSession().createDataFrame(found, "n bigint")
+    bench.write(other, options={"label": "another session"})
+
+    def write_in_thread() -> None:
+        rows.sparkSession.createDataFrame([(0,)], "n int")
+        bench.write(rows.selectExpr("n + 200 AS n"), options={"label": "thread"})
+
+    thread = InheritableThread(target=write_in_thread, session=rows.sparkSession)
+    thread.start()
+    thread.join()
+    context.clearJobTags()
+    bench.write(rows.selectExpr("n + 300 AS n"), options={"label": "no tags"})
+
+
 def test_R30_a_job_group_of_the_users_own_keeps_no_replay_from_its_batch(bench: Bench) -> None:
     """The run was told by the job group: at a restart the batch was "written in this very run"."""
-
-    def write(rows: DataFrame, batch_id: int) -> None:
-        bench.spark.sparkContext.setJobGroup("mine", "all that my team runs")
-        bench.write(rows)
-
     bench.log.put("numbers", 3)
-    bench.run_each(bench.numbers(), write)
     for _ in range(2):
+        bench.run_each(bench.numbers(), lambda rows, _: write_everywhere(bench, rows))
         bench.lose_commit()
-        bench.run_each(bench.numbers(), write)
-    assert bench.log.column("out", "n") == [0, 1, 2]
+    expected = [base + n for base in (0, 100, 200, 300) for n in range(3)]
+    assert bench.log.column("out", "n") == expected
+    # The batch after it is of the same run wherever it is written from.
+    bench.log.put("numbers", 2)
+    bench.run_each(bench.numbers(), lambda rows, _: write_everywhere(bench, rows))
+    expected = [base + n for base in (0, 100, 200, 300) for n in range(5)]
+    assert bench.log.column("out", "n") == expected
+
+
+def test_R30_two_queries_of_a_session_under_one_job_group_do_not_meet(bench: Bench) -> None:
+    def start(name: str) -> StreamingQuery:
+        def write(rows: DataFrame, _: int) -> None:
+            bench.spark.sparkContext.setJobGroup("mine", "all that my team runs")
+            bench.write(rows, name, {"partitions": 1})
+
+        frame = bench.numbers(options={"group.id": name})
+        writer = frame.writeStream.foreachBatch(write)
+        writer = writer.option("checkpointLocation", str(bench.folder / name))
+        return writer.trigger(availableNow=True).start()
+
+    names = ("one", "two")
+    for numbers in (3, 2):
+        bench.log.put("numbers", numbers)
+        for query in [start(name) for name in names]:
+            query.awaitTermination()
+        for name in names:
+            newest = max((bench.folder / name / "commits").glob("[0-9]*"))
+            newest.unlink()
+            newest.with_name(f".{newest.name}.crc").unlink()
+    for query in [start(name) for name in names]:
+        query.awaitTermination()
+    assert [bench.log.column(name, "n") for name in names] == [list(range(5))] * 2
 
 
 def write_in_thread(bench: Bench, *arguments: Any) -> None:

@@ -14,12 +14,14 @@ ROOT = f"spark-session-{MINE}-execution-root-id-12"
         (f"{ROOT},spark-session-{MINE}", MINE),
         (f"spark-session-{OTHER},{ROOT}", MINE),
         (f"mine,{ROOT},yours", MINE),
-        (f"spark-session-{MINE}", "group"),
+        (f"spark-session-{MINE}", f"{MINE}/group"),
+        (f"spark-session-{OTHER},mine,spark-session-{MINE}", f"{MINE}/{OTHER}/group"),
         (f"my-{ROOT}", "group"),
         ("", "group"),
     ],
 )
 def test_R27_a_run_is_the_session_of_the_root_execution(job_tags: str, run_id: str) -> None:
+    """Without its tag, which a user may clear, the write's own sessions and the job group tell."""
     assert run_of(job_tags, "group") == run_id
 
 

@@ -15,9 +15,11 @@ from spark_plugin.topic_creation import Creation
 from spark_plugin.versioned_write import commit_version, is_in_log
 from tests.faulty_stores import HookedStore
 from tests.memory_log import MemoryLog
+from tests.scripted_store import ScriptedStore, unavailable
 from tests.spark_query import FRAME, new_log
 from txlog.clients.connection import Connection
 from txlog.coordinator.events import Participant
+from txlog.errors import TxlogError
 from txlog.layout import transactions_journal
 
 OPTIONS = WriterOptions("memory://log", topic="even", txn_app_id="app", txn_version=7)
@@ -72,6 +74,22 @@ def test_I10_a_job_that_is_overtaken_by_its_repeat_changes_nothing() -> None:
     store.before("create", decision, lambda: write(log, 1))
     commit_version(slow, OPTIONS, mine)
     assert numbers(log) in ([0], [1])
+    log.check()
+
+
+def test_I5_a_job_that_died_after_its_decision_is_finished_by_its_repeat() -> None:
+    """Its version was in the log, and its rows in no topic: the repeat had nothing to do."""
+    log = new_log()
+    store = ScriptedStore(log.memory)
+    dying = log.process(store)
+    mine = staged(dying, 0)
+    store.on("create", "^topics/", unavailable, holding="marker_written", times=1000)
+    with pytest.raises(TxlogError):
+        commit_version(dying, OPTIONS, mine)
+    assert is_in_log(log.process(), OPTIONS)
+    assert numbers(log) == []
+    write(log, 1)
+    assert numbers(log) == [0]
     log.check()
 
 
