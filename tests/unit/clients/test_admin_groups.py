@@ -95,7 +95,7 @@ def test_groups_are_listed_once_they_have_a_position(log: MemoryLog) -> None:
     assert log.admin.list_groups() == ["a", "b"]
     with pytest.raises(UnknownGroup, match="no consumer group 'none'"):
         log.admin.describe_group("none")
-    for name in ("", "../x", "a b"):
+    for name in ("", " ", "a\nb"):
         with pytest.raises(InvalidName):
             log.admin.describe_group(name)
 
