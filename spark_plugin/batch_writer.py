@@ -25,8 +25,8 @@ from spark_plugin.topic_creation import Creation, creation
 from spark_plugin.versioned_write import (
     commit_once,
     commit_version,
-    is_begun,
     is_in_log,
+    newest_version,
     one_job,
 )
 from spark_plugin.worker_process import freeze_modules
@@ -110,7 +110,7 @@ def opened_for(options: WriterOptions, batch_id: int) -> tuple[Connection, Creat
     before, and is missing now, was deleted."""
     allowed = creation(options.create_topics, is_later=batch_id > 0)
     connection = open_sink(options, allowed)
-    if options.txn_version is not None and is_begun(connection, options):
+    if options.txn_version is not None and newest_version(connection, options) is not None:
         allowed = creation(options.create_topics, is_later=True)
     return connection, allowed
 
@@ -127,6 +127,7 @@ def _require_batch(options: WriterOptions, task: TaskIdentity) -> None:
             f"option {given!r} is for a write within foreachBatch, and Spark does not tell this "
             "write which batch it is: it runs outside of a query, over Spark Connect, or in a "
             "thread that did not inherit the properties of the query's. Give txnAppId (a name of "
-            "the query's own) and txnVersion (the batch id) instead; in a plain job leave it out.",
+            "the query's own) and txnVersion (the batch id) instead, or start the thread as a "
+            "pyspark.InheritableThread; in a plain job leave it out.",
             option=given,
         )

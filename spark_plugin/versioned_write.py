@@ -24,15 +24,15 @@ log = logging.getLogger(__name__)
 
 def is_in_log(connection: Connection, options: WriterOptions) -> bool:
     """Whether the log has this version of the application's data, or a later one."""
-    mark = _mark(options)
-    newest = connection.coordinator_of(_group(options)).catch_up().marks.get(mark.key)
-    return newest is not None and newest.batch_id >= mark.batch_id
+    newest = newest_version(connection, options)
+    return newest is not None and newest >= _mark(options).batch_id
 
 
-def is_begun(connection: Connection, options: WriterOptions) -> bool:
-    """Whether the log has any version of the application's data."""
+def newest_version(connection: Connection, options: WriterOptions) -> int | None:
+    """The highest version that the log has of the application's data; None if it has none."""
     marks = connection.coordinator_of(_group(options)).catch_up().marks
-    return _mark(options).key in marks
+    newest = marks.get(_mark(options).key)
+    return None if newest is None else newest.batch_id
 
 
 def commit_version(
@@ -43,8 +43,9 @@ def commit_version(
     Raises the errors of `TransactionSession.commit`.
     """
     _finish_decided(connection, options)
-    if is_in_log(connection, options):
-        log.info("version %s is in the log already", options.txn_version)
+    newest = newest_version(connection, options)
+    if newest is not None and newest >= _mark(options).batch_id:
+        _tell(options, newest)
         return
     try:
         _commit(connection, options, staged)
@@ -52,6 +53,21 @@ def commit_version(
         if not is_in_log(connection, options):
             raise
         log.info("version %s was committed by another job meanwhile", options.txn_version)
+
+
+def _tell(options: WriterOptions, newest: int) -> None:
+    """A replay bears the newest version. A lower one may be another application's by mistake, or
+    that of a query which has lost its checkpoint: its rows are left out, as in Delta."""
+    if newest == options.txn_version:
+        log.info("version %s is in the log already", options.txn_version)
+        return
+    log.warning(
+        "version %s of application %r is left out: the log has version %d of it. If these rows are "
+        "new, as after a checkpoint was lost, give the query another txnAppId.",
+        options.txn_version,
+        options.txn_app_id,
+        newest,
+    )
 
 
 def _finish_decided(connection: Connection, options: WriterOptions) -> None:

@@ -72,7 +72,7 @@ def validate_schema(schema: pa.Schema) -> pa.Schema:
         if name.casefold() in RESERVED_NAMES:
             raise IncompatibleSchema(
                 f"column {name!r} bears a reserved name: readers add {', '.join(_reserved())} "
-                "themselves. Rename the column.",
+                "themselves. Rename the column, or leave it out.",
                 path=name,
             )
     return _canonical(schema)

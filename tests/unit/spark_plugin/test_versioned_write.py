@@ -52,6 +52,19 @@ def test_I10_a_version_comes_once_and_a_lower_one_never() -> None:
     log.check()
 
 
+def test_rows_of_a_version_below_the_newest_are_left_out_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As after a lost checkpoint. A replay of the newest version says nothing."""
+    log = new_log()
+    for number, version in enumerate((7, 7)):
+        write(log, number, replace(OPTIONS, txn_version=version))
+    assert caplog.messages == []
+    write(log, 2, replace(OPTIONS, txn_version=3))
+    assert "version 3 of application 'app' is left out: the log has version 7" in caplog.text
+    assert numbers(log) == [0]
+
+
 @pytest.mark.parametrize(
     "changes", [{"txn_app_id": "app/even"}, {"topic": None}, {"label": "second"}]
 )
