@@ -11,6 +11,8 @@ SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-127.0.0.1}"
 SPARK_SOCKET_DIR=
 for _base in "${XDG_RUNTIME_DIR:-/tmp}" /tmp; do
   _folder="$_base/spark-sockets-$(id -u)"
+  # A Unix socket's whole path is about 100 characters at most, and Spark's names take 42 of them.
+  [ "${#_folder}" -le 60 ] || continue
   mkdir -m 700 "$_folder" 2>/dev/null
   # Another user may have been there first, in /tmp with a folder or a link.
   if [ -d "$_folder" ] && [ ! -L "$_folder" ] && [ -O "$_folder" ] && chmod 700 "$_folder"; then

@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,13 @@ import pytest
 from tests.source_tree import ROOT
 
 OPTION = "-Dspark.python.unix.domain.socket.dir="
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short name."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
 
 
 def folder_for(runtime: Path | str) -> Path:
@@ -32,26 +41,26 @@ def is_private(folder: Path) -> bool:
     return (found.st_uid, oct(found.st_mode)) == (os.geteuid(), "0o40700")
 
 
-def test_the_folder_is_made_and_only_its_owner_can_enter_it(tmp_path: Path) -> None:
-    found = folder_for(tmp_path)
-    assert found == tmp_path / f"spark-sockets-{os.geteuid()}"
+def test_the_folder_is_made_and_only_its_owner_can_enter_it(short: Path) -> None:
+    found = folder_for(short)
+    assert found == short / f"spark-sockets-{os.geteuid()}"
     assert is_private(found)
-    assert folder_for(tmp_path) == found
+    assert folder_for(short) == found
 
 
-def test_a_folder_that_others_could_enter_is_closed(tmp_path: Path) -> None:
-    found = tmp_path / f"spark-sockets-{os.geteuid()}"
+def test_a_folder_that_others_could_enter_is_closed(short: Path) -> None:
+    found = short / f"spark-sockets-{os.geteuid()}"
     found.mkdir()
     found.chmod(0o777)
-    assert folder_for(tmp_path) == found
+    assert folder_for(short) == found
     assert is_private(found)
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "no folder"])
-def test_what_another_user_may_have_put_there_is_not_used(tmp_path: Path, kind: str) -> None:
-    runtime = tmp_path / "runtime"
+def test_what_another_user_may_have_put_there_is_not_used(short: Path, kind: str) -> None:
+    runtime = short / "runtime"
     planted = runtime / f"spark-sockets-{os.geteuid()}"
-    elsewhere = tmp_path / "elsewhere"
+    elsewhere = short / "elsewhere"
     elsewhere.mkdir(mode=0o755)
     if kind != "no folder":
         runtime.mkdir()
@@ -63,3 +72,10 @@ def test_what_another_user_may_have_put_there_is_not_used(tmp_path: Path, kind: 
     assert found.parent == Path("/tmp")
     assert is_private(found)
     assert elsewhere.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_folder_whose_sockets_would_have_too_long_a_name_is_not_used(short: Path) -> None:
+    runtime = short / ("long" * 12)
+    runtime.mkdir()
+    assert folder_for(runtime).parent == Path("/tmp")
+    assert list(runtime.iterdir()) == []
