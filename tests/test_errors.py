@@ -28,6 +28,7 @@ CODES = {
     "PublishContention": "publish-contention",
     "ConcurrentTransactions": "concurrent-transactions",
     "UnstableOffsetCommit": "unstable-offset-commit",
+    "ReadBlocked": "read-blocked",
     "BoundaryMoved": "boundary-moved",
     "AbortableError": "abortable",
     "TransactionAborted": "transaction-aborted",

@@ -7,6 +7,7 @@
     │   ├── PublishContention       the journal slot was lost too many times
     │   ├── ConcurrentTransactions  the id's previous transaction is still being finished
     │   ├── UnstableOffsetCommit    a transaction is pending on these offsets
+    │   ├── ReadBlocked             an open transaction keeps a reader from the end
     │   └── BoundaryMoved           entries were removed while they were being read
     ├── AbortableError              abort the transaction, then begin again
     │   ├── TransactionAborted      somebody aborted it: its owner, a timeout or an operator
@@ -121,6 +122,12 @@ class UnstableOffsetCommit(RetriableError):
     """A transaction is pending on the offsets that were asked for (KIP-447, Kafka error 88)."""
 
     code = "unstable-offset-commit"
+
+
+class ReadBlocked(RetriableError):
+    """An open transaction stands before the end that a reader asked for, longer than it waited."""
+
+    code = "read-blocked"
 
 
 class BoundaryMoved(RetriableError):

@@ -109,9 +109,7 @@ def _receipts(job: Job) -> Counter[int]:
     found: Counter[int] = Counter()
     reading = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
     with Consumer(job.receipts, root=job.root, **reading) as consumer:
-        while polled := consumer.poll(max_records=10_000):
-            for records in polled.values():
-                found.update(record.value["order_id"] for record in records)
+        found.update(record.value["order_id"] for record in consumer.read_to_end())
     return found
 
 

@@ -13,7 +13,9 @@ leaves a transaction that is committed whole or aborted whole.
    that committed its offsets last, does not change under our hands;
 2. reads the topic of totals from its start, at read_committed. It has one partition, so its rows
    come in the order in which they were written, and the newest row of a minute is its total. What
-   an aborted transaction has left there is not handed out, so the rows end where LAST-COMMIT ends;
+   an aborted transaction has left there is not handed out, so the rows end where LAST-COMMIT ends.
+   `read_to_end` makes sure of that: while another writer's transaction stands before the end, an
+   empty `poll` would mean "blocked", and the totals would be too low;
 3. goes on with the orders at the group's committed offsets, which LAST-COMMIT has committed
    together with these rows. Rows and offsets therefore tell of the same orders: all that was
    counted lies below the offsets, and nothing above them was.
@@ -95,13 +97,12 @@ class Job:
         producer.flush()
 
     def read_totals(self) -> Totals:
-        """The totals as the topic has them."""
+        """The totals as the topic has them. Raises ReadBlocked if a transaction is in the way."""
         found = Totals()
         reading = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
         with Consumer(self.totals, root=self.root, **reading) as consumer:
-            while polled := consumer.poll(max_records=10_000):
-                for record in (record for records in polled.values() for record in records):
-                    found.read_back(record.value)
+            for record in consumer.read_to_end():
+                found.read_back(record.value)
         return found
 
 

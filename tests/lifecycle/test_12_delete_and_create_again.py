@@ -19,7 +19,7 @@ def test_R11_nothing_of_the_old_topic_comes_back_in_the_new_one(place: LogPlace)
     waiting.send(topic, b"for the old one")
     place.admin().delete_topics([topic])
     with pytest.raises(UnknownTopic):
-        place.consumer(topic)
+        place.consumer().end_offsets([where])
     place.admin().create_topic(topic, 1, pa.schema([("id", pa.int64())]))
     with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
         waiting.flush()

@@ -237,7 +237,7 @@ def test_a_deletion_that_somebody_else_finishes_is_done(log: MemoryLog) -> None:
 
 
 CALLS: dict[str, Callable[[MemoryLog], object]] = {
-    "subscribe": lambda log: log.consumer("u"),
+    "position": lambda log: log.consumer("u").end_offsets([U0]),
     "describe": lambda log: log.admin.describe_topic("u"),
     "send": lambda log: log.elsewhere().send("u", b"x").get(),
     "alter": lambda log: log.admin.alter_topic_config("u", {"retention.ms": 5}),

@@ -27,6 +27,7 @@ from txlog.cli.session import Output, Session, group_names, topic_names, with_se
 from txlog.cli.starting_point import AtOffset, AtTime, Edge, StartingPoint, parse_starting_point
 from txlog.clients.consumer import Consumer
 from txlog.errors import UsageError
+from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition
 
 POLL_RECORDS_MAX = 10_000
@@ -112,12 +113,14 @@ def consume(
     With --group it is at least once: what was printed and not committed comes again.
     """
     point = None if start is None and group else parse_starting_point(start or "earliest")
+    log = session.admin().connection.cluster.present_topic(topic, certain=True)
+    for partition in partitions or ():
+        log.check_partition(partition)
     consumer = _consumer(session, topic, tuple(partitions or ()), isolation, group)
     ends = None if follow else consumer.end_offsets(consumer.assignment())
     if point is not None:
-        _seek(consumer, point)
-    schema = session.admin().describe_topic(topic).schema
-    with _writer(session, schema, file_format, key_separator) as write:
+        _seek(consumer, point, log)
+    with _writer(session, log.schema(), file_format, key_separator) as write:
         for table in _tables(consumer, ends, max_messages):
             write(table)
             if group:
@@ -184,8 +187,8 @@ def _consumer(
     return consumer
 
 
-def _seek(consumer: Consumer, point: StartingPoint) -> None:
-    """Raises OffsetOutOfRange."""
+def _seek(consumer: Consumer, point: StartingPoint, log: TopicLog) -> None:
+    """Raises OffsetOutOfRange: `poll` would go on elsewhere."""
     assigned = sorted(consumer.assignment())
     match point:
         case Edge(is_end):
@@ -193,6 +196,7 @@ def _seek(consumer: Consumer, point: StartingPoint) -> None:
                 consumer.seek_to_end(*assigned)
         case AtOffset(offset):
             for where in assigned:
+                log.require_offset(where.partition, offset)
                 consumer.seek(where, offset)
         case AtTime(timestamp_ms):
             found = consumer.offsets_for_times(dict.fromkeys(assigned, timestamp_ms))

@@ -1,11 +1,14 @@
 """The partitions that a consumer reads, each with its fetcher, while topics come and go.
 
 It guards that no record of a new partition, or of a topic that was deleted and created again (rule
-R11), is passed over: these are read from their start, or where the group stands.
+R11), is passed over: these are read from their start, or where the group stands. As in Kafka, to
+assign is to say what to read: a partition that cannot be read yet waits, as it or its topic does
+not exist, as a transaction is pending on its offsets, or as nothing says where to begin.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from txlog.clients.auto_offset_reset import EARLIEST, AutoOffsetReset
@@ -13,9 +16,23 @@ from txlog.clients.connection import Connection
 from txlog.clients.fetcher import PartitionFetcher
 from txlog.clients.group_positions import GroupPositions
 from txlog.clients.subscription import Subscription
-from txlog.errors import OffsetOutOfRange, UnknownTopic
+from txlog.errors import (
+    IllegalTransition,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    TxlogError,
+    UnknownPartition,
+    UnknownTopic,
+    UnstableOffsetCommit,
+)
+from txlog.log.topic_events import PARTITIONS_MAX
 from txlog.log.topic_log import TopicLog
-from txlog.model import IsolationLevel, TopicPartition, TxId
+from txlog.model import IsolationLevel, TopicPartition, TxId, validate_topic_name
+
+log = logging.getLogger(__name__)
+
+PLACE_EVERY_MS = 200
+"""How often a poll that waits looks whether what waits can be read."""
 
 
 class Assignment:
@@ -29,44 +46,189 @@ class Assignment:
         reset: AutoOffsetReset,
     ) -> None:
         self.fetchers: dict[TopicPartition, PartitionFetcher] = {}
+        self.waiting: dict[TopicPartition, AutoOffsetReset] = {}
+        """Partitions that are assigned and not read yet, and where they would begin."""
         self.paused: set[TopicPartition] = set()
         self.subscription = Subscription()
+        self._sought: dict[TopicPartition, int] = {}
+        """Where those that wait shall begin, whatever the group says."""
+        self._absent: set[str] = set()
         self._connection = connection
         self._group = group
         self._isolation = isolation
         self._reset = reset
-        self._matched_at_ms = 0.0
+        self._matched_at_ms = self._placed_at_ms = 0.0
 
     @property
     def is_pattern(self) -> bool:
         """Whether topics come and go by their names."""
         return self.subscription.pattern is not None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was subscribed to or assigned."""
+        return not (self.fetchers or self.waiting or self._absent or self.is_pattern)
+
+    @property
+    def absent_topics(self) -> frozenset[str]:
+        """Topics that were subscribed to by name, and have not existed since."""
+        return frozenset(self._absent)
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """All that are assigned, also those that wait."""
+        return {*self.fetchers, *self.waiting}
+
+    # What to read.
+
     def subscribe(self, asked: Subscription) -> None:
-        """Read every partition of the topics. Raises UnknownTopic, NoOffsetForPartition; then
-        nothing has changed."""
+        """Read every partition of the topics. Raises InvalidName; then nothing has changed."""
+        for name in asked.topics:
+            validate_topic_name(name, internal=True)
         subscription = self._matching(asked)
-        self._take(self._partitions(subscription), self._reset)
-        self.subscription = subscription
+        found, absent = self._partitions(subscription)
+        self._take(found, self._reset)
+        self.subscription, self._absent = subscription, absent
 
     def assign(self, wanted: list[TopicPartition]) -> None:
-        """Read exactly these. Raises UnknownTopic, UnknownPartition, NoOffsetForPartition."""
+        """Read exactly these. Raises InvalidName, and UnknownPartition for a number that no
+        partition can have."""
         for where in wanted:
-            topic = self._connection.cluster.present_topic(where.topic, certain=True)
-            topic.check_partition(where.partition)
+            validate_topic_name(where.topic, internal=True)
+            if not 0 <= where.partition < PARTITIONS_MAX:
+                raise UnknownPartition(
+                    f"no topic has a partition {where.partition}; partitions are numbered from 0.",
+                    topic=where.topic,
+                    partition=where.partition,
+                )
         self._take(wanted, self._reset)
-        self.subscription = Subscription()
+        self.subscription, self._absent = Subscription(), set()
 
     def match(self) -> None:
         """Take up the topics that match the pattern by now, and drop those that are gone."""
         subscription = self._matching(self.subscription)
-        self._take(self._partitions(subscription), EARLIEST)
+        found, _ = self._partitions(subscription)
+        self._take(found, EARLIEST)
         self.subscription = subscription
+
+    def _matching(self, asked: Subscription) -> Subscription:
+        if asked.pattern is None:
+            return asked
+        self._matched_at_ms = self._now_ms()
+        return asked.matching(self._connection.cluster.state().topics)
+
+    def _partitions(self, subscription: Subscription) -> tuple[list[TopicPartition], set[str]]:
+        """Those that exist, and the topics that do not."""
+        found: list[TopicPartition] = []
+        absent: set[str] = set()
+        for name in subscription.topics:
+            try:
+                topic = self._connection.cluster.present_topic(name, certain=True)
+            except UnknownTopic as error:
+                if subscription.pattern is None:  # Else deleted since the names were read.
+                    absent.add(name)
+                    _tell_absent(error)
+                continue
+            found += [TopicPartition(name, number) for number in range(len(topic.state.partitions))]
+        return found, absent
+
+    def _take(self, wanted: list[TopicPartition], reset: AutoOffsetReset) -> None:
+        before = self.fetchers, self.waiting, self._sought, self.paused
+        asked = set(wanted)
+        self.fetchers = {w: f for w, f in self.fetchers.items() if w in asked}
+        kept = {w: r for w, r in self.waiting.items() if w in asked}
+        self.waiting = {w: kept.get(w, reset) for w in asked if w not in self.fetchers}
+        self._sought = {w: at for w, at in self._sought.items() if w in asked}
+        self.paused = self.paused & asked
+        try:
+            self._place_quietly()
+        except BaseException:
+            self.fetchers, self.waiting, self._sought, self.paused = before
+            raise
+
+    # Those that wait.
+
+    def place(self, *, after_ms: float = 0) -> None:
+        """Begin to read what can be read by now, unless that was tried in the last `after_ms`.
+
+        Raises NoOffsetForPartition if nothing says where to begin.
+        """
+        if not (self.waiting or self._absent):
+            return
+        if after_ms and self._now_ms() - self._placed_at_ms < after_ms:
+            return
+        try:
+            self._place()
+        except UnstableOffsetCommit as error:
+            log.info("offsets are not known yet: %s", error)
+
+    def _place_quietly(self) -> None:
+        """The same; `poll` says what is missing."""
+        try:
+            self._place()
+        except (UnstableOffsetCommit, NoOffsetForPartition) as error:
+            log.info("offsets are not known yet: %s", error)
+
+    def _place(self) -> None:
+        self._placed_at_ms = self._now_ms()
+        self._take_arrived()
+        ready = {w: reset for w, reset in self.waiting.items() if self._is_there(w)}
+        started = self._fetchers_from(self._group.starts(ready, self._sought))
+        self.fetchers = {**self.fetchers, **started}
+        self.waiting = {w: reset for w, reset in self.waiting.items() if w not in started}
+        self._sought = {w: at for w, at in self._sought.items() if w not in started}
+
+    def _take_arrived(self) -> None:
+        """Topics that exist by now: they are read from their start, as nothing was read before."""
+        for name in sorted(self._absent):
+            topic = self._connection.cluster.find_topic(name)
+            if topic is not None:
+                numbers = range(len(topic.state.partitions))
+                self.waiting |= {TopicPartition(name, n): EARLIEST for n in numbers}
+                self._absent = self._absent - {name}
+
+    def _is_there(self, where: TopicPartition) -> bool:
+        """What is not there yet is read from its start once it is: nothing of it was there."""
+        try:
+            topic = self._connection.cluster.present_topic(where.topic, certain=True)
+            topic.check_partition(where.partition)
+        except (UnknownTopic, UnknownPartition) as error:
+            if self.waiting[where] is not EARLIEST:
+                _tell_absent(error)
+            self.waiting[where] = EARLIEST
+            return False
+        return True
+
+    def position(self, where: TopicPartition) -> int:
+        """The offset of the next record. Raises IllegalTransition if it is not assigned; of one
+        that waits, what it waits for: UnknownTopic, UnknownPartition, NoOffsetForPartition,
+        UnstableOffsetCommit."""
+        self.require_assigned(where)
+        if where in self.waiting and where not in self._sought:
+            topic = self._connection.cluster.present_topic(where.topic, certain=True)
+            topic.check_partition(where.partition)
+            self._place()
+        return self._sought[where] if where in self._sought else self.fetchers[where].position
+
+    def seek(self, where: TopicPartition, offset: int) -> None:
+        """Go on from there. Raises IllegalTransition if it is not assigned."""
+        self.require_assigned(where)
+        if where in self.waiting:
+            self._sought[where] = offset
+        else:
+            self.fetchers[where].seek(offset)
+
+    def require_assigned(self, where: TopicPartition) -> None:
+        """Raises IllegalTransition."""
+        if where not in self.fetchers and where not in self.waiting:
+            raise IllegalTransition(f"{where} is not assigned to this consumer; assign() it first.")
+
+    # Those that are read.
 
     def look(self, match_age_max_ms: float) -> None:
         """Catch up with every topic, and with the pattern if it was matched so long ago.
 
-        Raises UnknownTopic, UnknownPartition if what is read is gone, but for a pattern's topics.
+        Raises UnknownTopic, UnknownPartition if what was read is gone, but for a pattern's topics.
         """
         if self.is_pattern and self._now_ms() - self._matched_at_ms >= match_age_max_ms:
             self.match()
@@ -81,35 +243,12 @@ class Assignment:
             if name in self.subscription.topics:
                 self._drop_beyond(name)
             if fresh:
-                self.fetchers |= self._fetchers_from(self._group.starts(fresh, EARLIEST))
+                self.waiting |= dict.fromkeys(fresh, EARLIEST)
+                self._place_quietly()
+        self.place(after_ms=PLACE_EVERY_MS)
 
     def _now_ms(self) -> float:
         return self._connection.runtime.clock.monotonic_ms()
-
-    def _matching(self, asked: Subscription) -> Subscription:
-        if asked.pattern is None:
-            return asked
-        self._matched_at_ms = self._now_ms()
-        return asked.matching(self._connection.cluster.state().topics)
-
-    def _partitions(self, subscription: Subscription) -> list[TopicPartition]:
-        found: list[TopicPartition] = []
-        for name in subscription.topics:
-            try:
-                topic = self._connection.cluster.present_topic(name, certain=True)
-            except UnknownTopic:
-                if subscription.pattern is None:
-                    raise
-                continue  # Deleted since the names were read.
-            found += [TopicPartition(name, number) for number in range(len(topic.state.partitions))]
-        return found
-
-    def _take(self, wanted: list[TopicPartition], reset: AutoOffsetReset) -> None:
-        asked = set(wanted)
-        kept = {w: f for w, f in self.fetchers.items() if w in asked}
-        fresh = [where for where in wanted if where not in kept]
-        self.fetchers = kept | self._fetchers_from(self._group.starts(fresh, reset))
-        self.paused &= asked
 
     def _fetchers_from(
         self, starts: Mapping[TopicPartition, tuple[TopicLog, int]]
@@ -131,7 +270,7 @@ class Assignment:
             fetcher = self.fetchers.get(where)
             if fetcher is None or fetcher.topic.topic_id != topic.topic_id:
                 fresh.append(where)
-        return fresh
+        return [where for where in fresh if where not in self.waiting]
 
     def _drop_beyond(self, name: str) -> None:
         """Partitions that a topic has no more, as it was created again with fewer."""
@@ -141,7 +280,8 @@ class Assignment:
         self.paused -= gone
 
     def reset_position(self, fetcher: PartitionFetcher, error: OffsetOutOfRange) -> None:
-        """Apply `auto.offset.reset` after the position was deleted. Raises the error for none."""
+        """Apply `auto.offset.reset` where the position is out of range. Raises the error for
+        none."""
         if self._reset.kind == "none":
             raise error
         now_ms = self._connection.runtime.clock.wall_ms()
@@ -157,3 +297,7 @@ class Assignment:
             for tx_id, transaction in fetcher.topic.state.open_transactions()
             if transaction.first_offsets.get(where.partition) == fetcher.position
         }
+
+
+def _tell_absent(error: TxlogError) -> None:
+    log.warning("%s It is read from its start once it exists.", error.message)

@@ -7,7 +7,8 @@ consumer last looked (I6), so two consumers of one group cannot silently pass ov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -20,14 +21,10 @@ from txlog.clients.consumer_config import ConsumerConfig
 from txlog.clients.consumer_group import ConsumerGroupMetadata
 from txlog.clients.consumer_record import ConsumerRecord, arrow_batch
 from txlog.clients.fetcher import PartitionFetcher
-from txlog.clients.given_positions import (
-    given_mapping,
-    given_partition,
-    given_partitions,
-    given_time,
-)
+from txlog.clients.given_positions import given_offset, given_partition, given_partitions
 from txlog.clients.group_positions import GroupPositions
-from txlog.clients.offset_times import offset_for_time
+from txlog.clients.listed_offsets import ListedOffsets
+from txlog.clients.read_to_end import ReadToEnd
 from txlog.clients.record_iteration import all_at_once, kept_if_interrupted, one_by_one
 from txlog.clients.subscription import Subscription, subscription_to
 from txlog.errors import (
@@ -36,8 +33,9 @@ from txlog.errors import (
     OffsetOutOfRange,
     TxlogError,
     UnknownTopic,
+    UnstableOffsetCommit,
 )
-from txlog.log.reader import FetchedBatch, evolved, visible_end
+from txlog.log.reader import FetchedBatch, evolved
 from txlog.log.schema import physical_schema
 from txlog.model import (
     IsolationLevel,
@@ -46,6 +44,8 @@ from txlog.model import (
     TopicPartition,
     TxId,
 )
+
+log = logging.getLogger(__name__)
 
 _POLL_WAIT_MS = 20.0
 
@@ -95,6 +95,7 @@ class Consumer:
             self._isolation,
             AutoOffsetReset.parse(self.config.auto_offset_reset),
         )
+        self._listed = ListedOffsets(self._connection, self._isolation)
         self._committed_at_ms = self._now_ms()
         self._turn = 0
         self._blocked = BlockedReader(self._connection)
@@ -126,8 +127,9 @@ class Consumer:
 
         With `pattern`, a regular expression, these are all topics whose whole name matches, but for
         internal ones (`__...`). `poll` finds new ones within `metadata.max.age.ms`, reads them from
-        their start, or where the group stands, and drops deleted ones. Raises UsageError for a
-        wrong pattern, UnknownTopic for a name.
+        their start, or where the group stands, and drops deleted ones. A topic that was named and
+        does not exist yet is waited for, and read from its start. Raises InvalidName, and
+        UsageError for a wrong pattern.
         """
         self._require_open()
         self._assigned.subscribe(subscription_to(topics, pattern))
@@ -138,13 +140,18 @@ class Consumer:
         self._assigned.subscribe(Subscription())
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions. Raises UnknownTopic, UnknownPartition."""
+        """Read exactly these partitions.
+
+        One that does not exist yet is waited for, and read from its start; so is one whose offsets
+        a transaction has pending. Raises InvalidName, and UnknownPartition for a number that no
+        partition can have.
+        """
         self._require_open()
         self._assigned.assign(given_partitions(partitions))
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are read."""
-        return set(self._assigned.fetchers)
+        """The partitions that are read, or waited for."""
+        return self._assigned.partitions
 
     def subscription(self) -> set[str]:
         """The topics that were subscribed to, or that match the pattern."""
@@ -157,8 +164,10 @@ class Consumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records from the positions on, waiting up to `timeout_ms` for the first.
 
-        Raises OffsetOutOfRange (with `auto.offset.reset` none), CorruptData, StoreUnavailable, and
-        InvalidRecord for a value that Python cannot hold; positions stay where they are then.
+        None may mean that there are none, or that an open transaction is in the way: `blocked_by`
+        tells, and `read_to_end` waits. Raises NoOffsetForPartition and OffsetOutOfRange (with
+        `auto.offset.reset` none), CorruptData, StoreUnavailable, and InvalidRecord for a value that
+        Python cannot hold; positions stay where they are then.
         """
         limit = self.config.max_poll_records if max_records is None else max_records
         with kept_if_interrupted(self._fetchers):
@@ -194,18 +203,37 @@ class Consumer:
                 lambda: self.poll(timeout_ms=1_000), self._fetchers, lambda: not self._closed
             )
 
+    def read_to_end(self, timeout_ms: float = 120_000) -> Iterator[ConsumerRecord]:
+        """Records up to the end that each partition has at this call, and perhaps some that came
+        since: to rebuild state, say (KafkaBasedLog.readToEnd).
+
+        When the iterator ends, nothing is missing. An open transaction that is in the way at
+        read_committed is waited for; ReadBlocked names it if nothing came for `timeout_ms`. Paused
+        partitions are left out. Positions follow record by record. Raises what `poll` does,
+        UnknownTopic and UnknownPartition for what does not exist, and UnstableOffsetCommit if a
+        transaction has had the group's offsets pending for so long.
+        """
+        self._require_assigned("read_to_end")
+        return ReadToEnd(self._connection, self._assigned, self.poll, timeout_ms).records(
+            lambda: not self._closed
+        )
+
+    def _require_assigned(self, method: str) -> None:
+        self._require_open()
+        if self._assigned.is_empty:
+            raise IllegalTransition(f"{method}() needs subscribe() or assign() first.")
+
     def _fetchers(self) -> Mapping[TopicPartition, PartitionFetcher]:
         return self._assigned.fetchers
 
     def _fetch(
         self, timeout_ms: float, limit: int, one_topic: bool = False
     ) -> list[tuple[TopicPartition, FetchedBatch]]:
-        self._require_open()
-        if not self._assigned.fetchers and not self._assigned.is_pattern:
-            raise IllegalTransition("poll() needs subscribe() or assign() first.")
+        self._require_assigned("poll")
         if limit < 1:
             raise InvalidConfig(f"max_records is {limit}; it must be at least 1.")
         self._auto_commit()
+        self._assigned.place()
         deadline = self._now_ms() + timeout_ms
         while True:
             taken = self._take_ready(limit, one_topic)
@@ -267,25 +295,30 @@ class Consumer:
     # Positions.
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record that `poll` gives."""
-        return self._fetcher(partition).position
+        """The offset of the next record that `poll` gives.
+
+        Of a partition that is waited for it raises what is missing: UnknownTopic,
+        UnknownPartition, UnstableOffsetCommit, NoOffsetForPartition.
+        """
+        return self._assigned.position(self._key(partition))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from that offset. Raises OffsetOutOfRange."""
-        where, fetcher = given_partition(partition), self._fetcher(partition)
-        fetcher.topic.catch_up()
-        fetcher.topic.require_offset(where.partition, offset)
-        fetcher.seek(offset)
+        """Go on from that offset. Outside of what the partition has, `poll` does as
+        `auto.offset.reset` says. Raises OffsetOutOfRange below 0."""
+        where = self._key(partition)
+        self._assigned.seek(where, given_offset(f"the offset of {where}", offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go to the first record of these, or of all partitions."""
-        for where, offset in self.beginning_offsets(partitions or self._assigned.fetchers).items():
-            self._fetcher(where).seek(offset)
+        wanted = [self._key(where) for where in partitions] or sorted(self._assigned.partitions)
+        for where, offset in self._listed.beginning(wanted).items():
+            self._assigned.seek(where, offset)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go past the last record that this isolation level may read."""
-        for where, offset in self.end_offsets(partitions or self._assigned.fetchers).items():
-            self._fetcher(where).seek(offset)
+        wanted = [self._key(where) for where in partitions] or sorted(self._assigned.partitions)
+        for where, offset in self._listed.end(wanted).items():
+            self._assigned.seek(where, offset)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Leave these out of `poll` until `resume`."""
@@ -305,49 +338,32 @@ class Consumer:
         return set(self._assigned.paused)
 
     def _key(self, partition: TopicPartition) -> TopicPartition:
-        self._fetcher(partition)
-        return given_partition(partition)
-
-    def _fetcher(self, partition: TopicPartition) -> PartitionFetcher:
         self._require_open()
         where = given_partition(partition)
-        fetcher = self._assigned.fetchers.get(where)
-        if fetcher is None:
-            raise IllegalTransition(f"{where} is not assigned to this consumer; assign() it first.")
-        return fetcher
+        self._assigned.require_assigned(where)
+        return where
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return {where: self._looked_up(where, False) for where in given_partitions(partitions)}
+        return self._listed.beginning(partitions)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end of each partition: the last stable offset at read_committed."""
-        return {where: self._looked_up(where, True) for where in given_partitions(partitions)}
-
-    def _looked_up(self, where: TopicPartition, at_end: bool) -> int:
-        topic = self._connection.cluster.present_topic(where.topic, certain=True)
-        topic.check_partition(where.partition)
-        if at_end:
-            return visible_end(topic.state, where.partition, self._isolation)
-        return topic.state.partitions[where.partition].log_start
+        return self._listed.end(partitions)
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The earliest record at or after each time (ms); None if there is none."""
-        found = {}
-        for named, time_ms in given_mapping(timestamps, "1700000000000").items():
-            where = given_partition(named)
-            timestamp_ms = given_time(f"the time to look for in {where}", time_ms)
-            topic = self._connection.cluster.present_topic(where.topic, certain=True)
-            topic.check_partition(where.partition)
-            found[where] = offset_for_time(topic, where.partition, timestamp_ms, self._isolation)
-        return found
+        return self._listed.for_times(timestamps)
 
     # Commits.
 
     def committed(self, partition: TopicPartition) -> int | None:
-        """The group's committed position. Raises UnstableOffsetCommit (KIP-447)."""
+        """The group's committed position; None if there is none, or no such partition.
+
+        Raises UnstableOffsetCommit while a transaction is pending on it (KIP-447).
+        """
         self._require_group("committed")
         where = given_partition(partition)
         return self._group.fetch([where])[where]
@@ -363,20 +379,25 @@ class Consumer:
         if offsets is not None:
             self._group.commit(offsets, asked=True)
         else:
-            self._commit_positions()
+            self._commit_positions(self._positions)
         self._committed_at_ms = self._now_ms()
 
-    def _commit_positions(self) -> None:
+    def _commit_positions(self, positions: Callable[[], dict[TopicPartition, int]]) -> None:
         try:
-            self._group.commit(self._positions(), asked=False)
+            self._group.commit(positions(), asked=False)
         except UnknownTopic:
             if not self._assigned.is_pattern:
                 raise
             self._assigned.match()
-            self._group.commit(self._positions(), asked=False)
+            self._group.commit(positions(), asked=False)
 
     def _positions(self) -> dict[TopicPartition, int]:
         return {where: fetcher.position for where, fetcher in self._assigned.fetchers.items()}
+
+    def _positions_within(self) -> dict[TopicPartition, int]:
+        """Without those that were sought beyond the end: nothing was read up to there."""
+        fetchers = self._assigned.fetchers
+        return {w: fetcher.position for w, fetcher in fetchers.items() if not fetcher.is_beyond()}
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """What `send_offsets_to_transaction` needs of this consumer."""
@@ -392,9 +413,14 @@ class Consumer:
     def _commit_what_is_there(self) -> None:
         """Nobody asked for it, and so nobody can be told of a topic that was created again: what
         was read of the one before has no position any more, and the new one is read from now on.
+        Nor of a transaction that is pending on the positions: the next commit comes after it.
         """
         self._assigned.look(self.config.metadata_max_age_ms)
-        self.commit()
+        try:
+            self._commit_positions(self._positions_within)
+        except UnstableOffsetCommit as error:
+            log.warning("positions are not committed: %s", error)
+        self._committed_at_ms = self._now_ms()
 
     def _require_group(self, method: str) -> None:
         self._require_open()

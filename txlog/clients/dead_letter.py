@@ -152,6 +152,7 @@ def letter_at(connection: Connection, where: TopicPartition, offset: int) -> Dea
     """One letter, replayed or not. Raises UnknownTopic, OffsetOutOfRange, CorruptData."""
     with Consumer(root=connection, isolation_level="read_committed") as consumer:
         consumer.assign([where])
+        consumer.end_offsets([where])
         consumer.seek(where, offset)
         for found in consumer.poll(max_records=1).values():
             if found[0].offset == offset:
@@ -196,6 +197,8 @@ def replay_letters(
 
 
 def _consumer(connection: Connection, name: str) -> Consumer:
+    """Raises UnknownTopic: a consumer would wait until there is such a topic."""
+    connection.cluster.present_topic(name, certain=True)
     return Consumer(
         name,
         root=connection,

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from txlog.errors import InvalidName, InvalidRecord
+from txlog.errors import InvalidName, InvalidRecord, OffsetOutOfRange
 from txlog.model import OffsetAndMetadata, TopicPartition
 from txlog.settings import LONG_MAX
 
@@ -26,6 +26,14 @@ def whole_number(what: str, value: object) -> int:
         except TypeError:
             pass
     raise InvalidRecord(f"{what} must be a whole number, not {value!r:.80}.")
+
+
+def given_offset(what: str, value: object) -> int:
+    """An offset that a partition may have, as an int. Raises InvalidRecord, OffsetOutOfRange."""
+    offset = whole_number(what, value)
+    if not 0 <= offset <= LONG_MAX:
+        raise OffsetOutOfRange(f"{what} is {offset}; offsets begin at 0.", offset=offset)
+    return offset
 
 
 def given_time(what: str, value: object) -> int:

@@ -31,19 +31,44 @@ class GroupPositions:
         """Where commits would have moved the group whose outcome nobody told."""
 
     def starts(
-        self, partitions: list[TopicPartition], reset: AutoOffsetReset
+        self,
+        resets: Mapping[TopicPartition, AutoOffsetReset],
+        sought: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, tuple[TopicLog, int]]:
-        """Committed positions, else what `reset` says; a group begins its first range there (I6).
+        """Where each partition begins: where it was sought, or the group stands, or else as its
+        reset says. A group without a position begins its first range there (I6).
 
         With the topic that each is meant in (rule R11). The topics are caught up. Raises
-        NoOffsetForPartition, and if a topic was deleted meanwhile UnknownPartition, CommitFailed.
+        NoOffsetForPartition, UnstableOffsetCommit, and if a topic was deleted meanwhile
+        UnknownPartition, CommitFailed.
         """
-        if not partitions:
+        if not resets:
             return {}
-        names = dict.fromkeys(where.topic for where in partitions)
-        topics = {name: self._topic(name) for name in names}
+        partitions = sorted(resets)
+        topics = {name: self._topic(name) for name in dict.fromkeys(w.topic for w in partitions)}
         for where in partitions:
             topics[where.topic].check_partition(where.partition)
+        positions, replaced = self._committed(partitions, topics)
+        missing = [where for where in partitions if where not in positions]
+        now_ms = self._connection.runtime.clock.wall_ms()
+        for where in missing:
+            if where in sought:
+                positions[where] = sought[where]
+                continue
+            if resets[where].kind == "none":
+                raise self._no_offset(where)
+            topic = topics[where.topic]
+            positions[where] = resets[where].offset(topic, where.partition, self._isolation, now_ms)
+        self._uncommitted.update(missing)
+        self._metadata.committed.update(positions)
+        self._metadata.topic_ids.update({w: topics[w.topic].topic_id for w in partitions})
+        self._metadata.replaced.update(replaced)
+        return {w: (topics[w.topic], sought.get(w, positions[w])) for w in partitions}
+
+    def _committed(
+        self, partitions: list[TopicPartition], topics: Mapping[str, TopicLog]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+        """Where the group stands, and where it stands in an earlier topic of that name."""
         positions: dict[TopicPartition, int] = {}
         replaced: dict[TopicPartition, str] = {}
         if self._group_id:
@@ -52,21 +77,15 @@ class GroupPositions:
                 replaced[where] = self._connection.offsets.replaced(where, topic_id, at)
                 if at is not None and not replaced[where]:
                     positions[where] = at.offset
-        missing = [where for where in partitions if where not in positions]
-        if missing and reset.kind == "none":
-            raise NoOffsetForPartition(
-                f"group {self._group_id!r} has no committed offset in {missing[0]} and "
-                "auto.offset.reset is none; set it to earliest or latest."
-            )
-        now_ms = self._connection.runtime.clock.wall_ms()
-        for where in missing:
-            topic = topics[where.topic]
-            positions[where] = reset.offset(topic, where.partition, self._isolation, now_ms)
-        self._uncommitted.update(missing)
-        self._metadata.committed.update(positions)
-        self._metadata.topic_ids.update({w: topics[w.topic].topic_id for w in partitions})
-        self._metadata.replaced.update(replaced)
-        return {where: (topics[where.topic], positions[where]) for where in partitions}
+        return positions, replaced
+
+    def _no_offset(self, where: TopicPartition) -> NoOffsetForPartition:
+        return NoOffsetForPartition(
+            f"group {self._group_id!r} has no committed offset in {where} and auto.offset.reset is "
+            "none; seek() in it, or set auto.offset.reset to earliest or latest.",
+            topic=where.topic,
+            partition=where.partition,
+        )
 
     def _topic(self, name: str) -> TopicLog:
         """Caught up, also if it was created again since the caller looked."""

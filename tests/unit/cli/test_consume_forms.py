@@ -80,7 +80,7 @@ def test_arrow_is_one_stream_with_the_columns_of_the_topic(own_log: SampleLog) -
         ("orders", "--format", "lines", "-o", "table"),
         ("orders", "-K", ":"),
         ("orders", "--format", "lines", "-K", ""),
-        ("orders", "--group", "a b"),
+        ("orders", "--group", "a\nb"),
         ("orders", "--group", ""),
         ("orders", "--format", "xml"),
     ],

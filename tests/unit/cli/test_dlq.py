@@ -92,7 +92,7 @@ def test_show_prints_one_letter_whole_also_when_it_is_replayed(letters: SampleLo
     ("arguments", "code", "reason"),
     [
         (["show", 2], 2, "there is no dead letter at offset 2"),
-        (["show", 99], 2, "out of range"),
+        (["show", 99], 2, "no dead letter at offset 99"),
         (["show", -1], 2, "No such option"),
         (["show", 0, "-p", 1], 3, "partition"),
         (["show", "x"], 2, "OFFSET"),

@@ -54,6 +54,7 @@ CODES = {
         "ConcurrentTransactions",
         "UnknownProducerId",
         "UnstableOffsetCommit",
+        "ReadBlocked",
         "BoundaryMoved",
         "AbortableError",
         "TransactionAborted",

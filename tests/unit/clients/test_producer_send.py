@@ -60,7 +60,7 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_send(log: MemoryLog) -
 
 
 @pytest.mark.parametrize("timestamp_ms", [0, 1, 2**62])
-def test_any_millisecond_may_be_given(log: MemoryLog, timestamp_ms: int) -> None:
+def test_any_millisecond_since_1970_may_be_given(log: MemoryLog, timestamp_ms: int) -> None:
     """If the topic's limits allow it: by default no more than an hour after now."""
     log.admin.alter_topic_config("u", {"message.timestamp.after.max.ms": 2**63 - 1})
     log.producer().send("u", b"x", timestamp_ms=timestamp_ms).get()

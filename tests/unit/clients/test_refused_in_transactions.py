@@ -116,7 +116,7 @@ OFFSETS: dict[str, tuple[object, object, type[TxlogError]]] = {
     "a note that is too long": ({P0: OffsetAndMetadata(1, "x" * 5000)}, "g", InvalidRecord),
     "a partition by its name": ({"t": 1}, "g", InvalidRecord),
     "a list": ([P0], "g", InvalidRecord),
-    "no name of a group": ({P0: 1}, "../g", InvalidName),
+    "no name of a group": ({P0: 1}, "a\ng", InvalidName),
     "no group": ({P0: 1}, 5, InvalidName),
 }
 

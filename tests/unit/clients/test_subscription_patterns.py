@@ -162,8 +162,9 @@ def test_a_group_goes_on_in_a_topic_that_it_finds_later(orders: MemoryLog) -> No
 
 
 def test_reset_none_refuses_a_pattern_of_topics_without_positions(orders: MemoryLog) -> None:
+    consumer = matched(orders, "orders-.*", group_id="g", auto_offset_reset="none")
     with pytest.raises(NoOffsetForPartition):
-        matched(orders, "orders-.*", group_id="g", auto_offset_reset="none")
+        consumer.poll()
 
 
 def test_an_idle_poll_does_not_ask_for_topics_before_the_age(orders: MemoryLog) -> None:

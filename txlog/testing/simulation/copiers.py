@@ -15,7 +15,7 @@ from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.producers import abort, commit, send, with_news
 from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
-from txlog.testing.simulation.topics import as_history
+from txlog.testing.simulation.topics import as_history, require_topics
 
 
 class Copier:
@@ -70,6 +70,7 @@ class Copier:
 
     def _consumer(self, process: SimulatedProcess) -> Consumer:
         self._consumers += 1
+        require_topics(process.connection, [self._source])
         return Consumer(
             self._source,
             root=process.connection,

@@ -15,7 +15,7 @@ from txlog.errors import AbortableError
 from txlog.model import TopicPartition
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.role import UNCLEAR, Recurring
-from txlog.testing.simulation.topics import as_history
+from txlog.testing.simulation.topics import as_history, require_topics
 
 Positions = list[list[object]]
 """[topic, partition, offset] of each partition."""
@@ -66,6 +66,7 @@ class Follower:
         self._consumers += 1
         reader = self._reader(process)
         process.note("joining", group=self._group, reader=reader)
+        require_topics(process.connection, self._topics)
         consumer = Consumer(
             *self._topics,
             root=process.connection,

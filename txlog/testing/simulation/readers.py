@@ -7,7 +7,7 @@ from typing import ClassVar
 from txlog.clients.consumer import Consumer
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.role import UNCLEAR
-from txlog.testing.simulation.topics import as_history
+from txlog.testing.simulation.topics import as_history, require_topics
 
 QUIET_TRIES = 50
 """Polls that a reader makes at the last call; more mean that it is stuck."""
@@ -44,6 +44,7 @@ class Reader:
     def _poll(self, process: SimulatedProcess, consumer: Consumer | None) -> Consumer | None:
         try:
             if consumer is None:
+                require_topics(process.connection, self._topics)
                 consumer = Consumer(
                     *self._topics,
                     root=process.connection,

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
+from txlog.clients.connection import Connection
 from txlog.log.schema import KAFKA_SCHEMA
 from txlog.testing.simulation.history import Record
 
@@ -135,3 +136,9 @@ def as_history(records: Any) -> list[Record]:
         for where in sorted(records)
         for record in records[where]
     ]
+
+
+def require_topics(connection: Connection, names: Iterable[str]) -> None:
+    """Raises UnknownTopic: a consumer would wait until there is another topic of that name."""
+    for name in names:
+        connection.cluster.present_topic(name, certain=True)
