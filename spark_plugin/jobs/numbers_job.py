@@ -9,6 +9,8 @@ cluster does. SIGTERM asks it to finish what there is and to stop.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import signal
 import threading
 from collections.abc import Sequence
@@ -53,6 +55,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
         .option("subscribe", options.numbers)
         .option("group.id", options.numbers)
         .option("startingOffsets", "committed")
+        .options(**storage_options())
         .load(options.root)
     )
     return (
@@ -60,8 +63,18 @@ def start(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
         .writeStream.format("txlog")
         .option("checkpointLocation", options.checkpoint)
         .option("createTopics", "false")
+        .options(**storage_options())
         .start(options.root)
     )
+
+
+def storage_options() -> dict[str, str]:
+    """What `txlog drill` was given for the store: not as arguments, which other users can read."""
+    found = json.loads(os.environ.get("TXLOG_STORAGE_OPTIONS") or "{}")
+    return {
+        f"storage.{name}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in found.items()
+    }
 
 
 def number(source: DataFrame) -> Column:

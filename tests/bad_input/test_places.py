@@ -24,6 +24,7 @@ from txlog.errors import (
     UsageError,
 )
 from txlog.storage import open_store
+from txlog.storage.root_url import roots_above
 from txlog.testing.s3_server import S3Server
 
 CLIENTS: list[Callable[..., object]] = [
@@ -87,10 +88,10 @@ class CarelessFileSystem(MemoryFileSystem):
 
 def test_a_store_that_does_not_keep_its_word_is_found_out_and_left_clean() -> None:
     fsspec.register_implementation("careless", CarelessFileSystem, clobber=True)
-    CarelessFileSystem.store["/log/notes.txt"] = None
+    CarelessFileSystem.store["/log/.notes"] = None
     with pytest.raises(StoreNotAtomic, match="cannot create an object only if it is absent"):
         Admin("careless://log", create=True)
-    assert list(CarelessFileSystem.store) == ["/log/notes.txt"]
+    assert list(CarelessFileSystem.store) == ["/log/.notes"]
 
 
 def test_a_probe_that_passes_leaves_nothing_but_the_cluster_file() -> None:
@@ -115,6 +116,119 @@ def test_an_url_that_says_nothing_is_refused(url: str, message: str) -> None:
     for open_log in opened_by_every_client(url):
         with pytest.raises(UsageError, match=message):
             open_log()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("s3:/bucket/log", "write s3://bucket/log, or ./s3:/bucket/log for a folder"),
+        ("s3:bucket/log", "write s3://bucket/log"),
+        ("S3:/bucket", "write s3://bucket"),
+        ("gs:/bucket", "write gs://bucket"),
+        ("memory:/x", "write memory://x"),
+        ("file://tmp/x", "names the host 'tmp'; for a folder of this machine write three slashes"),
+        ("FILE://host/x", "as in file:///host/x"),
+        ("s3://", "s3://bucket/prefix"),
+        ("s3://me:hu5h@bucket/x", "with no credentials in it"),
+    ],
+)
+def test_a_mistyped_url_is_not_taken_for_a_folder(
+    url: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for open_log in opened_by_every_client(url):
+        with pytest.raises(UsageError) as caught:
+            open_log()
+        assert message in str(caught.value)
+        assert "hu5h" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("{}/a", "a"),
+        ("file://{}/a", "a"),
+        ("file:{}/a", "a"),
+        ("FILE://localhost{}/a", "a"),
+        ("./s3:/bucket", "s3:/bucket"),
+        ("plain:name", "plain:name"),
+    ],
+)
+def test_folders_by_all_their_names(
+    url: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = open_store(url.format(tmp_path), Runtime())
+    assert Path(store.url).resolve() == tmp_path / path
+
+
+def test_the_scheme_of_a_bucket_may_be_in_capitals() -> None:
+    options = {"key": "k", "secret": "s"}
+    for url in ("S3://bucket/log", "S3A://bucket/log/"):
+        assert open_store(url, Runtime(), options).url == "s3://bucket/log"
+
+
+# Places where something is already.
+
+
+@pytest.mark.parametrize("name", ["orders.csv", "_delta_log/0.json", "data/x", ".git/config"])
+def test_a_log_is_not_created_among_other_files(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    for open_log in (
+        lambda: Admin(str(tmp_path), create=True),
+        lambda: Producer(str(tmp_path), create=True),
+        lambda: Admin(f"file://{tmp_path}", create=True),
+    ):
+        with pytest.raises(UsageError, match="holds files that are no log's") as caught:
+            open_log()
+        assert name in str(caught.value)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / name]
+
+
+@pytest.mark.parametrize("name", [".DS_Store", "lost+found/x", ".gitkeep", "probes/00"])
+def test_what_systems_put_into_every_folder_does_not_matter(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("")
+    Admin(str(tmp_path), create=True).create_topic("orders", 1)
+
+
+def test_a_log_that_is_there_is_opened_whatever_lies_beside(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    Admin(root, create=True).create_topic("orders", 1)
+    (tmp_path / "log" / "notes.txt").write_text("mine")
+    assert Admin(f"file://{root}", create=True).list_topics() == ["orders"]
+
+
+@pytest.mark.parametrize("below", ["sub", "topics", "sub/deep/log", "topics/../sub", "link/x"])
+def test_a_log_is_not_created_within_another(below: str, tmp_path: Path) -> None:
+    root = tmp_path / "log"
+    Admin(str(root), create=True).create_topic("orders", 1)
+    (tmp_path / "link").symlink_to(root)
+    place = tmp_path / below if below.startswith("link") else root / below
+    with pytest.raises(UsageError, match="lies within the log at"):
+        Admin(str(place), create=True)
+    assert not (place / "txlog.json").exists()
+
+
+def test_places_above_a_root() -> None:
+    assert roots_above("/a/b/c") == ["/a/b", "/a", "/"]
+    assert roots_above("s3://bucket/a/b/") == ["s3://bucket/a", "s3://bucket"]
+    assert roots_above("s3a://bucket") == []
+    assert roots_above("memory://a/b") == []
+
+
+@pytest.mark.s3
+def test_a_log_is_not_created_within_another_in_a_bucket(guarded: S3Server) -> None:
+    outer = guarded.url("outer")
+    options = guarded.storage_options
+    Admin(outer, create=True, storage_options=options)
+    with pytest.raises(UsageError, match="lies within the log at"):
+        Admin(f"{outer}/a/b", create=True, storage_options=options)
+    open_store(f"{outer}-x", Runtime(), options).replace("notes.txt", b"mine")
+    with pytest.raises(UsageError, match="notes.txt"):
+        Admin(f"{outer}-x", create=True, storage_options=options)
 
 
 def test_an_unknown_storage_option_is_refused(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from txlog.cli.session import Session
 
 def show_checkpoint(session: Session, location: str) -> bool:
     """Show how checkpoint and log stand; whether the next start will go well."""
-    connection = session.admin().connection
-    story = tell(connection, open_checkpoint(location, connection.runtime))
+    connection, options = session.admin().connection, session.storage_options
+    story = tell(connection, open_checkpoint(location, connection.runtime, storage_options=options))
     session.show(_document(story), _sections(story))
     return story.next_start is not NextStart.REFUSED
 

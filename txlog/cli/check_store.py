@@ -8,7 +8,7 @@ there is not made.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from txlog.cli.check import Check, failed_with, passed, warned
 from txlog.cli.output import counted
@@ -33,14 +33,16 @@ STORE = "store"
 LOG = "log"
 
 
-def store_checks(root: str | None) -> Iterator[Check]:
+def store_checks(
+    root: str | None, storage_options: Mapping[str, object] | None = None
+) -> Iterator[Check]:
     """The store at the root, and the log there."""
     if not root:
         yield warned(STORE, "not looked at: no log was named", "give --root URI or set TXLOG_ROOT")
         return
     runtime = Runtime()
     try:
-        store = open_store(root, runtime)
+        store = open_store(root, runtime, storage_options)
     except TxlogError as error:
         yield failed_with(STORE, error)
         return

@@ -52,7 +52,7 @@ def _environment(session: Session) -> bool:
         *distribution_checks(),
         *package_checks(),
         *spark_checks(),
-        *store_checks(session.options.root),
+        *store_checks(session.options.root, session.storage_options),
     ]
     is_well = all(check.status is not Status.FAIL for check in checks)
     document = {

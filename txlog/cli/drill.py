@@ -5,6 +5,7 @@ The job runs as a process of its own; nothing of PySpark is imported here.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from txlog.cli.job_process import JobFailed
 from txlog.cli.output import counted
 from txlog.cli.session import Session, with_session
 from txlog.cli.spark_environment import PACKAGES, python_path, spark_environment
+from txlog.cli.storage_options import VARIABLE
 from txlog.clients.connection import Connection, connect
 from txlog.clock import Runtime
 from txlog.errors import TxlogError, UsageError
@@ -147,7 +149,8 @@ def _subject(
 
 def _bundled(session: Session, scratch: Scratch, seed: int, wait_s: float) -> _Subject:
     root = _place(session.options.root or str(scratch.folder / "log"))
-    connection = connect(root, create=True)
+    storage_options = session.storage_options if session.options.root else {}
+    connection = connect(root, create=True, storage_options=storage_options)
     token = connection.runtime.entropy.token()[:8]
     data = DrillLog(connection, f"drill-{seed}-{token}")
     if session.options.root:
@@ -158,7 +161,7 @@ def _bundled(session: Session, scratch: Scratch, seed: int, wait_s: float) -> _S
     job = DrilledJob(
         [*command, *data.job_arguments],
         scratch.folder,
-        spark_environment(scratch.folder),
+        {**spark_environment(scratch.folder), VARIABLE: json.dumps(storage_options)},
         open_checkpoint(str(folder), connection.runtime),
         wait_s,
     )
@@ -185,7 +188,7 @@ def _users(
         [sys.executable, str(job.absolute()), *arguments],
         scratch.folder,
         environment,
-        open_checkpoint(location, connection.runtime),
+        open_checkpoint(location, connection.runtime, storage_options=session.storage_options),
         wait_s,
         Path.cwd(),
     )

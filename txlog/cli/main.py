@@ -38,6 +38,7 @@ from txlog.cli.session import (
     GlobalOptions,
     Output,
 )
+from txlog.cli.storage_options import HELP as STORAGE_HELP
 from txlog.distribution import DISTRIBUTION
 
 HELP = """A transactional, Kafka-style log with no brokers.
@@ -133,8 +134,12 @@ def _options(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option("--storage-option", metavar="NAME=VALUE", help=STORAGE_HELP),
+    ] = None,
 ) -> None:
-    ctx.obj = GlobalOptions(root, output, quiet, verbose, no_color)
+    ctx.obj = GlobalOptions(root, output, quiet, verbose, no_color, tuple(storage_option or ()))
 
 
 def main() -> None:

@@ -167,7 +167,7 @@ def produce(
 def _producer(
     session: Session, transactional_id: str | None, config: dict[str, object]
 ) -> Producer:
-    values: dict[str, object] = {**config, "root": session.root}
+    values: dict[str, object] = {**config, "root": session.admin().connection}
     if transactional_id is not None:
         if config.get("transactional.id", transactional_id) != transactional_id:
             raise UsageError("--transactional-id and --config transactional.id differ; give one.")

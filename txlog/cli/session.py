@@ -12,13 +12,15 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from txlog.cli.output import Section, close_stdout, message_text, write_json, write_sections
+from txlog.cli.storage_options import HELP as STORAGE_HELP
+from txlog.cli.storage_options import storage_options
 from txlog.clients.admin import Admin
 from txlog.errors import UsageError
 
@@ -46,11 +48,15 @@ class GlobalOptions:
     quiet: bool = False
     verbose: bool = False
     no_color: bool = False
+    storage_option: tuple[str, ...] = field(default=(), repr=False)
+    """NAME=VALUE, as given: a value may be a secret."""
 
     def overridden(self, later: GlobalOptions) -> GlobalOptions:
         """These, with everything that `later` says put over them."""
-        names = [field.name for field in fields(self)]
-        return GlobalOptions(**{n: getattr(later, n) or getattr(self, n) for n in names})
+        names = [option.name for option in fields(self)]
+        chosen = {n: getattr(later, n) or getattr(self, n) for n in names}
+        chosen["storage_option"] = (*self.storage_option, *later.storage_option)
+        return GlobalOptions(**chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +72,14 @@ class Session:
             raise UsageError("no log was named; give --root URI, or set TXLOG_ROOT.")
         return self.options.root
 
+    @property
+    def storage_options(self) -> dict[str, object]:
+        """Options of the log's store. Raises InvalidOption, without a value."""
+        return storage_options(self.options.storage_option, os.environ)
+
     def admin(self, *, create: bool = False) -> Admin:
         """The log, open. Raises NotATxlog, and what the store raises."""
-        return Admin(self.root, create=create)
+        return Admin(self.root, create=create, storage_options=self.storage_options)
 
     def say(self, text: str) -> None:
         """A message for people, on stderr."""
@@ -100,6 +111,12 @@ def _shared(
     no_color: Annotated[
         bool, typer.Option("--no-color", help=NO_COLOR_HELP, rich_help_panel=PANEL)
     ] = False,
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--storage-option", metavar="NAME=VALUE", help=STORAGE_HELP, rich_help_panel=PANEL
+        ),
+    ] = None,
 ) -> None:
     """The declaration of the shared options; `with_session` reads its signature."""
 
@@ -113,7 +130,9 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(ctx: typer.Context, **arguments: Any) -> None:
-        given = GlobalOptions(**{option.name: arguments.pop(option.name) for option in _SHARED})
+        own_options = {option.name: arguments.pop(option.name) for option in _SHARED}
+        own_options["storage_option"] = tuple(own_options["storage_option"] or ())
+        given = GlobalOptions(**own_options)
         before = ctx.obj if isinstance(ctx.obj, GlobalOptions) else GlobalOptions()
         session = Session(before.overridden(given))
         try:
@@ -149,6 +168,7 @@ def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
 def _names(ctx: typer.Context, ask: Callable[[Admin], list[str]]) -> list[str]:
     root = ctx.params.get("root") or ctx.find_root().params.get("root")
     try:
-        return ask(Admin(root or os.environ.get("TXLOG_ROOT", "")))
+        place = root or os.environ.get("TXLOG_ROOT", "")
+        return ask(Admin(place, storage_options=storage_options((), os.environ)))
     except Exception:  # noqa: BLE001 - a shell that waits for completions shows no errors
         return []

@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Mapping
 
+from txlog.clients.new_root import require_own_place
 from txlog.clock import Runtime
 from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.errors import NotATxlog, UnknownTransaction
@@ -96,7 +97,8 @@ def connect(
     """The log at `root`, opened once a process, and anew if it is another one than it was.
 
     With `create`, a log that was removed since this process opened it is made anew. Raises
-    NotATxlog (there is none, and `create` is false), StoreNotAtomic, StoreDenied.
+    NotATxlog (there is none, and `create` is false), UsageError (one may not be created there),
+    StoreNotAtomic, StoreDenied.
     """
     key = f"{os.getpid()} {root} {sorted((storage_options or {}).items())!r} {process!r}"
     with _connections_lock:
@@ -104,9 +106,10 @@ def connect(
     if known is not None and _is_there_still(known, certain=create):
         return known
     runtime = Runtime()
-    connection = open_connection(
-        open_store(root, runtime, storage_options), runtime, create=create, process=process
-    )
+    store = open_store(root, runtime, storage_options)
+    if create:
+        require_own_place(root, store, runtime, storage_options)
+    connection = open_connection(store, runtime, create=create, process=process)
     with _connections_lock:
         if _connections.get(key) is known:
             _connections.pop(key, None)

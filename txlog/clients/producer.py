@@ -115,13 +115,13 @@ class Producer:
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Producer:
-        """A producer from Kafka's dotted names; `root` says which log.
+        """A producer from Kafka's dotted names; `root` says which log, or is an open one.
 
         Raises InvalidConfig for an unknown name, naming the nearest known one.
         """
         values = dict(config)
         root = values.pop("root", None)
-        if not isinstance(root, str):
+        if not isinstance(root, str | Connection):
             raise InvalidConfig("the configuration needs 'root': the log's folder or URL.")
         parsed = ProducerConfig.of_user(values).to_dotted()
         if "transactional.id" in values and not parsed["transactional.id"]:

@@ -16,10 +16,10 @@ from txlog.clock import Runtime
 from txlog.errors import InvalidOption, UsageError
 from txlog.storage.local import LocalStore
 from txlog.storage.memory import memory_store
+from txlog.storage.root_url import LOCAL_SCHEMES, split_root
 from txlog.storage.store import Store
 
 _S3, _GENERIC = "txlog.storage.s3", "txlog.storage.generic"
-_LOCAL_SCHEMES = frozenset(("file", "local"))
 _S3_SCHEMES = frozenset(("s3", "s3a"))
 
 
@@ -31,16 +31,16 @@ def open_store(
     """The store at `url`: a path, file://, s3://bucket/prefix, memory://name, or another protocol.
 
     `storage_options` go to s3fs, or to the other protocol's file system, as fsspec names them. A
-    local folder takes only `durable` (default true). Raises UsageError for an empty URL, unknown
-    options or a protocol that is not installed, and StoreNotAtomic for one without an exclusive
-    create.
+    local folder takes only `durable` (default true). Raises UsageError for an empty or mistyped
+    URL, unknown options or a protocol that is not installed, and StoreNotAtomic for one without an
+    exclusive create.
     """
     text = os.fspath(url)
     options = dict(storage_options or {})
     if not text.strip():
         raise UsageError("the log's root is empty; give a folder or a URL such as s3://bucket/log.")
-    scheme, place = _split(text)
-    if not scheme or scheme in _LOCAL_SCHEMES:
+    scheme, place = split_root(text)
+    if not scheme or scheme in LOCAL_SCHEMES:
         return _open_local(place, runtime, options)
     if scheme == "memory":
         _refuse_others(scheme, options, frozenset())
@@ -50,16 +50,6 @@ def open_store(
         return on_s3
     other: Store = import_module(_GENERIC).open_fsspec_store(text, scheme, runtime, options)
     return other
-
-
-def _split(url: str) -> tuple[str, str]:
-    """Scheme and rest; the scheme is empty for a path. Nothing is URL-decoded."""
-    scheme, mark, place = url.partition("://")
-    if mark and "/" not in scheme:
-        return scheme.lower(), place
-    if url.startswith("file:/"):  # As Java and Hadoop print it.
-        return "file", url.removeprefix("file:")
-    return "", url
 
 
 def _open_local(place: str, runtime: Runtime, options: dict[str, object]) -> Store:

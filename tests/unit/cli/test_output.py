@@ -113,6 +113,7 @@ def test_messages_and_tracebacks_are_printed_like_cells(
         raise UsageError(HOSTILE)
 
     shared = {"root": None, "output": None, "quiet": False, "verbose": True, "no_color": False}
+    shared |= {"storage_option": None}
     with pytest.raises(UsageError):
         failing(SimpleNamespace(obj=None), **shared)
     err = capsys.readouterr().err

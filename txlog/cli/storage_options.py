@@ -1,0 +1,92 @@
+"""Storage options of the command line: from a variable, from a file, from `--storage-option`.
+
+They go to the store as `storage_options` does in Python: s3fs's names on S3, for example
+`sse_customer_key`. It guards that no value of one is printed: errors name the option only. A
+process's arguments can be read by other users of the machine, so secrets belong in the file or in
+the variable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+from txlog.errors import InvalidOption
+
+VARIABLE = "TXLOG_STORAGE_OPTIONS"
+"""A JSON object, or @ and the path of a file that holds one."""
+
+HELP = (
+    "An option of the store, such as endpoint_url=https://...; again for more. Others can read a "
+    f"process's arguments: put secrets into {VARIABLE}, as JSON or as @FILE."
+)
+
+
+def storage_options(
+    given: Sequence[str] | None, environment: Mapping[str, str]
+) -> dict[str, object]:
+    """What the variable says, with the options that were given put over it.
+
+    Names with dots stand for objects within: `s3_additional_kwargs.ServerSideEncryption=aws:kms`.
+    Raises InvalidOption.
+    """
+    options = _of_variable(environment.get(VARIABLE, ""))
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not all(name.split(".")):
+            shown = repr(name) if equals else "what was given"
+            raise InvalidOption(f"--storage-option takes NAME=VALUE, and {shown} is none.")
+        _put(options, name, _value(name, value))
+    return options
+
+
+def _of_variable(text: str) -> dict[str, object]:
+    origin = VARIABLE
+    if text.startswith("@"):
+        origin = f"the file {text[1:]} that {VARIABLE} names"
+        text = _content(text[1:])
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):  # Its message would show the text.
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidOption(f"{origin} must hold a JSON object, such as {{}}; mend it.")
+    return found
+
+
+def _content(path: str) -> str:
+    try:
+        with open(os.path.expanduser(path), encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise InvalidOption(
+            f"the file {path} that {VARIABLE} names cannot be read: {reason}."
+        ) from None
+
+
+def _value(name: str, text: str) -> object:
+    """JSON where it is JSON that is no number (a key may be one of digits), else the text."""
+    if text in ("true", "false", "null"):
+        return json.loads(text)
+    if not text.startswith(("{", "[")):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidOption(
+            f"--storage-option {name} begins as JSON but is none; mend it.", name=name
+        ) from None
+
+
+def _put(options: dict[str, object], name: str, value: object) -> None:
+    *path, last = name.split(".")
+    within = options
+    for part in path:
+        inner = within.get(part)
+        within[part] = inner = dict(inner) if isinstance(inner, dict) else {}
+        within = inner
+    within[last] = value

@@ -1,0 +1,77 @@
+"""What a user means by a root: a path, or a URL; and what lies above it. Pure but for the home.
+
+It guards that a mistyped URL is not taken for the path of a folder, where a log would be made that
+nobody looks for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import import_module
+
+from txlog.errors import UsageError
+from txlog.redaction import redact_url
+
+LOCAL_SCHEMES = frozenset(("file", "local"))
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+
+
+def split_root(url: str) -> tuple[str, str]:
+    """Scheme, in lower case, and rest; the scheme is empty for a path. Nothing is URL-decoded.
+
+    Raises UsageError for a URL that is not written as one.
+    """
+    scheme, mark, place = url.partition("://")
+    if mark and "/" not in scheme:
+        scheme = scheme.lower()
+        return scheme, _without_host(url, place) if scheme in LOCAL_SCHEMES else place
+    if url.lower().startswith("file:/"):  # As Java and Hadoop print it.
+        return "file", url[len("file:") :]
+    _refuse_half_url(url)
+    return "", url
+
+
+def _without_host(url: str, place: str) -> str:
+    host, slash, path = place.partition("/")
+    if host in ("", "localhost"):
+        return slash + path
+    if host in (".", "..", "~"):
+        return place
+    raise UsageError(
+        f"{redact_url(url)!r} names the host {host!r}; for a folder of this machine write three "
+        f"slashes, as in file:///{place}, or its path alone."
+    )
+
+
+def _refuse_half_url(url: str) -> None:
+    """`s3:/bucket` and `s3:bucket`. A folder with a colon in its name may begin with './'."""
+    found = _SCHEME.match(url)
+    if found is None:
+        return
+    scheme = found[1].lower()
+    if scheme in import_module("fsspec").available_protocols():
+        rest = url[found.end() :].lstrip("/")
+        raise UsageError(
+            f"{redact_url(url)!r} is no URL; write {redact_url(f'{scheme}://{rest}')}, or "
+            f"./{redact_url(url)} for a folder of that name."
+        )
+
+
+def roots_above(url: str) -> list[str]:
+    """The places above a root, nearest first: a log in one of them would hold this one.
+
+    None for a store in memory: there each name is a store of its own.
+    """
+    scheme, place = split_root(url)
+    if scheme == "memory":
+        return []
+    if not scheme or scheme in LOCAL_SCHEMES:
+        path = os.path.realpath(os.path.expanduser(place))
+        above = []
+        while (parent := os.path.dirname(path)) != path:
+            above.append(path := parent)
+        return above
+    host, *parts = place.strip("/").split("/")
+    return [f"{scheme}://{'/'.join([host, *parts[:end]])}" for end in reversed(range(len(parts)))]
