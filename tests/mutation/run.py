@@ -29,6 +29,9 @@ SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 LOG = "mutmut.log"
 NO_MUTANT = "txlog.no_mutant_has_this_name"
 
+MARKS = "not spark and not slow"
+"""Which tests judge: the fast ones."""
+
 SURVIVED = {0}
 UNTESTED = {33, 5}
 SKIPPED = 34
@@ -39,7 +42,7 @@ CONFIGURATION = """
 source_paths = ["txlog", "spark_plugin"]
 only_mutate = [{path}]
 also_copy = ["pyspark_txlog", "conf", "docs", "examples", "README.md", "Makefile"]
-pytest_add_cli_args = ["-m", "not spark and not slow", "-p", "no:cacheprovider"]
+pytest_add_cli_args = ["-m", "{marks}", "-p", "no:cacheprovider"]
 pytest_add_cli_args_test_selection = {tests}
 process_isolation = "forkserver"
 timeout_multiplier = 5.0
@@ -79,7 +82,9 @@ def prepare(name: str, module: Mutated) -> Path:
 
 def _configure(folder: Path, module: Mutated) -> None:
     text = (ROOT / "pyproject.toml").read_text()
-    judged = CONFIGURATION.format(path=json.dumps(module.path), tests=json.dumps(module.tests))
+    judged = CONFIGURATION.format(
+        path=json.dumps(module.path), marks=MARKS, tests=json.dumps(module.tests)
+    )
     (folder / "pyproject.toml").write_text(text + judged)
 
 
@@ -104,7 +109,14 @@ def run(folder: Path, module: Mutated, workers: int, names: Sequence[str] = ()) 
         _pass_over_words(folder, module, progress)
     said = _mutmut(folder, workers, names, progress)
     if said:
-        raise MutationFailed("\n".join([f"{folder / LOG} ends with:", *said[-20:]]))
+        raise _failed(folder, module, said)
+
+
+def _failed(folder: Path, module: Mutated, said: Sequence[str]) -> MutationFailed:
+    # mutmut does not say which test failed.
+    tests = f"python -m pytest -x -m '{MARKS}' {' '.join(module.tests)}"
+    lines = [f"{folder / LOG} ends with:", *said[-20:], "If a test fails, this shows it:", tests]
+    return MutationFailed("\n".join(lines))
 
 
 def _results(folder: Path, module: Mutated) -> Path:
@@ -115,7 +127,7 @@ def _pass_over_words(folder: Path, module: Mutated, progress: Progress) -> None:
     # mutmut makes the mutants, then refuses the name; what has a result already it does not try.
     said = _mutmut(folder, 1, [NO_MUTANT], progress)
     if not any("nothing matches" in line for line in said):
-        raise MutationFailed("\n".join([f"{folder / LOG} ends with:", *said[-20:]]))
+        raise _failed(folder, module, said)
     mutants = _mutants(folder, module).items()
     _note(_results(folder, module), {name: SKIPPED for name, one in mutants if one.words_only})
 

@@ -1,5 +1,7 @@
 """Cuts where one transaction leads to the next, or where a part of one is gone."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.cut_world import TOPICS, ZERO, World, next_ends
@@ -174,3 +176,94 @@ def test_R13_a_group_leaves_room_for_others_from_wherever_the_reader_stands() ->
         world.apply_all()
     assert all_cuts(world, 6) == [[6, 0, 0, 0], [12, 0, 0, 0]]
     assert all_cuts(world, 3) == [[3, 0, 0, 0], [6, 0, 0, 0], [9, 0, 0, 0], [12, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 20])
+def test_I11_a_transaction_is_whole_beside_a_topic_that_keeps_only_later_ones(limit: int) -> None:
+    world = World()
+    written(world, 1, A0, A1, rows=2)
+    written(world, 1, B0)
+    written(world, 2, A0, B0)
+    committed(world, 1, 2)
+    world.logs["b"].execute(AdvanceLogStart({0: 1}))
+    starts = {**ZERO, B0: 1}
+    highs = stable_ends(world.views(), starts)
+    ends = limited_cut(world.views(), starts, highs, limit)
+    assert (ends[A0], ends[A1]) in [(2, 2), (3, 2)]
+    assert (ends[A0] == 3) == (ends[B0] == 2)
+
+
+def test_R13_a_group_grows_as_long_as_one_transaction_leads_to_another() -> None:
+    """1 includes 2 and 3 in partition 1; 2 includes 4 in partition 0, when 3 needs nothing."""
+    world = World()
+    written(world, 1, A0)
+    written(world, 2, A1)
+    written(world, 3, A1)
+    written(world, 1, A1)
+    written(world, 4, A0)
+    written(world, 2, A0)
+    written(world, 4, A1)
+    committed(world, 1, 2, 3, 4)
+    assert next_ends(world, 1) == [3, 4, 0, 0]
+
+
+def test_R13_a_busy_topic_goes_on_until_it_is_the_large_groups_turn() -> None:
+    world = World()
+    written(world, 1, A0, rows=8)
+    committed(world, 1)
+    for _ in range(20):
+        world.append("b", 0, 1)
+    first, *others = all_cuts(world, 4)
+    assert first == [0, 0, 2, 0]
+    assert next(cut for cut in others if cut[0])[2] < 20, "it does not wait for the end of b"
+
+
+def test_R13_of_two_large_groups_the_one_whose_turn_it_is_goes_first() -> None:
+    world = World()
+    written(world, 1, A0, rows=8)
+    written(world, 2, B0, rows=8)
+    committed(world, 1, 2)
+    assert all_cuts(world, 2) == [[0, 0, 8, 0], [8, 0, 8, 0]]
+
+
+def test_R13_what_a_group_leaves_of_the_limit_goes_to_the_other_topic() -> None:
+    world = World()
+    for pid in (1, 2):
+        written(world, pid, A0, rows=3)
+        committed(world, pid)
+    world.append("b", 0, 9)
+    starts = {**ZERO, A0: 3}
+    ends = limited_cut(world.views(), starts, stable_ends(world.views(), starts), 4)
+    assert [ends[where] for where in ZERO] == [6, 0, 1, 0]
+
+
+@pytest.mark.parametrize(("sizes", "cut"), [((5, 2), [0, 0, 1, 0]), ((2, 5), [1, 0, 0, 0])])
+def test_a_limit_of_one_offset_goes_to_the_topic_that_would_get_nothing(
+    sizes: tuple[int, int], cut: list[int]
+) -> None:
+    world = World()
+    for topic, rows in zip(TOPICS, sizes, strict=True):
+        world.append(topic, 0, rows)
+    assert next_ends(world, 1) == cut
+
+
+def test_the_least_share_is_one_offset_and_holds_no_transaction_of_two() -> None:
+    world = World()
+    written(world, 1, A0, rows=2)
+    committed(world, 1)
+    world.append("b", 0, 2)
+    assert next_ends(world, 2) == [2, 0, 0, 0]
+
+
+def test_a_share_that_ends_among_deleted_records_takes_them_all() -> None:
+    """Compaction has left nothing of the end of a."""
+    world = World()
+    for _ in range(4):
+        world.append("a", 0, 1)
+    world.append("b", 0, 40)
+    a, b = world.views()
+    left = replace(
+        a, rows_since=lambda starts: (r for r in a.rows_since(starts) if r.base_offset < 2)
+    )
+    ends = limited_cut([left, b], dict(ZERO), stable_ends([a, b], ZERO), 33)
+    assert [ends[where] for where in ZERO] == [4, 0, 30, 0]

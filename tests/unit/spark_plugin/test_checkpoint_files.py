@@ -17,6 +17,7 @@ from spark_plugin.checkpoint_files import (
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption, StoreDenied, StoreUnavailable
 from txlog.storage.open import open_store
+from txlog.testing.clock import manual_runtime
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,7 @@ def test_R24_a_location_without_a_scheme_is_on_the_default_file_system() -> None
         ("/cp", "file://host", "names the host 'host'"),
         ("file://cp/x", "file:///", "names the host 'cp'"),
         ("file:cp", "file:///", "a scheme and a relative path"),
+        ("file://", "file:///", "a scheme and a relative path"),
         ("x:y/cp", "file:///", "a folder whose name has a colon"),
     ],
 )
@@ -104,12 +106,27 @@ def test_a_file_system_that_cannot_be_read_is_refused_with_the_way_out() -> None
 
 @pytest.mark.parametrize(
     ("location", "url"),
-    [("s3a://bucket/folder/cp/", "s3://bucket/folder/cp"), ("s3://bucket", "s3://bucket")],
+    [
+        ("s3a://bucket/folder/cp/", "s3://bucket/folder/cp"),
+        ("s3a://bucket/folder/cpX", "s3://bucket/folder/cpX"),
+        ("s3a://bucket/folder/cp ", "s3://bucket/folder/cp "),
+        ("s3://bucket", "s3://bucket"),
+    ],
 )
 def test_s3_is_read_through_the_object_store(location: str, url: str) -> None:
     files = open_files(locate(location), Runtime())
     assert isinstance(files, ObjectFiles)
     assert files.store.url == url
+
+
+def test_requests_to_s3_are_repeated_by_the_clock_that_is_given() -> None:
+    runtime = manual_runtime(1)
+    began_ms = runtime.clock.monotonic_ms()
+    options = {"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "s"}
+    files = open_files(locate("s3a://bucket/cp"), runtime, options)
+    with pytest.raises(StoreUnavailable):
+        files.read("metadata")
+    assert runtime.clock.monotonic_ms() > began_ms
 
 
 def test_an_object_store_takes_the_options_that_are_given() -> None:
