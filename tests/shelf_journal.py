@@ -10,8 +10,8 @@ from txlog.layout import JournalLayout
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime
 
-LAYOUT = JournalLayout("shelf")
-OPTIONS = ReplicaOptions(snapshot_entries=8)
+LAYOUT = JournalLayout("shelf", "10" * 16)
+OPTIONS = ReplicaOptions(snapshot_entries=8, log_id=LAYOUT.log_id)
 _seeds = iter(range(1, 1 << 30))
 
 

@@ -16,7 +16,7 @@ from tests.protocol.steps import (
     register,
     tx_of,
 )
-from tests.protocol.world import World
+from tests.protocol.world import NAMES, World
 from txlog.coordinator.events import (
     OffsetRange,
     ReplayMark,
@@ -27,7 +27,7 @@ from txlog.groups.offsets_state import (
 )
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
 from txlog.journal.machine import Machine
-from txlog.layout import JournalLayout, offsets_journal, topic_journal, transactions_journal
+from txlog.layout import JournalLayout
 from txlog.log.topic_events import AppendBatches
 from txlog.log.topic_machine import TopicMachine
 from txlog.model import Decision
@@ -36,7 +36,7 @@ from txlog.testing.invariants import check_log
 Events = list[list[Any]]
 """Of each entry of a journal; what an edit changes in place."""
 
-COORDINATOR, OFFSETS = transactions_journal(0), offsets_journal(0)
+COORDINATOR, OFFSETS = NAMES.transactions(0), NAMES.offsets(0)
 
 
 class SoundLog:
@@ -83,7 +83,7 @@ class SoundLog:
 
     def topic(self, name: str) -> JournalLayout:
         """The journal of a topic."""
-        return topic_journal(name, self.process.topic(name).topic_id)
+        return NAMES.topic(name, self.process.topic(name).topic_id)
 
     def paths(self, folder: str) -> list[str]:
         """Objects of a folder, in order."""
@@ -103,7 +103,9 @@ class SoundLog:
         prior = GENESIS_CRC32
         for slot, found in enumerate(entry for entry in events if entry):
             values = tuple(machine.encode_event(event) for event in found)
-            data, crc32 = encode_entry(Entry(slot, f"token {slot}", "w", 0, prior, values))
+            data, crc32 = encode_entry(
+                Entry(slot, f"token {slot}", "w", 0, prior, values, layout.root, layout.log_id)
+            )
             self.store.create(layout.entry(slot), data)
             prior = crc32
 

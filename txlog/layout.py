@@ -1,13 +1,14 @@
 """Every object name of a log, in one place.
 
 It guards that no stored name can leave the root: each part is a validated name, a number or a
-hexadecimal id. It must not touch a store. Below the root of a log lie
+hexadecimal id; and that a log shares no name with another one that was, or will be, there. It must
+not touch a store. Below the root of a log lie
 
     txlog.json                                 the cluster file: format version, log id, probe
-    cluster/                                   journal: topics and producer id blocks
+    cluster/<log id>/                          journal: topics and producer id blocks
     topics/<name>/<topic id>/                  journal of a topic, and its segments
-    transactions/<n>/                          journal of a coordinator
-    __consumer_offsets/<n>/                    journal of consumer groups
+    transactions/<log id>/<n>/                 journal of a coordinator
+    __consumer_offsets/<log id>/<n>/           journal of consumer groups
 
 and in each journal
 
@@ -36,10 +37,16 @@ SLOT_DIGITS = 20
 SEGMENT_TIME_DIGITS = 12
 SEGMENT_RANDOM_DIGITS = 20
 """Hexadecimal digits of a segment's id: milliseconds since 1970, then random ones."""
+
+HINT_BYTES_MAX = 1_000
+SMALL_BYTES_MAX = 1_000_000
+"""Of an entry, a boundary and the cluster file: what one conditional write takes."""
+STATE_BYTES_MAX = 256 << 20
+"""Of a snapshot and a chunk, as stored."""
 _NUMBERED = re.compile(r"(?:.*/)?(\d{20})\.(?:json|arrow)")
 _JOURNALS = re.compile(
-    rf"({CLUSTER_JOURNAL}|{TOPICS}/[A-Za-z0-9._-]{{1,249}}/[A-Za-z0-9_-]{{1,64}}"
-    rf"|(?:{TRANSACTIONS}|{CONSUMER_OFFSETS})/[0-9]+)/"
+    rf"({CLUSTER_JOURNAL}/[0-9a-f]{{32}}|{TOPICS}/[A-Za-z0-9._-]{{1,249}}/[A-Za-z0-9_-]{{1,64}}"
+    rf"|(?:{TRANSACTIONS}|{CONSUMER_OFFSETS})/[0-9a-f]{{32}}/[0-9]+)/"
     r"(?:hint\.json|(?:entries|boundaries)/\d{20}\.json|snapshots/\d{20}\.arrow"
     r"|chunks/\d{20}-\d{20}(?:-[0-9a-f]{32})?\.arrow|segments/[0-9a-f]{32}\.arrow)"
 )
@@ -50,6 +57,13 @@ class JournalLayout:
     """Object names of one journal; `root` is its folder below the log's root."""
 
     root: str
+    log_id: str = ""
+    """Of the log that it belongs to: its entries bear both."""
+
+    @property
+    def name(self) -> str:
+        """What people call it: its folder without the log's id."""
+        return self.root.replace(f"/{self.log_id}", "", 1) if self.log_id else self.root
 
     def entry(self, slot: int) -> str:
         """Name of the entry that fills `slot`."""
@@ -121,29 +135,48 @@ def journal_root(path: str) -> str | None:
     return match.group(1) if match else None
 
 
+def bytes_max(path: str) -> int | None:
+    """How large an object of that path can be; None for a segment, and for what is no log's."""
+    if path == CLUSTER_FILE:
+        return SMALL_BYTES_MAX
+    if journal_root(path) is None or is_segment(path):
+        return None
+    if path.endswith("/hint.json"):
+        return HINT_BYTES_MAX
+    return SMALL_BYTES_MAX if path.endswith(".json") else STATE_BYTES_MAX
+
+
 def is_segment(path: str) -> bool:
     """Whether the path is one that a topic gives to its segments."""
     return journal_root(path) is not None and path.rsplit("/", 2)[-2] == "segments"
 
 
-def cluster_journal() -> JournalLayout:
-    """Journal of topics and producer ids."""
-    return JournalLayout(CLUSTER_JOURNAL)
+def is_log_id(text: str) -> bool:
+    """Whether the text can be a log's id, and so a part of names."""
+    return re.fullmatch(r"[0-9a-f]{32}", text) is not None
 
 
-def topic_journal(name: str, topic_id: str) -> JournalLayout:
-    """Journal of one incarnation of a topic (rule R11)."""
-    return JournalLayout(f"{TOPICS}/{name}/{topic_id}")
+@dataclass(frozen=True, slots=True)
+class LogLayout:
+    """The journals of the log with that id. A topic's own id tells it from those of other logs."""
 
+    log_id: str
 
-def transactions_journal(partition: int) -> JournalLayout:
-    """Journal of one coordinator."""
-    return JournalLayout(f"{TRANSACTIONS}/{partition}")
+    def cluster(self) -> JournalLayout:
+        """Journal of topics and producer ids."""
+        return JournalLayout(f"{CLUSTER_JOURNAL}/{self.log_id}", self.log_id)
 
+    def topic(self, name: str, topic_id: str) -> JournalLayout:
+        """Journal of one incarnation of a topic (rule R11)."""
+        return JournalLayout(f"{TOPICS}/{name}/{topic_id}", self.log_id)
 
-def offsets_journal(partition: int) -> JournalLayout:
-    """Journal of one partition of the consumer offsets."""
-    return JournalLayout(f"{CONSUMER_OFFSETS}/{partition}")
+    def transactions(self, partition: int) -> JournalLayout:
+        """Journal of one coordinator."""
+        return JournalLayout(f"{TRANSACTIONS}/{self.log_id}/{partition}", self.log_id)
+
+    def offsets(self, partition: int) -> JournalLayout:
+        """Journal of one partition of the consumer offsets."""
+        return JournalLayout(f"{CONSUMER_OFFSETS}/{self.log_id}/{partition}", self.log_id)
 
 
 def segment_time_ms(path: str) -> int:

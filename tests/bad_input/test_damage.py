@@ -166,9 +166,9 @@ def test_I15_an_entry_of_a_newer_format_asks_for_a_newer_txlog(
     log: MemoryLog, journal: str
 ) -> None:
     path = paths(log, f"^{journal}/.*entries/")[-1]
-    newer = log.objects()[path].replace(b'{"format":1,', b'{"format":2,', 1)
+    newer = log.objects()[path].replace(b'{"format":2,', b'{"format":3,', 1)
     _overwrite(log, path, newer)
-    with pytest.raises(UnsupportedFormat, match=f"{path} has format version 2.*newer txlog"):
+    with pytest.raises(UnsupportedFormat, match=f"{path} has format version 3.*newer txlog"):
         use(log, journal)
 
 
@@ -324,13 +324,15 @@ def _create(store: MemoryStore) -> object:
 
 def test_a_log_of_a_newer_format_is_refused(log: MemoryLog) -> None:
     body = log.objects()[CLUSTER_FILE].splitlines()[1]
-    newer = body.replace(b'"format_version":1', b'"format_version":2').replace(
+    newer = body.replace(b'"format_version":2', b'"format_version":3').replace(
         b'"created_ms"', b'"something_new":{},"created_ms"'
     )
     _overwrite(log, CLUSTER_FILE, seal(newer))
     before = log.objects()
     for open_log in (log.process, lambda: _create(log.memory)):
-        with pytest.raises(NotATxlog, match="holds a log of format version 2.*newer txlog"):
+        with pytest.raises(
+            NotATxlog, match="holds a log of another format: .* version 3.*newer txlog"
+        ):
             open_log()
     assert log.changed_since(before) == []
 

@@ -11,7 +11,7 @@ import pytest
 from spark_plugin.offsets import decode, encode
 from tests.command_line import run
 from tests.formats.golden_view import view
-from tests.formats.v1.make_golden import FIRST_MS, LONG
+from tests.formats.v2.make_golden import FIRST_MS, LONG
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.log_audit import audit_log, stored_objects
 from txlog.clients.producer import Producer

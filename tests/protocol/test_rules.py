@@ -21,7 +21,7 @@ from tests.protocol.steps import (
     shown,
     tx_of,
 )
-from tests.protocol.world import Process, World, visible
+from tests.protocol.world import NAMES, Process, World, visible
 from txlog.coordinator.events import (
     OffsetRange,
     PrepareCommit,
@@ -41,7 +41,6 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
-from txlog.layout import offsets_journal, topic_journal, transactions_journal
 from txlog.log.topic_events import AdvanceHorizon, AppendBatches
 from txlog.model import IsolationLevel, TopicPartition, TransactionOutcome, TxId
 
@@ -108,7 +107,7 @@ def test_R3_a_pend_is_not_released_if_its_prepare_was_first(world: World) -> Non
     pend(slow, tx, 0, 2)
     own = tx_of(register(helper, "i", "y"))
     world.clock.advance(TIMEOUT_MS + 1)
-    journal = transactions_journal(0)
+    journal = NAMES.transactions(0)
     slot = coordinator(helper)._replica.next_slot
     helper.store.before("create", journal.entry(slot), lambda: prepare(slow, tx, staged))
     with pytest.raises(CommitFailed, match="committed 2"):
@@ -302,7 +301,7 @@ def test_R8_offsets_show_only_after_the_records_of_every_topic(world: World) -> 
     pend(process, tx, 0, 2)
     prepare(process, tx, participant(process, "a", 0, 1), participant(process, "b", 0, 1))
     seen: list[list[int]] = []
-    entry = offsets_journal(0).entry(process.connection.offsets._journal(0).next_slot)
+    entry = NAMES.offsets(0).entry(process.connection.offsets._journal(0).next_slot)
     process.store.before("create", entry, lambda: seen.extend([shown(world, t) for t in "ab"]))
     coordinator(process).apply(NAME, tx)
     assert seen == [[0, 1], [0, 1]]
@@ -462,8 +461,8 @@ def test_R16_without_any_hint_every_journal_opens_to_the_same_state(world: World
     prepare(process, tx, participant(process, "a", 0, 1))
     finish(process, tx)
     prune_all(process, keep=1)
-    topic = topic_journal("a", process.topic("a").topic_id)
-    for layout in (transactions_journal(0), offsets_journal(0), topic):
+    topic = NAMES.topic("a", process.topic("a").topic_id)
+    for layout in (NAMES.transactions(0), NAMES.offsets(0), topic):
         world.store.delete(layout.hint)
     fresh = world.process()
     assert coordinator(fresh).catch_up() == coordinator(process).catch_up()

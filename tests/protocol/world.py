@@ -12,9 +12,9 @@ from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import UnstableOffsetCommit
 from txlog.journal.codec import encode
 from txlog.journal.entry import seal
-from txlog.layout import CLUSTER_FILE
+from txlog.layout import CLUSTER_FILE, LogLayout
 from txlog.log.batch import Segment
-from txlog.log.cluster import ClusterFile
+from txlog.log.cluster import FORMAT_VERSION, ClusterFile
 from txlog.log.schema import encode_schema, physical_schema
 from txlog.log.segment import decode_batch
 from txlog.log.topic_log import TopicLog
@@ -30,6 +30,9 @@ SETTINGS = LogSettings(
     offsets_topic_num_partitions=1,
     journal_snapshot_entries=4,
 )
+NAMES = LogLayout("10" * 16)
+"""Of the journals of the log, which has this id."""
+
 PROCESS = ProcessSettings(boundary_probe_polls=1000, finish_attempts_max=4, publish_attempts_max=20)
 """A replica that polls a pruned journal lags for long: what decides must not rest on that (R15)."""
 
@@ -61,7 +64,9 @@ class World:
 
     def __post_init__(self) -> None:
         self.store: Store = MemoryStore(self.runtime())
-        body = json.dumps(encode(ClusterFile(1, "log", 0, SETTINGS, "{}"))).encode()
+        body = json.dumps(
+            encode(ClusterFile(FORMAT_VERSION, NAMES.log_id, 0, SETTINGS, "{}"))
+        ).encode()
         self.store.create(CLUSTER_FILE, seal(body))
 
     def runtime(self) -> Runtime:

@@ -12,7 +12,6 @@ from txlog.coordinator.events import CommitPrepared, TransactionBegun
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import StoreUnavailable, TxlogError
 from txlog.groups.offsets_state import OffsetsMachine
-from txlog.layout import offsets_journal, transactions_journal
 from txlog.model import OffsetAndMetadata, TopicPartition, TransactionOutcome, TxId
 from txlog.settings import LogSettings
 from txlog.storage.counting import CountingStore
@@ -25,7 +24,7 @@ MANY = 70
 
 def decided_in(log: MemoryLog, group: str) -> list[TxId]:
     """Transactions in the order in which their coordinator has decided to commit them."""
-    journal = transactions_journal(
+    journal = log.connection.cluster.layout.transactions(
         journal_of(group, LogSettings().transaction_state_log_num_partitions)
     )
     steps = walk_journal(log.memory, journal, CoordinatorMachine()).steps
@@ -108,7 +107,9 @@ def test_the_offsets_journal_keeps_one_position_a_partition_and_no_marker(log: M
             producer.send_offsets_to_transaction({U0: 0}, "g")
     replica = log.connection.offsets._replica("g")
     replica.prune(0)
-    journal = offsets_journal(journal_of("g", LogSettings().offsets_topic_num_partitions))
+    journal = log.connection.cluster.layout.offsets(
+        journal_of("g", LogSettings().offsets_topic_num_partitions)
+    )
     walk = walk_journal(log.memory, journal, OffsetsMachine())
     (row,) = [dict(row) for row in OffsetsMachine().encode_state(walk.state)["group"]]
     assert len(row["positions"]) == 1
@@ -159,7 +160,9 @@ def test_BEGIN_is_durable_before_the_first_record_and_names_its_transaction(log:
     producer.send("t", b"x")
     with pytest.raises(StoreUnavailable):
         producer.flush()
-    journal = transactions_journal(log.connection.coordinator_of("a").partition)
+    journal = log.connection.cluster.layout.transactions(
+        log.connection.coordinator_of("a").partition
+    )
     steps = walk_journal(log.memory, journal, CoordinatorMachine()).steps
     assert [s.event.tx_id for s in steps if isinstance(s.event, TransactionBegun)] == [tx_id]
     assert log.process().outcome(tx_id) is TransactionOutcome.OPEN

@@ -21,7 +21,7 @@ from txlog.journal.lost import (
     objects_without_journal,
     require_nothing_led_to,
 )
-from txlog.layout import TOPICS, cluster_journal, topic_journal
+from txlog.layout import TOPICS
 from txlog.log.cluster import Cluster, read_cluster_file
 from txlog.storage.local import LocalStore
 from txlog.storage.open import open_store
@@ -87,10 +87,10 @@ def _log(store: Store, runtime: Runtime) -> Check:
 def _topics(cluster: Cluster) -> tuple[int, list[str]]:
     """How many topics there are, and the notes of those that were never begun. Raises CorruptData
     if a journal cannot be read, or is gone."""
-    require_nothing_led_to(cluster.store, cluster_journal(), f"{TOPICS}/")
+    require_nothing_led_to(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
     count, notes = 0, []
     for name, created in sorted(cluster.state(certain=True).topics.items()):
-        layout = topic_journal(name, created.opened.topic_id)
+        layout = cluster.layout.topic(name, created.opened.topic_id)
         left = objects_without_journal(cluster.store, layout)
         if left:
             raise CorruptData(lost_journal(layout.root, left).message, path=layout.root)

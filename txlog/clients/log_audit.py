@@ -29,10 +29,7 @@ from txlog.layout import (
     PROBES,
     TOPICS,
     JournalLayout,
-    cluster_journal,
     journal_root,
-    offsets_journal,
-    transactions_journal,
 )
 from txlog.log.cluster_state import ClusterMachine, ClusterState, unknown_topic
 from txlog.log.index import IndexedBatch
@@ -154,15 +151,15 @@ class _LogAudit:
         """All journals: the cluster's, the coordinators', the groups', the topics'."""
         settings = self._cluster.file.settings
         cluster = self._cluster_audit()
-        yield _report(cluster, cluster.layout.root)
+        yield _report(cluster, cluster.layout.name)
         for number in range(settings.transaction_state_log_num_partitions):
-            found = self._audit(transactions_journal(number), CoordinatorMachine())
+            found = self._audit(self._cluster.layout.transactions(number), CoordinatorMachine())
             self._staged += _staged(found)
             self.named.update(staged_segments(found.state))
-            yield _report(found, found.layout.root)
+            yield _report(found, found.layout.name)
         for number in range(settings.offsets_topic_num_partitions):
-            offsets = self._audit(offsets_journal(number), OffsetsMachine())
-            yield _report(offsets, offsets.layout.root)
+            offsets = self._audit(self._cluster.layout.offsets(number), OffsetsMachine())
+            yield _report(offsets, offsets.layout.name)
         for name, topic_id in self._topic_ids(cluster):
             yield self._topic(name, topic_id)
 
@@ -172,7 +169,7 @@ class _LogAudit:
 
     def _cluster_audit(self) -> Audit[ClusterState]:
         """Without an entry of it there is no topic: then the journal is gone if one is there."""
-        layout = cluster_journal()
+        layout = self._cluster.layout.cluster()
         of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)  # Before the names.
         found = self._audit(layout, ClusterMachine())
         if of_a_topic is not None and _is_empty(found):

@@ -48,7 +48,6 @@ from txlog.errors import (
     UnknownTransaction,
 )
 from txlog.journal.replica import Replica
-from txlog.layout import transactions_journal
 from txlog.log.cluster import Cluster
 from txlog.log.topic_events import AdvanceHorizon
 from txlog.model import Decision, TransactionOutcome, TxId
@@ -87,7 +86,7 @@ class Coordinator:
         self._runtime: Runtime = cluster.runtime
         self._replica: Replica[CoordinatorState] = Replica(
             cluster.store,
-            transactions_journal(partition),
+            cluster.layout.transactions(partition),
             CoordinatorMachine(),
             cluster.runtime,
             cluster.options,

@@ -38,7 +38,6 @@ from txlog.groups.offsets_state import (
     in_parts,
 )
 from txlog.journal.replica import Replica
-from txlog.layout import offsets_journal
 from txlog.log.cluster import Cluster
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_group_id
 
@@ -66,7 +65,7 @@ class GroupOffsets:
             if number not in self._replicas:
                 self._replicas[number] = Replica(
                     self._cluster.store,
-                    offsets_journal(number),
+                    self._cluster.layout.offsets(number),
                     OffsetsMachine(),
                     self._cluster.runtime,
                     self._cluster.options,

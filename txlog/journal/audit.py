@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias
 
 from txlog.errors import CorruptData, InvariantViolated
-from txlog.journal.boundary import NO_BOUNDARY, Boundary, decode_boundary, read_newest
-from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry
+from txlog.journal.boundary import NO_BOUNDARY, Boundary, decode_own_boundary, read_newest
+from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
 from txlog.journal.fold import after_event, decoded_events, decoded_state
 from txlog.journal.machine import Machine, StateT
+from txlog.journal.owner import require_own
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot
 from txlog.layout import JournalLayout, parse_number
 from txlog.storage.store import Store
@@ -187,7 +188,7 @@ class _Walk(Generic[StateT]):
         newest = NO_BOUNDARY
         while (data := self._get(path := self._layout.boundary(newest.ordinal + 1))) is not None:
             try:
-                found = decode_boundary(data, path)
+                found = decode_own_boundary(data, self._layout, path)
             except CorruptData as error:
                 self._audit.report("I15", path, error.message)
                 self._audit.is_whole = False
@@ -213,6 +214,7 @@ class _Walk(Generic[StateT]):
             return
         try:
             self._head, sections = decode_snapshot(data, path)
+            require_own(self._head, self._layout, path)
             self._check_named_boundary(self._head, path)
             audit.base = audit.state = decoded_state(self._machine, sections, path)
             audit.base_slot = audit.tip = self._head.slot
@@ -232,7 +234,7 @@ class _Walk(Generic[StateT]):
             self._lose_track()
             return
         try:
-            entry, crc32 = decode_entry(data, path, slot)
+            entry, crc32 = decode_own_entry(data, self._layout, slot)
         except CorruptData as error:
             self._audit.report("I15", path, error.message)
             self._lose_track()
@@ -354,6 +356,7 @@ class _Walk(Generic[StateT]):
         self._audit.snapshots += 1
         try:
             head, sections = decode_snapshot(data, path)
+            require_own(head, self._layout, path)
             self._check_named_boundary(head, path)
             return head, decoded_state(self._machine, sections, path)
         except CorruptData as error:

@@ -9,11 +9,12 @@ created if absent and never deleted, so what a reader knows of them only rises.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from txlog.errors import CorruptData
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
+from txlog.journal.owner import require_own
 from txlog.layout import JournalLayout, parse_number
 from txlog.storage.store import Created, Store
 
@@ -30,6 +31,9 @@ class Boundary:
     token: str
     closed: bool = False
     """The journal has ended (its topic was deleted); this is its last boundary."""
+    journal: str = field(default="", compare=False)
+    """The journal that it belongs to, given by `create`: see `owner.py`."""
+    log_id: str = field(default="", compare=False)
 
 
 NO_BOUNDARY = Boundary(ordinal=-1, lowest_slot=0, snapshot_slot=-1, token="")
@@ -39,19 +43,20 @@ def read_newest(store: Store, layout: JournalLayout, known: Boundary) -> Boundar
     """Probe upward from the boundary that is known. Raises CorruptData."""
     newest = known
     while (data := store.get(path := layout.boundary(newest.ordinal + 1))) is not None:
-        newest = decode_boundary(data, path)
+        newest = decode_own_boundary(data, layout, path)
     return newest
 
 
 def read_boundary(store: Store, layout: JournalLayout, ordinal: int) -> Boundary | None:
     """The boundary of that ordinal, if it exists. Raises CorruptData."""
     data = store.get(path := layout.boundary(ordinal))
-    return None if data is None else decode_boundary(data, path)
+    return None if data is None else decode_own_boundary(data, layout, path)
 
 
 def create(store: Store, layout: JournalLayout, boundary: Boundary) -> bool:
     """True if this call made the boundary; False if another process was first."""
-    body = json.dumps(encode(boundary), separators=(",", ":")).encode()
+    own = replace(boundary, journal=layout.root, log_id=layout.log_id)
+    body = json.dumps(encode(own), separators=(",", ":")).encode()
     return isinstance(store.create(layout.boundary(boundary.ordinal), seal(body)), Created)
 
 
@@ -69,6 +74,13 @@ def decode_boundary(data: bytes, path: str) -> Boundary:
     if not 0 <= boundary.lowest_slot <= boundary.snapshot_slot + 1:
         text = f"snapshot {boundary.snapshot_slot} does not cover all below {boundary.lowest_slot}"
         raise _damaged(path, text)
+    return boundary
+
+
+def decode_own_boundary(data: bytes, layout: JournalLayout, path: str) -> Boundary:
+    """The same for a boundary of this journal; CorruptData if it is another journal's."""
+    boundary = decode_boundary(data, path)
+    require_own(boundary, layout, path)
     return boundary
 
 

@@ -1,8 +1,9 @@
 """One journal entry: its bytes, its checksum and its link to the entry before.
 
 An entry file holds two JSON lines: a header (format version, length and CRC32 of the body) and the
-body (slot, token, writer, time, CRC32 of the entry before, events). It guards I15: whatever does
-not decode exactly is CorruptData that names the object. It must not know what events mean.
+body (log, journal, slot, token, writer, time, CRC32 of the entry before, events). It guards I15:
+whatever does not decode exactly is CorruptData that names the object. It must not know what events
+mean.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from typing import cast
 
 from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.codec import Json
+from txlog.journal.owner import require_own
+from txlog.layout import JournalLayout
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HEADER_BYTES_MAX = 256
 GENESIS_CRC32 = 0
 """What the entry of slot 0 names as the checksum of the entry before it."""
 
 _BODY: dict[str, type] = {
+    "log_id": str,
+    "journal": str,
     "slot": int,
     "token": str,
     "writer": str,
@@ -44,12 +49,17 @@ class Entry:
     prior_crc32: int
     """Checksum of the entry in the slot below: the running check of the whole journal."""
     events: tuple[Json, ...]
+    journal: str = ""
+    """The journal that it belongs to: see `owner.py`."""
+    log_id: str = ""
 
 
 def encode_entry(entry: Entry) -> tuple[bytes, int]:
     """The bytes of an entry and the CRC32 of its body."""
     body = json.dumps(
         {
+            "log_id": entry.log_id,
+            "journal": entry.journal,
             "slot": entry.slot,
             "token": entry.token,
             "writer": entry.writer,
@@ -80,6 +90,26 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
     return entry, crc32
 
 
+def decode_own_entry(data: bytes, layout: JournalLayout, slot: int) -> tuple[Entry, int]:
+    """The same for the entry of that slot of a journal; CorruptData if it is another journal's."""
+    entry, crc32 = decode_entry(data, path := layout.entry(slot), slot)
+    require_own(entry, layout, path)
+    return entry, crc32
+
+
+def unsupported(path: str, version: object, read: int) -> UnsupportedFormat:
+    """The error of an object of another version than this program reads."""
+    if type(version) is int and 0 < version < read:
+        remedy = "It is from before the first release, and no release reads it: create the log anew"
+    else:
+        remedy = "Use a newer txlog"
+    return UnsupportedFormat(
+        f"{path} has format version {version!r:.20}; this txlog reads version {read}. {remedy}.",
+        path=path,
+        version=version,
+    )
+
+
 def _typed(value: Json, kind: type) -> Json:
     if type(value) is not kind:
         raise TypeError(kind.__name__)
@@ -97,11 +127,7 @@ def checked_body(data: bytes, path: str) -> tuple[bytes, int]:
     end = data.find(b"\n", 0, HEADER_BYTES_MAX)
     header = _header(data[: max(end, 0)], path)
     if header.get("format") != FORMAT_VERSION:
-        raise UnsupportedFormat(
-            f"{path} has format version {header.get('format')!r}; this txlog reads version "
-            f"{FORMAT_VERSION}. Use a newer txlog.",
-            path=path,
-        )
+        raise unsupported(path, header.get("format"), FORMAT_VERSION)
     body = data[end + 1 : -1]
     if len(body) != header.get("length") or data[-1:] != b"\n":
         raise _damaged(path, f"it has {len(body)} bytes of the {header.get('length')} it should")

@@ -13,12 +13,13 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from txlog.errors import CorruptData, MissingObject, UnsupportedFormat
+from txlog.errors import CorruptData, MissingObject, StoreDenied, UnsupportedFormat
 from txlog.journal import boundary as boundaries
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.entry import GENESIS_CRC32
 from txlog.journal.fold import decoded_state
 from txlog.journal.machine import Machine, StateT
+from txlog.journal.owner import require_own
 from txlog.journal.snapshot import FORMAT_VERSION, SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.layout import SLOT_DIGITS, JournalLayout
 from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Store
@@ -80,12 +81,11 @@ def _from_boundary(
 
 
 def _hinted_slot(store: Store, layout: JournalLayout) -> int | None:
-    data = store.get(layout.hint)
-    if data is None:
-        return None
+    """None unless it is one: a hint may be anything (rule R16)."""
     try:
-        slot = json.loads(data)["snapshot"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        data = store.get(layout.hint)
+        slot = None if data is None else json.loads(data)["snapshot"]
+    except (CorruptData, StoreDenied, ValueError, KeyError, TypeError, RecursionError):
         return None
     return slot if type(slot) is int and 0 <= slot < 10**SLOT_DIGITS else None
 
@@ -97,6 +97,7 @@ def _from_snapshot(
     if data is None:
         return None
     head, sections = decode_snapshot(data, path)
+    require_own(head, layout, path)
     if head.slot != slot:
         raise CorruptData(f"{path} says that it covers slot {head.slot}.", path=path)
     state = decoded_state(machine, sections, path)
@@ -141,7 +142,8 @@ def write_snapshot(
     for chunk in machine.unsaved_chunks(state):
         _save_chunk(store, layout.chunk(chunk.first_slot, chunk.last_slot), chunk.data)
     data = encode_snapshot(
-        SnapshotHead(FORMAT_VERSION, slot, crc32, boundary), machine.encode_state(state)
+        SnapshotHead(FORMAT_VERSION, slot, crc32, boundary, layout.root, layout.log_id),
+        machine.encode_state(state),
     )
     _save(store, path, data)
     store.replace(layout.hint, json.dumps({"snapshot": slot}).encode())

@@ -20,7 +20,18 @@ ReadLogId = Callable[[], str | None]
 """The id of the log that is at this place now; None if there is none."""
 
 
-class LogPresence:
+class Presence:
+    """Of a log that nobody can take away."""
+
+    def asked_beside(self, read: Callable[[], T]) -> T:
+        """What `read` answers."""
+        return read()
+
+    def require(self) -> None:
+        """Raises NotATxlog if the log was found to be gone. Asks nothing."""
+
+
+class LogPresence(Presence):
     """What a process knows of one log's presence. Safe to use from threads."""
 
     def __init__(
@@ -54,7 +65,7 @@ class LogPresence:
         return True
 
     def require(self) -> None:
-        """Raises NotATxlog if the log was found to be gone. Asks nothing."""
+        """See Presence.require."""
         if self._gone is not None:
             raise self._gone
 

@@ -23,12 +23,12 @@ from txlog.errors import CorruptData, InternalError, TxlogError
 from txlog.journal import boundary as boundaries
 from txlog.journal import replica_errors
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
-from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
+from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry, encode_entry
 from txlog.journal.fold import after_entry
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.opening import Opened, exists, open_journal, write_snapshot
 from txlog.journal.own_names import own_below
-from txlog.journal.presence import LogPresence
+from txlog.journal.presence import Presence
 from txlog.journal.run import Run
 from txlog.journal.ticket import Ticket, doubt_refusals, doubted, interrupted, leave_in_doubt
 from txlog.layout import JournalLayout
@@ -59,8 +59,10 @@ class ReplicaOptions:
     process: ProcessSettings = field(default_factory=ProcessSettings)
     writer: str = "txlog"
     """Names this process in the entries it writes: information only."""
-    presence: LogPresence | None = None
-    """Whether the log is still there; without it, that is not asked."""
+    presence: Presence = field(default_factory=Presence)
+    """Whether the log is still there."""
+    log_id: str = ""
+    """Of the log whose journals these are."""
 
 
 class Replica(Generic[StateT]):
@@ -119,7 +121,7 @@ class Replica(Generic[StateT]):
         process if nothing has happened. It may lag as `catch_up` may without `certain`."""
         at = self._at
         if self._opened and self._store.get(self.layout.entry(at.next_slot)) is None:
-            self._require_present()
+            self._options.presence.require()
             return at.state
         return self.catch_up()
 
@@ -183,12 +185,8 @@ class Replica(Generic[StateT]):
 
     # Reading.
 
-    def _require_present(self) -> None:
-        if self._options.presence is not None:
-            self._options.presence.require()
-
     def _open(self) -> None:
-        self._require_present()
+        self._options.presence.require()
         if not self._opened:
             self._adopt(open_journal(self._store, self.layout, self._machine, NO_BOUNDARY))
 
@@ -224,8 +222,7 @@ class Replica(Generic[StateT]):
     def _read_boundary(self) -> Boundary:
         """The newest one; now and then with a look whether the log is still there, at once."""
         read = partial(boundaries.read_newest, self._store, self.layout, self._at.boundary)
-        presence = self._options.presence
-        newest = read() if presence is None else presence.asked_beside(read)
+        newest = self._options.presence.asked_beside(read)
         self._at = replace(self._at, boundary=newest)
         return newest
 
@@ -267,7 +264,7 @@ class Replica(Generic[StateT]):
                     self._require_no_hole(slot, later)
                     self._first_window = 1
                     return run
-                run.add(decode_entry(data, self.layout.entry(slot), slot), len(data))
+                run.add(decode_own_entry(data, self.layout, slot), len(data))
                 slot += 1
             window = min(window * 2, self._options.process.catch_up_window_max)
         return run
@@ -403,6 +400,8 @@ class Replica(Generic[StateT]):
             written_at_ms=self._runtime.clock.wall_ms(),
             prior_crc32=self._at.crc32,
             events=tuple(self._machine.encode_event(event) for event in events),
+            journal=self.layout.root,
+            log_id=self.layout.log_id,
         )
         return encode_entry(entry)
 

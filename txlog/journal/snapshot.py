@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from txlog.errors import CorruptData, UnsupportedFormat
+from txlog.errors import CorruptData
 from txlog.journal.codec import Json, decode, encode
+from txlog.journal.entry import unsupported
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _SCHEMA = pa.schema([pa.field("section", pa.string()), pa.field("row", pa.string())])
 _HEAD = "journal"
 _TAIL = "checksum"
@@ -34,6 +35,9 @@ class SnapshotHead:
     """Checksum of that entry."""
     boundary: int
     """The newest boundary's ordinal that its writer knew, or -1 (rule R14)."""
+    journal: str = ""
+    """The journal that it belongs to: see `owner.py`."""
+    log_id: str = ""
 
 
 def encode_snapshot(head: SnapshotHead, sections: Mapping[str, Iterable[Json]]) -> bytes:
@@ -82,11 +86,7 @@ def _head(path: str, row: str) -> SnapshotHead:
     value = _value(path, row)
     version = value.get("format") if isinstance(value, dict) else None
     if version != FORMAT_VERSION:
-        raise UnsupportedFormat(
-            f"{path} has format version {version!r}; this txlog reads version {FORMAT_VERSION}. "
-            "Use a newer txlog.",
-            path=path,
-        )
+        raise unsupported(path, version, FORMAT_VERSION)
     try:
         head: SnapshotHead = decode(SnapshotHead, value)
     except CorruptData as error:

@@ -15,13 +15,13 @@ from functools import partial
 from typing import Any
 
 from txlog.clock import Runtime
-from txlog.errors import CorruptData, NotATxlog, UnknownTopic
+from txlog.errors import CorruptData, NotATxlog, UnknownTopic, UnsupportedFormat
 from txlog.journal.codec import decode, encode
-from txlog.journal.entry import checked_body, seal
+from txlog.journal.entry import checked_body, seal, unsupported
 from txlog.journal.lost import first_below, require_nothing_led_to
 from txlog.journal.presence import LogPresence
 from txlog.journal.replica import Replica, ReplicaOptions
-from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, TOPICS, cluster_journal
+from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, TOPICS, LogLayout, is_log_id
 from txlog.log.cluster_state import (
     AllocateProducerIds,
     ClusterMachine,
@@ -40,7 +40,7 @@ from txlog.storage.held import hold
 from txlog.storage.probe import ProbeResult, probe
 from txlog.storage.store import Exists, Store
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 PRODUCER_ID_BLOCK = 100
 
 
@@ -80,10 +80,11 @@ class Cluster:
         if self._is_held:  # The file that is held may have come after the one that was read.
             self._presence.ask()
         self.options = ReplicaOptions(
-            file.settings.journal_snapshot_entries, process, writer, self._presence
+            file.settings.journal_snapshot_entries, process, writer, self._presence, file.log_id
         )
+        self.layout = LogLayout(file.log_id)
         self._replica: Replica[ClusterState] = Replica(
-            store, cluster_journal(), ClusterMachine(), runtime, self.options
+            store, self.layout.cluster(), ClusterMachine(), runtime, self.options
         )
         self._topics: dict[str, TopicLog] = {}
         self._pids: list[int] = []
@@ -232,7 +233,7 @@ class Cluster:
         if self._replica.next_slot == 0:
             self._replica.catch_up()
         if self._replica.next_slot == 0:
-            require_nothing_led_to(self.store, cluster_journal(), f"{TOPICS}/")
+            require_nothing_led_to(self.store, self.layout.cluster(), f"{TOPICS}/")
         return self._replica.execute(command)
 
     # Producer ids.
@@ -303,24 +304,25 @@ def _log_id_there(store: Store) -> str | None:
 
 
 def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
-    """Raises NotATxlog if it is of a newer format, CorruptData if it is damaged."""
+    """Raises NotATxlog if it is of another format, CorruptData if it is damaged."""
     path = f"{url}/{CLUSTER_FILE}"
-    body, _ = checked_body(data, path)
     try:
+        body, _ = checked_body(data, path)
         value = json.loads(body)
-        version = value["format_version"]
+        if (version := value["format_version"]) != FORMAT_VERSION:
+            raise unsupported(path, version, FORMAT_VERSION)
+    except UnsupportedFormat as error:
+        raise NotATxlog(
+            f"{url} holds a log of another format: {error.message}", path=path
+        ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(
             f"{path} is no cluster file; restore it from a backup.", path=path
         ) from error
-    if version != FORMAT_VERSION:
-        raise NotATxlog(
-            f"{url} holds a log of format version {version!r:.20} ({path}); this txlog reads "
-            f"version {FORMAT_VERSION}. Use a newer txlog.",
-            path=path,
-        )
     try:
         file: ClusterFile = decode(ClusterFile, value)
+        if not is_log_id(file.log_id):
+            raise CorruptData(f"its log id is {file.log_id!r:.50}")
     except CorruptData as error:
         raise CorruptData(
             f"{path} is no cluster file ({error.message}); restore it from a backup.", path=path

@@ -25,7 +25,7 @@ from txlog.errors import (
 )
 from txlog.journal.lost import require_nothing_led_to
 from txlog.journal.replica import Replica, ReplicaOptions
-from txlog.layout import JournalLayout, topic_journal
+from txlog.layout import JournalLayout, LogLayout
 from txlog.log.batch import Segment
 from txlog.log.index import (
     ChunkKey,
@@ -60,7 +60,7 @@ class TopicLog:
     ) -> None:
         self.opened = opened
         self.store = store
-        self.layout: JournalLayout = topic_journal(opened.name, opened.topic_id)
+        self.layout: JournalLayout = LogLayout(options.log_id).topic(opened.name, opened.topic_id)
         self._runtime = runtime
         self._options = options
         self._replica = Replica(

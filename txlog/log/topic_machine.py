@@ -80,7 +80,7 @@ class _Head:
 
 @dataclass(frozen=True, slots=True)
 class _ProducerState:
-    """A ProducerState as it is stored: finished numbers one by one, as format version 1 has it."""
+    """A ProducerState as it is stored: finished numbers one by one, as the format has it."""
 
     epoch: int
     recent: Mapping[int, tuple[RecentBatch, ...]] = field(default_factory=dict)

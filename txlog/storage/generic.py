@@ -20,12 +20,14 @@ from fsspec.spec import AbstractFileSystem
 
 from txlog.clock import Runtime
 from txlog.errors import InternalError, StoreDenied, StoreNotAtomic, TxlogError, UsageError
+from txlog.layout import bytes_max
 from txlog.redaction import redact_url
 from txlog.storage.byte_spans import Span, cut, merge
 from txlog.storage.object_path import check_path, check_prefix
 from txlog.storage.os_error import store_error
 from txlog.storage.readback import PutAnswer, check_entry_body, create_with_readback
 from txlog.storage.retry import Attempts, RetrySettings, call_until_answered
+from txlog.storage.size_limit import require_size
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
 
 T = TypeVar("T")
@@ -189,7 +191,13 @@ class FsspecStore:
         return PutAnswer.STORED
 
     def _read(self, path: str) -> bytes | None:
-        return self._request("read", path, self._files.cat_file, self._base + path)
+        """No more of it than an object of its kind can have, and a byte to tell."""
+        limit = bytes_max(path)
+        part = {} if limit is None else {"start": 0, "end": limit + 1}
+        found = self._request("read", path, self._files.cat_file, self._base + path, **part)
+        if found is not None:
+            require_size(path, len(found), self._place(path))
+        return found
 
     def _read_spans(self, path: str, spans: Sequence[Span]) -> list[bytes] | None:
         """One request for all spans; what begins beyond the end is cut from the whole object."""

@@ -30,6 +30,7 @@ from txlog.storage.os_error import store_error
 from txlog.storage.publish import Publish, publish_exclusively, sync_descriptor
 from txlog.storage.readback import check_entry_body
 from txlog.storage.root_folder import RootFolder
+from txlog.storage.size_limit import require_size
 from txlog.storage.store import (
     Body,
     ByteRange,
@@ -117,7 +118,7 @@ class LocalStore:
 
     def get(self, path: str) -> bytes | None:
         """See Store.get. What it returns survives a loss of power, whoever wrote it."""
-        found = self._read_file(path, _read_all)
+        found = self._read_file(path, partial(_read_all, path, self._base + path))
         if found is None:
             return None
         data, names = found
@@ -350,9 +351,10 @@ def _require_file(descriptor: int, place: str) -> None:
         )
 
 
-def _read_all(descriptor: int) -> tuple[bytes, int]:
-    """The content, and how many names the file has."""
+def _read_all(path: str, place: str, descriptor: int) -> tuple[bytes, int]:
+    """The content, and how many names the file has. Raises CorruptData if it is too large."""
     status = os.fstat(descriptor)
+    require_size(path, status.st_size, place)
     return _read(descriptor, status.st_size, 0), status.st_nlink
 
 

@@ -14,6 +14,7 @@ from txlog.clock import Runtime
 from txlog.errors import InternalError, NotATxlog
 from txlog.storage.object_path import check_path, check_prefix
 from txlog.storage.readback import check_entry_body
+from txlog.storage.size_limit import require_size
 from txlog.storage.store import (
     Body,
     ByteRange,
@@ -78,16 +79,14 @@ class MemoryStore:
 
     def get(self, path: str) -> bytes | None:
         """See Store.get."""
-        check_path(path)
-        found = self._objects.get(path)
-        if found is None:
-            with self._lock:
-                self._require_same()
-        return None if found is None else found[0]
+        data = self._find(path)
+        if data is not None:
+            require_size(path, len(data), f"{self.url}/{path}")
+        return data
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
         """See Store.get_ranges; nothing is copied."""
-        data = self.get(path)
+        data = self._find(path)
         if data is None:
             return None
         view = memoryview(data)
@@ -133,6 +132,14 @@ class MemoryStore:
         with self._lock:
             self._require_same()
             self._objects.pop(path, None)
+
+    def _find(self, path: str) -> bytes | None:
+        check_path(path)
+        found = self._objects.get(path)
+        if found is None:
+            with self._lock:
+                self._require_same()
+        return None if found is None else found[0]
 
     def _put(self, path: str, data: bytes) -> None:
         self._objects[path] = (data, self._clock.wall_ms())

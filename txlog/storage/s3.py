@@ -11,17 +11,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from txlog.clock import Runtime
 from txlog.errors import InternalError, TxlogError, UsageError
+from txlog.layout import bytes_max
 from txlog.storage.byte_spans import Span, cut, merge
 from txlog.storage.object_path import check_path, check_prefix
 from txlog.storage.readback import PutAnswer, check_entry_body, create_with_readback
 from txlog.storage.retry import Attempts, RetrySettings, call_until_answered
 from txlog.storage.s3_client import S3Requests, client_options, endpoint_name, shared_client
 from txlog.storage.s3_failure import Failure, Meaning, as_error
+from txlog.storage.size_limit import require_size
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
 
 MULTIPART_BYTES_MIN = 64 << 20
@@ -103,7 +106,9 @@ class S3Store:
 
         def read_missing() -> None:
             missing = [span for span in spans if span not in parts]
-            requests = [partial(_download, self._get_parameters(path, span)) for span in missing]
+            requests = [
+                partial(_download, self._get_parameters(path, span), None) for span in missing
+            ]
             answers = self._client.ask_all(attempts, requests)
             for span, answer in zip(missing, answers, strict=True):
                 parts[span] = self._part(path, answer)
@@ -201,7 +206,7 @@ class S3Store:
 
     def _read(self, path: str, attempts: Attempts) -> bytes | None:
         """One GET of the whole object."""
-        request = partial(_download, self._get_parameters(path, None))
+        request = partial(_download, self._get_parameters(path, None), bytes_max(path))
         return self._part(path, self._client.ask(attempts, request))
 
     def _get_parameters(self, path: str, span: Span | None) -> dict[str, str]:
@@ -211,8 +216,11 @@ class S3Store:
             parameters["Range"] = f"bytes={span.start}-{last}"
         return parameters
 
-    def _part(self, path: str, answer: bytes | Failure) -> bytes | None:
-        """What a GET brought; None if absent. Raises StoreUnavailable, StoreDenied."""
+    def _part(self, path: str, answer: bytes | _Unread | Failure) -> bytes | None:
+        """What a GET brought; None if absent. Raises StoreUnavailable, StoreDenied, CorruptData."""
+        if isinstance(answer, _Unread):
+            require_size(path, answer.size_bytes, self._place(path))
+            return None
         if not isinstance(answer, Failure):
             return answer
         match answer.meaning:
@@ -277,9 +285,21 @@ class S3Store:
         return as_error(failure, action, self._place(path), self._bucket, self._endpoint)
 
 
-async def _download(parameters: Mapping[str, str], files: Any) -> bytes:
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A body that was left where it is, being larger than it may be."""
+
+    size_bytes: int
+
+
+async def _download(
+    parameters: Mapping[str, str], limit: int | None, files: Any
+) -> bytes | _Unread:
     response = await files._call_s3("get_object", **parameters)
     async with response["Body"] as stream:
+        size_bytes = response.get("ContentLength", 0)  # Every S3 service says it.
+        if limit is not None and size_bytes > limit:
+            return _Unread(size_bytes)
         data: bytes = await stream.read()
     return data
 

@@ -16,13 +16,7 @@ from txlog.coordinator.events import Participant
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import NotATxlog
 from txlog.groups.offsets_state import OffsetsMachine
-from txlog.layout import (
-    TOPICS,
-    cluster_journal,
-    offsets_journal,
-    topic_journal,
-    transactions_journal,
-)
+from txlog.layout import TOPICS, LogLayout
 from txlog.log.cluster import ClusterFile, read_cluster_file
 from txlog.log.cluster_state import ClusterMachine, ClusterState
 from txlog.log.segment_scan import segment_problem
@@ -108,18 +102,18 @@ def log_facts(source: Connection | Store) -> LogFacts:
 
 
 def _read(store: Store, file: ClusterFile) -> LogFacts:
-    settings = file.settings
-    facts = LogFacts(store, walk_journal(store, cluster_journal(), ClusterMachine()))
+    settings, layout = file.settings, LogLayout(file.log_id)
+    facts = LogFacts(store, walk_journal(store, layout.cluster(), ClusterMachine()))
     for name, topic_id in _topics(store, facts.cluster):
         walk = walk_journal(
-            store, topic_journal(name, topic_id), TopicMachine(settings.journal_snapshot_entries)
+            store, layout.topic(name, topic_id), TopicMachine(settings.journal_snapshot_entries)
         )
         facts.topics[topic_id] = topic_facts(store, walk, name, topic_id)
     for partition in range(settings.transaction_state_log_num_partitions):
-        transactions = walk_journal(store, transactions_journal(partition), CoordinatorMachine())
+        transactions = walk_journal(store, layout.transactions(partition), CoordinatorMachine())
         facts.coordinators.append(coordinator_facts(partition, transactions))
     for partition in range(settings.offsets_topic_num_partitions):
-        offsets = walk_journal(store, offsets_journal(partition), OffsetsMachine())
+        offsets = walk_journal(store, layout.offsets(partition), OffsetsMachine())
         facts.offsets.append(offsets_facts(offsets))
     return facts
 

@@ -48,7 +48,7 @@ def test_a_job_that_ends_by_itself_fails_the_drill_with_its_last_words(
 
 
 DAMAGING_JOB = """
-import os, pathlib, sys, time
+import json, os, pathlib, sys, time
 log, checkpoint = map(pathlib.Path, sys.argv[1:])
 for folder in ("offsets", "commits"):
     (checkpoint / folder).mkdir(parents=True)
@@ -56,7 +56,8 @@ for folder in ("offsets", "commits"):
 points = pathlib.Path(os.environ["TXLOG_DRILL_POINTS"])
 while not (found := list(points.glob("*.json"))):
     time.sleep(0.01)
-entry = log / "transactions" / "0" / "entries" / f"{0:020}.json"
+log_id = json.loads((log / "txlog.json").read_text().splitlines()[1])["log_id"]
+entry = log / "transactions" / log_id / "0" / "entries" / f"{0:020}.json"
 entry.parent.mkdir(parents=True, exist_ok=True)
 entry.write_text("{}")
 found[0].with_suffix(".reached").touch()
@@ -93,7 +94,7 @@ def test_a_log_that_cannot_be_read_fails_the_drill_which_keeps_its_evidence(
     report = temporary / "drill.html"
     done, kept = drilled(temporary, DAMAGING_JOB, "--report", report, "-o", "json")
     assert (done.code, done.json["ok"]) == (1, False)
-    assert "transactions/0/entries/00000000000000000000.json" in done.json["failure"]
+    assert "/0/entries/00000000000000000000.json" in done.json["failure"]
     assert "What ended the drill" in report.read_text()
     assert (kept / "run-1.log").exists()
 

@@ -133,7 +133,7 @@ def test_create_does_not_make_a_log_over_one_of_a_newer_format(own_log: SampleLo
 def seal_as_version_99(data: bytes) -> bytes:
     """The cluster file of a txlog that is yet to come."""
     body, _ = checked_body(data, "txlog.json")
-    return seal(body.replace(b'"format_version":1', b'"format_version":99'))
+    return seal(body.replace(b'"format_version":2', b'"format_version":99'))
 
 
 def test_config_shows_and_changes_values(own_log: SampleLog) -> None:

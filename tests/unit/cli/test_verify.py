@@ -53,8 +53,8 @@ def test_a_whole_log_passes_and_is_only_read(own_log: SampleLog) -> None:
     [
         "topics/orders/*/segments/*.arrow",
         "topics/orders/*/entries/*.json",
-        "transactions/*/entries/*.json",
-        "__consumer_offsets/*/entries/*.json",
+        "transactions/*/*/entries/*.json",
+        "__consumer_offsets/*/*/entries/*.json",
     ],
 )
 @pytest.mark.parametrize("damage", [flip_a_byte, cut_off, Path.unlink])

@@ -92,7 +92,7 @@ def test_progress_comes_to_the_bytes_of_what_is_stored(log: MemoryLog) -> None:
 
 
 KINDS = [
-    "^cluster/entries/",
+    "^cluster/.*/entries/",
     "^topics/u/.*/entries/",
     "^topics/u/.*/snapshots/",
     "^topics/u/.*/chunks/",
@@ -136,7 +136,7 @@ def test_I15_a_missing_object_of_each_kind_is_named(log: MemoryLog, kind: str) -
 
 def test_damage_in_several_places_is_named_in_one_go(log: MemoryLog) -> None:
     """A damaged cluster journal hides no topic, and a damaged entry no records before it."""
-    spoiled = [paths(log, kind)[0] for kind in ("^cluster/entries/", "^topics/u/.*segments/")]
+    spoiled = [paths(log, kind)[0] for kind in ("^cluster/.*/entries/", "^topics/u/.*segments/")]
     spoiled += [paths(log, kind)[-1] for kind in ("^topics/u/.*/entries/", "^topics/v/.*segments/")]
     for path in spoiled:
         flip(log.memory, path)
@@ -184,7 +184,12 @@ def test_what_nobody_refers_to_is_told_apart(log: MemoryLog) -> None:
     (segment,) = stage(log, "u").segments
     log.admin.create_topic("gone", 1)
     log.admin.delete_topics(["gone"])
-    strays = ["README.txt", "topics/u/x/notes.txt", "transactions/99/hint.json", "probes/x/0001"]
+    strays = [
+        "README.txt",
+        "topics/u/x/notes.txt",
+        f"transactions/{log.connection.cluster.log_id}/99/hint.json",
+        "probes/x/0001",
+    ]
     for path in strays:
         log.memory.put_new(path, b"?")
     found = unreferenced(audit(log))
@@ -261,7 +266,7 @@ def test_I15_a_clusters_journal_that_is_gone_is_damage_and_hides_no_topic(log: M
     for path in paths(log, "^cluster/"):
         log.memory.delete(path)
     report = audit(log)
-    assert "cluster has neither an entry nor a boundary" in named(report)
+    assert "has neither an entry nor a boundary" in named(report)
     assert {"u", "v"} < {journal.name for journal in report.journals}
     assert unreferenced(report) == {}
 

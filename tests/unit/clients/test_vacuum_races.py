@@ -43,7 +43,11 @@ class Slow:
 
     def journal_of(self, step: Step) -> str:
         """Where that refers to the segment."""
-        return "topics/u/" if step is Slow.append else f"transactions/{self.coordinator.partition}/"
+        return (
+            "topics/u/"
+            if step is Slow.append
+            else f"transactions/.*/{self.coordinator.partition}/entries"
+        )
 
 
 STEPS = pytest.mark.parametrize("step", [Slow.append, Slow.decide])

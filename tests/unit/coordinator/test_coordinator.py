@@ -18,7 +18,7 @@ from tests.protocol.steps import (
     shown,
     tx_of,
 )
-from tests.protocol.world import Process, World, committed
+from tests.protocol.world import NAMES, Process, World, committed
 from txlog.coordinator.coordinator import journal_of
 from txlog.errors import (
     CorruptData,
@@ -28,7 +28,6 @@ from txlog.errors import (
     UnknownTransaction,
 )
 from txlog.groups.offsets_state import PendingOffset
-from txlog.layout import transactions_journal
 from txlog.model import TransactionOutcome, TxId
 from txlog.storage.store import CreateResult
 
@@ -138,7 +137,7 @@ def test_I4_a_commit_that_wins_against_a_timeout_is_finished(world: World) -> No
     staged = participant(owner, "a", 1)
     world.clock.advance(TIMEOUT_MS + 1)
     coordinator(helper).catch_up()
-    entry = transactions_journal(0).entry(coordinator(helper)._replica.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(helper)._replica.next_slot)
     helper.store.before("create", entry, lambda: prepare(owner, tx, staged, groups=()))
     assert coordinator(helper).maintain() == [tx, other]
     assert (shown(world, "a"), coordinator(helper).outcome(other)) == ([1], ABORTED)

@@ -14,9 +14,8 @@ from tests.protocol.steps import (
     register,
     tx_of,
 )
-from tests.protocol.world import Process, World
+from tests.protocol.world import NAMES, Process, World
 from txlog.errors import SegmentExpired
-from txlog.layout import transactions_journal
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def commit_some(process: Process, count: int) -> None:
 def test_snapshots_of_its_journal_follow_the_settings_of_the_log(world: World) -> None:
     process = world.process()
     commit_some(process, 3)  # 7 entries, where one in 4 has a snapshot.
-    layout = transactions_journal(0)
+    layout = NAMES.transactions(0)
     assert world.store.get(layout.snapshot(3)) is not None
     assert world.store.get(layout.snapshot(4)) is None
 
@@ -45,7 +44,7 @@ def test_snapshots_of_its_journal_follow_the_settings_of_the_log(world: World) -
 def test_its_journal_is_pruned_to_the_entries_that_are_kept(world: World) -> None:
     process = world.process()
     commit_some(process, 10)  # 21 entries.
-    layout = transactions_journal(0)
+    layout = NAMES.transactions(0)
     assert coordinator(process).prune(keep_entries=15, apart_entries=100) == 0
     assert coordinator(process).prune(keep_entries=15) == 6
     kept = [slot for slot in range(21) if world.store.get(layout.entry(slot)) is not None]
@@ -78,7 +77,7 @@ def test_an_id_that_is_forgotten_while_its_late_transaction_is_aborted_is_no_err
         coordinator(other).abort(NAME, tx)
         assert coordinator(other).expire_ids(world.clock.wall_ms()) == [NAME]
 
-    entry = transactions_journal(0).entry(coordinator(helper)._replica.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(helper)._replica.next_slot)
     helper.store.before("create", entry, end_and_forget)
     assert coordinator(helper).maintain() == [tx]
     assert helper.store.is_met

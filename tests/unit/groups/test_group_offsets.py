@@ -16,11 +16,10 @@ from tests.protocol.steps import (
     shown,
     tx_of,
 )
-from tests.protocol.world import Process, World
+from tests.protocol.world import NAMES, Process, World
 from txlog.errors import CommitFailed, UnstableOffsetCommit, UsageError
 from txlog.groups.offsets import GroupOffsets
 from txlog.groups.offsets_state import OFFSETS_BYTES_MAX, UNCHECKED, PendingOffset
-from txlog.layout import offsets_journal, transactions_journal
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 
 SRC = TopicPartition("src", 0)
@@ -122,7 +121,7 @@ def test_what_ends_while_it_is_in_the_way_is_no_error(world: World) -> None:
         coordinator(process).abort(NAME, tx)
         offsets(process).release_pending(GROUP, tx)
 
-    other.store.before("get", offsets_journal(0).entry(1), end)
+    other.store.before("get", NAMES.offsets(0).entry(1), end)
     moved(other, 9)
     assert other.store.is_met
     assert position(world) == 9
@@ -133,7 +132,7 @@ def test_an_abort_that_comes_after_the_decision_to_commit_is_no_error(world: Wor
     tx = pended(process)
     world.clock.advance(TIMEOUT_MS + 1)
     coordinator(other).catch_up()
-    entry = transactions_journal(0).entry(coordinator(other)._replica.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(other)._replica.next_slot)
     other.store.before("create", entry, lambda: prepare(process, tx))
     assert offsets(other).maintain() == [tx]
     assert (other.store.is_met, position(world)) == (True, 5)
@@ -149,7 +148,7 @@ def test_an_abort_of_an_id_that_was_forgotten_meanwhile_is_no_error(world: World
         coordinator(process).abort(NAME, tx)
         assert coordinator(process).expire_ids(world.clock.wall_ms()) == [NAME]
 
-    entry = transactions_journal(0).entry(coordinator(other)._replica.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(other)._replica.next_slot)
     other.store.before("create", entry, end_and_forget)
     assert offsets(other).maintain() == [tx]
     assert (other.store.is_met, position(world)) == (True, None)
@@ -226,7 +225,7 @@ def test_snapshots_and_pruning_follow_what_is_asked(world: World) -> None:
     process = world.process()
     for end in range(10):
         moved(process, end)  # 10 entries, where one in 4 has a snapshot.
-    layout = offsets_journal(0)
+    layout = NAMES.offsets(0)
     assert world.store.get(layout.snapshot(3)) is not None
     assert offsets(process).prune(keep_entries=6, apart_entries=100) == 0
     assert offsets(process).prune(keep_entries=6) == 4

@@ -10,7 +10,7 @@ from txlog.layout import JournalLayout
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
 
-LAYOUT = JournalLayout("cluster")
+LAYOUT = JournalLayout("cluster", "10" * 16)
 FIRST = Boundary(0, 10, 12, "token-a")
 SECOND = Boundary(1, 20, 25, "token-b", closed=True)
 
@@ -72,6 +72,6 @@ def test_R14_a_boundary_whose_snapshot_does_not_cover_what_lies_below_it_is_name
 
 
 def test_a_newer_format_is_unsupported() -> None:
-    data = seal(b"{}").replace(b'"format":1', b'"format":9')
+    data = seal(b"{}").replace(b'"format":2', b'"format":9')
     with pytest.raises(UnsupportedFormat, match="version 9"):
         boundaries.decode_boundary(data, "some/boundary")

@@ -63,10 +63,19 @@ def test_I15_bytes_after_the_end_are_corrupt_data() -> None:
 
 
 def test_a_newer_format_is_unsupported_and_not_called_damaged() -> None:
-    newer = DATA.replace(b'"format":1', b'"format":2', 1)
-    with pytest.raises(UnsupportedFormat, match="version 2") as caught:
+    newer = DATA.replace(b'"format":2', b'"format":3', 1)
+    with pytest.raises(
+        UnsupportedFormat, match="version 3; this txlog reads version 2. Use a newer"
+    ) as caught:
         decode_entry(newer, PATH, 7)
     assert PATH in caught.value.message
+
+
+def test_a_format_from_before_the_first_release_is_refused_with_the_reason() -> None:
+    older = DATA.replace(b'"format":2', b'"format":1', 1)
+    with pytest.raises(UnsupportedFormat, match=r"version 1.* before the first release") as caught:
+        decode_entry(older, PATH, 7)
+    assert "create the log anew" in caught.value.message
 
 
 def test_I1_an_entry_under_another_number_is_corrupt_data() -> None:

@@ -230,7 +230,7 @@ def test_a_good_snapshot_is_not_deleted_to_mend_another() -> None:
 def test_a_newer_format_is_refused_and_left_alone() -> None:
     store = new_store()
     fill(process(store), 16)
-    newer = encode_snapshot(SnapshotHead(2, 15, 0, -1), {})
+    newer = encode_snapshot(SnapshotHead(3, 15, 0, -1), {})
     store.replace(LAYOUT.snapshot(15), newer)
     with pytest.raises(UnsupportedFormat):
         process(store).catch_up()

@@ -1,12 +1,13 @@
 """A replica follows its journal, publishes against the state below the slot it wins, or says no."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from tests.faulty_stores import HookedStore
-from tests.shelf_journal import LAYOUT, fill, limits, new_store, process, written
-from tests.shelf_machine import Look, Put, Take
+from tests.shelf_journal import LAYOUT, OPTIONS, fill, limits, new_store, process, written
+from tests.shelf_machine import Look, Put, ShelfMachine, Take
 from txlog.errors import (
     CorruptData,
     IllegalTransition,
@@ -15,8 +16,11 @@ from txlog.errors import (
     PublishContention,
     StoreUnavailable,
 )
-from txlog.journal.entry import Entry, encode_entry
-from txlog.storage import CountingStore
+from txlog.journal.entry import Entry, decode_entry, encode_entry
+from txlog.journal.replica import Replica
+from txlog.layout import JournalLayout
+from txlog.storage import CountingStore, MemoryStore
+from txlog.testing.clock import manual_runtime
 
 
 def test_what_one_process_publishes_the_others_read() -> None:
@@ -216,6 +220,10 @@ def test_I16_a_writer_that_always_loses_gives_up() -> None:
     assert replica.execute(Put("mine"))
 
 
+def owned(entry: Entry) -> Entry:
+    return replace(entry, journal=LAYOUT.root, log_id=LAYOUT.log_id)
+
+
 def replace_entry(store: HookedStore, slot: int, entry: Entry) -> None:
     store.delete(LAYOUT.entry(slot))
     store.create(LAYOUT.entry(slot), encode_entry(entry)[0])
@@ -224,7 +232,7 @@ def replace_entry(store: HookedStore, slot: int, entry: Entry) -> None:
 def test_I1_an_entry_that_was_replaced_breaks_the_chain() -> None:
     store = HookedStore(new_store())
     fill(process(store), 4)
-    forged = Entry(2, "forged", "w", 0, 0, ({"type": "thing_put", "name": "forged"},))
+    forged = owned(Entry(2, "forged", "w", 0, 0, ({"type": "thing_put", "name": "forged"},)))
     replace_entry(store, 2, forged)
     with pytest.raises(CorruptData, match="changed or replaced") as caught:
         process(store).catch_up()
@@ -233,7 +241,7 @@ def test_I1_an_entry_that_was_replaced_breaks_the_chain() -> None:
 
 def test_I15_an_event_of_an_unknown_type_names_the_entry() -> None:
     store = new_store()
-    unknown = Entry(0, "t", "w", 0, 0, ({"type": "thing_painted", "name": "x"},))
+    unknown = owned(Entry(0, "t", "w", 0, 0, ({"type": "thing_painted", "name": "x"},)))
     store.create(LAYOUT.entry(0), encode_entry(unknown)[0])
     with pytest.raises(CorruptData, match="thing_painted") as caught:
         process(store).catch_up()
@@ -253,3 +261,41 @@ def test_I15_a_damaged_entry_is_named_and_nothing_behind_it_is_read() -> None:
         assert path in caught.value.message
     with pytest.raises(CorruptData):
         replica.execute(Put("x"))
+
+
+@pytest.mark.parametrize(
+    "owner", [("shelf", "20" * 16), ("other", LAYOUT.log_id), ("", ""), ("other", "20" * 16)]
+)
+def test_I15_an_entry_of_another_journal_or_log_is_refused_by_name(owner: tuple[str, str]) -> None:
+    store = HookedStore(new_store())
+    fill(process(store), 4)
+    path = LAYOUT.entry(2)
+    entry, _ = decode_entry(store.get(path) or b"", path, 2)
+    replace_entry(store, 2, replace(entry, journal=owner[0], log_id=owner[1]))
+    with pytest.raises(CorruptData, match=f"^{path} is not of this journal but of '{owner[0]}'"):
+        process(store).catch_up()
+
+
+def copied(kind: str) -> MemoryStore:
+    """Objects of that kind, and a hint, of a journal of the same name in another log."""
+    store = new_store()
+    layout = JournalLayout(LAYOUT.root, "20" * 16)
+    options = replace(OPTIONS, log_id=layout.log_id)
+    replica = Replica(store, layout, ShelfMachine(), manual_runtime(), options)
+    fill(replica, 17)
+    if kind == "boundaries":
+        replica.prune(1)
+    for stored in list(store.list_after("")):
+        if f"/{kind}/" not in stored.path and not stored.path.endswith("hint.json"):
+            store.delete(stored.path)
+    return store
+
+
+@pytest.mark.parametrize("kind", ["entries", "boundaries"])
+def test_I15_a_journal_that_was_copied_from_another_log_is_refused(kind: str) -> None:
+    with pytest.raises(CorruptData, match=f"shelf/{kind}/.* of log '{'20' * 16}'"):
+        process(copied(kind)).catch_up()
+
+
+def test_I15_R16_a_snapshot_of_another_log_is_no_better_than_a_damaged_one() -> None:
+    assert process(copied("snapshots")).catch_up() == ()

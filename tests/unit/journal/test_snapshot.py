@@ -14,7 +14,7 @@ from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 
 PATH = "cluster/snapshots/00000000000000000063.arrow"
-HEAD = SnapshotHead(format=1, slot=63, crc32=99, boundary=-1)
+HEAD = SnapshotHead(format=2, slot=63, crc32=99, boundary=-1)
 SECTIONS: dict[str, list[Any]] = {"thing": ["a", {"b": [1, 2]}], "pid": [5]}
 DATA = encode_snapshot(HEAD, SECTIONS)
 
@@ -81,7 +81,7 @@ def made_of(rows: list[tuple[str | None, str | None]]) -> bytes:
 
 
 def head_row(**changes: object) -> tuple[str, str]:
-    return "journal", json.dumps({"format": 1, "slot": 3, "crc32": 4, "boundary": -1, **changes})
+    return "journal", json.dumps({"format": 2, "slot": 3, "crc32": 4, "boundary": -1, **changes})
 
 
 def test_a_file_made_by_hand_is_read() -> None:
@@ -91,15 +91,15 @@ def test_a_file_made_by_hand_is_read() -> None:
 
 def test_a_newer_format_is_unsupported_whatever_else_its_head_holds() -> None:
     """It must not be taken for damage: what is damaged may be replaced."""
-    with pytest.raises(UnsupportedFormat, match="version 2") as caught:
-        decode_snapshot(made_of([head_row(format=2, shards=4)]), PATH)
+    with pytest.raises(UnsupportedFormat, match="version 3") as caught:
+        decode_snapshot(made_of([head_row(format=3, shards=4)]), PATH)
     assert PATH in caught.value.message
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        [("journal", '{"format": 1, "slot": 3}')],
+        [("journal", '{"format": 2, "slot": 3}')],
         [head_row(extra=1)],
         [head_row(slot="3")],
         [("thing", "1"), head_row()],

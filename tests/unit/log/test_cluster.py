@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tests.faulty_stores import HookedStore
-from tests.protocol.world import SCHEMA, World
+from tests.protocol.world import NAMES, SCHEMA, World
 from txlog.errors import NotATxlog, UnknownTopic
-from txlog.layout import CLUSTER_FILE, cluster_journal, number
+from txlog.layout import CLUSTER_FILE, number
 from txlog.log.cluster import (
     PRODUCER_ID_BLOCK,
     Cluster,
@@ -115,7 +115,7 @@ def test_R11_a_deletion_spares_a_topic_that_took_the_name_meanwhile(
         created.append(create(other))
 
     slot = cluster._replica.next_slot
-    process.store.before("create", cluster_journal().entry(slot), finish_and_create)
+    process.store.before("create", NAMES.cluster().entry(slot), finish_and_create)
     getattr(cluster, verb)("a")
     assert process.store.is_met
     assert cluster_of(world).topic("a").topic_id == created[0]
@@ -156,7 +156,7 @@ def test_snapshots_and_pruning_of_its_journal_follow_what_is_asked(world: World)
     cluster = cluster_of(world)
     for name in "bcdef":
         create(cluster, name)  # 6 entries with the first one, where one in 4 has a snapshot.
-    layout = cluster_journal()
+    layout = NAMES.cluster()
     assert world.store.get(layout.snapshot(3)) is not None
     assert cluster.prune(keep_entries=4, apart_entries=3) == 0
     assert cluster.prune(keep_entries=5) == 1

@@ -136,7 +136,7 @@ def test_R7_one_open_transaction_makes_no_later_marker_dearer(topic: Fold[TopicS
 
 
 def test_R7_finished_numbers_are_stored_one_by_one(topic: Fold[TopicState]) -> None:
-    """Format version 1 has them so."""
+    """The format has them so."""
     for number in (5, 2, 3):
         topic.run(marker(TxId(1, 0, number), COMMIT, floor=0))
     (row,) = topic.machine.encode_state(topic.state)["producer"]

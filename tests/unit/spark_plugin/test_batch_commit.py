@@ -20,7 +20,6 @@ from tests.spark_query import COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
 from txlog.clients import appender
 from txlog.clock import Runtime, segment_id
 from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, ProducerFenced
-from txlog.layout import offsets_journal, transactions_journal
 from txlog.log.batch import Segment
 from txlog.log.conversion import with_timestamp
 from txlog.log.segment_draft import SegmentDraft
@@ -60,7 +59,10 @@ def check(log: MemoryLog, end: int) -> None:
 
 def next_entry(log: MemoryLog, journal: str) -> str:
     """Path of the entry that a journal gets next."""
-    layout = {"offsets": offsets_journal(0), "transactions": transactions_journal(0)}[journal]
+    layout = {
+        "offsets": log.connection.cluster.layout.offsets(0),
+        "transactions": log.connection.cluster.layout.transactions(0),
+    }[journal]
     return layout.entry(sum(path.startswith(layout.entries) for path in log.objects()))
 
 

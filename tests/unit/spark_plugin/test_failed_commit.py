@@ -8,7 +8,6 @@ from spark_plugin.batch_commit import participants
 from tests.faulty_stores import HookedStore
 from tests.spark_query import Query, new_log
 from txlog.errors import OutcomeUnknown
-from txlog.layout import transactions_journal
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["not stored", "stored"])
@@ -24,7 +23,7 @@ def test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt(
     query.plan(1, 2, 4)
     messages = query.tasks(process, "run", 1, 2, 4)
     staged = {segment.path for p in participants(messages) for segment in p.segments}
-    journal = transactions_journal(0)
+    journal = log.connection.cluster.layout.transactions(0)
     decision = journal.entry(sum(path.startswith(journal.entries) for path in log.objects()))
     if is_stored:
         store.lose_answer(decision)

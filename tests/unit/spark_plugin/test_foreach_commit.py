@@ -11,7 +11,6 @@ from tests.faulty_stores import HookedStore
 from tests.spark_query import OPTIONS, Query, new_log
 from txlog.clients.connection import Connection
 from txlog.errors import CommitFailed, InvalidOption
-from txlog.layout import transactions_journal
 
 LABELLED = replace(OPTIONS, label="copy")
 
@@ -37,7 +36,7 @@ def test_R30_a_write_that_another_run_overtook_is_not_taken_for_one_without_a_la
     store = HookedStore(log.memory)
     older, newer = log.process(store), log.process()
     late = tasks(query, older, "older")
-    journal = transactions_journal(0)
+    journal = log.connection.cluster.layout.transactions(0)
     registration = journal.entry(sum(p.startswith(journal.entries) for p in log.objects()))
     store.before("create", registration, lambda: commit(newer, tasks(query, newer, "newer")))
     with pytest.raises(CommitFailed, match="by an earlier run of the query that was still at work"):

@@ -20,7 +20,6 @@ from tests.spark_query import FRAME, new_log
 from txlog.clients.connection import Connection
 from txlog.coordinator.events import Participant
 from txlog.errors import TxlogError
-from txlog.layout import transactions_journal
 
 OPTIONS = WriterOptions("memory://log", topic="even", txn_app_id="app", txn_version=7)
 
@@ -81,7 +80,7 @@ def test_I10_a_job_that_is_overtaken_by_its_repeat_changes_nothing() -> None:
     slow = log.process(store)
     mine = staged(slow, 0)
     assert not is_in_log(slow, OPTIONS)
-    journal = transactions_journal(0)
+    journal = log.connection.cluster.layout.transactions(0)
     # The first entry is the slow job's registration, the second its decision.
     decision = journal.entry(sum(p.startswith(journal.entries) for p in log.objects()) + 2)
     store.before("create", decision, lambda: write(log, 1))

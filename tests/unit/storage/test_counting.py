@@ -7,7 +7,7 @@ from txlog.storage import ByteRange, CountingStore, Created, Exists, MemoryStore
 from txlog.storage.counting import object_kind
 from txlog.testing.clock import manual_runtime
 
-JOURNAL = layout.topic_journal("flights", "0" * 32)
+JOURNAL = layout.LogLayout("0" * 32).topic("flights", "0" * 32)
 
 
 @pytest.fixture

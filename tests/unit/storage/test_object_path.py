@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog import layout
 from txlog.clock import Runtime, segment_id
 from txlog.errors import InternalError
+from txlog.layout import LogLayout
 from txlog.storage.object_path import check_path, check_prefix
 
 
@@ -30,11 +30,12 @@ def test_a_prefix_that_is_not_plain_is_refused(prefix: str) -> None:
 
 
 def test_every_name_of_the_layout_passes() -> None:
+    names = LogLayout("0" * 32)
     journals = [
-        layout.cluster_journal(),
-        layout.topic_journal("n" * 249, "0" * 32),
-        layout.transactions_journal(49),
-        layout.offsets_journal(49),
+        names.cluster(),
+        names.topic("n" * 249, "0" * 32),
+        names.transactions(49),
+        names.offsets(49),
     ]
     for journal in journals:
         for name in (journal.entry(7), journal.chunk(0, 9), journal.boundary(1), journal.hint):

@@ -10,6 +10,7 @@ import pytest
 
 from txlog.clock import Runtime
 from txlog.errors import (
+    CorruptData,
     OutcomeUnknown,
     StoreDenied,
     StoreFull,
@@ -17,6 +18,7 @@ from txlog.errors import (
     StoreUnavailable,
     TxlogError,
 )
+from txlog.layout import SMALL_BYTES_MAX, LogLayout
 from txlog.storage import ByteRange, Created, Exists, Store, open_store
 
 Answer = tuple[int, str]
@@ -250,3 +252,15 @@ def test_missing_credentials_are_named_before_anything_is_sent(
     with pytest.raises(StoreDenied, match=r"NoCredentialsError.*AWS_ACCESS_KEY_ID"):
         store.create("a", b"mine")
     assert server.requests == []
+
+
+def test_an_object_that_is_larger_than_its_kind_can_be_is_not_read(
+    server: ScriptedServer, store: Store
+) -> None:
+    entry = LogLayout("10" * 16).transactions(3).entry(7)
+    server.body = b"x" * SMALL_BYTES_MAX
+    assert store.get(entry) == server.body
+    server.body += b"x"
+    with pytest.raises(CorruptData, match=f"{entry} has {SMALL_BYTES_MAX + 1} bytes"):
+        store.get(entry)
+    assert server.requests == ["GET", "GET"]

@@ -6,7 +6,6 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from txlog.journal.entry import decode_entry, encode_entry
-from txlog.layout import topic_journal
 from txlog.log.merging import merge_segments
 from txlog.log.topic_events import BatchesAppended
 from txlog.log.topic_machine import TopicMachine
@@ -39,7 +38,7 @@ def test_merged_batches_have_no_sequence_and_nothing_is_wrong_with_that(log: Mem
 
 @pytest.mark.parametrize("sequence", [0, 30, 32])
 def test_I7_a_live_sequence_that_repeats_or_skips_is_found(log: MemoryLog, sequence: int) -> None:
-    layout = topic_journal("events", log.connection.cluster.topic("events").topic_id)
+    layout = log.connection.cluster.topic("events").layout
     path = [stored.path for stored in log.memory.list_after(layout.entries)][-1]
     data = log.memory.get(path)
     assert data is not None

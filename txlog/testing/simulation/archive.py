@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from txlog.journal.entry import decode_entry
 from txlog.journal.fold import decoded_events
-from txlog.layout import JournalLayout, journal_root, topic_journal
+from txlog.layout import JournalLayout, LogLayout, journal_root
 from txlog.log.batch import Segment, SegmentBatch
 from txlog.log.index import ChunkRef, IndexedBatch, decode_refs, decode_rows
 from txlog.log.segment import decode_batch
@@ -112,7 +112,7 @@ def incarnations(archive: Archive, names: Collection[str]) -> list[Incarnation]:
     """Every topic that ever had one of these names, in the order of their creation."""
     roots = {journal_root(path) or "" for path in archive}
     parts = [root.split("/")[1:] for root in roots if root.startswith("topics/")]
-    found = [_Fold(archive, topic_journal(*part)).run() for part in parts if part[0] in names]
+    found = [_Fold(archive, LogLayout("").topic(*part)).run() for part in parts if part[0] in names]
     known = sorted((one for one in found if one is not None), key=lambda one: one.opened_at)
     _check_completeness(archive, known)
     return known

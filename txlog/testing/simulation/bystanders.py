@@ -10,13 +10,7 @@ from __future__ import annotations
 from txlog.clients.admin import Admin
 from txlog.clients.vacuum import Vacuum
 from txlog.errors import IllegalTransition, UnknownTransaction
-from txlog.layout import (
-    JournalLayout,
-    cluster_journal,
-    offsets_journal,
-    topic_journal,
-    transactions_journal,
-)
+from txlog.layout import JournalLayout
 from txlog.log.topic_state import NEW_PRODUCER
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.role import EXPECTED, Recurring
@@ -99,9 +93,10 @@ class HintSpoiler(Recurring):
 
     def _chosen(self, process: SimulatedProcess) -> JournalLayout:
         cluster = process.connection.cluster
-        layouts = [cluster_journal(), offsets_journal(0), transactions_journal(0)]
+        names = cluster.layout
+        layouts = [names.cluster(), names.offsets(0), names.transactions(0)]
         for name in self._topics:
-            layouts.append(topic_journal(name, cluster.present_topic(name).topic_id))
+            layouts.append(names.topic(name, cluster.present_topic(name).topic_id))
         return process.random.choice(layouts)
 
     def _spoil(self, process: SimulatedProcess, path: str) -> None:

@@ -16,7 +16,7 @@ from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.state import CoordinatorState
 from txlog.journal.entry import decode_entry
 from txlog.journal.opening import write_snapshot
-from txlog.layout import JournalLayout, parse_number, transactions_journal
+from txlog.layout import JournalLayout, parse_number
 from txlog.log.cluster import Cluster
 from txlog.model import EPOCH_MAX
 from txlog.storage.store import Store
@@ -47,7 +47,7 @@ def _worn_out(connection: Connection) -> None:
     for coordinator in connection.coordinators():
         state = coordinator.catch_up()
         worn = {n: replace(known, epoch=_EPOCHS[n]) for n, known in state.ids.items()}
-        layout = transactions_journal(coordinator.partition)
+        layout = cluster.layout.transactions(coordinator.partition)
         if worn:
             _as_snapshot(cluster.store, layout, replace(state, ids={**state.ids, **worn}))
     fresh = Cluster(cluster.store, cluster.file, cluster.runtime, cluster.process, "start")

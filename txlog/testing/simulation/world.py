@@ -23,7 +23,7 @@ from txlog.errors import UnknownPartition, UnknownTopic
 from txlog.journal.codec import encode
 from txlog.journal.entry import seal
 from txlog.layout import CLUSTER_FILE
-from txlog.log.cluster import ClusterFile, open_cluster
+from txlog.log.cluster import FORMAT_VERSION, ClusterFile, open_cluster
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy
@@ -53,6 +53,9 @@ PROBE_POLLS_MAX = 6
 
 LIVES_MAX = 6
 """Of a role; those that must come back have more."""
+
+LOG_ID = "10" * 16
+"""Of the log that each world begins with."""
 
 NEVER_MS = 1 << 60
 
@@ -250,7 +253,7 @@ def _new_log(
     """The objects of a log with these topics: made once, as every world begins with a copy."""
     runtime = Runtime(ManualClock(EPOCH_MS), SeededEntropy("log"), SerialFanOut())
     store = MemoryStore(runtime)
-    body = json.dumps(encode(ClusterFile(1, "log", 0, settings, "{}"))).encode()
+    body = json.dumps(encode(ClusterFile(FORMAT_VERSION, LOG_ID, 0, settings, "{}"))).encode()
     store.create(CLUSTER_FILE, seal(body))
     admin = Admin(Connection(open_cluster(store, runtime, writer="start")))
     for name, partitions in topics:

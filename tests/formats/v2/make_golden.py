@@ -1,8 +1,8 @@
-"""Makes the golden log of format version 1: `python -m tests.formats.v1.make_golden`.
+"""Makes the golden log of format version 2: `python -m tests.formats.v2.make_golden`.
 
-It was run when version 1 was released, and is not run again: a log that an old txlog wrote must be
-read by every later one, so `log.tar.xz` and `expected.json` are never changed. It holds a bit of
-everything that is stored. Clock and identifiers are seeded, so that one program makes one log.
+A log that a released txlog wrote must be read by every later one, so once version 2 is released,
+`log.tar.xz` and `expected.json` are never changed. It holds a bit of everything that is stored.
+Clock and identifiers are seeded, so that one program makes one log.
 """
 
 from __future__ import annotations
