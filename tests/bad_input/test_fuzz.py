@@ -252,18 +252,21 @@ def test_another_version_asks_for_a_newer_txlog(kind: str) -> None:
 STRANGE = [
     "topics/u/notes.txt",
     "topics/.../x",
-    "cluster/entries/99999999999999999999.json",
-    "cluster/entries/00000000000000000001.json.bak",
-    "cluster/entries/\u0660\u0660\u0660.json",
-    "cluster/entries/sub/00000000000000000002.json",
-    "transactions/x/hint.json",
-    "__consumer_offsets/-1/entries/00000000000000000000.json",
+    "cluster/ID/entries/99999999999999999999.json",
+    "cluster/ID/entries/00000000000000000001.json.bak",
+    "cluster/ID/entries/\u0660\u0660\u0660.json",
+    "cluster/ID/entries/sub/00000000000000000002.json",
+    "cluster/entries/00000000000000000001.json",
+    f"cluster/{'20' * 16}/entries/00000000000000000001.json",
+    "transactions/ID/x/hint.json",
+    "__consumer_offsets/ID/-1/entries/00000000000000000000.json",
 ]
 
 
 @pytest.mark.parametrize("path", STRANGE)
 def test_an_object_of_a_strange_name_changes_nothing(path: str) -> None:
     log = copy({})
+    path = path.replace("ID", log.connection.cluster.log_id)
     log.memory.put_new(path, b"?")
     assert everything(log) == expected()
     report = look(log)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from txlog.clients.connection import Connection
 from txlog.coordinator.events import Participant
 from txlog.coordinator.machine import CoordinatorMachine
-from txlog.errors import NotATxlog
+from txlog.errors import CorruptData, NotATxlog
 from txlog.groups.offsets_state import OffsetsMachine
-from txlog.layout import TOPICS, LogLayout
+from txlog.journal.entry import decode_entry
+from txlog.layout import TOPICS, JournalLayout, LogLayout, parse_number
 from txlog.log.cluster import ClusterFile, read_cluster_file
 from txlog.log.cluster_state import ClusterMachine, ClusterState
 from txlog.log.segment_scan import segment_problem
@@ -119,10 +120,26 @@ def _read(store: Store, file: ClusterFile) -> LogFacts:
 
 
 def _topics(store: Store, cluster: Walk[ClusterState]) -> list[tuple[str, str]]:
-    """Name and id of every topic that the cluster has, or whose objects are there."""
+    """Name and id of every topic that the cluster has, or whose objects are there. Those of another
+    log that was in this place are nobody's."""
     named = [(name, t.opened.topic_id) for name, t in cluster.state.topics.items()]
     parts = (stored.path.split("/") for stored in store.list_after(f"{TOPICS}/"))
-    return sorted({*named, *((part[1], part[2]) for part in parts if len(part) > 3)})
+    there = {(part[1], part[2]) for part in parts if len(part) > 3}.difference(named)
+    return sorted({*named, *(one for one in there if not _is_anothers(store, cluster.layout, one))})
+
+
+def _is_anothers(store: Store, cluster: JournalLayout, topic: tuple[str, str]) -> bool:
+    """Whether the first of its entries says that it is of another log. If there is none, too: then
+    nothing but segments lies there, which a producer of another log may have left."""
+    layout = LogLayout(cluster.log_id).topic(*topic)
+    first = next((stored.path for stored in store.list_after(layout.entries)), None)
+    if first is None:
+        return store.get(layout.boundary(0)) is None
+    try:
+        entry, _ = decode_entry(store.get(first) or b"", first, parse_number(first) or 0)
+    except CorruptData:
+        return False
+    return entry.log_id != cluster.log_id
 
 
 # Topics against coordinators.
