@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulation.direct_tests import DIRECT_TESTS
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants_of_logs import BUGS_OF_LOGS
 from tests.source_tree import ROOT, Module
 
 
@@ -18,12 +19,23 @@ def test_every_planted_bug_has_a_direct_test_that_exists() -> None:
         assert test in {function.name for function in Module(ROOT / file).functions}, named
 
 
+def test_bugs_of_logs_have_direct_tests_that_exist_and_stand_on_the_page() -> None:
+    for _, named in BUGS_OF_LOGS.values():
+        file, _, test = named.partition("::")
+        assert test in {function.name for function in Module(ROOT / file).functions}, named
+    page = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    assert [bug for bug in BUGS_OF_LOGS if f"| {bug} |" not in page] == []
+
+
+SEEN_BY = {**DIRECT_TESTS, **{bug: test for bug, (_, test) in BUGS_OF_LOGS.items()}}
+
+
 @pytest.mark.extra
-@pytest.mark.parametrize("bug", MUTANTS)
+@pytest.mark.parametrize("bug", SEEN_BY)
 def test_the_direct_test_of_a_planted_bug_fails_with_it(bug: str) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "--plant", bug, DIRECT_TESTS[bug]],
+        [*command, "--plant", bug, SEEN_BY[bug]],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

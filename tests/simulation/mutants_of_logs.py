@@ -1,0 +1,165 @@
+"""Planted bugs about a log that is removed or replaced, and about what others put into one.
+
+No simulated world has a second log in the place of its first, so that direct tests alone see these.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from txlog.journal import boundary, entry, opening, replica
+from txlog.journal.presence import LogPresence
+from txlog.layout import JournalLayout, LogLayout
+from txlog.storage import folder_walk, local, memory, root_folder
+
+Patch = pytest.MonkeyPatch
+
+
+def _any_folder(patch: Patch) -> None:
+    """A log is whatever its path leads to."""
+    patch.setattr(root_folder.RootFolder, "_reason_gone", lambda self: "")
+
+
+def _asked_before_only(patch: Patch) -> None:
+    """What was there before a write is taken to be there after it."""
+    patch.setattr(local.LocalStore, "_require_in_log", lambda self, path: None)
+
+
+def _asked_after_only(patch: Patch) -> None:
+    """The other way round: what is refused has been written by then."""
+    original = root_folder.RootFolder.require_same
+    inner = local.LocalStore._require_in_log
+    patch.setattr(root_folder.RootFolder, "require_same", lambda self: None)
+
+    def require_in_log(self: Any, path: str) -> None:
+        with pytest.MonkeyPatch.context() as restored:
+            restored.setattr(root_folder.RootFolder, "require_same", original)
+            inner(self, path)
+
+    patch.setattr(local.LocalStore, "_require_in_log", require_in_log)
+
+
+def _any_object_in_memory(patch: Patch) -> None:
+    """The same in memory."""
+    patch.setattr(memory.MemoryStore, "_require_same", lambda self: None)
+
+
+def _links_followed(patch: Patch) -> None:
+    """Folders are opened as the system does it."""
+
+    def follow(folder: int, path: str, flags: int) -> int:
+        return local.os.open(path, flags, dir_fd=folder)
+
+    for module in (local, root_folder, folder_walk):
+        patch.setattr(module, "open_below", follow)
+
+
+def _pipes_read(patch: Patch) -> None:
+    """Whatever can be opened is a file."""
+    patch.setattr(local, "_require_file", lambda descriptor, place: None)
+
+
+def _any_size(patch: Patch) -> None:
+    """An object is read however large it is."""
+    for module in (local, memory):
+        patch.setattr(module, "require_size", lambda path, size_bytes, place: None)
+
+
+def _foreign_names(patch: Patch) -> None:
+    """Everything that lies below the boundary is the journal's."""
+
+    def below(store: Any, name: Callable[[int], str], limit: int) -> list[str]:
+        listed = store.list_after(f"{name(0).rpartition('/')[0]}/")
+        return [stored.path for stored in listed if stored.path < name(limit)]
+
+    patch.setattr(replica, "own_below", below)
+
+
+def _names_without_id(patch: Patch) -> None:
+    """Journals have the same names in every log."""
+    patch.setattr(LogLayout, "cluster", lambda self: JournalLayout("cluster", self.log_id))
+    for kind, folder in (("transactions", "transactions"), ("offsets", "__consumer_offsets")):
+        patch.setattr(
+            LogLayout,
+            kind,
+            lambda self, number, folder=folder: JournalLayout(f"{folder}/{number}", self.log_id),
+        )
+
+
+def _any_owner(patch: Patch) -> None:
+    """An entry is believed whichever journal it says it is of."""
+    for module in (entry, boundary, opening):
+        patch.setattr(module, "require_own", lambda found, layout, path: None)
+
+
+def _never_asked(patch: Patch) -> None:
+    """A bucket is taken to hold for ever the log that was opened."""
+    patch.setattr(LogPresence, "_is_due", lambda self: False)
+
+
+def _asked_each_time(patch: Patch) -> None:
+    """A request more for each write."""
+    patch.setattr(LogPresence, "_is_due", lambda self: True)
+
+
+def _forgotten(patch: Patch) -> None:
+    """That the log is gone is told once."""
+    patch.setattr(LogPresence, "require", lambda self: None)
+
+
+_ROOT = "tests/unit/storage/test_local_root.py::"
+_GONE = "tests/unit/clients/test_log_gone.py::"
+_SIZE = "tests/unit/storage/test_size_limit.py::"
+_JOURNAL = "tests/unit/journal/test_replica.py::"
+_BUCKET = "tests/unit/clients/test_log_gone_on_a_bucket.py::"
+
+BUGS_OF_LOGS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
+    "a log is whatever its path leads to": (
+        _any_folder,
+        f"{_ROOT}test_nothing_is_written_once_the_log_is_another_or_gone",
+    ),
+    "asked before a write only": (
+        _asked_before_only,
+        f"{_ROOT}test_a_write_is_not_acknowledged_if_the_log_goes_meanwhile",
+    ),
+    "asked after a write only": (
+        _asked_after_only,
+        f"{_ROOT}test_nothing_is_written_once_the_log_is_another_or_gone",
+    ),
+    "any object in memory": (_any_object_in_memory, f"{_GONE}test_the_same_holds_in_memory"),
+    "links are followed": (_links_followed, f"{_ROOT}test_no_link_below_the_root_is_followed"),
+    "pipes are read": (
+        _pipes_read,
+        f"{_ROOT}test_a_pipe_in_the_place_of_an_object_keeps_nobody_waiting",
+    ),
+    "objects of any size are read": (
+        _any_size,
+        f"{_SIZE}test_a_sparse_file_of_100_gigabytes_is_refused_by_its_size",
+    ),
+    "files of others are pruned": (
+        _foreign_names,
+        f"{_GONE}test_maintenance_leaves_files_of_others_beside_entries",
+    ),
+    "names without the log's id": (
+        _names_without_id,
+        f"{_BUCKET}test_what_it_writes_until_then_reaches_no_log_in_its_place",
+    ),
+    "entries of any log are believed": (
+        _any_owner,
+        f"{_JOURNAL}test_I15_an_entry_of_another_journal_or_log_is_refused_by_name",
+    ),
+    "a bucket is never asked": (
+        _never_asked,
+        f"{_BUCKET}test_a_producer_stops_within_an_interval_and_for_good",
+    ),
+    "a bucket is asked each time": (
+        _asked_each_time,
+        f"{_BUCKET}test_it_is_asked_once_in_an_interval_beside_the_read_of_a_boundary",
+    ),
+    "told once that the log is gone": (
+        _forgotten,
+        f"{_BUCKET}test_a_producer_stops_within_an_interval_and_for_good",
+    ),
+}
+"""Planted bug -> how it is planted, and the test that sees it."""
