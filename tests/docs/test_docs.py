@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import Page, pages
-from tests.docs.programs import EXAMPLES, PAGE_TIMEOUT_S, execute, run_page
+from tests.docs.programs import EXAMPLES, PAGE_TIMEOUT_S, execute, run_module, run_page
 from tests.source_tree import ROOT, modules
 
 _TEST_NAME = re.compile(r"test_\w+")
@@ -43,6 +43,13 @@ def test_programs_run_and_print_what_the_page_says(
 )
 def test_programs_with_spark_run_and_print_what_the_page_says(page: Page, tmp_path: Path) -> None:
     run_page(page, tmp_path)
+
+
+@pytest.mark.parametrize("module", sorted(set(EXAMPLES.values()) - {"examples.spark_two_topics"}))
+def test_an_example_can_be_run_again_on_what_it_left(module: str, tmp_path: Path) -> None:
+    """As every reader does who runs it twice; those with Spark are run again by their own tests."""
+    for _ in range(2):
+        assert run_module(tmp_path, module)
 
 
 def test_every_example_stands_on_a_page() -> None:

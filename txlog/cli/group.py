@@ -39,7 +39,7 @@ def list_groups(session: Session) -> None:
             g.lag,
             _seconds(g.lag_ms),
             len(g.pending),
-            g.owner,
+            g.owner or None,
         )
         for g in groups
     ]

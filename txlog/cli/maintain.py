@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from txlog.cli.exit_codes import FAILED
-from txlog.cli.output import Facts, Grid, counted, json_text, printable
+from txlog.cli.output import Facts, Grid, counted, duration_text, json_text, printable
 from txlog.cli.session import Output, Session, topic_names, with_session
 from txlog.cli.topic import config_pairs
 from txlog.clients.maintenance import Maintenance, MaintenanceAction, MaintenanceReport
@@ -73,7 +73,9 @@ def maintain(
     if once:
         report = maintenance.run_once(vacuum=vacuum)
         if (delay_ms := maintenance.second_look_in_ms()) is not None:
-            session.say(f"Some objects can be deleted; looking again in {delay_ms:.0f} ms.")
+            for action in report.actions:
+                session.say(_line(action))
+            session.say(_waiting(maintenance.candidates, delay_ms))
             connection.runtime.clock.sleep_ms(delay_ms)
             report.actions += maintenance.vacuum_once().actions
         _show(session, report)
@@ -119,8 +121,11 @@ def _print(session: Session, action: MaintenanceAction, now_ms: int) -> None:
     if session.options.output is Output.JSON:
         sys.stdout.write(json_text({"time": time, **_document(action)}) + "\n")
         return
-    text = f"{time}  {_status(action)}  {action.task}  {action.subject}  {action.detail}"
-    sys.stdout.write(printable(text) + "\n")
+    sys.stdout.write(printable(f"{time}  {_line(action)}") + "\n")
+
+
+def _line(action: MaintenanceAction) -> str:
+    return f"{_status(action)}  {action.task}  {action.subject}  {action.detail}"
 
 
 @with_session
@@ -149,9 +154,22 @@ def vacuum(
         _show_deleted(session, VacuumReport())
         return
     delay_ms = settings.file_delete_delay_ms
-    session.say(f"Found {counted(len(found.objects), 'object')}; looking again in {delay_ms} ms.")
+    session.say(_waiting(found, delay_ms))
     connection.runtime.clock.sleep_ms(delay_ms)
     _show_deleted(session, collector.sweep(found))
+
+
+def _waiting(found: Candidates, delay_ms: float) -> str:
+    """What is waited for, for how long, and why."""
+    what = counted(len(found.objects), "object")
+    if found.objects:
+        what += f" with {found.size_bytes:,} bytes, such as {found.objects[0].path}"
+    if found.topics:
+        what += f", and what is left of the deleted topics {', '.join(found.topics)}"
+    return (
+        f"Nothing refers to {what}. Waiting {duration_text(delay_ms)} (file.delete.delay.ms) until "
+        "readers have moved on; then it looks again and deletes. Ctrl-C leaves them to a later run."
+    )
 
 
 def _show_candidates(session: Session, found: Candidates) -> None:

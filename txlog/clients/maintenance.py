@@ -244,6 +244,11 @@ class Maintenance:
             return ""
         return "" if self.second_look_in_ms() else self._sweep(self._candidates)
 
+    @property
+    def candidates(self) -> Candidates:
+        """What the last pass found unreferenced, and a later one may delete."""
+        return self._candidates or Candidates()
+
     def second_look_in_ms(self) -> float | None:
         """When what the last pass found unreferenced may be deleted; None if it found nothing."""
         before = self._candidates

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -98,6 +99,7 @@ def encode_schema(schema: pa.Schema) -> str:
     return base64.b64encode(schema.serialize()).decode("ascii")
 
 
+@lru_cache(maxsize=1_024)  # Many topics have one schema.
 def decode_schema(text: str) -> pa.Schema:
     """Read what `encode_schema` wrote. Raises CorruptData for anything else."""
     try:

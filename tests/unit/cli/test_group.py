@@ -114,3 +114,16 @@ def test_a_lag_that_is_unknown_is_null_and_not_counted_as_none(log: SampleLog) -
     assert (other["current_offset"], other["lag"], other["lag_seconds"]) == (None, None, None)
     (listed,) = run("group", "list", "-o", "json", root=log.root).json
     assert (listed["lag"], listed["lag_seconds"]) == (None, None)
+
+
+def test_list_and_describe_agree_on_every_value_that_both_have(log: SampleLog) -> None:
+    """What there is none of is null in both."""
+    listed = run("group", "list", "-o", "json", root=log.root).json
+    assert listed
+    for group in listed:
+        described = run("group", "describe", group["group"], "-o", "json", root=log.root).json
+        for name in ("group", "lag", "lag_seconds", "owner"):
+            assert group[name] == described[name], name
+        assert group["partitions"] == len(described["partitions"])
+        assert group["pending"] == len(described["pending"])
+    assert None in [group["owner"] for group in listed]
