@@ -83,6 +83,7 @@ class SettingsGroup:
     @classmethod
     def from_dotted(cls: type[SettingsT], values: Mapping[str, object]) -> SettingsT:
         """Build from dotted names; texts are converted. Raises InvalidConfig."""
+        _require_mapping(cls.kind, values)
         hints = _type_hints(cls)  # type: ignore[arg-type]  # A class is a good key.
         known = {name: name.replace(".", "_") for name in cls.names()}
         arguments: dict[str, object] = {}
@@ -107,6 +108,7 @@ class SettingsGroup:
 
     def altered(self: SettingsT, changes: Mapping[str, object]) -> SettingsT:
         """A copy with some values changed. Raises InvalidConfig."""
+        _require_mapping(self.kind, changes)
         return type(self).from_dotted({**self.to_dotted(), **changes})
 
 
@@ -116,6 +118,15 @@ def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     remedy = f"did you mean {near[0]!r}?" if near else f"known names: {', '.join(names)}."
     return f"unknown {kind} {name!r}; {remedy}"
+
+
+def _require_mapping(kind: str, values: object) -> None:
+    """Raises InvalidConfig."""
+    if not isinstance(values, Mapping):
+        raise InvalidConfig(f"{kind}: give a dict of names and values, not {values!r:.40}.")
+    for name in values:
+        if not isinstance(name, str):
+            raise InvalidConfig(f"{kind}: {name!r:.40} is no name; names are texts.")
 
 
 _EXPECTED = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}

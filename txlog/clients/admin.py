@@ -14,6 +14,7 @@ from functools import partial
 import pyarrow as pa
 
 from txlog.clients.connection import Connection, connect
+from txlog.clients.given_arguments import given_transaction
 from txlog.clients.given_positions import given_names
 from txlog.clients.group_description import GroupDescription, group_partitions
 from txlog.clients.record_deletion import delete_records
@@ -44,7 +45,13 @@ from txlog.log.topic_events import (
     check_partition_count,
 )
 from txlog.log.topic_log import TopicLog
-from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_topic_name
+from txlog.model import (
+    TopicPartition,
+    TransactionOutcome,
+    TxId,
+    validate_group_id,
+    validate_topic_name,
+)
 from txlog.settings import TopicConfig
 
 
@@ -275,7 +282,8 @@ class Admin:
         )
 
     def owner_of(self, group_id: str) -> str:
-        """Transactional id that owns a group (rule R12); "" if none does."""
+        """Transactional id that owns a group (rule R12); "" if none does. Raises InvalidName."""
+        validate_group_id(group_id)
         for coordinator in self.connection.coordinators():
             owner = coordinator.catch_up().owners.get(group_id)
             if owner is not None:
@@ -318,7 +326,7 @@ class Admin:
         """How a transaction ended, by its id or by its tag; of several with one tag, in different
         transaction groups, COMMITTED if one did, else OPEN if one still may."""
         if isinstance(transaction, TxId):
-            return self.connection.outcome(transaction)
+            return self.connection.outcome(given_transaction(transaction))
         if not isinstance(transaction, str):
             raise UsageError(f"{transaction!r:.80} is no transaction; give a TxId, or a tag.")
         answers = [c.outcome_of_tag(transaction) for c in self.connection.coordinators()]
@@ -326,7 +334,7 @@ class Admin:
 
     def describe_transaction(self, tx_id: TxId | str) -> TransactionDescription:
         """One transaction. Raises UnknownTransaction if nobody has heard of it, or no longer."""
-        tx_id = _given_transaction(tx_id)
+        tx_id = given_transaction(tx_id)
         outcome = self.connection.outcome(tx_id)
         pending = self._pending_on(tx_id)
         name, coordinator = self._owner_of(tx_id, pending)
@@ -352,7 +360,7 @@ class Admin:
         Answers what it is afterwards. Raises UnknownTransaction, and IllegalTransition if it is
         decided: COMMIT.
         """
-        tx_id = _given_transaction(tx_id)
+        tx_id = given_transaction(tx_id)
         found = self.describe_transaction(tx_id)
         coordinator = self.connection.coordinator(found.coordinator)
         with suppress(ProducerFenced):  # Its id is forgotten: it is over, but for its offsets.
@@ -392,15 +400,6 @@ def _given_topics(topics: object) -> list[NewTopic]:
             )
         found.append(topic)
     return found
-
-
-def _given_transaction(tx_id: object) -> TxId:
-    """A transaction by its id, or by the text of it. Raises InvalidName, UsageError."""
-    if isinstance(tx_id, TxId):
-        return tx_id
-    if isinstance(tx_id, str):
-        return TxId.parse(tx_id)
-    raise UsageError(f"{tx_id!r:.80} is no transaction; give a TxId, as list_transactions has it.")
 
 
 def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:

@@ -39,6 +39,9 @@ def prepared_batch(
 
     The topic is caught up. Raises InvalidRecord, RecordTooLarge, UnknownPartition.
     """
+    for what, name in (("key", columns.key), ("timestamp", columns.timestamp)):
+        if name is not None and not isinstance(name, str):
+            raise InvalidRecord(f"{what} is {name!r:.40}; give the name of a column.")
     batch = _one_batch(table)
     partitions = _partitions(topic, batch, columns, sticky)
     if isinstance(columns.partition, str) and columns.partition not in topic.schema().names:
@@ -107,12 +110,11 @@ def _one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    index = batch.schema.get_field_index(name)
-    if index < 0:
+    if batch.schema.names.count(name) != 1:
         raise InvalidRecord(
             f"the table has no column {name!r}; it has {', '.join(batch.schema.names)}."
         )
-    return batch.column(index)
+    return batch.column(batch.schema.names.index(name))
 
 
 def _partitions(

@@ -11,11 +11,13 @@ import os
 import socket
 import threading
 from collections.abc import Mapping
+from typing import Any
 
+from txlog.clients.given_arguments import given_root
 from txlog.clients.new_root import require_own_place
 from txlog.clock import Runtime
 from txlog.coordinator.coordinator import Coordinator, journal_of
-from txlog.errors import NotATxlog, UnknownTransaction
+from txlog.errors import InvalidConfig, NotATxlog, UnknownTransaction
 from txlog.groups.offsets import GroupOffsets
 from txlog.log.cluster import Cluster, open_cluster
 from txlog.model import TransactionOutcome, TxId
@@ -100,6 +102,7 @@ def connect(
     NotATxlog (there is none, and `create` is false), UsageError (one may not be created there),
     StoreNotAtomic, StoreDenied.
     """
+    root = given_root(root, storage_options)
     key = f"{os.getpid()} {root} {sorted((storage_options or {}).items())!r} {process!r}"
     with _connections_lock:
         known = _connections.get(key)
@@ -138,3 +141,14 @@ def open_connection(
     """The log in `store`, with components of the caller's: for tests and the simulation."""
     cluster = open_cluster(store, runtime, process, create=create, writer=writer_name())
     return Connection(cluster)
+
+
+def given_configuration(config: object) -> tuple[str | Connection, dict[str, Any]]:
+    """The log's root, and the other dotted names. Raises InvalidConfig."""
+    if not isinstance(config, Mapping):
+        raise InvalidConfig(f"a configuration is a dict of names and values, not {config!r:.40}.")
+    values = dict(config)
+    root = values.pop("root", None)
+    if not isinstance(root, str | Connection):
+        raise InvalidConfig("the configuration needs 'root': the log's folder or URL.")
+    return root, values

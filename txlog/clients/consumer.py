@@ -16,11 +16,12 @@ import pyarrow as pa
 from txlog.clients.assignment import Assignment
 from txlog.clients.auto_offset_reset import AutoOffsetReset
 from txlog.clients.blocked_reader import BlockedReader
-from txlog.clients.connection import Connection, connect
+from txlog.clients.connection import Connection, connect, given_configuration
 from txlog.clients.consumer_config import ConsumerConfig
 from txlog.clients.consumer_group import ConsumerGroupMetadata
 from txlog.clients.consumer_record import ConsumerRecord, arrow_batch
 from txlog.clients.fetcher import PartitionFetcher
+from txlog.clients.given_arguments import given_limit, given_timeout
 from txlog.clients.given_positions import given_offset, given_partition, given_partitions
 from txlog.clients.group_positions import GroupPositions
 from txlog.clients.listed_offsets import ListedOffsets
@@ -106,10 +107,7 @@ class Consumer:
     @classmethod
     def from_config(cls, config: Mapping[str, object], *topics: str) -> Consumer:
         """A consumer from Kafka's dotted names; `root` says which log. Raises InvalidConfig."""
-        values = dict(config)
-        root = values.pop("root", None)
-        if not isinstance(root, str):
-            raise InvalidConfig("the configuration needs 'root': the log's folder or URL.")
+        root, values = given_configuration(config)
         parsed = ConsumerConfig.from_dotted(values)
         arguments: dict[str, Any] = {
             name.replace(".", "_"): value for name, value in parsed.to_dotted().items()
@@ -169,7 +167,9 @@ class Consumer:
         `auto.offset.reset` none), CorruptData, StoreUnavailable, and InvalidRecord for a value that
         Python cannot hold; positions stay where they are then.
         """
-        limit = self.config.max_poll_records if max_records is None else max_records
+        limit = self.config.max_poll_records
+        if max_records is not None:
+            limit = given_limit("max_records", max_records)
         with kept_if_interrupted(self._fetchers):
             taken = self._fetch(timeout_ms, limit)
             fetchers = self._assigned.fetchers
@@ -182,7 +182,8 @@ class Consumer:
         handed out as they are stored, without a copy where the store allows it.
         """
         with kept_if_interrupted(self._fetchers):
-            taken = self._fetch(timeout_ms, max_records, one_topic=True)
+            limit = given_limit("max_records", max_records)
+            taken = self._fetch(timeout_ms, limit, one_topic=True)
             if not taken:
                 return None
             # What was read ahead of a change of schema has the schema before it.
@@ -214,7 +215,8 @@ class Consumer:
         transaction has had the group's offsets pending for so long.
         """
         self._require_assigned("read_to_end")
-        return ReadToEnd(self._connection, self._assigned, self.poll, timeout_ms).records(
+        wait_ms = given_timeout(timeout_ms)
+        return ReadToEnd(self._connection, self._assigned, self.poll, wait_ms).records(
             lambda: not self._closed
         )
 
@@ -230,8 +232,7 @@ class Consumer:
         self, timeout_ms: float, limit: int, one_topic: bool = False
     ) -> list[tuple[TopicPartition, FetchedBatch]]:
         self._require_assigned("poll")
-        if limit < 1:
-            raise InvalidConfig(f"max_records is {limit}; it must be at least 1.")
+        timeout_ms = given_timeout(timeout_ms)
         self._auto_commit()
         self._assigned.place()
         deadline = self._now_ms() + timeout_ms

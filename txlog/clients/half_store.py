@@ -35,7 +35,7 @@ from txlog.log.reader import FetchedBatch
 from txlog.log.schema import is_kafka_schema, physical_schema
 from txlog.log.segment import decode_batch
 from txlog.log.topic_log import TopicLog
-from txlog.model import TxId
+from txlog.model import TxId, validate_topic_name
 from txlog.storage.store import ByteRange
 
 log = logging.getLogger(__name__)
@@ -125,6 +125,7 @@ def stage(
         raise InvalidRecord("a half transaction needs at least one message.")
     by_topic: dict[str, list[Message]] = {}
     for message in messages:
+        validate_topic_name(message.topic, internal=True)
         by_topic.setdefault(message.topic, []).append(message)
     return tuple(
         _participant(connection, topic, found, transaction_id) for topic, found in by_topic.items()
@@ -140,6 +141,8 @@ def _participant(
     now_ms = connection.runtime.clock.wall_ms()
     own = [(TRANSACTION_ID_HEADER, transaction_id.encode())]
     for message in messages:
+        if not isinstance(message.headers, list | tuple):
+            raise InvalidRecord(f"headers are a list of pairs, not {message.headers!r:.80}.")
         headers = [*message.headers, *(own if is_kafka_schema(topic.schema()) else ())]
         stamp = record_time(topic, message.timestamp_ms, now_ms)
         pile.add(message.value, message.key, headers or None, message.partition, stamp)

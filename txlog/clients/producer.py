@@ -17,9 +17,10 @@ import pyarrow as pa
 from txlog.clients.accumulator import Headers, Partitions, Pile
 from txlog.clients.appender import Appender, ProducerSession
 from txlog.clients.batch_columns import BatchColumns, prepared_batch
-from txlog.clients.connection import Connection, connect
+from txlog.clients.connection import Connection, connect, given_configuration
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.clients.delivery import Delivery, OnDelivery, RecordFuture
+from txlog.clients.given_arguments import given_function
 from txlog.clients.given_positions import given_mapping
 from txlog.clients.producer_config import ProducerConfig
 from txlog.clients.producer_standing import ProducerStanding
@@ -87,6 +88,8 @@ class Producer:
             if isinstance(root, Connection)
             else connect(root, create=create, storage_options=storage_options)
         )
+        given_function("key_serializer", key_serializer)
+        given_function("value_serializer", value_serializer)
         self._key_serializer = key_serializer
         self._value_serializer = value_serializer
         self._serializes = key_serializer is not None or value_serializer is not None
@@ -119,10 +122,7 @@ class Producer:
 
         Raises InvalidConfig for an unknown name, naming the nearest known one.
         """
-        values = dict(config)
-        root = values.pop("root", None)
-        if not isinstance(root, str | Connection):
-            raise InvalidConfig("the configuration needs 'root': the log's folder or URL.")
+        root, values = given_configuration(config)
         parsed = ProducerConfig.of_user(values).to_dotted()
         if "transactional.id" in values and not parsed["transactional.id"]:
             raise InvalidConfig("transactional.id is empty; leave it out, or give it a name.")
@@ -207,6 +207,7 @@ class Producer:
         with self._lock:
             self._standing.require_sendable("send_batch")
             try:
+                given_function("on_delivery", on_delivery)
                 log, batch, partitions = self._prepared(
                     topic, table, BatchColumns(key, partition, timestamp)
                 )

@@ -18,6 +18,7 @@ from typing import Any
 from txlog.clients.check_service import CheckService
 from txlog.clients.connection import Connection, connect
 from txlog.clients.dead_letter import DEAD_LETTER_TOPIC, dead_letter_log
+from txlog.clients.given_arguments import given_transaction
 from txlog.clients.half_config import HalfConfig
 from txlog.clients.half_message import (
     HalfStatistics,
@@ -31,7 +32,14 @@ from txlog.clients.half_message import (
 from txlog.clients.half_store import HalfStore, commit, roll_back
 from txlog.clients.own_process import in_a_fork
 from txlog.coordinator.events import CheckBack
-from txlog.errors import IllegalTransition, InvalidConfig, StoreUnavailable, TxlogError
+from txlog.errors import (
+    IllegalTransition,
+    InvalidConfig,
+    InvalidRecord,
+    StoreUnavailable,
+    TxlogError,
+    UsageError,
+)
 from txlog.model import validate_producer_group, validate_tag
 
 log = logging.getLogger(__name__)
@@ -178,6 +186,7 @@ class TransactionMQProducer:
     def commit(self, half: HalfTransaction) -> None:
         """Show the messages. The first end counts: raises TransactionAborted after another."""
         store = self._started("commit")
+        _require_half(half)
         commit(store.coordinator, store.transactional_id, half.tx_id)
         self._count("committed")
 
@@ -185,6 +194,7 @@ class TransactionMQProducer:
         """Drop the messages. Raises IllegalTransition if they were shown, OutcomeUnknown if they
         may have been, so long ago that the coordinator has forgotten it."""
         store = self._started("rollback")
+        _require_half(half)
         roll_back(store.coordinator, store.transactional_id, half.tx_id)
         self._count("rolled_back")
 
@@ -195,7 +205,7 @@ class TransactionMQProducer:
         check_immunity_ms: int | None,
     ) -> tuple[HalfTransaction, bool]:
         store = self._started("send_message_in_transaction")
-        messages = (message,) if isinstance(message, Message) else tuple(message)
+        messages = _given_messages(message)
         name = transaction_id or self._connection.runtime.entropy.token()
         config = self.config
         age_ms = config.transaction_timeout_ms if check_immunity_ms is None else check_immunity_ms
@@ -287,3 +297,24 @@ class TransactionMQProducer:
         with self._lock:
             changed = {what: getattr(self._statistics, what) + 1}
             self._statistics = replace(self._statistics, **changed)
+
+
+def _given_messages(messages: object) -> tuple[Message, ...]:
+    """One or several. Raises InvalidRecord."""
+    if isinstance(messages, Message):
+        return (messages,)
+    if isinstance(messages, Sequence) and all(isinstance(one, Message) for one in messages):
+        return tuple(messages)
+    raise InvalidRecord(
+        f"{messages!r:.80} is no message; give Message(topic, value), or a list of them."
+    )
+
+
+def _require_half(half: object) -> None:
+    """Raises UsageError."""
+    if not isinstance(half, HalfTransaction):
+        raise UsageError(
+            f"{half!r:.80} is no half transaction; give what send_half answered, or the listener "
+            "was given."
+        )
+    given_transaction(half.tx_id)

@@ -117,11 +117,11 @@ class Cluster:
         A topic that this process knows is not looked up again: if it was deleted since, its own
         journal says so at the next append.
         """
+        validate_topic_name(name, internal=True)
         with self._lock:
             known = self._topics.get(name)
             if known is not None and not known.state.closed:
                 return known
-            validate_topic_name(name, internal=True)
             created = self._created(name, "" if known is None else known.topic_id)
             if created is None:
                 raise unknown_topic(name, self._replica.state, self.store.url)

@@ -1,0 +1,63 @@
+"""Times to wait, numbers, functions and configurations as callers give them. Values only.
+
+It guards that a wrong type is told in a sentence, and not by whatever Python meets first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from txlog.errors import InvalidConfig, UsageError
+from txlog.model import TxId
+from txlog.settings import LONG_MAX
+
+
+def given_timeout(value: object) -> float:
+    """How long to wait, in ms. Raises UsageError."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and 0 <= value <= LONG_MAX:  # type: ignore[operator]
+        return float(value)  # type: ignore[arg-type]
+    raise UsageError(f"timeout_ms is {value!r:.40}; give milliseconds, 0 or more.")
+
+
+def given_limit(what: str, value: object) -> int:
+    """A number of records of 1 or more. Raises InvalidConfig."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise InvalidConfig(f"{what} is {value!r:.40}; it must be at least 1, and whole.")
+
+
+def given_function(what: str, value: object) -> None:
+    """Raises InvalidConfig unless it can be called, or is None."""
+    if value is not None and not callable(value):
+        raise InvalidConfig(f"{what} is {value!r:.40}; give a function, or leave it out.")
+
+
+def given_root(root: object, storage_options: object) -> str:
+    """The place of a log. Raises UsageError."""
+    if storage_options is not None and not isinstance(storage_options, Mapping):
+        raise UsageError(
+            f"storage_options are {storage_options!r:.40}; give a dict of names and values."
+        )
+    text = os.fspath(root) if isinstance(root, str | os.PathLike) else None
+    try:
+        if isinstance(text, str):
+            text.encode()
+            return text
+    except UnicodeEncodeError:
+        pass
+    raise UsageError(
+        f"the log's root is {root!r:.80}; give a folder or a URL such as s3://bucket/log."
+    )
+
+
+def given_transaction(tx_id: object) -> TxId:
+    """A transaction by its id, or by the text of it. Raises InvalidName, UsageError."""
+    if isinstance(tx_id, str):
+        return TxId.parse(tx_id)
+    if isinstance(tx_id, TxId):
+        parts = (tx_id.pid, tx_id.epoch, tx_id.number)
+        if all(type(part) is int and 0 <= part <= LONG_MAX for part in parts):
+            return tx_id
+    raise UsageError(f"{tx_id!r:.80} is no transaction; give a TxId, as list_transactions has it.")
