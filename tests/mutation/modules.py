@@ -21,13 +21,17 @@ TOPICS = _named(
     "topic_memory topic_upkeep",
 )
 CLIENTS = (
-    "tests/semantics",
+    *_named(
+        "tests/semantics",
+        "coordinator_protocol delivery fenced_at_once groups half_messages idempotence isolation "
+        "kafka_and_rocketmq tags topics_that_come_back transactions",
+    ),
     *_named(
         "tests/unit/clients",
         "added_partitions admin_groups admin_topics auto_offset_reset blocked_reader "
-        "changed_topics connection consumer_ends consumer_positions consumer_reading "
-        "denied_appends first_commit flush_failures given_positions half_store handed_out "
-        "idempotence isolation lost_journals maintenance_pass moved_while_reading producer_send "
+        "changed_topics consumer_ends consumer_positions consumer_reading "
+        "denied_appends first_commit flush_failures half_store handed_out "
+        "idempotence isolation lost_journals maintenance_pass producer_send "
         "producer_states pruned_appends record_times retention_bounds subscription_patterns "
         "transaction_protocol transactions unanswered_commits unknown_outcomes vacuum_races",
     ),

@@ -267,3 +267,16 @@ def test_a_share_that_ends_among_deleted_records_takes_them_all() -> None:
     )
     ends = limited_cut([left, b], dict(ZERO), stable_ends([a, b], ZERO), 33)
     assert [ends[where] for where in ZERO] == [4, 0, 30, 0]
+
+
+def test_I11_a_share_holds_a_transaction_whose_part_in_the_other_topic_was_deleted() -> None:
+    world = World()
+    written(world, 1, A0, A1, rows=2)
+    written(world, 1, B0)
+    written(world, 2, A0, rows=4)
+    world.append("b", 0, 1)
+    committed(world, 1, 2)
+    world.logs["b"].execute(AdvanceLogStart({0: 1}))
+    starts = {**ZERO, B0: 1}
+    ends = limited_cut(world.views(), starts, stable_ends(world.views(), starts), 6)
+    assert [ends[where] for where in ZERO] == [2, 2, 2, 0]

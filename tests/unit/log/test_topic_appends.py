@@ -105,6 +105,13 @@ def test_I7_a_gap_or_a_half_repeat_is_refused_and_nothing_is_stored(
     assert topic.state == before
 
 
+def test_I7_the_segments_of_an_append_count_together(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 5}, segments=(segment({0: 2}, "a"), segment({0: 3}, "b"))))
+    assert topic.run(append({0: 1}, sequence=5)).base_offsets == {0: 5}
+    with pytest.raises(OutOfOrderSequence, match="a part is stored already"):
+        topic.run(append({0: 8}, segments=(segment({0: 4}, "c"), segment({0: 4}, "d"))))
+
+
 def test_I7_a_producer_without_a_past_begins_at_0(topic: Fold[TopicState]) -> None:
     with pytest.raises(OutOfOrderSequence):
         topic.run(append({0: 1}, 1))

@@ -16,11 +16,14 @@ from txlog.errors import (
 from txlog.log.topic_events import (
     AddPartitions,
     AdvanceHorizon,
+    AdvanceLogStart,
     AlterConfig,
     AppendBatches,
     CloseTopic,
     EvolveSchema,
     OpenTopic,
+    RetireProducers,
+    SealIndex,
     TopicOpened,
 )
 from txlog.log.topic_machine import TopicMachine
@@ -82,6 +85,16 @@ def test_R11_nothing_lands_in_a_topic_that_was_deleted(topic: Fold[TopicState]) 
     assert topic.state == before
 
 
+def test_what_changes_nothing_writes_nothing(topic: Fold[TopicState]) -> None:
+    topic.run(AdvanceLogStart({0: 0}))
+    topic.run(SealIndex())
+    topic.run(RetireProducers((7,), 1))
+    assert topic.slot == 1, "only its opening"
+    topic.run(CloseTopic())
+    topic.run(CloseTopic())
+    assert topic.slot == 2
+
+
 def test_a_topic_is_opened_once(topic: Fold[TopicState]) -> None:
     before = topic.state
     topic.run(OpenTopic(TopicOpened("other", "t", 9, "schema", TopicConfig())))
@@ -108,6 +121,8 @@ def test_partitions_are_added_and_never_taken_away(topic: Fold[TopicState]) -> N
         with pytest.raises(InvalidConfig, match="only grows"):
             topic.run(AddPartitions(count))
     assert len(topic.state.partitions) == 5
+    topic.run(AddPartitions(10_000))
+    assert len(topic.state.partitions) == 10_000
 
 
 def test_a_schema_evolves_from_the_newest_one_only(topic: Fold[TopicState]) -> None:

@@ -176,6 +176,13 @@ def test_R11_who_has_a_transaction_open_is_not_retired() -> None:
     topic.run(append({0: 1}, sequence=1, tx=TX))
 
 
+def test_R11_those_beside_it_are_retired(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 1}, tx=TX))
+    for pid in (8, 10):
+        topic.run(append({0: 1}, pid=pid))
+    assert topic.run(RetireProducers((8, 9, 10), LATER_MS)) == (8, 10)
+
+
 def test_R11_an_idempotent_producer_that_has_stored_something_since_is_not_retired() -> None:
     topic = new_topic()
     topic.run(append({0: 1}))
