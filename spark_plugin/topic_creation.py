@@ -43,8 +43,9 @@ def require_may_create(
         ) from missing
     if allowed is Creation.NEW_NAMES and _may_have_been_deleted(connection, name):
         raise UnknownTopic(
-            f"{missing.message} It was deleted since the query has begun, with its records and its "
-            "configuration. If that was on purpose, set createTopics=true, or create the topic.",
+            f"{missing.message} One of that name was deleted, with its records and its "
+            "configuration, or this process may not list what it left. A query that has begun "
+            "makes it again only if that is asked for: set createTopics=true, or create the topic.",
             topic=name,
         ) from missing
 

@@ -9,7 +9,13 @@ from spark_plugin.batch_writer import TxlogBatchWriter
 from spark_plugin.options import parse_writer_options
 from spark_plugin.stream_writer import TxlogStreamWriter
 from txlog.clients.admin import Admin
-from txlog.errors import CheckpointConflict, IncompatibleSchema, TxlogError
+from txlog.errors import (
+    CheckpointConflict,
+    IncompatibleSchema,
+    NotATxlog,
+    TxlogError,
+    UnknownTopic,
+)
 
 FRAME = StructType().add("id", LongType()).add("value", StringType())
 MISNAMED = StructType().add("value", BinaryType()).add("_offset", LongType())
@@ -38,6 +44,22 @@ def test_a_frame_that_its_new_topic_cannot_hold_makes_no_topic(tmp_path: Path) -
     with pytest.raises(IncompatibleSchema, match="'_offset' bears a reserved name"):
         TxlogBatchWriter.for_job(parsed, MISNAMED, overwrite=False)
     assert Admin(str(root), create=True).list_topics() == []
+
+
+def test_a_job_is_looked_at_before_its_tasks_run_and_nothing_is_made(tmp_path: Path) -> None:
+    """Only its tasks know whether it is a query's write, which may not make all that is missing."""
+    root = tmp_path / "log"
+    options = {"path": str(root), "topic": "copy"}
+    TxlogBatchWriter.for_job(parse_writer_options(options), FRAME, overwrite=False)
+    assert not root.exists()
+    none = parse_writer_options({**options, "createTopics": "false"})
+    with pytest.raises(NotATxlog, match="there is no log at"):
+        TxlogBatchWriter.for_job(none, FRAME, overwrite=False)
+    admin = Admin(str(root), create=True)
+    TxlogBatchWriter.for_job(parse_writer_options(options), FRAME, overwrite=False)
+    with pytest.raises(UnknownTopic, match="there is no topic 'copy'"):
+        TxlogBatchWriter.for_job(none, FRAME, overwrite=False)
+    assert admin.list_topics() == []
 
 
 def test_a_checkpoint_that_is_not_the_querys_makes_no_log(tmp_path: Path) -> None:

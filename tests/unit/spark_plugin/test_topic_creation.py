@@ -67,7 +67,7 @@ def test_a_topic_that_was_deleted_is_made_again_only_if_all_may_be(
     if is_swept:
         vacuum = Vacuum(log.process(), 0)
         vacuum.sweep(vacuum.look())
-    with pytest.raises(UnknownTopic, match="It was deleted .* set createTopics=true"):
+    with pytest.raises(UnknownTopic, match="was deleted, .* set createTopics=true"):
         write(log.process(), Creation.NEW_NAMES)
     assert log.admin.list_topics() == []
     write(log.process(), Creation.ALL)
