@@ -79,6 +79,10 @@ class StorageOptions(Mapping[str, object]):
         return f"StorageOptions({', '.join(sorted(self.values_by_name))})"
 
 
+ID_PART_LENGTH_MAX = 200
+"""Characters of a label or an application's name."""
+
+
 def invalid(name: str, value: str, wanted: str) -> InvalidOption:
     """The error for a value that the option cannot take."""
     return InvalidOption(f"option {name!r} is {value!r}; it must be {wanted}.", option=name)
@@ -89,6 +93,13 @@ def text(name: str, value: str) -> str:
     if not value.strip():
         raise invalid(name, value, "a text that is not empty")
     return value
+
+
+def id_part(name: str, value: str) -> str:
+    """A text that the log stores within longer ids: short, and without control characters."""
+    if len(value) > ID_PART_LENGTH_MAX or not value.isprintable():
+        raise invalid(name, value, f"a text of at most {ID_PART_LENGTH_MAX} printable characters")
+    return text(name, value)
 
 
 def flag(name: str, value: str) -> bool:

@@ -141,8 +141,8 @@ _WRITER = {
         values.word(*COMPRESSION_TYPES),
         ("compression.type", "kafka.compression.type"),
     ),
-    "label": _Option("label", values.text),
-    "txn_app_id": _Option("txnAppId", values.text),
+    "label": _Option("label", values.id_part),
+    "txn_app_id": _Option("txnAppId", values.id_part),
     "txn_version": _Option("txnVersion", values.version),
 }
 
@@ -191,6 +191,8 @@ def parse_writer_options(options: Mapping[str, str]) -> WriterOptions:
             "option 'partitions' is for topics that are created, and 'createTopics' is false; "
             "leave one of them out."
         )
+    if parsed.transactional_id is not None and parsed.label:
+        validate_transactional_id(f"{parsed.transactional_id}.{parsed.label}")
     _check_version(parsed)
     return parsed
 

@@ -53,6 +53,7 @@ def commit_version(
         if not is_in_log(connection, options):
             raise
         log.info("version %s was committed by another job meanwhile", options.txn_version)
+        _finish_decided(connection, options)
 
 
 def _tell(options: WriterOptions, newest: int) -> None:

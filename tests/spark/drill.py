@@ -113,6 +113,8 @@ class Job:
     """Whether its transactional id bears its name, too; otherwise Spark's query id is in it."""
     is_stateful: bool = False
     """Counts of tens to `<name>.tens`, instead of numbers to `<name>.even` and `<name>.odd`."""
+    is_foreach: bool = False
+    """Two writes of a `foreachBatch`, with labels, in place of one query's one write."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -164,7 +166,8 @@ class Drill:
             write["transactional.id"] = job.name
         if take_over:
             write["group.takeover"] = "true"
-        return {"name": job.name, "is_stateful": job.is_stateful, "read": read, "write": write}
+        kind = {"is_stateful": job.is_stateful, "is_foreach": job.is_foreach}
+        return {"name": job.name, **kind, "read": read, "write": write}
 
     def settle(self, driver: Driver, jobs: Sequence[Job]) -> None:
         """Wait until these queries have done all that there is to do."""

@@ -44,8 +44,27 @@ def begin(spark: SparkSession, job: dict[str, Any]) -> StreamingQuery:
     """One query: what it reads, what it makes of it, what it writes."""
     name = job["name"]
     source = spark.readStream.format("txlog").options(**job["read"]).load()
+    if job["is_foreach"]:
+        return begin_foreach(source, name, job["write"])
     frame = windows(source) if job["is_stateful"] else split(source, f"{name}.even", f"{name}.odd")
     writer = frame.writeStream.format("txlog").queryName(name).options(**job["write"])
+    return writer.trigger(processingTime=TRIGGER).start()
+
+
+def begin_foreach(source: DataFrame, name: str, options: dict[str, str]) -> StreamingQuery:
+    """A write for each half of the numbers; the offsets are the second one's."""
+
+    def write(rows: DataFrame, _: int) -> None:
+        for rest, half in enumerate(("even", "odd")):
+            given = {**options, "topic": f"{name}.{half}", "label": half}
+            if half == "even":
+                del given["checkpointLocation"]
+            rows.where(f"n % 2 = {rest}").write.format("txlog").mode("append").options(
+                **given
+            ).save()
+
+    writer = source.select(number(source).alias("n")).writeStream.foreachBatch(write)
+    writer = writer.queryName(name).option("checkpointLocation", options["checkpointLocation"])
     return writer.trigger(processingTime=TRIGGER).start()
 
 

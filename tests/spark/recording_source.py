@@ -34,11 +34,12 @@ from pyspark.sql.types import StructType
 
 from spark_plugin import offsets
 from spark_plugin.offsets import PartitionRange, TopicOffsets
+from spark_plugin.task_identity import BATCH_ID, JOB_GROUP, JOB_TAGS, QUERY_ID
 from txlog.model import TopicPartition
 
 LOG_ID = "log"
 NUMBERS = TopicPartition("numbers", 0)
-PROPERTIES = ("sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id")
+PROPERTIES = (QUERY_ID, BATCH_ID, JOB_GROUP, JOB_TAGS)
 FIRST_SECOND = 1_700_000_000
 
 

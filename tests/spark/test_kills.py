@@ -105,9 +105,11 @@ LOST = Job("lost", is_named=False)
 """Its checkpoint is deleted after the kill."""
 WINDOWS = Job("windows", is_stateful=True)
 """Killed when its watermark-only batch is decided: the second one after new numbers."""
+FOREACH = Job("foreach", is_foreach=True)
+"""Killed between the two writes of a batch: the first one is decided."""
 CONTENDED = Job("contended")
 """Later, two drivers run it at once."""
-JOBS = [*(stop.job for stop in STOPS.values()), LOST, WINDOWS, CONTENDED]
+JOBS = [*(stop.job for stop in STOPS.values()), LOST, WINDOWS, FOREACH, CONTENDED]
 
 
 @dataclass
@@ -155,6 +157,8 @@ def run_into_the_stops(drill: Drill, driver: Driver) -> None:
     places = {stop.job: stop.place for stop in STOPS.values()}
     places[LOST] = own(LOST, Moment.AFTER, OFFSETS, "offsets_pended")
     places[WINDOWS] = own(WINDOWS, Moment.AFTER, TRANSACTIONS, "commit_prepared", number=2)
+    first_write = ("commit_prepared", f'"{FOREACH.name}.even"')
+    places[FOREACH] = Place(Moment.AFTER, TRANSACTIONS, first_write)
     for job, place in places.items():
         driver.pauses.set(job.name, place)
     drill.log.put("numbers", COUNT)
@@ -231,6 +235,12 @@ def test_R23_the_rows_of_a_watermark_only_batch_come_out_once_across_a_kill(
     killed: Killed,
 ) -> None:
     check_whole(killed.drill, WINDOWS)
+
+
+def test_I10_R30_the_writes_of_a_foreach_batch_killed_between_them_come_once(
+    killed: Killed,
+) -> None:
+    check_whole(killed.drill, FOREACH)
 
 
 def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Killed) -> None:

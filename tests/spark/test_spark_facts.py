@@ -17,6 +17,7 @@ from spark_plugin.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.checkpoint_files import locate
 from spark_plugin.offset_log import GroupPartition
 from spark_plugin.offsets import PartitionRange
+from spark_plugin.task_identity import JOB_TAGS, run_of
 from tests.spark.recording_source import LOG_ID, PROPERTIES, RecordingSource
 from txlog.clock import Runtime
 
@@ -220,7 +221,7 @@ def test_tasks_see_query_batch_and_run_and_the_driver_sees_none(two_batches: Ben
         assert event["streaming.sql.batchId"] in ("0", "1")
         assert event["spark.jobGroup.id"] not in (None, query_id)
     for event in two_batches.events("sink.commit"):
-        assert [event[name] for name in PROPERTIES] == [None, None, None]
+        assert [event[name] for name in PROPERTIES] == [None] * len(PROPERTIES)
         batches = {identity["streaming.sql.batchId"] for identity in event["identities"]}
         assert batches == {str(event["batch_id"])}
 
@@ -249,6 +250,8 @@ def test_R28_a_replay_plans_first_under_the_same_batch_and_a_new_run(bench: Benc
     assert len(bench.events("initialOffset")) == 1
     assert [event["batch_id"] for event in bench.events("sink.commit")] == [0, 1]
     bench.checkpoint.require_plan(planned)
+    # A session of its own, which stays the same from batch to batch (R27).
+    assert len(runs) == len(run_ids(bench)) == 1
     assert runs.isdisjoint(run_ids(bench))
     queries = {event["sql.streaming.queryId"] for event in bench.events("write")}
     assert queries == {bench.checkpoint.query_id()}
@@ -256,7 +259,9 @@ def test_R28_a_replay_plans_first_under_the_same_batch_and_a_new_run(bench: Benc
 
 def run_ids(bench: Bench) -> set[str]:
     """The runs that the recorded tasks belonged to."""
-    return {event["spark.jobGroup.id"] for event in bench.events("write")}
+    return {
+        run_of(event[JOB_TAGS], "no tag of a root execution") for event in bench.events("write")
+    }
 
 
 def test_R23_a_watermark_only_batch_repeats_the_line_and_emits_rows(bench: Bench) -> None:

@@ -86,6 +86,35 @@ def test_a_table_of_the_catalog_is_its_columns_and_needs_options_at_each_use(
     assert numbers(spark.sql(f"SELECT * FROM {table} {given}")) == [0, 1]
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM {table} WHERE n = 1",
+        "UPDATE {table} SET n = 2",
+        "TRUNCATE TABLE {table}",
+        "MERGE INTO {table} USING (SELECT 1L AS m) AS s ON n = m WHEN MATCHED THEN DELETE",
+        "SELECT * FROM txlog.`{root}`",
+    ],
+    ids=lambda text: text.split()[0].lower(),
+)
+def test_spark_refuses_what_changes_records_and_paths_in_place_of_tables(
+    bench: Bench, table: str, statement: str
+) -> None:
+    with pytest.raises(PySparkException, match="(?i)support"):
+        bench.spark.sql(statement.format(table=table, root=bench.log.url)).collect()
+
+
+def test_save_as_table_writes_the_rows_and_leaves_a_table_of_columns(bench: Bench) -> None:
+    writer = bench.counted(2).write.format("txlog").mode("append")
+    writer.options(root=bench.log.url, topic="out").saveAsTable("saved")
+    try:
+        assert bench.log.column("out", "n") == [0, 1]
+        with pytest.raises(PySparkException, match="give the options with each use"):
+            bench.spark.table("saved").collect()
+    finally:
+        bench.spark.sql("DROP TABLE saved")
+
+
 def test_a_query_writes_to_a_table_if_it_has_options(bench: Bench, table: str) -> None:
     bench.log.put("numbers", 3)
     options = {"root": bench.log.url, "topic": "out", "checkpointLocation": str(bench.checkpoint)}

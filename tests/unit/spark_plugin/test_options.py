@@ -407,3 +407,17 @@ def test_a_table_of_sparks_catalog_is_told_of_the_view_that_works(
     """It was told of an unknown option 'provider' or 'location', which the user never gave."""
     with pytest.raises(InvalidOption, match="Use CREATE TEMPORARY VIEW ... USING txlog OPTIONS"):
         parse(options)
+
+
+@pytest.mark.parametrize("value", ["x" * 201, "a\nb", "\x1b[2J", " "])
+@pytest.mark.parametrize("option", ["label", "txnAppId"])
+def test_what_becomes_a_part_of_stored_ids_is_short_and_printable(option: str, value: str) -> None:
+    with pytest.raises(InvalidOption, match=f"'{option}' is "):
+        parse_writer_options({**WRITER, "txnVersion": "1", option: value})
+
+
+def test_a_transactional_id_and_a_label_are_one_id_and_not_too_long() -> None:
+    named = {**WRITER, "transactional.id": "i" * 400, "label": "x" * 100}
+    assert parse_writer_options(named).label == "x" * 100
+    with pytest.raises(InvalidName, match="at most 512"):
+        parse_writer_options({**named, "label": "x" * 200})
