@@ -25,6 +25,9 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
+_DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
+_DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
 """What stands for earliest and latest in the JSON of `startingOffsets`, as in Kafka's source."""
@@ -131,6 +134,14 @@ def size_bytes(name: str, value: str) -> int:
     if amount < 1:
         raise invalid(name, value, "a number of bytes, such as 67108864 or 64m")
     return amount
+
+
+def duration_ms(name: str, value: str) -> int:
+    """A time with Spark's units, such as 30s or 15m; a number alone is milliseconds."""
+    match = _DURATION.fullmatch(value.strip())
+    if match is None:
+        raise invalid(name, value, "a time such as 500ms, 30s, 15m or 1h")
+    return int(match.group(1)) * _DURATION_MS[(match.group(2) or "ms").lower()]
 
 
 def choice(kind: type[ChoiceT]) -> Callable[[str, str], ChoiceT]:

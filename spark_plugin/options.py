@@ -24,6 +24,8 @@ from txlog.settings import COMPRESSION_TYPES
 STORAGE_PREFIX = "storage."
 BYTES_PER_TASK = 64 << 20
 PARTITIONS_OF_NEW_TOPIC = 4
+MAX_TRIGGER_DELAY_MS = 15 * 60_000
+"""Kafka's source has the same."""
 
 _EARLIEST = OffsetSpec(OffsetPoint.EARLIEST)
 _LATEST = OffsetSpec(OffsetPoint.LATEST)
@@ -47,6 +49,9 @@ class ReaderOptions:
     columns: tuple[str, ...] | None = None
     """Read only these; the least costly projection there is."""
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    """A batch waits until there are so many new offsets, but no longer than the delay."""
+    max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
     min_partitions: int | None = None
     bytes_per_task: int = BYTES_PER_TASK
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
@@ -115,6 +120,8 @@ _READER = {
     "group_id": _Option("group.id", values.group, ("kafka.group.id", "groupId")),
     "columns": _Option("columns", values.names),
     "max_offsets_per_trigger": _Option("maxOffsetsPerTrigger", values.count),
+    "min_offsets_per_trigger": _Option("minOffsetsPerTrigger", values.count),
+    "max_trigger_delay_ms": _Option("maxTriggerDelay", values.duration_ms),
     "min_partitions": _Option("minPartitions", values.count),
     "bytes_per_task": _Option("bytesPerTask", values.size_bytes),
     "isolation_level": _Option(
@@ -152,6 +159,15 @@ _HINTS = {
     "paths": "a txlog has one root: give load one path",
     "startingtimestamp": "give offsets as JSON in 'startingOffsets'",
     "startingoffsetsbytimestamp": "give offsets as JSON in 'startingOffsets'",
+    "startingoffsetsbytimestampstrategy": "give offsets as JSON in 'startingOffsets'",
+    "endingtimestamp": "give offsets as JSON in 'endingOffsets'",
+    "endingoffsetsbytimestamp": "give offsets as JSON in 'endingOffsets'",
+    "kafkaconsumer.polltimeoutms": "there is no broker to wait for",
+    "fetchoffset.numretries": "the store retries by itself",
+    "fetchoffset.retryintervalms": "the store retries by itself",
+    "maxrecordsperpartition": "tasks are divided by bytes: set 'bytesPerTask'",
+    "maxbytespertrigger": "a batch is limited by 'maxOffsetsPerTrigger'",
+    "maxfilespertrigger": "a batch is limited by 'maxOffsetsPerTrigger'",
     "auto.offset.reset": "use 'startingOffsets'",
     "kafka.auto.offset.reset": "use 'startingOffsets'",
     "enable.auto.commit": "the sink commits the offsets, in the transaction of the records",
@@ -173,6 +189,7 @@ def parse_reader_options(
     parsed = _build(ReaderOptions, found, "load")
     _check_subscription(parsed)
     _check_offsets(parsed)
+    _check_limits(parsed, found)
     if streaming is not None:
         _check_mode(parsed, found, streaming)
     return parsed
@@ -336,6 +353,22 @@ def _check_offsets(parsed: ReaderOptions) -> None:
         )
 
 
+def _check_limits(parsed: ReaderOptions, found: Mapping[str, Any]) -> None:
+    least, most = parsed.min_offsets_per_trigger, parsed.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise InvalidOption(
+            f"'minOffsetsPerTrigger' is {least}, more than 'maxOffsetsPerTrigger' with {most}; "
+            "lower the first, or raise the second.",
+            option="minOffsetsPerTrigger",
+        )
+    if least is None and "max_trigger_delay_ms" in found:
+        raise InvalidOption(
+            "'maxTriggerDelay' says how long 'minOffsetsPerTrigger' may wait, which is not given; "
+            "give both.",
+            option="maxTriggerDelay",
+        )
+
+
 def _given(parsed: ReaderOptions) -> list[tuple[str, OffsetSpec]]:
     return [
         ("startingOffsets", parsed.starting_offsets),
@@ -352,8 +385,10 @@ def _check_mode(parsed: ReaderOptions, found: Mapping[str, Any], streaming: bool
         if "ending_offsets" in found:
             raise InvalidOption("'endingOffsets' is for spark.read only; a stream has no end.")
         return
-    if "max_offsets_per_trigger" in found:
-        raise InvalidOption("'maxOffsetsPerTrigger' is for streams only; leave it out.")
+    for target in ("max_offsets_per_trigger", "min_offsets_per_trigger", "max_trigger_delay_ms"):
+        if target in found:
+            name = _READER[target].name
+            raise InvalidOption(f"{name!r} is for streams only; leave it out.", option=name)
     if _points(parsed.starting_offsets) & {OffsetPoint.LATEST}:
         raise InvalidOption(
             "'startingOffsets' may not be latest (or -1) in a batch, which would be empty."

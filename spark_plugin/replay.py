@@ -61,6 +61,12 @@ from txlog.errors import CheckpointConflict
 Ranges: TypeAlias = Mapping[GroupPartition, PartitionRange]
 Committed: TypeAlias = Mapping[GroupPartition, int | None]
 
+A_GROUP_EACH = (
+    "If both are to see every record, load a DataFrame for each query, with a group.id each: two "
+    "queries on one DataFrame share its group."
+)
+"""The remedy for two queries that are started on one DataFrame."""
+
 NAMED_MAX = 20
 """Partitions that a message names; of the others it gives the number."""
 
@@ -296,10 +302,15 @@ def _remedy(ranges: Ranges, group_says: GroupAnswer, mark_says: MarkAnswer) -> s
             "Was the checkpoint used with another sink in between, or put here from elsewhere? "
             f"If so, {NEW_CHECKPOINT}{look}."
         )
-    if mark_says is MarkAnswer.UNSEEN and group_says is GroupAnswer.AT_END:
+    if mark_says is MarkAnswer.UNSEEN:
+        what = (
+            "Another query has consumed these records."
+            if group_says is GroupAnswer.AT_END
+            else "Another query, or a consumer, has moved the group."
+        )
         return (
-            "Another query has consumed these records; to go on after them, "
-            f"{NEW_CHECKPOINT}{look}."
+            f"{what} {A_GROUP_EACH} If that query is gone for good, and this one "
+            f"is to go on after it, {NEW_CHECKPOINT}{look}."
         )
     return (
         "The group was moved since: by another query, by a consumer or by a reset. To go on from "

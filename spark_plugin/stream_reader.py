@@ -60,6 +60,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Ends = {}
         self._blocked: BlockedReader | None = None
         self._followed: SourceOffset | None = None
+        self._triggered_ms: float | None = None
+        """When this run planned its last batch; None: its first one waits for nothing."""
 
     # Called by Spark.
 
@@ -87,10 +89,15 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ids = self._ids()
         starts = {**begins, **offsets.present_positions(current, ids)}
         highs = self._bounded(self._highs(views, starts), starts)
+        if self._is_too_early(highs, starts):
+            self._unblock(views, starts)
+            return start
         if isinstance(limit, ReadMaxRows):
             highs = limited_cut(views, starts, highs, limit.max_rows)
         following = offsets.advance(current, highs, ids, begins=begins)
         self._unblock(views, starts)
+        if following is not current:
+            self._triggered_ms = self._now_ms()
         # The very offset that came, if nothing is new: any other makes Spark run an empty batch.
         return start if following is current else offsets.to_json(following)
 
@@ -239,6 +246,19 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = stable_ends(views, starts)
         self._latest = ends
         return ends
+
+    def _is_too_early(self, highs: Ends, starts: Mapping[TopicPartition, int]) -> bool:
+        """Whether `minOffsetsPerTrigger` lets the batch wait: not a run's first one, nor one of a
+        run that reads what is there and ends, which would wait for ever."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._triggered_ms is None or self._available is not None:
+            return False
+        waited_ms = self._now_ms() - self._triggered_ms
+        new = sum(max(0, end - starts[where]) for where, end in highs.items())
+        return new < least and waited_ms < self._options.max_trigger_delay_ms
+
+    def _now_ms(self) -> float:
+        return self._log().runtime.clock.monotonic_ms()
 
     def _unblock(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> None:
         """See to open transactions where the query stands, and to half-applied ones."""

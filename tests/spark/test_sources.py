@@ -300,6 +300,27 @@ def test_a_batch_reads_committed_records_only_unless_told_otherwise(bench: Bench
     bench.log.producer.abort_transaction()
 
 
+def test_a_frame_and_a_view_keep_the_end_of_their_first_use_until_they_are_loaded_again(
+    bench: Bench,
+) -> None:
+    """Spark plans the reading of a frame once."""
+
+    def load() -> DataFrame:
+        return bench.spark.read.format("txlog").option("subscribe", "numbers").load(bench.log.url)
+
+    def viewed() -> int:
+        return bench.spark.sql("SELECT * FROM numbers_seen").count()
+
+    bench.log.put("numbers", 2)
+    frame = load()
+    frame.createOrReplaceTempView("numbers_seen")
+    assert (frame.count(), viewed()) == (2, 2)
+    bench.log.put("numbers", 3)
+    assert (frame.count(), viewed(), load().count()) == (2, 2, 5)
+    load().createOrReplaceTempView("numbers_seen")
+    assert viewed() == 5
+
+
 # The group of a query whose sink is no txlog.
 
 

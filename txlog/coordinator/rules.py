@@ -156,8 +156,9 @@ def _check_owners(
             instance = state.ids[owner].instance if owner in state.ids else "unknown"
             raise GroupOwned(
                 f"consumer group {group!r} is owned by {owner!r} (instance {instance}), not by "
-                f"{name!r}. If that query is gone for good, let this one take over with the option "
-                "group.takeover=true; otherwise use another group.id.",
+                f"{name!r}. If both are to see every record, load a DataFrame for each query, with "
+                "a group.id each: two queries on one DataFrame share its group. If that query is "
+                "gone for good, let this one take over with the option group.takeover=true.",
                 group=group,
                 owner=owner,
                 owner_instance=instance,

@@ -15,11 +15,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_plugin import batch_commit
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.options import WriterOptions
 from tests.faulty_stores import DyingStore, ProcessDied
 from tests.memory_log import MemoryLog
 from tests.spark_query import GROUP, ONE_JOURNAL
 from tests.spark_stream import Stream
-from txlog.errors import CheckpointConflict
+from txlog.errors import CheckpointConflict, GroupOwned
 from txlog.groups import offsets_state
 from txlog.groups.offsets_state import UNCHECKED, PendingOffset
 from txlog.model import TopicPartition
@@ -195,6 +196,17 @@ def test_I16_positions_that_no_entry_holds_are_committed_in_parts(
     stream.commit()
     assert stands(log) == {f"events-{n}": OLD if n < 2 else 0 for n in range(12)}
     log.check()
+
+
+def test_R12_a_second_query_on_one_frame_is_told_to_have_a_group_of_its_own(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    Stream(log, tmp_path / "first", LATEST).run()
+    second = Stream(log, tmp_path / "second", LATEST)
+    second.plan()
+    second.query.options = WriterOptions(root="memory://log")
+    with pytest.raises(GroupOwned, match=r"owned by 'copier'.* a group\.id each: two queries on"):
+        second.commit()
 
 
 # A sink that is no txlog: the group follows.

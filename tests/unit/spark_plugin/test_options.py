@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 
+from spark_plugin import options
 from spark_plugin.option_values import OffsetPoint, OffsetSpec, StorageOptions
 from spark_plugin.options import (
     ReaderOptions,
@@ -26,6 +27,8 @@ EVERY_READER_OPTION = {
     "group.id": "g",
     "columns": "carrier, dep_delay",
     "maxoffsetspertrigger": "1000",
+    "minoffsetspertrigger": "100",
+    "maxtriggerdelay": "30s",
     "minpartitions": "8",
     "bytespertask": "16m",
     "isolation.level": "read_uncommitted",
@@ -67,6 +70,8 @@ def test_every_reader_option_is_taken() -> None:
         group_id="g",
         columns=("carrier", "dep_delay"),
         max_offsets_per_trigger=1000,
+        min_offsets_per_trigger=100,
+        max_trigger_delay_ms=30_000,
         min_partitions=8,
         bytes_per_task=16 << 20,
         isolation_level=IsolationLevel.READ_UNCOMMITTED,
@@ -141,6 +146,62 @@ def test_one_thing_under_two_names_must_be_one_value() -> None:
     assert parse_writer_options({"path": "/log", "root": "/log"}).root == "/log"
     with pytest.raises(InvalidOption, match="'root' is given twice"):
         parse_writer_options({"path": "/log", "root": "/other"})
+
+
+KAFKA_SOURCE = [
+    "kafka.bootstrap.servers assign subscribe subscribePattern startingTimestamp",
+    "startingOffsetsByTimestamp startingOffsetsByTimestampStrategy startingOffsets",
+    "endingTimestamp endingOffsetsByTimestamp endingOffsets failOnDataLoss",
+    "kafkaConsumer.pollTimeoutMs fetchOffset.numRetries fetchOffset.retryIntervalMs",
+    "maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay minPartitions",
+    "maxRecordsPerPartition groupIdPrefix kafka.group.id includeHeaders",
+]
+"""Every option of Kafka's source in Spark 4."""
+
+
+@pytest.mark.parametrize("name", " ".join(KAFKA_SOURCE).split())
+def test_an_option_of_kafkas_source_is_taken_or_has_an_answer_and_is_no_slip_of_the_pen(
+    name: str,
+) -> None:
+    """ "Did you mean" would name another option, which may do the opposite."""
+    if name.lower() in options._HINTS:
+        with pytest.raises(InvalidOption, match="does not exist here; "):
+            parse_reader_options({**READER, name: "1"})
+        return
+    known = {o.name for o in options._READER.values()}
+    aliases = {alias for o in options._READER.values() for alias in o.aliases}
+    assert name in known | aliases
+
+
+def test_the_least_of_a_batch_and_how_long_it_is_waited_for() -> None:
+    given = {**READER, "minOffsetsPerTrigger": "10", "maxTriggerDelay": "30s"}
+    parsed = parse_reader_options(given, streaming=True)
+    assert (parsed.min_offsets_per_trigger, parsed.max_trigger_delay_ms) == (10, 30_000)
+    default = parse_reader_options({**READER, "minOffsetsPerTrigger": "10"}, streaming=True)
+    assert default.max_trigger_delay_ms == 15 * 60_000
+    for text, ms in {"500": 500, "2 min": 120_000, "15m": 900_000, "1H": 3_600_000}.items():
+        again = parse_reader_options({**given, "maxTriggerDelay": text}, streaming=True)
+        assert again.max_trigger_delay_ms == ms
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "9"}, "more than 'maxOffsetsPer"),
+        ({"maxTriggerDelay": "10s"}, "'minOffsetsPerTrigger' may wait, which is not given"),
+        ({"minOffsetsPerTrigger": "0"}, "at least 1"),
+        ({"minOffsetsPerTrigger": "1", "maxTriggerDelay": "soon"}, "a time such as"),
+    ],
+)
+def test_limits_that_cannot_be_meant_are_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises(InvalidOption, match=why):
+        parse_reader_options({**READER, **given}, streaming=True)
+
+
+@pytest.mark.parametrize("name", ["minOffsetsPerTrigger", "maxOffsetsPerTrigger"])
+def test_limits_of_a_batch_are_for_streams(name: str) -> None:
+    with pytest.raises(InvalidOption, match=f"'{name}' is for streams only"):
+        parse_reader_options({**READER, name: "1"}, streaming=False)
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,13 @@ def test_a_new_query_on_records_that_another_one_consumed_is_refused() -> None:
         decide(PLANNED, {P0: 9, P1: 4}, None)
 
 
+@pytest.mark.parametrize("committed", [{P0: 9, P1: 4}, {P0: 4, P1: 3}])
+def test_two_queries_on_one_frame_are_told_to_have_a_group_each(committed: Committed) -> None:
+    """To take the group over would only turn the tables."""
+    with pytest.raises(CheckpointConflict, match=r"with a group\.id each: two queries on one Data"):
+        decide(PLANNED, committed, None)
+
+
 def test_the_two_tests_may_not_disagree() -> None:
     """The log has the batch, but the group was moved back to where it starts."""
     with pytest.raises(CheckpointConflict, match=r"this very batch; the group is where .* starts"):

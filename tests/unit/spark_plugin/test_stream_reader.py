@@ -15,6 +15,7 @@ from spark_plugin.options import ReaderOptions
 from spark_plugin.stream_reader import TxlogStreamReader
 from tests.memory_log import MemoryLog
 from tests.spark_query import COLUMNS, COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
+from tests.spark_stream import Stream
 from txlog.clients.connection import Connection
 from txlog.errors import CheckpointConflict, OffsetOutOfRange
 
@@ -205,3 +206,41 @@ def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
     tasks = TxlogBatchReader(options, COLUMNS).partitions()
     read = {piece.topic: piece.end - piece.start for task in tasks for piece in task.pieces}
     assert read == {SOURCE.topic: COUNT, "numbered": 1}
+
+
+# The least of a batch.
+
+
+def test_a_batch_waits_for_its_least_number_of_offsets_but_not_longer_than_its_delay(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """As Kafka's source: the first batch of a run waits for nothing."""
+    least = {"min_offsets_per_trigger": 5, "max_trigger_delay_ms": 60_000}
+    stream = Stream(log, tmp_path / "first", EARLIEST, subscribe=(SOURCE.topic,), **least)
+
+    def put(count: int) -> None:
+        producer = log.producer()
+        for number in range(count):
+            producer.send(SOURCE.topic, b"%d" % number)
+        producer.flush()
+
+    def is_new() -> bool:
+        return stream.reader.latestOffset(stream.end or {}, ReadAllAvailable()) is not stream.end
+
+    assert stream.run() == COUNT
+    put(4)
+    assert not is_new()
+    put(1)
+    assert stream.run() == 5
+    put(1)
+    log.clock.advance(59_000)
+    assert not is_new()
+    log.clock.advance(1_000)
+    assert stream.run() == 1
+    put(1)
+    assert not is_new()
+    again = stream.restarted()
+    again.reader.prepareForTriggerAvailableNow()
+    assert again.run("second run") == 1
+    put(2)
+    assert again.reader.latestOffset(again.end or {}, ReadAllAvailable()) is again.end
