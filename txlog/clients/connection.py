@@ -116,7 +116,7 @@ def connect(
     with _connections_lock:
         if _connections.get(key) is known:
             _connections.pop(key, None)
-            for oldest in list(_connections)[: len(_connections) - CONNECTIONS_MAX + 1]:
+            for oldest in list(_connections)[: max(0, len(_connections) - CONNECTIONS_MAX + 1)]:
                 del _connections[oldest]
             _connections[key] = connection
         return _connections[key]

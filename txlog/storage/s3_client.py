@@ -110,7 +110,7 @@ def shared_client(options: Mapping[str, object]) -> S3Client:
     key = (os.getpid(), repr(sorted(options.items())), environment)
     client = _clients.get(key)
     if client is None:
-        for oldest in list(_clients)[: len(_clients) - CLIENTS_MAX + 1]:
+        for oldest in list(_clients)[: max(0, len(_clients) - CLIENTS_MAX + 1)]:
             _clients.pop(oldest, None)
         client = _clients.setdefault(key, S3Client(options))
     return client

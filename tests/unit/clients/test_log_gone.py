@@ -4,6 +4,7 @@ What was acknowledged must be in the log that was opened. So nothing is acknowle
 folder is made again, and a log in the old one's place is never touched.
 """
 
+import gc
 import os
 import shutil
 from collections.abc import Callable
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.empty_log import empty_log
 from txlog.clients.admin import Admin
-from txlog.clients.connection import connect
+from txlog.clients.connection import CONNECTIONS_MAX, connect
+from txlog.clients.connection import _connections as connections
 from txlog.clients.consumer import Consumer
 from txlog.clients.maintenance import Maintenance
 from txlog.clients.producer import Producer
@@ -218,3 +221,32 @@ def test_maintenance_leaves_files_of_others_beside_entries(root: Path) -> None:
     assert f"{0:020d}.json" not in left
     assert left.issuperset(foreign)
     assert os.listdir(entries / "0.d") == [f"{0:020d}.json"]
+
+
+# How many files a process keeps open.
+
+
+def test_a_process_keeps_no_more_logs_open_than_it_may(tmp_path: Path) -> None:
+    def open_files() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    connections.clear()
+    before = open_files()
+    for number in range(CONNECTIONS_MAX + 10):
+        connect(empty_log(tmp_path / str(number)))
+    assert len(connections) == CONNECTIONS_MAX
+    assert open_files() <= before + 2 * CONNECTIONS_MAX
+    connections.clear()
+    assert open_files() <= before
+
+
+def test_a_log_that_was_replaced_leaves_no_open_file(tmp_path: Path) -> None:
+    root = empty_log(tmp_path / "log")
+    for _ in range(10):
+        connect(root)
+        shutil.rmtree(root)
+        empty_log(tmp_path / "log")
+    gc.collect()
+    held = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    assert len([path for path in held if path.startswith(str(tmp_path))]) <= 4

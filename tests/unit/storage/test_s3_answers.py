@@ -19,7 +19,7 @@ from txlog.errors import (
     TxlogError,
 )
 from txlog.layout import SMALL_BYTES_MAX, LogLayout
-from txlog.storage import ByteRange, Created, Exists, Store, open_store
+from txlog.storage import ByteRange, Created, Exists, Store, open_store, s3_client
 
 Answer = tuple[int, str]
 
@@ -264,3 +264,14 @@ def test_an_object_that_is_larger_than_its_kind_can_be_is_not_read(
     with pytest.raises(CorruptData, match=f"{entry} has {SMALL_BYTES_MAX + 1} bytes"):
         store.get(entry)
     assert server.requests == ["GET", "GET"]
+
+
+def test_a_process_keeps_its_newest_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new one costs 150 ms."""
+    monkeypatch.setattr(s3_client, "_clients", {})
+    monkeypatch.setattr(s3_client, "CLIENTS_MAX", 6)
+    options = [{"endpoint_url": f"http://127.0.0.1:{port}"} for port in range(1, 8)]
+    clients = [s3_client.shared_client(each) for each in options[:6]]
+    assert [s3_client.shared_client(each) for each in options[:6]] == clients
+    s3_client.shared_client(options[6])
+    assert list(s3_client._clients.values())[:5] == clients[1:]
