@@ -8,12 +8,50 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 from txlog.errors import InvalidName
 
 EPOCH_MAX = 32_766
 """The last usable producer epoch (Kafka's Short.MAX - 1); then the id gets a new pid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Bounds of a whole number that is stored, both included."""
+
+    low: int
+    high: int
+
+
+WALL_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999: no clock of a process that writes is later."""
+
+WallMs: TypeAlias = Annotated[int, Within(-1, WALL_MS_MAX)]
+"""A time that a process's clock told, in milliseconds since 1970; -1: none. Records have others."""
+
+OFFSET_MAX = (1 << 62) - 1
+"""Half of what 64 bits hold, so that sums of what is stored fit as well."""
+
+Offset: TypeAlias = Annotated[int, Within(0, OFFSET_MAX)]
+OffsetOrNone: TypeAlias = Annotated[int, Within(-1, OFFSET_MAX)]
+Slot: TypeAlias = Annotated[int, Within(0, OFFSET_MAX)]
+SlotOrNone: TypeAlias = Annotated[int, Within(-1, OFFSET_MAX)]
+"""Of a journal; -1: none."""
+
+PARTITIONS_MAX = 10_000
+"""Of a topic. An event that says more is not believed: it would cost all memory (I16)."""
+
+Partition: TypeAlias = Annotated[int, Within(0, PARTITIONS_MAX - 1)]
+
+ProducerId: TypeAlias = Annotated[int, Within(0, OFFSET_MAX)]
+ProducerIdOrNone: TypeAlias = Annotated[int, Within(-1, OFFSET_MAX)]
+Epoch: TypeAlias = Annotated[int, Within(0, EPOCH_MAX + 1)]
+EpochOrNone: TypeAlias = Annotated[int, Within(-1, EPOCH_MAX + 1)]
+"""One above the last: markers fence the last epoch with it."""
+
+Crc32: TypeAlias = Annotated[int, Within(0, (1 << 32) - 1)]
+ByteCount: TypeAlias = Annotated[int, Within(0, OFFSET_MAX)]
 
 NAME_LENGTH_MAX = 249
 """Kafka's limit on topic names; used for topics and groups of producers."""
@@ -60,9 +98,9 @@ class TxId:
     Order is (pid, epoch, number): of one pid, a later transaction is greater.
     """
 
-    pid: int
-    epoch: int
-    number: int
+    pid: ProducerId
+    epoch: Epoch
+    number: Offset
 
     def __str__(self) -> str:
         return f"{self.pid}-{self.epoch}-{self.number}"

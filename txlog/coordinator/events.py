@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from txlog.log.batch import Segment
-from txlog.model import TxId, validate_topic_id, validate_topic_name
+from txlog.model import (
+    Epoch,
+    Offset,
+    OffsetOrNone,
+    Partition,
+    ProducerId,
+    TxId,
+    WallMs,
+    validate_topic_id,
+    validate_topic_name,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +28,7 @@ class Participant:
 
     topic_id: str
     topic: str
-    partitions: tuple[int, ...] = ()
+    partitions: tuple[Partition, ...] = ()
     """Those that it writes in the log; staged ones are named by their segments."""
     segments: tuple[Segment, ...] = ()
 
@@ -36,9 +46,9 @@ class OffsetRange:
 
     group: str
     topic: str
-    partition: int
-    start: int
-    end: int
+    partition: Partition
+    start: OffsetOrNone
+    end: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,7 @@ class ReplayMark:
     """Which micro-batch a transaction is: the second replay test (design section 9, rule R2)."""
 
     query_id: str
-    batch_id: int
+    batch_id: OffsetOrNone
     ranges: tuple[OffsetRange, ...] = ()
     fingerprint: str = ""
     """Of the batch's plan: what Spark wrote down before it ran."""
@@ -65,11 +75,11 @@ class CheckBack:
 
     group: str
     """Producer group: any live producer of it may be asked."""
-    first_check_ms: int
+    first_check_ms: Offset
     """Age of the transaction before the first check (`transactionTimeOut`)."""
-    interval_ms: int
+    interval_ms: Offset
     """Between two checks (`transactionCheckInterval`)."""
-    checks_max: int
+    checks_max: Offset
     """After so many it goes to the dead-letter topic (`transactionCheckMax`)."""
 
 
@@ -81,11 +91,11 @@ class ProducerInitialised:
     """A transactional id has a new epoch; its ongoing transactions are aborted by it (rule R5)."""
 
     transactional_id: str
-    pid: int
-    epoch: int
+    pid: ProducerId
+    epoch: Epoch
     instance: str
-    timeout_ms: int
-    at_ms: int
+    timeout_ms: Offset
+    at_ms: WallMs
     concurrent: bool = False
     """It may have several transactions open (half messages, rule R7)."""
     is_run: bool = False
@@ -102,8 +112,8 @@ class TransactionBegun:
 
     transactional_id: str
     tx_id: TxId
-    at_ms: int
-    timeout_ms: int
+    at_ms: WallMs
+    timeout_ms: Offset
     participants: tuple[Participant, ...] = ()
     tag: str = ""
     check_back: CheckBack | None = None
@@ -126,7 +136,7 @@ class CommitPrepared:
 
     transactional_id: str
     tx_id: TxId
-    at_ms: int
+    at_ms: WallMs
     participants: tuple[Participant, ...] = ()
     groups: tuple[str, ...] = ()
     mark: ReplayMark | None = None
@@ -142,8 +152,8 @@ class CheckClaimed:
 
     transactional_id: str
     tx_id: TxId
-    check: int
-    at_ms: int
+    check: Offset
+    at_ms: WallMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +162,8 @@ class AbortPrepared:
 
     transactional_id: str
     tx_id: TxId
-    at_ms: int
-    epoch: int
+    at_ms: WallMs
+    epoch: Epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +172,7 @@ class TransactionBarred:
 
     transactional_id: str
     tx_id: TxId
-    at_ms: int
+    at_ms: WallMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +181,7 @@ class TransactionCompleted:
 
     transactional_id: str
     tx_id: TxId
-    at_ms: int
+    at_ms: WallMs
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from txlog.errors import CorruptData
 from txlog.journal.codec import decode, encode
-from txlog.model import Decision, TxId
+from txlog.model import Decision, Epoch, Offset, ProducerId, TxId
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Outcome:
 class _Columns:
     """A generation as columns of numbers: a third of what rows take."""
 
-    pids: tuple[int, ...]
-    epochs: tuple[int, ...]
-    numbers: tuple[int, ...]
+    pids: tuple[ProducerId, ...]
+    epochs: tuple[Epoch, ...]
+    numbers: tuple[Offset, ...]
     steps_ms: tuple[int, ...]
     """Each outcome's time, less that of the one before it."""
     aborted: tuple[int, ...] = ()

@@ -30,7 +30,7 @@ from txlog.coordinator.events import (
 )
 from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged
 from txlog.coordinator.states import TransactionState, transition
-from txlog.model import Decision, TxId
+from txlog.model import Decision, Epoch, EpochOrNone, Offset, OffsetOrNone, ProducerId, TxId, WallMs
 
 OUTCOME_GENERATION = 128
 OUTCOME_GENERATIONS_MAX = 128
@@ -43,18 +43,18 @@ class Transaction:
 
     tx_id: TxId
     state: TransactionState
-    started_ms: int
-    timeout_ms: int
+    started_ms: WallMs
+    timeout_ms: Offset
     participants: tuple[Participant, ...] = ()
     groups: tuple[str, ...] = ()
     tag: str = ""
-    fence_epoch: int = -1
+    fence_epoch: EpochOrNone = -1
     """What its ABORT markers raise the epoch of the pid to."""
     check_back: CheckBack | None = None
     """Of a half transaction."""
-    checks: int = 0
+    checks: Offset = 0
     """How often somebody was asked about it."""
-    checked_ms: int = 0
+    checked_ms: WallMs = 0
     dead_letter: bool = False
     """Decided to go to the dead-letter topic."""
 
@@ -77,14 +77,14 @@ class Transaction:
 class TransactionalId:
     """What is known of one transactional id."""
 
-    pid: int
-    epoch: int
+    pid: ProducerId
+    epoch: Epoch
     instance: str
-    timeout_ms: int
-    updated_ms: int
+    timeout_ms: Offset
+    updated_ms: WallMs
     concurrent: bool = False
     is_run: bool = False
-    begun_number: int = -1
+    begun_number: OffsetOrNone = -1
     """Highest transaction number of this epoch that was begun, decided or barred (rule R4)."""
     last_state: TransactionState = TransactionState.EMPTY
     """State of the transaction that was completed last."""

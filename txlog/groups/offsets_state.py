@@ -15,7 +15,7 @@ from typing import TypeAlias
 from txlog.errors import CommitFailed, UnknownGroup, UnstableOffsetCommit, UsageError
 from txlog.journal.codec import EventCodec, Json, decode, encode
 from txlog.journal.machine import Decided, SimpleMachine
-from txlog.model import TopicPartition, TxId
+from txlog.model import Offset, OffsetOrNone, Partition, TopicPartition, TxId, WallMs
 
 UNCHECKED = -1
 """A start that is not compared: the caller does not know where the group stands."""
@@ -34,9 +34,9 @@ class PendingOffset:
 
     topic: str
     topic_id: str
-    partition: int
-    start: int
-    end: int
+    partition: Partition
+    start: OffsetOrNone
+    end: Offset
     metadata: str = ""
     replaced: str = ""
     """The earlier incarnation of the topic that the group was seen to stand in; empty if it stood
@@ -85,9 +85,9 @@ class CommittedOffset:
     """Where a group stands in a partition of one incarnation of a topic."""
 
     topic_id: str
-    offset: int
+    offset: Offset
     metadata: str = ""
-    committed_ms: int = 0
+    committed_ms: WallMs = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,10 @@ class Pending:
     """What a transaction will commit, and where to ask about the transaction."""
 
     transactional_id: str
-    coordinator: int
+    coordinator: Offset
     offsets: tuple[PendingOffset, ...]
-    pended_ms: int
-    timeout_ms: int
+    pended_ms: WallMs
+    timeout_ms: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class PendingApplied:
 
     group: str
     tx_id: TxId
-    at_ms: int
+    at_ms: WallMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class OffsetsCommitted:
 
     group: str
     offsets: tuple[PendingOffset, ...]
-    at_ms: int
+    at_ms: WallMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class OffsetsDeleted:
     """The group has no position in these partitions from here on."""
 
     group: str
-    partitions: tuple[tuple[str, int], ...]
+    partitions: tuple[tuple[str, Partition], ...]
     """Topic and partition of each."""
 
 
@@ -425,7 +425,7 @@ _EVENTS = EventCodec(
 class _Position:
     __compact__ = True
     topic: str
-    partition: int
+    partition: Partition
     committed: CommittedOffset
 
 

@@ -16,6 +16,7 @@ from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
 from txlog.journal.owner import require_own
 from txlog.layout import JournalLayout, parse_number
+from txlog.model import Slot, SlotOrNone
 from txlog.storage.store import Created, Store
 
 
@@ -23,10 +24,10 @@ from txlog.storage.store import Created, Store
 class Boundary:
     """One boundary object."""
 
-    ordinal: int
-    lowest_slot: int
+    ordinal: SlotOrNone
+    lowest_slot: Slot
     """Entries below it may have been deleted; nothing may be written there."""
-    snapshot_slot: int
+    snapshot_slot: SlotOrNone
     """A snapshot that covers everything below `lowest_slot`, kept until the next boundary."""
     token: str
     closed: bool = False

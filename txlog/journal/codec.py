@@ -1,9 +1,11 @@
 """Frozen dataclasses to JSON values and back, strictly.
 
 Entries and snapshots hold nothing else. It guards I15: anything that is not exactly what the type
-says (a missing or unknown field, a wrong type) is CorruptData, never a guess. What could not be
-read back is not written either: every other process would find it damaged. Nothing stored is ever
-evaluated. It must not know any particular event.
+says (a missing or unknown field, a wrong type, a number out of its bounds) is CorruptData, never a
+guess. What could not be read back is not written either: every other process would find it damaged.
+Nothing stored is ever evaluated. It must not know any particular event.
+
+A whole number has 64 bits, or the bounds of its type: `Annotated[int, Within(low, high)]`.
 
 A class with `__compact__ = True` is written as an array in field order, which keeps lists of
 record batches short; `__added__` names fields that such arrays have only since a later version.
@@ -18,12 +20,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from txlog.errors import CorruptData, InternalError, UsageError
+from txlog.model import Within
 
 Json: TypeAlias = Any
 """A value that the json module reads and writes."""
+
+_LONG = Within(-(1 << 63), (1 << 63) - 1)
 
 Encoder: TypeAlias = Callable[[Any], Json]
 Decoder: TypeAlias = Callable[[Json], Any]
@@ -80,13 +85,17 @@ def _wrong(expected: str, value: Json) -> CorruptData:
 @cache
 def _codec(kind: Any) -> tuple[Encoder, Decoder]:
     """Encoder and decoder of a type, built once."""
-    if kind in (int, float, str, bool):
+    if kind is int:
+        return _number(_LONG)
+    if kind in (float, str, bool):
         return _plain(kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _enum(kind)
     if is_dataclass(kind):
         return _compact(kind) if getattr(kind, "__compact__", False) else _record(kind)
     origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _number(arguments[1])
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         return _sequence(arguments[0])
     if origin is tuple:
@@ -115,6 +124,26 @@ def _plain(kind: type) -> tuple[Encoder, Decoder]:
         )
 
     return encode_plain, decode_plain
+
+
+def _number(bounds: Within) -> tuple[Encoder, Decoder]:
+    low, high = bounds.low, bounds.high
+    encode_int, _ = _plain(int)
+
+    def decode_number(value: Json) -> Any:
+        if type(value) is int and low <= value <= high:
+            return value
+        raise _wrong(f"a whole number from {low} to {high}", value)
+
+    def encode_number(value: Any) -> Json:
+        if not low <= encode_int(value) <= high:
+            raise CorruptData(
+                f"what is stored leads to {value!s:.40} for a number from {low} to {high}, and "
+                "nothing was written. Run 'txlog verify' to find what is damaged or forged."
+            )
+        return value
+
+    return encode_number, decode_number
 
 
 def _enum(kind: type[Enum]) -> tuple[Encoder, Decoder]:
@@ -185,7 +214,7 @@ def _mapping(key_kind: Any, kind: Any) -> tuple[Encoder, Decoder]:
 
 def _record(kind: Any) -> tuple[Encoder, Decoder]:
     """A dataclass as an object. Fields at their default are left out, which keeps entries small."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     parts = [(field.name, *_codec(hints[field.name]), field.default) for field in fields(kind)]
     names = {name for name, *_ in parts}
 
@@ -221,7 +250,7 @@ def _compact(kind: Any) -> tuple[Encoder, Decoder]:
     are the last ones, and `__added__` names them. A list that lacks others is damaged. They are
     written only as far as they say something, so that an older program can read the rest.
     """
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     names = [field.name for field in fields(kind)]
     added = getattr(kind, "__added__", ())
     defaults = [field.default for field in fields(kind) if field.name in added]

@@ -17,6 +17,7 @@ import pyarrow as pa
 from txlog.errors import CorruptData
 from txlog.journal.codec import Json, decode, encode
 from txlog.journal.entry import unsupported
+from txlog.model import Crc32, Slot, SlotOrNone
 
 FORMAT_VERSION = 2
 _SCHEMA = pa.schema([pa.field("section", pa.string()), pa.field("row", pa.string())])
@@ -29,11 +30,11 @@ class SnapshotHead:
     """Where the snapshot stands in the journal."""
 
     format: int
-    slot: int
+    slot: Slot
     """The last entry that it covers."""
-    crc32: int
+    crc32: Crc32
     """Checksum of that entry."""
-    boundary: int
+    boundary: SlotOrNone
     """The newest boundary's ordinal that its writer knew, or -1 (rule R14)."""
     journal: str = ""
     """The journal that it belongs to: see `owner.py`."""

@@ -8,6 +8,14 @@ when a journal slot is won.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from txlog.model import ByteCount, Crc32, Offset, Partition, Within
+
+ROWS_MAX = 1 << 28
+"""Of one batch: each has a time of 8 bytes, and no batch may take more than 5 << 28 bytes."""
+
+RowCount: TypeAlias = Annotated[int, Within(1, ROWS_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +28,11 @@ class SegmentBatch:
 
     __compact__ = True
 
-    partition: int
-    row_count: int
-    position: int
-    length: int
-    crc32: int
+    partition: Partition
+    row_count: RowCount
+    position: ByteCount
+    length: ByteCount
+    crc32: Crc32
     timestamp_min_ms: int
     timestamp_max_ms: int
 
@@ -37,5 +45,5 @@ class Segment:
     """
 
     path: str
-    schema_id: int
+    schema_id: Offset
     batches: tuple[SegmentBatch, ...]

@@ -34,7 +34,7 @@ from txlog.log.cluster_state import (
 )
 from txlog.log.topic_events import CloseTopic, TopicOpened, check_partition_count
 from txlog.log.topic_log import TopicLog
-from txlog.model import validate_topic_name
+from txlog.model import WallMs, validate_topic_name
 from txlog.settings import LogSettings, ProcessSettings, TopicConfig
 from txlog.storage.held import hold
 from txlog.storage.probe import ProbeResult, probe
@@ -50,7 +50,7 @@ class ClusterFile:
 
     format_version: int
     log_id: str
-    created_ms: int
+    created_ms: WallMs
     settings: LogSettings
     probe: str
     """What the probe of the store said, as JSON text: information only."""

@@ -16,6 +16,7 @@ from txlog.errors import TopicExists, UnknownTopic
 from txlog.journal.codec import EventCodec, Json, decode, encode
 from txlog.journal.machine import Decided, SimpleMachine
 from txlog.log.topic_events import TopicOpened
+from txlog.model import ProducerId, WallMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class TopicCreated:
     """A name has a topic from here on; `opened` is the first event of its journal."""
 
     opened: TopicOpened
-    created_ms: int
+    created_ms: WallMs
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class TopicDeleted:
 class ProducerIdsAllocated:
     """Producer ids below this one are given out."""
 
-    next_pid: int
+    next_pid: ProducerId
 
 
 ClusterEvent: TypeAlias = TopicCreated | TopicDeleted | ProducerIdsAllocated
@@ -162,6 +163,6 @@ class ClusterMachine(SimpleMachine):
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> ClusterState:
         """The state of such sections. Raises CorruptData."""
-        (next_pid,) = decode(tuple[int, ...], sections.get("pid", [0]))
+        (next_pid,) = decode(tuple[ProducerId, ...], sections.get("pid", [0]))
         topics = [decode(TopicCreated, row) for row in sections.get("topic", ())]
         return ClusterState({topic.opened.name: topic for topic in topics}, next_pid)

@@ -13,16 +13,23 @@ import json
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Annotated, TypeAlias
 
 import pyarrow as pa
 
 from txlog.errors import CorruptData, InvariantViolated
 from txlog.journal.codec import decode, encode
 from txlog.journal.machine import Chunk
-from txlog.model import TxId
+from txlog.model import ByteCount, Crc32, Offset, Partition, Slot, TxId, Within
 
 FANOUT = 64
 """References on one level of the tree before they are packed into a node."""
+
+LEVELS_MAX = 16
+"""Of the tree: 64 to the 11th batches are more than slots have numbers."""
+
+Level: TypeAlias = Annotated[int, Within(0, LEVELS_MAX - 1)]
+LevelCount: TypeAlias = Annotated[int, Within(0, LEVELS_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +89,11 @@ class PartitionSpan:
 
     __compact__ = True
 
-    partition: int
-    first_offset: int
-    next_offset: int
+    partition: Partition
+    first_offset: Offset
+    next_offset: Offset
     timestamp_max_ms: int
-    length_bytes: int
+    length_bytes: ByteCount
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +102,8 @@ class ChunkKey:
 
     __compact__ = True
 
-    first_slot: int
-    last_slot: int
+    first_slot: Slot
+    last_slot: Slot
     name: str = ""
 
 
@@ -104,12 +111,12 @@ class ChunkKey:
 class ChunkRef:
     """A chunk: its slots, how to check its bytes, and what it covers."""
 
-    first_slot: int
-    last_slot: int
-    level: int
+    first_slot: Slot
+    last_slot: Slot
+    level: Level
     """0: batches; above: references to chunks of the level below."""
-    length: int
-    crc32: int
+    length: ByteCount
+    crc32: Crc32
     spans: tuple[PartitionSpan, ...]
     name: str = ""
     """Tells it from the chunks that it replaced; empty if it replaced none."""

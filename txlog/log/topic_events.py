@@ -14,14 +14,25 @@ from typing import TypeAlias
 from txlog.errors import InvalidConfig
 from txlog.log.batch import Segment
 from txlog.log.index import ChunkKey, ChunkRef
-from txlog.model import Decision, TxId, validate_topic_id, validate_topic_name
+from txlog.model import (
+    PARTITIONS_MAX,
+    Decision,
+    EpochOrNone,
+    Offset,
+    OffsetOrNone,
+    Partition,
+    ProducerId,
+    ProducerIdOrNone,
+    SlotOrNone,
+    TxId,
+    WallMs,
+    validate_topic_id,
+    validate_topic_name,
+)
 from txlog.settings import TopicConfig
 
 NO_PRODUCER = -1
 """The pid of an append that asks for no de-duplication."""
-
-PARTITIONS_MAX = 10_000
-"""Of a topic. An event that says more is not believed: it would cost all memory (I16)."""
 
 
 def check_partition_count(topic: str, count: int) -> None:
@@ -36,11 +47,11 @@ def check_partition_count(topic: str, count: int) -> None:
 class CleanerCheckpoint:
     """How far a topic was looked through by merging and compaction, in slots of its journal."""
 
-    merged_slot: int = -1
+    merged_slot: SlotOrNone = -1
     """Nothing at or below it is worth merging."""
-    cleaned_slot: int = -1
+    cleaned_slot: SlotOrNone = -1
     """Of every key that has a record at or below it, older records are gone."""
-    delete_horizon_ms: int = -1
+    delete_horizon_ms: WallMs = -1
     """When the first tombstones at or below it may be dropped; -1 if there are none."""
 
 
@@ -70,12 +81,12 @@ class BatchesAppended:
     """Records of one flush. Batches of a partition follow each other from its base offset."""
 
     segments: tuple[Segment, ...]
-    base_offsets: Mapping[int, int]
+    base_offsets: Mapping[Partition, Offset]
     """partition -> offset of its first record here."""
-    pid: int = NO_PRODUCER
-    epoch: int = -1
+    pid: ProducerIdOrNone = NO_PRODUCER
+    epoch: EpochOrNone = -1
     tx_id: TxId | None = None
-    base_sequences: Mapping[int, int] = field(default_factory=dict)
+    base_sequences: Mapping[Partition, Offset] = field(default_factory=dict)
     """partition -> sequence of its first record here; empty without a producer."""
 
 
@@ -85,17 +96,17 @@ class MarkerWritten:
 
     tx_id: TxId
     decision: Decision
-    floor: int
+    floor: OffsetOrNone
     """Every number of this pid and epoch up to here is finished (rule R7)."""
-    coordinator: int
+    coordinator: OffsetOrNone
     """Partition of the transaction log that decided: where to ask about it."""
-    fence_epoch: int = -1
+    fence_epoch: EpochOrNone = -1
     """Appends of this pid below this epoch are refused from here on."""
     topic_ids: tuple[str, ...] = ()
     """Every topic that the transaction wrote, if there are several (rule R13)."""
     segments: tuple[Segment, ...] = ()
     """Staged records that become visible with this marker."""
-    base_offsets: Mapping[int, int] = field(default_factory=dict)
+    base_offsets: Mapping[Partition, Offset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +145,7 @@ class HorizonAdvanced:
 class LogStartAdvanced:
     """Records below these offsets (by partition) are deleted: nobody reads them any more."""
 
-    log_starts: Mapping[int, int]
+    log_starts: Mapping[Partition, Offset]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +172,7 @@ class CleanerAdvanced:
 class ProducersRetired:
     """These producer ids are never used again: their sequences and order are forgotten."""
 
-    pids: tuple[int, ...]
+    pids: tuple[ProducerId, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,10 @@ from txlog.log.index import (
 from txlog.log.schema import decode_schema
 from txlog.log.segment import encode_segment
 from txlog.log.segment_draft import SegmentDraft
-from txlog.log.topic_events import PARTITIONS_MAX, OpenTopic, TopicCommand, TopicOpened
+from txlog.log.topic_events import OpenTopic, TopicCommand, TopicOpened
 from txlog.log.topic_machine import TopicMachine
 from txlog.log.topic_state import TopicState
+from txlog.model import PARTITIONS_MAX
 from txlog.storage.store import Store
 
 CHUNKS_CACHED_MAX = 256

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from txlog.errors import CorruptData
 from txlog.journal.codec import EventCodec, Json, decode, encode
 from txlog.journal.machine import Chunk, Decided
-from txlog.log.index import ChunkRef, IndexedBatch, SealedIndex
+from txlog.log.index import ChunkRef, IndexedBatch, Level, LevelCount, SealedIndex
 from txlog.log.number_ranges import numbers_in, with_numbers
 from txlog.log.topic_events import (
     BatchesAppended,
@@ -43,7 +43,16 @@ from txlog.log.topic_state import (
     apply,
     sealed_at,
 )
-from txlog.model import TxId
+from txlog.model import (
+    EpochOrNone,
+    Offset,
+    OffsetOrNone,
+    Partition,
+    ProducerId,
+    SlotOrNone,
+    TxId,
+    WallMs,
+)
 from txlog.settings import TopicConfig
 
 _EVENTS = EventCodec(
@@ -72,24 +81,24 @@ class _Head:
     closed: bool
     config: TopicConfig
     horizon: str
-    sealed_slot: int
-    level_count: int
+    sealed_slot: SlotOrNone
+    level_count: LevelCount
     cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
-    retired: tuple[tuple[int, int], ...] = ()
+    retired: tuple[tuple[ProducerId, ProducerId], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _ProducerState:
     """A ProducerState as it is stored: finished numbers one by one, as the format has it."""
 
-    epoch: int
-    recent: Mapping[int, tuple[RecentBatch, ...]] = field(default_factory=dict)
+    epoch: EpochOrNone
+    recent: Mapping[Partition, tuple[RecentBatch, ...]] = field(default_factory=dict)
     open: OpenTransaction | None = None
-    finished_epoch: int = -1
-    finished_floor: int = -1
-    finished_above: tuple[int, ...] = ()
+    finished_epoch: EpochOrNone = -1
+    finished_floor: OffsetOrNone = -1
+    finished_above: tuple[Offset, ...] = ()
     last: AppliedTransaction | None = None
-    stored_ms: int = 0
+    stored_ms: WallMs = 0
     earlier: tuple[AppliedTransaction, ...] = ()
 
     @staticmethod
@@ -109,7 +118,7 @@ class _ProducerState:
 @dataclass(frozen=True, slots=True)
 class _Producer:
     __compact__ = True
-    pid: int
+    pid: ProducerId
     state: _ProducerState
 
 
@@ -123,7 +132,7 @@ class _Mark:
 @dataclass(frozen=True, slots=True)
 class _Leveled:
     __compact__ = True
-    level: int
+    level: Level
     ref: ChunkRef
 
 

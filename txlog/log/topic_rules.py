@@ -29,7 +29,6 @@ from txlog.log.retired_producers import is_retired
 from txlog.log.sequence import Repeated, check_sequence
 from txlog.log.topic_events import (
     NO_PRODUCER,
-    PARTITIONS_MAX,
     AddPartitions,
     AdvanceCleaner,
     AdvanceHorizon,
@@ -61,7 +60,7 @@ from txlog.log.topic_events import (
     WriteMarker,
 )
 from txlog.log.topic_state import NEW_PRODUCER, ProducerState, TopicState
-from txlog.model import Decision
+from txlog.model import PARTITIONS_MAX, Decision
 from txlog.settings import TopicConfig
 
 

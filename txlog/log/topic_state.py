@@ -33,7 +33,7 @@ from txlog.log.topic_events import (
     TopicEvent,
     TopicOpened,
 )
-from txlog.model import Decision, TxId
+from txlog.model import Decision, Epoch, Offset, OffsetOrNone, Partition, Slot, TxId
 from txlog.settings import TopicConfig
 
 RECENT_BATCHES = 5
@@ -44,8 +44,8 @@ RECENT_BATCHES = 5
 class PartitionState:
     """Where a partition begins and ends."""
 
-    log_start: int = 0
-    next_offset: int = 0
+    log_start: Offset = 0
+    next_offset: Offset = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +54,19 @@ class RecentBatch:
 
     __compact__ = True
 
-    base_sequence: int
-    last_sequence: int
-    base_offset: int
+    base_sequence: Offset
+    last_sequence: Offset
+    base_offset: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction with records in the log and no marker yet."""
 
-    number: int
-    epoch: int
-    first_slot: int
-    first_offsets: Mapping[int, int]
+    number: Offset
+    epoch: Epoch
+    first_slot: Slot
+    first_offsets: Mapping[Partition, Offset]
     """partition -> offset of its first record there."""
 
 
@@ -75,13 +75,13 @@ class AppliedTransaction:
     """A transaction that was finished here, and may not be finished in its other topics yet: the
     last one of a producer (rule R5), or one above its floor (rule R7)."""
 
-    number: int
-    epoch: int
-    slot: int
+    number: Offset
+    epoch: Epoch
+    slot: Slot
     decision: Decision
     topic_ids: tuple[str, ...] = ()
-    coordinator: int = -1
-    first_offsets: Mapping[int, int] = field(default_factory=dict)
+    coordinator: OffsetOrNone = -1
+    first_offsets: Mapping[Partition, Offset] = field(default_factory=dict)
     """partition -> offset of its first record here; only if it wrote several topics."""
 
 
@@ -131,8 +131,8 @@ NEW_PRODUCER = ProducerState(epoch=-1)
 class TxMark:
     """How a transaction with records in the tail was decided."""
 
-    slot: int
-    first_slot: int
+    slot: Slot
+    first_slot: Slot
     aborted: bool
     topic_ids: tuple[str, ...] = ()
 

@@ -6,7 +6,7 @@ import pytest
 from tests.memory_log import MemoryLog
 from txlog.clients.producer import Producer
 from txlog.errors import UnknownPartition
-from txlog.log.topic_events import PARTITIONS_MAX
+from txlog.model import PARTITIONS_MAX
 from txlog.storage.counting import CountingStore
 
 

@@ -12,7 +12,7 @@ from txlog.groups.offsets_state import (
     PendingOffset,
     in_parts,
 )
-from txlog.model import TopicPartition, TxId
+from txlog.model import PARTITIONS_MAX, TopicPartition, TxId
 
 ID = "0123456789abcdef"
 SOME = 13_000
@@ -28,9 +28,11 @@ def log() -> MemoryLog:
 def positions(
     count: int, end: int = 5, note: str = "", topic: str = ""
 ) -> tuple[PendingOffset, ...]:
-    """Of so many partitions."""
+    """Of so many partitions, of two topics if one cannot have as many."""
     name = topic or "orders.of-a-region.and-its-parts"
-    return tuple(PendingOffset(name, ID, n, UNCHECKED, end, note) for n in range(count))
+    names = (name, f"{name[:-1]}2")
+    places = ((names[n // PARTITIONS_MAX], n % PARTITIONS_MAX) for n in range(count))
+    return tuple(PendingOffset(t, ID, p, UNCHECKED, end, note) for t, p in places)
 
 
 def pend(log: MemoryLog, offsets: tuple[PendingOffset, ...]) -> None:

@@ -1,5 +1,7 @@
 """Boundaries are created once each, are read upward, and are never guessed at (R14, I15)."""
 
+import json
+
 import pytest
 
 from txlog.errors import CorruptData, UnsupportedFormat
@@ -66,8 +68,9 @@ def test_R14_a_boundary_whose_snapshot_does_not_cover_what_lies_below_it_is_name
     store: MemoryStore, lowest: int, snapshot: int
 ) -> None:
     """Not believed: readers would wait for entries that come above it, and blame others."""
-    boundaries.create(store, LAYOUT, Boundary(0, lowest, snapshot, "token"))
-    with pytest.raises(CorruptData, match=f"{LAYOUT.boundary(0)} is no boundary.*does not cover"):
+    body = {"ordinal": 0, "lowest_slot": lowest, "snapshot_slot": snapshot, "token": "token"}
+    store.put_new(LAYOUT.boundary(0), seal(json.dumps(body).encode()))
+    with pytest.raises(CorruptData, match=f"{LAYOUT.boundary(0)} is no boundary"):
         boundaries.read_newest(store, LAYOUT, NO_BOUNDARY)
 
 
