@@ -53,13 +53,14 @@ class World:
         self.pending: list[tuple[Transaction, str]] = []
         self.segments = 0
 
-    def segment(self, partition: int, rows: int) -> Segment:
+    def segment(self, topic: str, partition: int, rows: int) -> Segment:
         self.segments += 1
-        batch = SegmentBatch(partition, rows, 0, 10 * rows, 1, 0, 0)
-        return Segment(f"segments/{self.segments:032x}.arrow", 0, (batch,))
+        batch = SegmentBatch(partition, rows, 10_000 * self.segments, 10 * rows, 1, 0, 0)
+        path = self.logs[topic].layout.segment(f"{self.segments:032x}")
+        return Segment(path, 0, (batch,))
 
     def append(self, topic: str, partition: int, rows: int) -> None:
-        self.logs[topic].execute(AppendBatches((self.segment(partition, rows),)))
+        self.logs[topic].execute(AppendBatches((self.segment(topic, partition, rows),)))
 
     def write(self, pid: int, topic: str, partition: int, rows: int, staged: bool) -> None:
         """Add records to the producer's transaction: in the log, or staged for its commit."""
@@ -70,7 +71,7 @@ class World:
             transaction = self.open[pid] = Transaction(TxId(pid, 0, self.numbers[pid]))
             self.numbers[pid] += 1
         transaction.topics.add(topic)
-        segment = self.segment(partition, rows)
+        segment = self.segment(topic, partition, rows)
         if staged:
             known = transaction.staged.get(topic)
             batches = (known.batches if known else ()) + segment.batches

@@ -17,11 +17,13 @@ def encode_segment(
     return memoryview(whole(parts)), located
 
 
-def segment(rows: Mapping[int, int | Sequence[int]], name: str = "s") -> Segment:
+def segment(
+    rows: Mapping[int, int | Sequence[int]], name: str = "s", folder: str = "topics/t/id"
+) -> Segment:
     """A segment with such batches: partition -> row count, or the row counts of several."""
     batches: list[SegmentBatch] = []
     for partition, counts in sorted(rows.items()):
         for count in [counts] if isinstance(counts, int) else counts:
             position = 8 + 100 * len(batches)
             batches.append(SegmentBatch(partition, count, position, 100, 0, 0, 0))
-    return Segment(f"topics/t/id/segments/{name}.arrow", 0, tuple(batches))
+    return Segment(f"{folder}/segments/{name}.arrow", 0, tuple(batches))

@@ -30,6 +30,9 @@ WALL_MS_MAX = 253_402_300_799_999
 WallMs: TypeAlias = Annotated[int, Within(-1, WALL_MS_MAX)]
 """A time that a process's clock told, in milliseconds since 1970; -1: none. Records have others."""
 
+SegmentMs: TypeAlias = Annotated[int, Within(-1, (1 << 48) - 1)]
+"""The time in a segment's name, which has 12 hexadecimal digits."""
+
 OFFSET_MAX = (1 << 62) - 1
 """Half of what 64 bits hold, so that sums of what is stored fit as well."""
 
@@ -60,6 +63,10 @@ ID_LENGTH_MAX = 512
 """Characters of a group id, a transactional id or a tag: every entry that is about one has it."""
 
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SEGMENT_ID = re.compile(r"[0-9a-f]{1,32}")
+_CONTROLS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _INTERNAL_PREFIX = "__"
 
@@ -141,6 +148,12 @@ class OffsetAndTimestamp(NamedTuple):
     timestamp: int
 
 
+def has_control_characters(text: str) -> bool:
+    """Whether a terminal would obey a part of it: control characters, separators of lines, and
+    those that change the direction of text; or whether it is no Unicode text at all."""
+    return _CONTROLS.search(text) is not None
+
+
 def validate_topic_name(name: object, *, internal: bool = False) -> str:
     """Refuse any topic name that is not a plain, safe file name. Raises InvalidName."""
     text = _plain_name("topic", name)
@@ -163,6 +176,17 @@ def validate_topic_id(topic_id: object) -> str:
     if isinstance(topic_id, str) and _TOPIC_ID.fullmatch(topic_id):
         return topic_id
     raise InvalidName(f"{topic_id!r:.80} is no id of a topic; ids have 1 to 64 letters and digits.")
+
+
+def validate_segment_id(segment_id: object) -> str:
+    """Refuse a staging horizon that no clock can have chosen: names above it must be possible.
+
+    Raises InvalidName.
+    """
+    is_id = isinstance(segment_id, str) and _SEGMENT_ID.fullmatch(segment_id)
+    if is_id and int(is_id.group()[:12], 16) <= WALL_MS_MAX:
+        return is_id.group()
+    raise InvalidName(f"{segment_id!r:.80} is no staging horizon that a clock can have chosen.")
 
 
 def validate_group_id(name: object) -> str:

@@ -14,6 +14,7 @@ from functools import cache
 from typing import ClassVar, TypeVar, get_type_hints
 
 from txlog.errors import InvalidConfig
+from txlog.model import has_control_characters
 
 _type_hints = cache(get_type_hints)  # They cost more than all else of a client's construction.
 
@@ -226,6 +227,11 @@ class TopicConfig(SettingsGroup):
         return "delete" in _policies(self.cleanup_policy)
 
     def __post_init__(self) -> None:
+        if has_control_characters(self.key_column):
+            raise InvalidConfig(
+                f"topic configuration 'key.column' is {self.key_column!a}; no column has such a "
+                "name."
+            )
         self._check_cleanup()
         self._check_compression()
         _require_range(self.kind, "max.message.bytes", self.max_message_bytes, 1, 1 << 30)
@@ -257,9 +263,9 @@ class TopicConfig(SettingsGroup):
                 "delete, compact or compact,delete."
             )
         for name in ("retention_ms", "retention_bytes"):
-            _require_range(self.kind, name.replace("_", "."), getattr(self, name), -1)
+            _require_range(self.kind, name.replace("_", "."), getattr(self, name), -1, LONG_MAX)
         for name in ("delete_retention_ms", "min_compaction_lag_ms", "max_compaction_lag_ms"):
-            _require_range(self.kind, name.replace("_", "."), getattr(self, name), 0)
+            _require_range(self.kind, name.replace("_", "."), getattr(self, name), 0, LONG_MAX)
         _require_range(self.kind, "segment.bytes", self.segment_bytes, 1024, 1 << 30)
         if not 0 <= self.min_cleanable_dirty_ratio <= 1:
             raise InvalidConfig(

@@ -25,9 +25,8 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
-from txlog.log.topic_events import PARTITIONS_MAX
 from txlog.log.topic_log import TopicLog
-from txlog.model import IsolationLevel, TopicPartition, TxId, validate_topic_name
+from txlog.model import PARTITIONS_MAX, IsolationLevel, TopicPartition, TxId, validate_topic_name
 
 log = logging.getLogger(__name__)
 

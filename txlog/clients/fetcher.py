@@ -11,8 +11,9 @@ from collections import deque
 from txlog.errors import BoundaryMoved
 from txlog.log.index import IndexedBatch
 from txlog.log.reader import (
+    DECODED_FETCH_BYTES_MAX,
     FetchedBatch,
-    read_at_once,
+    read_ahead,
     row_source,
     sliced,
     sliced_rows,
@@ -42,6 +43,8 @@ class PartitionFetcher:
         self._ahead_from = position
         """The position that `_ahead` goes on from; nowhere while it is changed."""
         self._fetched_to = position
+        self._stored_bytes_max = 1 << 62
+        """Of one fetch: less while what it reads takes much more in memory than in the store."""
 
     def seek(self, position: int) -> None:
         """Go on from there; what was read ahead is dropped."""
@@ -76,6 +79,7 @@ class PartitionFetcher:
             self.topic.require_offset(self.partition, self._fetched_to)
             if not self.is_behind():
                 return 0
+        bytes_max = min(bytes_max, self._stored_bytes_max)
         try:
             rows, end = self._rows(bytes_max)
         except BoundaryMoved:  # The index was rewritten since this process last looked.
@@ -83,7 +87,12 @@ class PartitionFetcher:
             rows, end = self._rows(bytes_max)
         # All or none: what is read again after an error may not be handed out twice.
         source = row_source(self.topic, self.topic.state, self._fetched_to)
-        fetched = read_at_once(source, rows, self.topic.fan_out)
+        fetched, count = read_ahead(source, rows, self.topic.fan_out, DECODED_FETCH_BYTES_MAX)
+        if count < len(rows):
+            rows, end = rows[:count], min(end, rows[count - 1].next_offset)
+            self._stored_bytes_max = sum(row.length for row in rows)
+        else:
+            self._stored_bytes_max = min(2 * self._stored_bytes_max, 1 << 62)
         self._ahead_from = _NOWHERE
         self._ahead.extend(sliced(batch, self._fetched_to, end) for batch in fetched)
         self._fetched_to, self._ahead_from = end, self.position

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txlog.clients.connection import Connection
+from txlog.clients.index_audit import IndexAudit
 from txlog.clients.segment_references import staged_segments, stored_objects_of
 from txlog.coordinator.events import Participant
 from txlog.coordinator.machine import CoordinatorMachine
@@ -227,18 +228,23 @@ class _LogAudit:
             return
         try:
             source = _source(topic, state)
+            index = IndexAudit(self._store, topic, state, report.findings.append)
+            index.check_tree()
             for partition, bounds in enumerate(state.partitions):
                 start, end = bounds.log_start, bounds.next_offset
                 rows = topic.batches(state, partition, start, _OFFSET_MAX)
                 for row in _dense(rows, partition, (start, end), topic.layout.root, report):
-                    self._read_batch(source, row, report)
+                    self._read_batch(source, row, report, index)
             self.named.update(stored_objects_of(topic, state))
         except CorruptData as error:
             report.findings.append(_finding(error, topic.layout.root))
 
-    def _read_batch(self, source: RowSource, row: IndexedBatch, report: JournalReport) -> None:
-        if not row.record_count:
+    def _read_batch(
+        self, source: RowSource, row: IndexedBatch, report: JournalReport, index: IndexAudit
+    ) -> None:
+        if not row.record_count or not index.is_new(row):
             return
+        index.check_segment(row)
         report.batches += 1
         report.size_bytes += row.length
         self._on_bytes(row.length)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from txlog.log.batch import Segment
+from txlog.log.stored_values import require_own_segments
 from txlog.model import (
     Epoch,
     Offset,
@@ -17,6 +18,7 @@ from txlog.model import (
     ProducerId,
     TxId,
     WallMs,
+    validate_segment_id,
     validate_topic_id,
     validate_topic_name,
 )
@@ -33,9 +35,11 @@ class Participant:
     segments: tuple[Segment, ...] = ()
 
     def __post_init__(self) -> None:
-        """Name and id become part of paths. Raises InvalidName."""
+        """Name and id become part of paths; what is staged is the topic's own. Raises InvalidName,
+        CorruptData."""
         validate_topic_name(self.topic, internal=True)
         validate_topic_id(self.topic_id)
+        require_own_segments(self.topic, self.topic_id, self.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +193,10 @@ class StagingHorizonAdvanced:
     """Staged segments with a smaller id can no longer be committed (design section 10)."""
 
     segment_id: str
+
+    def __post_init__(self) -> None:
+        """Raises InvalidName."""
+        validate_segment_id(self.segment_id)
 
 
 @dataclass(frozen=True, slots=True)

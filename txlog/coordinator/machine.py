@@ -26,7 +26,7 @@ from txlog.coordinator.rules import decide
 from txlog.coordinator.state import CoordinatorState, TransactionalId, apply
 from txlog.journal.codec import EventCodec, Json, decode, encode
 from txlog.journal.machine import Decided, SimpleMachine
-from txlog.model import TxId
+from txlog.model import TxId, validate_segment_id
 
 _EVENTS = EventCodec(
     ProducerInitialised,
@@ -96,6 +96,8 @@ class CoordinatorMachine(SimpleMachine):
     def decode_state(self, sections: Mapping[str, list[Json]]) -> CoordinatorState:
         """The state of such sections. Raises CorruptData."""
         (horizon,) = decode(tuple[str, ...], sections.get("horizon", [""]))
+        if horizon:
+            validate_segment_id(horizon)
         ids = [decode(_Id, row) for row in sections.get("id", ())]
         owners = [decode(_Owner, row) for row in sections.get("owner", ())]
         marks = [decode(ReplayMark, row) for row in sections.get("mark", ())]

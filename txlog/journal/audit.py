@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias
 
-from txlog.errors import CorruptData, InvariantViolated
+from txlog.errors import CorruptData
 from txlog.journal.boundary import NO_BOUNDARY, Boundary, decode_own_boundary, read_newest
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
-from txlog.journal.fold import after_event, decoded_events, decoded_state
+from txlog.journal.fold import after_event, closed_entry, decoded_events, decoded_state
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.owner import require_own
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot
@@ -295,8 +295,8 @@ class _Walk(Generic[StateT]):
                 if audit.is_whole:
                     audit.state = after_event(self._machine, audit.state, event, entry.slot, path)
             if audit.is_whole:
-                audit.state = self._machine.close_entry(audit.state, entry.slot)
-        except (CorruptData, InvariantViolated) as error:
+                audit.state = closed_entry(self._machine, audit.state, entry.slot, path)
+        except CorruptData as error:
             said = _INVARIANT.match(error.message)
             audit.report(said.group(1) if said else "I15", path, error.message)
             audit.is_whole = False

@@ -126,6 +126,12 @@ def _plain(kind: type) -> tuple[Encoder, Decoder]:
     return encode_plain, decode_plain
 
 
+def bounds_of(kind: Any, name: str) -> Within:
+    """Of a field that is a whole number."""
+    hint = get_type_hints(kind, include_extras=True)[name]
+    return get_args(hint)[1] if get_origin(hint) is Annotated else _LONG
+
+
 def _number(bounds: Within) -> tuple[Encoder, Decoder]:
     low, high = bounds.low, bounds.high
     encode_int, _ = _plain(int)

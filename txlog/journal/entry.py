@@ -17,6 +17,7 @@ from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.codec import Json
 from txlog.journal.owner import require_own
 from txlog.layout import JournalLayout
+from txlog.model import OFFSET_MAX
 
 FORMAT_VERSION = 2
 HEADER_BYTES_MAX = 256
@@ -111,7 +112,8 @@ def unsupported(path: str, version: object, read: int) -> UnsupportedFormat:
 
 
 def _typed(value: Json, kind: type) -> Json:
-    if type(value) is not kind:
+    is_number = isinstance(value, int) and 0 <= value <= OFFSET_MAX
+    if type(value) is not kind or (kind is int and not is_number):
         raise TypeError(kind.__name__)
     return value
 

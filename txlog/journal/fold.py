@@ -36,13 +36,17 @@ def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterato
 def after_event(
     machine: Machine[StateT], state: StateT, event: Any, slot: int, path: str
 ) -> StateT:
-    """The state after one event of the entry at `path`. Raises CorruptData, InvariantViolated."""
+    """The state after one event of the entry at `path`. Raises CorruptData: what breaks an
+    invariant there may be forged, and `decide` never leads to it."""
     try:
         return machine.apply(state, event, slot)
     except InvariantViolated as error:
-        raise InvariantViolated(f"{error.message} ({path})", path=path) from error
-    except CorruptData:
-        raise
+        raise CorruptData(f"{error.message} ({path})", path=path) from error
+    except CorruptData as error:
+        raise CorruptData(
+            f"{path} holds an event that cannot be: {error.message}. Restore it from a backup.",
+            path=path,
+        ) from error
     except (UsageError, *_SENSELESS) as error:
         raise CorruptData(
             f"{path} holds an event that speaks of something that does not exist "
@@ -52,10 +56,22 @@ def after_event(
 
 
 def after_entry(machine: Machine[StateT], state: StateT, entry: Entry, path: str) -> StateT:
-    """The state after a whole entry. Raises CorruptData, InvariantViolated, naming `path`."""
+    """The state after a whole entry. Raises CorruptData naming `path`."""
     for event in decoded_events(machine, entry, path):
         state = after_event(machine, state, event, entry.slot, path)
-    return machine.close_entry(state, entry.slot)
+    return closed_entry(machine, state, entry.slot, path)
+
+
+def closed_entry(machine: Machine[StateT], state: StateT, slot: int, path: str) -> StateT:
+    """The state after the last event of an entry. Raises CorruptData naming `path`."""
+    try:
+        return machine.close_entry(state, slot)
+    except (CorruptData, UsageError, *_SENSELESS) as error:
+        raise CorruptData(
+            f"{path} leads to a state that cannot be stored ({type(error).__name__}: "
+            f"{error!s:.80}). Restore it from a backup.",
+            path=path,
+        ) from error
 
 
 def decoded_state(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from txlog.errors import CorruptData
+from txlog.journal.arrow_file import NotAnArrowFile, decode_file, encode_file
 from txlog.journal.codec import Json, decode, encode
 from txlog.journal.entry import unsupported
 from txlog.model import Crc32, Slot, SlotOrNone
@@ -51,22 +52,18 @@ def encode_snapshot(head: SnapshotHead, sections: Mapping[str, Iterable[Json]]) 
     names.append(_TAIL)
     rows.append(str(_checksum(names, rows)))
     batch = pa.record_batch([pa.array(names), pa.array(rows)], schema=_SCHEMA)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, _SCHEMA) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
+    return encode_file(batch)
 
 
 def decode_snapshot(data: bytes, path: str) -> tuple[SnapshotHead, dict[str, list[Json]]]:
     """Head and sections of a snapshot. Raises CorruptData or UnsupportedFormat naming `path`."""
     try:
-        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-        if table.schema != _SCHEMA or table.num_rows < 2:
-            raise _damaged(path, "it does not have the columns of a snapshot")
-        table.validate(full=True)
-        names, rows = table["section"].to_pylist(), table["row"].to_pylist()
-    except (pa.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
-        raise _damaged(path, f"it is no Arrow file ({error!s:.100})") from error
+        batch = decode_file(data, _SCHEMA)
+        names, rows = batch["section"].to_pylist(), batch["row"].to_pylist()
+    except (NotAnArrowFile, UnicodeDecodeError) as error:
+        raise _damaged(path, f"{error!s:.140}") from error
+    if len(rows) < 2:
+        raise _damaged(path, "it does not have the rows of a snapshot")
     _verify(path, names, rows)
     head = _head(path, rows[0])
     sections: dict[str, list[Json]] = {}

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from txlog.errors import IncompatibleSchema
+from txlog.model import has_control_characters
 
 NESTING_DEPTH_MAX = 32
 """Levels of lists, structs and maps. Arrow's own IPC reader gives up at 64."""
@@ -109,7 +110,8 @@ def _canonical_item(field: pa.Field, path: str, depth: int) -> pa.Field:
 
 
 def require_distinct_names(names: Iterable[str], path: str = "") -> None:
-    """Refuse no names, an empty one, or two that differ only in case, as Spark does.
+    """Refuse no names, an empty one, one with control characters (also those that change the
+    direction of text), or two that differ only in case, as Spark does.
 
     Raises IncompatibleSchema.
     """
@@ -118,6 +120,12 @@ def require_distinct_names(names: Iterable[str], path: str = "") -> None:
     for name in names:
         if not name:
             raise IncompatibleSchema(f"{place} has a column without a name; name it.", path=path)
+        if has_control_characters(name):
+            raise IncompatibleSchema(
+                f"{place} has a column {name!a} with control characters, which terminals and "
+                "readers would obey. Rename it.",
+                path=path,
+            )
         folded = name.casefold()
         if folded in seen:
             raise IncompatibleSchema(

@@ -32,7 +32,7 @@ from txlog.log.schema import physical_schema
 from txlog.log.topic_events import AdvanceCleaner, SealIndex
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
-from txlog.settings import TopicConfig
+from txlog.settings import LONG_MAX, TopicConfig
 
 _KAFKA_VALUE = "value"
 
@@ -198,7 +198,7 @@ class _Pass:
             self.report.tombstones_removed += int(tombstones.sum())
             return Part(row, _taken(fetched, stays & ~tombstones))
         if go_ms < 0:
-            go_ms = self.now_ms + self.config.delete_retention_ms
+            go_ms = min(self.now_ms + self.config.delete_retention_ms, LONG_MAX)
         self.horizons.append(go_ms)
         return Part(row, _taken(fetched, stays), go_ms)
 

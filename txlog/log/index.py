@@ -4,7 +4,8 @@ Recent batches stand in the state itself (the tail); older ones are sealed into 
 written once and shared by all later snapshots, in a tree, so that the state stays small however
 long the log is (design section 4). Only decided batches below every open transaction are sealed:
 a chunk never changes; merging and compaction put other chunks in its place. It guards I2 (dense
-offsets: every row continues the one before it).
+offsets: every row continues the one before it) and, of chunks that somebody else may have written,
+I16: every step into the tree leads to a lower level and to other slots, so that it ends.
 """
 
 from __future__ import annotations
@@ -13,14 +14,31 @@ import json
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Annotated, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from txlog.errors import CorruptData, InvariantViolated
-from txlog.journal.codec import decode, encode
+from txlog.journal.arrow_file import NotAnArrowFile, decode_file, encode_file
+from txlog.journal.codec import bounds_of, decode, encode
 from txlog.journal.machine import Chunk
-from txlog.model import ByteCount, Crc32, Offset, Partition, Slot, TxId, Within
+from txlog.log.batch import ROWS_MAX
+from txlog.model import (
+    OFFSET_MAX,
+    ByteCount,
+    Crc32,
+    EpochOrNone,
+    Offset,
+    OffsetOrNone,
+    Partition,
+    ProducerIdOrNone,
+    Slot,
+    SlotOrNone,
+    TxId,
+    Within,
+)
 
 FANOUT = 64
 """References on one level of the tree before they are packed into a node."""
@@ -31,6 +49,10 @@ LEVELS_MAX = 16
 Level: TypeAlias = Annotated[int, Within(0, LEVELS_MAX - 1)]
 LevelCount: TypeAlias = Annotated[int, Within(0, LEVELS_MAX)]
 
+OffsetCount: TypeAlias = Annotated[int, Within(1, OFFSET_MAX)]
+"""That one row covers: what compaction has emptied may be very many."""
+StoredRows: TypeAlias = Annotated[int, Within(-1, ROWS_MAX)]
+
 
 @dataclass(frozen=True, slots=True)
 class IndexedBatch:
@@ -38,28 +60,28 @@ class IndexedBatch:
 
     __compact__ = True
 
-    slot: int
-    partition: int
-    base_offset: int
-    row_count: int
+    slot: Slot
+    partition: Partition
+    base_offset: Offset
+    row_count: OffsetCount
     segment: str
-    position: int
-    length: int
-    crc32: int
-    schema_id: int
+    position: ByteCount
+    length: ByteCount
+    crc32: Crc32
+    schema_id: Offset
     timestamp_min_ms: int
     timestamp_max_ms: int
-    pid: int
-    epoch: int
-    number: int
+    pid: ProducerIdOrNone
+    epoch: EpochOrNone
+    number: OffsetOrNone
     """Of its transaction, or -1 if it has none."""
-    base_sequence: int
-    first_slot: int = -1
+    base_sequence: OffsetOrNone
+    first_slot: SlotOrNone = -1
     """Slot of the first record of its transaction, once that is decided."""
-    decided_slot: int = -1
+    decided_slot: SlotOrNone = -1
     """Slot of the transaction's marker; -1 while it is open, or without a transaction."""
     aborted: bool = False
-    stored_rows: int = -1
+    stored_rows: StoredRows = -1
     """Records that compaction has left, each with its offset in the segment; -1: all of them, and
     their offsets follow each other; 0: there is nothing to read."""
     delete_horizon_ms: int = -1
@@ -173,7 +195,10 @@ class SealedIndex:
         refs = self.levels[level]
         levels = list(self.levels)
         levels[level] = (*refs[:place], *added, *refs[place + len(removed) :])
-        return SealedIndex(tuple(levels), self.unsaved)
+        replaced = SealedIndex(tuple(levels), self.unsaved)
+        if any(ref.level != level for ref in added) or not are_in_order(replaced.roots()):
+            raise InvariantViolated("I2: chunks take the place of other slots than they hold.")
+        return replaced
 
     def from_log_starts(self, log_starts: Sequence[int]) -> SealedIndex:
         """The index without chunks that hold nothing at or above these offsets, by partition."""
@@ -244,13 +269,21 @@ def _merge(spans: Iterable[PartitionSpan]) -> tuple[PartitionSpan, ...]:
     return tuple(merged[partition] for partition in sorted(merged))
 
 
-_ARROW_TYPES = {"int": pa.int64(), "str": pa.string(), "bool": pa.bool_()}
+_ARROW_TYPES = {
+    "str": pa.string(),
+    "bool": pa.bool_(),
+    "tuple[str, ...]": pa.list_(pa.string()),
+}
 _ROW_SCHEMA = pa.schema(
     [
-        pa.field(part.name, _ARROW_TYPES.get(str(part.type), pa.list_(pa.string())))
+        pa.field(part.name, _ARROW_TYPES.get(str(part.type), pa.int64()))
         for part in fields(IndexedBatch)
     ]
 )
+_NUMBERS = [part.name for part in _ROW_SCHEMA if part.type == pa.int64()]
+_BOUNDS = [bounds_of(IndexedBatch, name) for name in _NUMBERS]
+_LOWEST = np.array([[bounds.low] for bounds in _BOUNDS])
+_HIGHEST = np.array([[bounds.high] for bounds in _BOUNDS])
 _REF_SCHEMA = pa.schema([pa.field("ref", pa.string())])
 
 
@@ -259,40 +292,62 @@ def encode_rows(rows: Sequence[IndexedBatch]) -> bytes:
     columns = [
         pa.array([getattr(row, part.name) for row in rows], type=part.type) for part in _ROW_SCHEMA
     ]
-    return _file(pa.record_batch(columns, schema=_ROW_SCHEMA))
+    return encode_file(pa.record_batch(columns, schema=_ROW_SCHEMA))
 
 
 def encode_refs(refs: Sequence[ChunkRef]) -> bytes:
     """A node: one Arrow IPC file, a row a reference."""
     texts = [json.dumps(encode(ref), separators=(",", ":")) for ref in refs]
-    return _file(pa.record_batch([pa.array(texts, pa.string())], schema=_REF_SCHEMA))
-
-
-def _file(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
+    return encode_file(pa.record_batch([pa.array(texts, pa.string())], schema=_REF_SCHEMA))
 
 
 def decode_rows(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch, ...]:
     """The batches of a leaf. Raises CorruptData naming `path`."""
-    columns = _checked(data, ref, path, _ROW_SCHEMA).to_pydict()
+    batch = _checked(data, ref, path, _ROW_SCHEMA)
+    _check_numbers(batch, ref, path)
+    columns = batch.to_pydict()
     lists = [columns[part.name] for part in fields(IndexedBatch)]
     lists[-1] = [tuple(ids) for ids in lists[-1]]
     return tuple(map(IndexedBatch, *lists))
+
+
+def _check_numbers(batch: pa.RecordBatch, ref: ChunkRef, path: str) -> None:
+    """Every number of a leaf is within its bounds, and its slots are those of the reference."""
+    if any(column.null_count for column in batch.columns):
+        raise _not_a_chunk(path, "a value is missing")
+    numbers = np.stack([np.asarray(batch.column(name)) for name in _NUMBERS])
+    wrong = ((numbers < _LOWEST) | (numbers > _HIGHEST)).any(axis=1)
+    if wrong.any():
+        raise _not_a_chunk(path, f"its {_NUMBERS[int(wrong.argmax())]} is out of bounds")
+    slots = numbers[0]
+    if len(slots) and not ref.first_slot <= slots.min() <= slots.max() <= ref.last_slot:
+        raise _not_a_chunk(path, "it holds batches of other slots than it says")
 
 
 def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
     """The references of a node. Raises CorruptData naming `path`."""
     texts = _checked(data, ref, path, _REF_SCHEMA)["ref"].to_pylist()
     try:
-        return tuple(decode(ChunkRef, json.loads(text)) for text in texts)
+        found = tuple(decode(ChunkRef, json.loads(text)) for text in texts)
     except (ValueError, TypeError, RecursionError, CorruptData) as error:
         raise _not_a_chunk(path, f"a reference cannot be read: {error!s:.80}") from error
+    is_within = bool(found) and (
+        found[0].first_slot >= ref.first_slot and found[-1].last_slot <= ref.last_slot
+    )
+    if not is_within or any(child.level != ref.level - 1 for child in found):
+        raise _not_a_chunk(path, "it refers to chunks that do not lie below it")
+    if not are_in_order(found):
+        raise _not_a_chunk(path, "its references do not follow each other")
+    return found
 
 
-def _checked(data: bytes, ref: ChunkRef, path: str, schema: pa.Schema) -> pa.Table:
+def are_in_order(refs: Sequence[ChunkRef]) -> bool:
+    """Whether each covers later slots than the one before it: none is there twice."""
+    is_forward = all(ref.first_slot <= ref.last_slot for ref in refs)
+    return is_forward and all(a.last_slot < b.first_slot for a, b in pairwise(refs))
+
+
+def _checked(data: bytes, ref: ChunkRef, path: str, schema: pa.Schema) -> pa.RecordBatch:
     if len(data) != ref.length or zlib.crc32(data) != ref.crc32:
         raise CorruptData(
             f"{path} is damaged: it has {len(data)} bytes with CRC32 {zlib.crc32(data)}, not "
@@ -300,13 +355,9 @@ def _checked(data: bytes, ref: ChunkRef, path: str, schema: pa.Schema) -> pa.Tab
             path=path,
         )
     try:
-        table = pa.ipc.open_file(pa.py_buffer(data)).read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, MemoryError) as error:
-        raise _not_a_chunk(path, f"it is no Arrow file: {error!s:.80}") from error
-    if table.schema != schema:
-        raise _not_a_chunk(path, "its columns are others")
-    return table
+        return decode_file(data, schema)
+    except NotAnArrowFile as error:
+        raise _not_a_chunk(path, str(error)) from error
 
 
 def _not_a_chunk(path: str, why: str) -> CorruptData:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +18,13 @@ import pyarrow as pa
 
 from txlog.clock import FanOut
 from txlog.errors import CorruptData, MissingObject
+from txlog.journal.message import MessageHead
 from txlog.layout import is_segment
 from txlog.log.batch import SegmentBatch
 from txlog.log.conversion import OFFSET_COLUMN, adapt
 from txlog.log.index import IndexedBatch
 from txlog.log.schema import compacted_schema, physical_schema
-from txlog.log.segment import decode_batch
+from txlog.log.segment import batch_head, decode_batch
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
 from txlog.model import IsolationLevel
@@ -30,6 +32,12 @@ from txlog.storage.store import ByteRange, Bytes, Store
 
 FETCH_BYTES_MAX = 16 << 20
 """Bytes asked of the store at once: what one reader holds in memory beside its results."""
+
+_DECODED_TOGETHER = 32
+"""Batches that one thread decodes: small ones are not worth a call each."""
+
+DECODED_FETCH_BYTES_MAX = 64 << 20
+"""Memory that batches take which are read ahead at once, unless one of them takes more (I16)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +166,45 @@ def read_at_once(
     return [fetched for found in fan_out.run_all(calls) for fetched in found]
 
 
-def _read(
-    source: RowSource, group: Sequence[IndexedBatch], columns: Sequence[str] | None
-) -> Iterator[FetchedBatch]:
+def read_ahead(
+    source: RowSource, rows: Sequence[IndexedBatch], fan_out: FanOut, decoded_bytes_max: int
+) -> tuple[list[FetchedBatch], int]:
+    """The first of these batches, and how many: one at least, and as many as take so many bytes in
+    memory by what they claim, which may be a thousand times what they take in the store.
+
+    Raises as `read_rows` does.
+    """
+    calls = [partial(_fetched, source, group) for group in _in_fetches(rows)]
+    found = [pair for pairs in fan_out.run_all(calls) for pair in pairs]
+    heads: list[MessageHead | None] = []
+    taken = 0
+    for row, data in found:
+        head = None if data is None else batch_head(data, row.segment)
+        taken += row.length if head is None else head.decoded_bytes
+        if heads and taken > decoded_bytes_max:
+            break
+        heads.append(head)
+    starts = range(0, len(heads), _DECODED_TOGETHER)
+    decoded = fan_out.run_all([partial(_all_decoded, source, found, heads, at) for at in starts])
+    return [one for many in decoded for one in many], len(heads)
+
+
+def _all_decoded(
+    source: RowSource,
+    found: Sequence[tuple[IndexedBatch, Bytes | None]],
+    heads: Sequence[MessageHead | None],
+    start: int,
+) -> list[FetchedBatch]:
+    """Some of them, from that one on."""
+    known = heads[start : start + _DECODED_TOGETHER]
+    pairs = zip(found[start:], known, strict=False)
+    return [one for pair, head in pairs for one in _decoded(source, *pair, None, head)]
+
+
+def _fetched(
+    source: RowSource, group: Sequence[IndexedBatch]
+) -> list[tuple[IndexedBatch, Bytes | None]]:
+    """The rows with their bytes; None if their segment is not there."""
     path = group[0].segment
     if not is_segment(path):
         raise CorruptData(
@@ -171,12 +215,26 @@ def _read(
         )
     ranges = [ByteRange(row.position, row.length) for row in group]
     found = source.store.get_ranges(path, ranges)
-    if found is None:
-        for row in group:
-            yield from _read_elsewhere(source, row, columns)
-        return
-    for row, data in zip(group, found, strict=True):
-        yield _decode(source, row, data, columns)
+    return list(zip(group, [None] * len(group) if found is None else found, strict=True))
+
+
+def _decoded(
+    source: RowSource,
+    row: IndexedBatch,
+    data: Bytes | None,
+    columns: Sequence[str] | None,
+    head: MessageHead | None = None,
+) -> list[FetchedBatch]:
+    if data is None:
+        return list(_read_elsewhere(source, row, columns))
+    return [_decode(source, row, data, columns, head)]
+
+
+def _read(
+    source: RowSource, group: Sequence[IndexedBatch], columns: Sequence[str] | None
+) -> Iterator[FetchedBatch]:
+    for row, data in _fetched(source, group):
+        yield from _decoded(source, row, data, columns)
 
 
 def _read_elsewhere(
@@ -236,7 +294,11 @@ def _in_fetches(rows: Sequence[IndexedBatch]) -> Iterator[list[IndexedBatch]]:
 
 
 def _decode(
-    source: RowSource, row: IndexedBatch, data: Bytes, columns: Sequence[str] | None
+    source: RowSource,
+    row: IndexedBatch,
+    data: Bytes,
+    columns: Sequence[str] | None,
+    head: MessageHead | None,
 ) -> FetchedBatch:
     stored = SegmentBatch(
         row.partition,
@@ -259,7 +321,7 @@ def _decode(
     present = None if columns is None else [name for name in columns if name in written.names]
     if present is not None and row.stored_rows >= 0:
         present.append(OFFSET_COLUMN)
-    batch = decode_batch(data, stored, written, columns=present, object_name=row.segment)
+    batch = decode_batch(data, stored, written, columns=present, object_name=row.segment, head=head)
     offsets = None
     if row.stored_rows >= 0:
         offsets = _checked_offsets(row, batch)

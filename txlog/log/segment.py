@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.errors import CorruptData, InvalidConfig, InvalidRecord, RecordTooLarge, UsageError
+from txlog.journal.message import RECORD_BATCH, MessageHead, read_head
 from txlog.log.batch import SegmentBatch
 from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
-from txlog.log.message import RECORD_BATCH, MessageHead, read_head
 
 BATCH_BYTES_MAX = 1_250_000
 """Size of a stored batch before compression. Spark reads batches of about 1 MB fastest, and hands
@@ -317,6 +317,7 @@ def decode_batch(
     object_name: str,
     columns: Sequence[str] | None = None,
     decoded_bytes_max: int = DECODED_BYTES_MAX,
+    head: MessageHead | None = None,
 ) -> pa.RecordBatch:
     """The records of `batch`, of which `data` holds exactly the stored bytes.
 
@@ -330,12 +331,17 @@ def decode_batch(
     message = memoryview(data).cast("B")
     origin = f"segment {object_name} at byte {batch.position}"
     _require_stored_bytes(message, batch, origin)
-    head = read_head(message, origin)
+    head = head or read_head(message, origin)
     require_batch_head(head, len(message), origin, decoded_bytes_max)
     records = read_records(message, head, schema, columns, origin)
     if records.num_rows != batch.row_count:
         raise damaged(origin, f"it holds {records.num_rows} records, not {batch.row_count}")
     return records
+
+
+def batch_head(data: Bytes, object_name: str) -> MessageHead:
+    """The head of a stored batch, which tells the memory that it takes. Raises CorruptData."""
+    return read_head(memoryview(data).cast("B"), f"segment {object_name}")
 
 
 def _require_columns(schema: pa.Schema, columns: Sequence[str] | None) -> None:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from txlog.errors import CorruptData, IncompatibleSchema
+from txlog.errors import CorruptData, IncompatibleSchema, MissingObject
+from txlog.journal.message import SCHEMA, MessageHead, read_footer, read_head
 from txlog.layout import is_segment
 from txlog.log.batch import SegmentBatch
 from txlog.log.column_types import canonical_field
 from txlog.log.conversion import TIMESTAMP_FIELD
-from txlog.log.message import SCHEMA, MessageHead, read_head
 from txlog.log.segment import (
     DECODED_BYTES_MAX,
     DECODING_ERRORS,
@@ -30,10 +30,12 @@ from txlog.log.segment import (
     read_records,
     require_batch_head,
 )
-from txlog.storage.store import Store
+from txlog.storage.store import ByteRange, Store
 
 _MAGIC = b"ARROW1"
 _FIRST_MESSAGE = 8
+_TAIL_BYTES = 1 << 16
+"""Read of the end of a file at once: most footers are shorter."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
@@ -128,6 +130,35 @@ def _require_footer(view: memoryview, schema: pa.Schema, count: int, origin: str
     except DECODING_ERRORS as error:
         raise damaged(origin, f"its footer cannot be read: {error}") from error
     raise damaged(origin, "its footer tells of other batches than it holds")
+
+
+def named_batches(store: Store, path: str, size: int) -> frozenset[tuple[int, int]]:
+    """Position and length of each batch that the footer of a segment of that size names.
+
+    They must fill the file up to its footer: what else it holds, no reader can reach. Raises
+    CorruptData, MissingObject.
+    """
+    origin = f"segment {path}"
+    tail = _tail(store, path, size, min(size, _TAIL_BYTES))
+    footer_length = int.from_bytes(tail[-10:-6], "little")
+    if bytes(tail[-6:]) != _MAGIC or footer_length + 10 > size:
+        raise damaged(origin, "it is no Arrow file, or cut off")
+    if footer_length + 10 > len(tail):
+        tail = _tail(store, path, size, footer_length + 10)
+    blocks = read_footer(memoryview(bytes(tail))[-10 - footer_length : -10], origin)
+    end = max((position + length for position, length in blocks), default=0)
+    if end + len(_END_OF_STREAM) + footer_length + 10 != size:
+        raise damaged(origin, f"its batches end at byte {end}, and it has {size} bytes")
+    return frozenset(blocks)
+
+
+def _tail(store: Store, path: str, size: int, length: int) -> Bytes:
+    found = store.get_ranges(path, [ByteRange(size - length, length)])
+    if found is None:
+        raise MissingObject(f"{path} is missing. Restore it from a backup.", path=path)
+    if len(found[0]) != length or length < 10:
+        raise damaged(f"segment {path}", f"it does not have the {size} bytes that a listing says")
+    return found[0]
 
 
 def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) -> str:

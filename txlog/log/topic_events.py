@@ -25,7 +25,7 @@ from txlog.model import (
     ProducerIdOrNone,
     SlotOrNone,
     TxId,
-    WallMs,
+    validate_segment_id,
     validate_topic_id,
     validate_topic_name,
 )
@@ -51,7 +51,7 @@ class CleanerCheckpoint:
     """Nothing at or below it is worth merging."""
     cleaned_slot: SlotOrNone = -1
     """Of every key that has a record at or below it, older records are gone."""
-    delete_horizon_ms: WallMs = -1
+    delete_horizon_ms: int = -1
     """When the first tombstones at or below it may be dropped; -1 if there are none."""
 
 
@@ -139,6 +139,10 @@ class HorizonAdvanced:
     """Segments with a smaller id can no longer be appended (rule R17)."""
 
     segment_id: str
+
+    def __post_init__(self) -> None:
+        """Raises InvalidName."""
+        validate_segment_id(self.segment_id)
 
 
 @dataclass(frozen=True, slots=True)

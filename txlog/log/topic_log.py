@@ -38,6 +38,7 @@ from txlog.log.index import (
 from txlog.log.schema import decode_schema
 from txlog.log.segment import encode_segment
 from txlog.log.segment_draft import SegmentDraft
+from txlog.log.stored_values import require_own_rows
 from txlog.log.topic_events import OpenTopic, TopicCommand, TopicOpened
 from txlog.log.topic_machine import TopicMachine
 from txlog.log.topic_state import TopicState
@@ -336,7 +337,18 @@ class TopicLog:
         ) or self.store.get(path)
         if data is None:
             raise self._missing_chunk(state, path)
-        return decode_refs(data, ref, path) if ref.level else decode_rows(data, ref, path)
+        if ref.level:
+            return decode_refs(data, ref, path)
+        rows = decode_rows(data, ref, path)
+        try:
+            require_own_rows(self.layout.segments, rows)
+        except CorruptData as error:
+            raise CorruptData(
+                f"{path} is no index chunk of this topic: {error.message}. Restore it from a "
+                "backup.",
+                path=path,
+            ) from error
+        return rows
 
     def _missing_chunk(self, state: TopicState, path: str) -> MissingObject | BoundaryMoved:
         """R19: it may be gone because the index has moved on; only the present state can tell."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, fields, replace
 from txlog.errors import CorruptData
 from txlog.journal.codec import EventCodec, Json, decode, encode
 from txlog.journal.machine import Chunk, Decided
-from txlog.log.index import ChunkRef, IndexedBatch, Level, LevelCount, SealedIndex
+from txlog.log.index import ChunkRef, IndexedBatch, Level, LevelCount, SealedIndex, are_in_order
 from txlog.log.number_ranges import numbers_in, with_numbers
+from txlog.log.stored_values import require_plausible, require_sound
 from txlog.log.topic_events import (
     BatchesAppended,
     ChunksReplaced,
@@ -49,9 +50,9 @@ from txlog.model import (
     OffsetOrNone,
     Partition,
     ProducerId,
+    SegmentMs,
     SlotOrNone,
     TxId,
-    WallMs,
 )
 from txlog.settings import TopicConfig
 
@@ -98,7 +99,7 @@ class _ProducerState:
     finished_floor: OffsetOrNone = -1
     finished_above: tuple[Offset, ...] = ()
     last: AppliedTransaction | None = None
-    stored_ms: WallMs = 0
+    stored_ms: SegmentMs = 0
     earlier: tuple[AppliedTransaction, ...] = ()
 
     @staticmethod
@@ -151,7 +152,8 @@ class TopicMachine:
         return decide(state, command)
 
     def apply(self, state: TopicState, event: TopicEvent, slot: int) -> TopicState:
-        """See `topic_state`."""
+        """See `topic_state`. Raises CorruptData for what cannot follow."""
+        require_plausible(state, event)
         return apply(state, event, slot)
 
     def close_entry(self, state: TopicState, slot: int) -> TopicState:
@@ -205,11 +207,8 @@ class TopicMachine:
         producers = [decode(_Producer, row) for row in sections.get("producer", ())]
         marks = [decode(_Mark, row) for row in sections.get("mark", ())]
         refs = [decode(_Leveled, row) for row in sections.get("chunk", ())]
-        levels = tuple(
-            tuple(leveled.ref for leveled in refs if leveled.level == level)
-            for level in range(head.level_count)
-        )
-        return TopicState(
+        sealed = _sealed(head.level_count, refs)
+        state = TopicState(
             topic_id=head.topic_id,
             name=head.name,
             closed=head.closed,
@@ -222,9 +221,11 @@ class TopicMachine:
             cleaner=head.cleaner,
             tail=tuple(decode(IndexedBatch, row) for row in sections.get("tail", ())),
             marks={mark.tx_id: mark.mark for mark in marks},
-            sealed=SealedIndex(levels),
+            sealed=sealed,
             sealed_slot=head.sealed_slot,
         )
+        require_sound(state)
+        return state
 
     def unsaved_chunks(self, state: TopicState) -> tuple[Chunk, ...]:
         """Chunks that no snapshot is known to have saved."""
@@ -233,3 +234,17 @@ class TopicMachine:
     def without_unsaved(self, state: TopicState) -> TopicState:
         """The state once they are saved."""
         return replace(state, sealed=SealedIndex(state.sealed.levels))
+
+
+def _sealed(level_count: int, refs: list[_Leveled]) -> SealedIndex:
+    """The tree of these references. Raises CorruptData."""
+    levels = tuple(
+        tuple(leveled.ref for leveled in refs if leveled.level == level)
+        for level in range(level_count)
+    )
+    sealed = SealedIndex(levels)
+    if any(leveled.ref.level != leveled.level or leveled.level >= level_count for leveled in refs):
+        raise CorruptData("a chunk of the index is named on another level than its own")
+    if not are_in_order(sealed.roots()):
+        raise CorruptData("the chunks of the index do not follow each other")
+    return sealed

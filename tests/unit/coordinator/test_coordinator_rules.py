@@ -424,7 +424,7 @@ def test_I8_a_timeout_fences_the_owner_and_its_number_begins_anew() -> None:
 
 
 def staged(name: str) -> Participant:
-    return Participant("id-a", "a", segments=(segment({0: 1}, name),))
+    return Participant("id-a", "a", segments=(segment({0: 1}, name, "topics/a/id-a"),))
 
 
 def test_a_segment_below_the_staging_horizon_is_not_committed() -> None:
@@ -464,7 +464,10 @@ def test_a_repeat_of_a_decided_prepare_is_answered_whatever_the_horizon() -> Non
 def test_participants_of_one_topic_become_one() -> None:
     more = (Participant("id-a", "a", (2, 0)), staged("s"), TOPIC_B)
     merged = merged_participants((TOPIC_A,), more)
-    assert merged == (Participant("id-a", "a", (0, 2), (segment({0: 1}, "s"),)), TOPIC_B)
+    assert merged == (
+        Participant("id-a", "a", (0, 2), (segment({0: 1}, "s", "topics/a/id-a"),)),
+        TOPIC_B,
+    )
 
 
 def test_a_transaction_collects_what_it_is_told() -> None:

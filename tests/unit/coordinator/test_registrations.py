@@ -121,6 +121,6 @@ def test_I4_nothing_is_added_to_what_is_decided() -> None:
 
 def test_the_staging_horizon_rises_and_is_not_written_again() -> None:
     coordinator = new_coordinator()
-    for segment_id in ("m", "m", "a"):
+    for segment_id in ("b", "b", "a"):
         coordinator.run(AdvanceStagingHorizon(segment_id))
-    assert coordinator.events == [StagingHorizonAdvanced("m")]
+    assert coordinator.events == [StagingHorizonAdvanced("b")]

@@ -13,16 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from txlog.coordinator.events import CoordinatorEvent, Participant
+from txlog.coordinator.events import CoordinatorEvent, Participant, StagingHorizonAdvanced
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import CorruptData, InternalError
 from txlog.groups.offsets_state import OffsetsEvent, OffsetsMachine
 from txlog.journal.codec import decode, encode
 from txlog.journal.machine import Machine
+from txlog.layout import segment_id_at
 from txlog.log.cluster_state import ClusterEvent, ClusterMachine
-from txlog.log.topic_events import PartitionsAdded, TopicEvent, TopicOpened
+from txlog.log.topic_events import HorizonAdvanced, PartitionsAdded, TopicEvent, TopicOpened
 from txlog.log.topic_machine import TopicMachine
-from txlog.model import PARTITIONS_MAX
+from txlog.model import PARTITIONS_MAX, WALL_MS_MAX
 from txlog.settings import COMPRESSION_TYPES, TopicConfig
 
 MACHINES: list[tuple[Machine[Any], Any]] = [
@@ -36,6 +37,7 @@ QUICK = settings(max_examples=examples(60), derandomize=True)
 IDS = st.from_regex(r"[a-f0-9]{1,16}", fullmatch=True)
 NAMES = st.from_regex(r"[a-z][A-Za-z0-9._-]{0,8}", fullmatch=True)
 COUNTS = st.integers(1, PARTITIONS_MAX)
+HORIZONS = st.integers(0, WALL_MS_MAX).map(segment_id_at)
 SPECIAL: dict[tuple[Any, str], st.SearchStrategy[Any]] = {
     (TopicOpened, "topic_id"): IDS,
     (TopicOpened, "name"): NAMES,
@@ -43,6 +45,9 @@ SPECIAL: dict[tuple[Any, str], st.SearchStrategy[Any]] = {
     (PartitionsAdded, "partition_count"): COUNTS,
     (Participant, "topic_id"): IDS,
     (Participant, "topic"): NAMES,
+    (Participant, "segments"): st.just(()),
+    (HorizonAdvanced, "segment_id"): HORIZONS,
+    (StagingHorizonAdvanced, "segment_id"): HORIZONS,
 }
 """Fields that take not all that their type says."""
 

@@ -57,8 +57,10 @@ def test_a_leaf_is_read_as_it_was_written() -> None:
 
 
 def test_a_node_is_read_as_it_was_written_and_is_stored_without_spaces() -> None:
-    node = encode_refs((REF, REF))
-    assert decode_refs(node, chunk_ref(node, KEY, 1, REF.spans), "node") == (REF, REF)
+    last = replace(REF, first_slot=REF.last_slot + 1, last_slot=REF.last_slot + 9)
+    node = encode_refs((REF, last))
+    both = ChunkKey(REF.first_slot, last.last_slot)
+    assert decode_refs(node, chunk_ref(node, both, 1, REF.spans), "node") == (REF, last)
     (text, _) = pa.ipc.open_file(node).read_all()["ref"].to_pylist()
     assert " " not in text
 
@@ -107,7 +109,8 @@ def test_I2_references_are_found_only_if_they_follow_each_other() -> None:
 def test_I2_what_is_not_saved_yet_stays_so_in_an_exchanged_index() -> None:
     index = index_of(3)
     keys = [ref.key for ref in index.levels[0]]
-    assert index.replaced(keys[:1], (REF,)).unsaved == index.unsaved
+    first = replace(REF, first_slot=0, last_slot=0)
+    assert index.replaced(keys[:1], (first,)).unsaved == index.unsaved
     assert len(index.unsaved) == 3
 
 

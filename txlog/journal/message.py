@@ -24,6 +24,8 @@ _I64_PAIR = struct.Struct("<qq")
 _U32 = struct.Struct("<I")
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
+_BLOCK = struct.Struct("<qi4xq")
+"""Of a footer: where a message starts, the bytes of its head, and those of its body."""
 _STORED_RAW = -1
 """A compressed batch keeps a buffer as it is, marked so, where compression would not pay."""
 
@@ -31,6 +33,7 @@ _LABELS_MAX = 16
 
 # Field numbers, in the order of the tables in `Message.fbs`.
 _MESSAGE_KIND, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH, _MESSAGE_CUSTOM = 1, 2, 3, 4
+_FOOTER_BATCHES = 3
 _BATCH_LENGTH, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 2, 3
 
 
@@ -105,6 +108,26 @@ def _decoded_bytes(batch: _Table, body: memoryview, compressed: bool) -> int:
         _require(claimed >= _STORED_RAW, "a compressed buffer claims a negative size")
         total += length if claimed == _STORED_RAW else claimed
     return total
+
+
+def read_footer(footer: memoryview, origin: str) -> tuple[tuple[int, int], ...]:
+    """Position and length of each record batch that the footer of an Arrow file names.
+
+    Raises CorruptData.
+    """
+    try:
+        table = _Table(footer, _U32.unpack_from(footer, 0)[0])
+        return tuple(
+            (start, head + body)
+            for start, head, body in (
+                _BLOCK.unpack_from(footer, place)
+                for place in table.vector(_FOOTER_BATCHES, _BLOCK.size)
+            )
+        )
+    except (struct.error, ValueError, IndexError) as error:
+        raise CorruptData(
+            f"{origin} has no whole footer ({error}); restore it from a backup.", origin=origin
+        ) from error
 
 
 class _Table:

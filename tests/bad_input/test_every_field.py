@@ -1,0 +1,241 @@
+"""Every field of every kind of stored object, with every hostile value, under right checksums.
+
+`test_forgeries.py` draws at random and uses the whole log; here nothing is left to chance. A place
+is a field, whatever list or mapping it stands in: `entry batches_appended.segments[].path`. First
+the layers that validate are asked alone, with all values: they refuse with CorruptData, or what
+they give can be stored again. Then each place is met by a reader and by an audit, in bounded time.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tests.bad_input.fuzzing import TIMES, answer, look, snapshot_of
+from tests.bad_input.small_log import copy, everything, objects, paths
+from tests.bad_input.test_forgeries import places, replaced, snapshot_rows, without_what_covers
+from txlog.coordinator.machine import CoordinatorMachine
+from txlog.errors import CorruptData, InternalError, NotATxlog, TxlogError, UnsupportedFormat
+from txlog.groups.offsets_state import OffsetsMachine
+from txlog.journal.boundary import decode_boundary
+from txlog.journal.entry import decode_entry, encode_entry, seal
+from txlog.journal.fold import after_entry, decoded_state
+from txlog.journal.machine import Machine
+from txlog.journal.snapshot import decode_snapshot
+from txlog.layout import parse_number, segment_id_at
+from txlog.log.cluster import decode_cluster_file
+from txlog.log.cluster_state import ClusterMachine
+from txlog.log.topic_machine import TopicMachine
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+VALUES: list[Any] = [
+    0,
+    -1,
+    1 << 31,
+    (1 << 62) - 1,
+    1 << 62,
+    1 << 63,
+    10**30,
+    3_093_527_980_800_000,
+    1.5,
+    float("inf"),
+    True,
+    None,
+    "",
+    "x" * 5_000,
+    "\x1b[31m",
+    "\u202e",
+    "../../etc/passwd",
+    segment_id_at(3_093_527_980_800_000),
+    "topics/v/other/segments/" + "0" * 32 + ".arrow",
+    [],
+    [0] * 20_000,
+    [[0] * 8] * 500,
+    [[0, 0]] * 3,
+    {},
+    {"type": "topic_closed"},
+]
+COUNT = 4
+PARTS = pytest.mark.parametrize("part", range(COUNT))
+"""Each has every fourth field: to know them when tests are collected would take long."""
+
+SECONDS_MAX = 20
+"""Of one use or audit, on a busy machine."""
+
+
+def machine_of(path: str) -> Machine[Any]:
+    kinds: list[tuple[str, Machine[Any]]] = [
+        ("cluster", ClusterMachine()),
+        ("topics", TopicMachine(4)),
+        ("transactions", CoordinatorMachine()),
+        ("__consumer_offsets", OffsetsMachine()),
+    ]
+    return next(machine for name, machine in kinds if path.startswith(name))
+
+
+def shape(value: Any, place: tuple[Any, ...]) -> str:
+    """The place without what tells two elements of a list apart."""
+    found, part = "", value
+    for step in place:
+        found += f".{step}" if isinstance(part, dict) else f"[{step if step < 8 else ''}]"
+        part = part[step]
+    return found
+
+
+def fields_of(kind: str, value: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for place in places(value):
+        yield f"{kind}{shape(value, place)}", place
+
+
+@cache
+def entry_fields() -> dict[str, tuple[str, tuple[Any, ...]]]:
+    """Field -> an entry that has it, and where."""
+    found: dict[str, tuple[str, tuple[Any, ...]]] = {}
+    for path in paths("entry"):
+        body = json.loads(objects()[path].split(b"\n")[1])
+        for name in sorted(set(body) - {"events"}):
+            found.setdefault(f"entry.{name}", (path, (name,)))
+        for number, event in enumerate(body["events"]):
+            for name, place in fields_of(event["type"], event):
+                found.setdefault(name, (path, ("events", number, *place)))
+    return found
+
+
+@cache
+def row_fields() -> dict[str, tuple[str, int, tuple[Any, ...]]]:
+    """Field -> a snapshot that has it, the number of its row, and where."""
+    found: dict[str, tuple[str, int, tuple[Any, ...]]] = {}
+    for path in paths("snapshot"):
+        for number, (section, text) in enumerate(snapshot_rows(path)):
+            kind = f"{path.split('/')[0]} {section}"
+            for name, place in fields_of(kind, json.loads(text)):
+                found.setdefault(name, (path, number, place))
+    return found
+
+
+def forged_entry(name: str, value: Any) -> tuple[str, bytes]:
+    path, place = entry_fields()[name]
+    body = json.loads(objects()[path].split(b"\n")[1])
+    return path, seal(json.dumps(replaced(body, place, value)).encode())
+
+
+def forged_rows(name: str, value: Any) -> tuple[str, bytes]:
+    path, number, place = row_fields()[name]
+    rows = snapshot_rows(path)
+    section, text = rows[number]
+    rows[number] = (section, json.dumps(replaced(json.loads(text), place, value)))
+    return path, snapshot_of(*rows)
+
+
+# The layers that validate, alone.
+
+
+@cache
+def state_before(path: str) -> Any:
+    """The state that the entries below this one lead to; those of a pruned journal are there, too,
+    as the small log is made without a look at them: from the snapshot that covers them."""
+    machine, slot = machine_of(path), parse_number(path) or 0
+    folder = path.rsplit("/", 2)[0]
+    state, first = machine.initial(), 0
+    if f"{folder}/entries/{0:020d}.json" not in objects():
+        return None
+    for number in range(first, slot):
+        below = f"{folder}/entries/{number:020d}.json"
+        entry, _ = decode_entry(objects()[below], below, number)
+        state = after_entry(machine, state, entry, below)
+    return state
+
+
+@PARTS
+def test_I15_an_entry_with_any_field_forged_is_refused_or_leads_to_a_state(part: int) -> None:
+    for name, value in product(list(entry_fields())[part::COUNT], VALUES):
+        path, data = forged_entry(name, value)
+        machine, before = machine_of(path), state_before(path)
+        try:
+            entry, _ = decode_entry(data, path, parse_number(path) or 0)
+            events = tuple(map(machine.decode_event, entry.events))
+            if before is not None:
+                state = after_entry(machine, before, entry, path)
+                sections = {n: list(rows) for n, rows in machine.encode_state(state).items()}
+                assert decoded_state(machine, sections, path) == state
+        except CorruptData:
+            continue
+        # What was read can be written: no reader finds it damaged.
+        again = replace(entry, events=tuple(map(machine.encode_event, events)))
+        read, _ = decode_entry(encode_entry(again)[0], path, entry.slot)
+        assert tuple(map(machine.decode_event, read.events)) == events
+
+
+@PARTS
+def test_I15_a_snapshot_with_any_field_forged_is_refused_or_is_a_state(part: int) -> None:
+    for name, value in product(list(row_fields())[part::COUNT], VALUES):
+        path, data = forged_rows(name, value)
+        machine = machine_of(path)
+        try:
+            _, sections = decode_snapshot(data, path)
+            state = decoded_state(machine, sections, path)
+            again = {n: list(rows) for n, rows in machine.encode_state(state).items()}
+            assert decoded_state(machine, again, path) == state
+        except CorruptData:
+            continue
+
+
+@pytest.mark.parametrize("kind", ["boundary", "cluster file"])
+def test_I15_a_small_object_with_any_field_forged_is_refused_or_read(kind: str) -> None:
+    path = paths(kind)[0]
+    body = json.loads(objects()[path].split(b"\n")[1])
+    for _, place in fields_of(kind, body):
+        for value in VALUES:
+            data = seal(json.dumps(replaced(body, place, value)).encode())
+            try:
+                if kind == "boundary":
+                    decode_boundary(data, path)
+                else:
+                    decode_cluster_file(data, "some")
+            except (CorruptData, NotATxlog, UnsupportedFormat):
+                continue
+
+
+# A whole log.
+
+
+def check_whole(name: str, changed: dict[str, bytes], gone: list[str]) -> None:
+    """Used and audited: within bounds, and without an error that is to be reported."""
+    for use in (everything, look):
+        begun = time.monotonic()
+        found = answer(use, copy(changed, gone))
+        assert time.monotonic() - begun < SECONDS_MAX, name
+        assert not isinstance(found, InternalError), found
+        assert not isinstance(found, TxlogError) or found.message, name
+
+
+def some_values(name: str) -> list[Any]:
+    """One value for each field, another one for the next; with FUZZ_TIMES as many of each."""
+    first = sum(name.encode()) % len(VALUES)
+    return [VALUES[(first + turn) % len(VALUES)] for turn in range(min(TIMES, len(VALUES)))]
+
+
+@PARTS
+def test_I16_a_log_with_a_forged_entry_can_be_used_or_says_what_is_wrong(part: int) -> None:
+    for name in list(entry_fields())[part::COUNT]:
+        for value in some_values(name):
+            path, data = forged_entry(name, value)
+            check_whole(name, {path: data}, without_what_covers(path))
+
+
+@PARTS
+def test_I16_a_log_with_a_forged_snapshot_can_be_used_or_says_what_is_wrong(part: int) -> None:
+    for name in list(row_fields())[part::COUNT]:
+        for value in some_values(name):
+            path, data = forged_rows(name, value)
+            folder = path.rsplit("/", 2)[0]
+            hint = {f"{folder}/hint.json": b'{"snapshot":%d}' % (parse_number(path) or 0)}
+            check_whole(name, {path: data, **hint}, [])

@@ -1,0 +1,87 @@
+"""A topic's index held against itself and against the files that it leads to.
+
+It guards I2, I7 and I15 for people: `log_audit.py` reads the records, and here it is seen that each
+chunk covers what the reference to it says, that no batch stands in the index twice, and that a
+segment's own footer names the batches that the index names, and nothing lies beside them. It may
+list: nobody decides anything on its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from txlog.errors import CorruptData, MissingObject
+from txlog.journal.audit import Finding
+from txlog.log.index import ChunkRef, IndexedBatch, merged_spans, spans_of_rows
+from txlog.log.segment_scan import named_batches
+from txlog.log.topic_log import TopicLog
+from txlog.log.topic_state import TopicState
+from txlog.storage.store import Store
+
+BATCHES_KEPT_MAX = 1_000_000
+"""Batches that are compared: a forged index names one again and again, an honest one never."""
+
+SEGMENTS_KEPT_MAX = 64
+
+Report = Callable[[Finding], object]
+
+
+class IndexAudit:
+    """One look at the index of a topic in one state."""
+
+    def __init__(self, store: Store, topic: TopicLog, state: TopicState, report: Report) -> None:
+        self._topic = topic
+        self._state = state
+        self._report = report
+        self._sizes = {
+            stored.path: stored.size_bytes for stored in store.list_after(topic.layout.segments)
+        }
+        self._seen: set[int] = set()
+        self._named = lru_cache(SEGMENTS_KEPT_MAX)(
+            lambda path: named_batches(store, path, self._sizes[path])
+        )
+
+    def check_tree(self) -> None:
+        """Each chunk covers what its reference says. Raises CorruptData, BoundaryMoved."""
+        self._check(self._state.sealed.roots())
+
+    def _check(self, refs: Sequence[ChunkRef]) -> None:
+        for ref in refs:
+            content = self._topic.chunk(self._state, ref)
+            below = [part for part in content if isinstance(part, ChunkRef)]
+            rows = [part for part in content if isinstance(part, IndexedBatch)]
+            covered = merged_spans(below) if below else spans_of_rows(rows)
+            if covered != ref.spans:
+                path = self._topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
+                text = "it covers other offsets than the reference to it says"
+                self._report(Finding(path, "I2", text))
+            self._check(below)
+
+    def is_new(self, row: IndexedBatch) -> bool:
+        """Whether the batch was not met before; otherwise it is a finding (I7)."""
+        place = hash((row.segment, row.position))
+        if place in self._seen:
+            text = f"the batch at byte {row.position} stands in the index twice"
+            self._report(Finding(row.segment, "I7", text))
+            return False
+        if len(self._seen) >= BATCHES_KEPT_MAX:
+            self._seen.clear()
+        self._seen.add(place)
+        return True
+
+    def check_segment(self, row: IndexedBatch) -> None:
+        """Its segment's footer names it, and fills the file. What a listing does not show yet, or
+        no longer, is left to whoever reads the batch."""
+        if row.segment not in self._sizes:
+            return
+        try:
+            is_named = (row.position, row.length) in self._named(row.segment)
+        except MissingObject:
+            return  # Merged and collected meanwhile, or the read tells.
+        except CorruptData as error:
+            self._report(Finding(row.segment, "I15", error.message))
+            return
+        if not is_named:
+            text = f"its footer does not name the batch at byte {row.position} of the index"
+            self._report(Finding(row.segment, "I15", text))
