@@ -30,7 +30,7 @@ from tests.sound_log import (
 from txlog.coordinator.events import (
     ProducerInitialised,
 )
-from txlog.errors import NotATxlog
+from txlog.errors import CorruptData, NotATxlog
 from txlog.journal.boundary import Boundary
 from txlog.journal.boundary import create as create_boundary
 from txlog.journal.entry import decode_entry, encode_entry
@@ -181,8 +181,10 @@ def test_I15_an_event_that_speaks_of_what_is_not_there_is_found(log: SoundLog) -
 # Records: I2, I7, I8, I9, I15.
 
 
-@pytest.mark.parametrize("shift", [-1, 1, 5])
-@pytest.mark.parametrize("kind", [BatchesAppended, MarkerWritten])
+@pytest.mark.parametrize(
+    ("kind", "shift"),
+    [(BatchesAppended, -1), *((k, n) for k in (BatchesAppended, MarkerWritten) for n in (1, 5))],
+)
 def test_I2_an_offset_that_does_not_follow_is_found(log: SoundLog, kind: type, shift: int) -> None:
     topic = "b" if kind is BatchesAppended else "a"
     at = 2 if kind is BatchesAppended else 0
@@ -279,5 +281,7 @@ def test_I9_a_second_open_transaction_of_a_producer_is_found(log: SoundLog) -> N
 
 def test_I9_a_segment_of_another_topic_is_found(log: SoundLog) -> None:
     foreign = log.process.stage("src", [1])
-    log.process.topic("a").execute(AppendBatches((foreign,)))
-    assert invariants(log) == {"I9"}
+    with pytest.raises(CorruptData, match="is no segment of topic 'a'"):
+        log.process.topic("a").execute(AppendBatches((foreign,)))
+    log.edit(log.topic("b"), changing(BatchesAppended, segments=(foreign,)))
+    assert invariants(log) >= {"I9", "I15"}
