@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -20,6 +21,7 @@ from spark_plugin.arrow_schema import (
     ReadLayout,
     read_layout,
 )
+from spark_plugin.data_loss import records_are_gone
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
 from spark_plugin.planning import BatchSpan, PartitionWork, Task, plan_tasks
@@ -27,7 +29,7 @@ from spark_plugin.worker_process import freeze_modules
 from txlog.clients.connection import connect
 from txlog.clients.record_times import is_append_time
 from txlog.clock import Runtime
-from txlog.errors import OffsetOutOfRange
+from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.log.index import IndexedBatch
 from txlog.log.reader import (
     FetchedBatch,
@@ -174,14 +176,31 @@ def read_task(
     for piece in task.pieces:
         schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[piece.topic])}
 
-        def relocate(row: IndexedBatch, piece: ReadPiece = piece) -> list[IndexedBatch]:
-            cluster = connect(options.root, storage_options=dict(options.storage)).cluster
-            # The very topic that was planned, not another one of its name (rule R11).
-            topic = cluster.topic_of_id(piece.topic, piece.topic_id)
-            return relocated_rows(topic, row, piece.start)
-
+        relocate = partial(_relocated, options, piece)
         source = RowSource(store, piece.topic, schemas, len(schemas) - 1, relocate)
         yield from _converted(source, piece, layouts[piece.topic])
+
+
+def _relocated(options: ReaderOptions, piece: ReadPiece, row: IndexedBatch) -> list[IndexedBatch]:
+    """Where the records of a row are by now whose segment is not there (rule R19).
+
+    What was deleted meanwhile is passed over without `failOnDataLoss`. Raises OffsetOutOfRange,
+    UnknownTopic, MissingObject.
+    """
+    cluster = connect(options.root, storage_options=dict(options.storage)).cluster
+    # The very topic that was planned, not another one of its name (rule R11).
+    topic = cluster.topic_of_id(piece.topic, piece.topic_id)
+    first = max(piece.start, row.base_offset)
+    try:
+        log_start = topic.catch_up(certain=True).bounds(row.partition).log_start
+        if first < log_start and options.fail_on_data_loss:
+            raise records_are_gone(TopicPartition(piece.topic, row.partition), first, log_start)
+        first = max(first, log_start)
+        return relocated_rows(topic, row, first) if first < row.next_offset else []
+    except UnknownTopic:
+        if options.fail_on_data_loss:
+            raise
+        return []
 
 
 def _converted(source: RowSource, piece: ReadPiece, layout: ReadLayout) -> Iterator[pa.RecordBatch]:

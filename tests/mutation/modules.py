@@ -40,9 +40,10 @@ CLIENTS = (
 CHECKPOINTS = _named(
     "tests/unit/spark_plugin",
     "changed_options checkpoint checkpoint_files checkpoint_story checkpoint_story_details "
-    "failed_commit foreach_commit offset_log query_progress refused_writers replay stream_reader",
+    "failed_commit foreach_commit lost_checkpoint offset_log query_progress refused_writers replay "
+    "stream_reader",
 )
-READS = _named("tests/unit/spark_plugin", "planning read_plan read_task stream_reader")
+READS = _named("tests/unit/spark_plugin", "data_loss planning read_plan read_task stream_reader")
 S3 = _named("tests/unit/storage", "byte_spans open probe readback retry s3_answers s3_failure")
 
 

@@ -60,8 +60,11 @@ def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
     monkeypatch.setattr(connection, "_connections", {})  # An executor is a process of its own.
     layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
     storage = {"durable": False}
+    options = replace(options, storage=StorageOptions(storage))
     with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
-        list(read_task(task, {"t": layout}, replace(options, storage=StorageOptions(storage))))
+        list(read_task(task, {"t": layout}, options))
+    goes_on = replace(options, fail_on_data_loss=False)
+    assert list(read_task(task, {"t": layout}, goes_on)) == []
     connection.connect(str(root), storage_options=storage)
     assert len(connection._connections) == 1, "the topic was looked up with the reader's options"
 
