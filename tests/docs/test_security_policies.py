@@ -1,0 +1,228 @@
+"""The policies of docs/security.md suffice for each role, and none of their lines is unused."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.docs.guarded_store import ACTIONS, GuardedStore, Policy
+from tests.docs.pages import Page
+from tests.source_tree import ROOT
+from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.consumer import Consumer
+from txlog.clients.maintenance import Maintenance
+from txlog.clients.producer import Producer
+from txlog.clients.transaction_session import TransactionSession
+from txlog.coordinator.events import Participant
+from txlog.errors import StoreDenied
+from txlog.groups.offsets_state import PendingOffset
+from txlog.log.cluster import create_cluster
+from txlog.log.schema import record_batch_from_rows, with_timestamp
+from txlog.model import TopicPartition
+from txlog.settings import LogSettings, ProcessSettings
+from txlog.storage import MemoryStore, Store
+from txlog.testing.clock import manual_runtime
+
+PAGE = Page(ROOT / "docs" / "security.md")
+ROUNDS = 12
+"""More than it takes until a snapshot is due in every journal that a role writes to."""
+
+RECORDS = 150
+"""More than a boundary needs, and enough segments to be merged and deleted."""
+
+TOPICS: dict[str, dict[str, object]] = {
+    "in": {"retention.bytes": 2_000, "cleanup.policy": "compact,delete"},
+    "orders": {},
+}
+
+TOLERATED = {"producer": {("create", "cluster/*/snapshots/*"), ("replace", "cluster/*/hint.json")}}
+"""What a role tries and can do without."""
+TOLERATED["Spark query"] = TOLERATED["producer"]
+
+EARLY = ProcessSettings(staging_retention_ms=1, file_delete_delay_ms=1, journal_retention_entries=1)
+
+
+def log() -> MemoryStore:
+    """A log with the topics `in` and `orders`, some records, and all rights."""
+    runtime = manual_runtime()
+    store = MemoryStore(runtime)
+    create_cluster(store, runtime, LogSettings(journal_snapshot_entries=4))
+    connection = open_connection(store, runtime)
+    for name, config in TOPICS.items():
+        Admin(connection).create_topic(name, 1, config=config)
+    with Producer(connection) as producer:
+        for number in range(RECORDS):
+            producer.send("in", b"%d" % number, key=b"%d" % (number % 3)).get()
+    for number in range(20):
+        with Producer(connection, transactional_id=f"job-{number}") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send("orders", b"%d" % number)
+                producer.send_offsets_to_transaction(
+                    {TopicPartition("in", 0): 1}, f"group-{number}"
+                )
+    left_open = Producer(connection, transactional_id="late", transaction_timeout_ms=900_000)
+    left_open.init_transactions()
+    left_open.begin_transaction()
+    left_open.send("in", b"open", key=b"k")
+    left_open.flush()
+    return store
+
+
+def opened(store: Store) -> Connection:
+    return open_connection(store, manual_runtime(seed=2))
+
+
+def read(store: Store) -> None:
+    connection = opened(store)
+    assert Admin(connection).describe_topics()
+    assert Admin(connection).describe_group("group-1").partitions
+    with Consumer("in", root=connection, auto_offset_reset="earliest") as consumer:
+        assert consumer.poll()
+
+
+def produce(store: Store) -> None:
+    connection = opened(store)
+    for number in range(ROUNDS):
+        with Producer(connection, transactional_id=f"shop-{number % 2}") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.send("orders", b"x")
+    with Producer(connection) as producer:
+        producer.send("orders", b"x")
+
+
+def consume(store: Store) -> None:
+    connection = opened(store)
+    for _ in range(ROUNDS):
+        options = {"group_id": "billing", "auto_offset_reset": "earliest"}
+        with Consumer("in", root=connection, **options) as consumer:
+            assert consumer.poll(max_records=1)
+            consumer.commit()
+
+
+def stream(store: Store) -> None:
+    """What the Spark source and sink do in a micro-batch, without Spark."""
+    connection = opened(store)
+    session = TransactionSession(connection, "spark.query")
+    session.register("run")
+    source, sink = (connection.cluster.present_topic(name) for name in ("in", "orders"))
+    for number in range(ROUNDS):
+        source.catch_up()
+        rows = with_timestamp(record_batch_from_rows([{"value": b"v"}], sink.schema()), 0)
+        session.begin()
+        staged = sink.stage({0: [rows]}, 0)
+        moved = PendingOffset("in", source.topic_id, 0, number, number + 1)
+        session.pend_staged("query", (moved,))
+        session.commit((Participant(sink.topic_id, "orders", (), (staged,)),))
+    session.join()
+    with Consumer("in", root=connection, auto_offset_reset="earliest") as consumer:
+        assert consumer.poll()
+
+
+def maintain(store: Store) -> None:
+    connection = opened(store)
+    clock = connection.runtime.clock
+    for _ in range(3):
+        maintenance = Maintenance(connection, EARLY)
+        for _ in range(2):
+            assert maintenance.run_once().failures == []
+            clock.sleep_ms(100_000_000)
+    # In time, as `run_once` does it once a journal has grown by some thousand entries.
+    assert connection.cluster.prune(1)
+    assert connection.offsets.prune(1, 1)
+    assert sum(coordinator.prune(1, 1) for coordinator in connection.coordinators())
+    assert sum(connection.cluster.topic(name).prune(1, 1) for name in TOPICS)
+
+
+def administer(store: Store) -> None:
+    connection = opened(store)
+    admin = Admin(connection)
+    for number in range(ROUNDS):
+        admin.create_topic(f"new-{number}", 1)
+        admin.alter_topic_config("orders", {"retention.ms": 1_000 + number})
+        admin.alter_topic_config("in", {"retention.ms": 1_000 + number})
+    admin.delete_topics(["new-0"])
+    where = TopicPartition("in", 0)
+    for number in range(ROUNDS):
+        with Consumer(root=connection, group_id="moved", auto_offset_reset="earliest") as consumer:
+            consumer.assign([where])
+            consumer.commit({where: number + 1})
+    (left_open,) = (topic.open_transactions for topic in admin.describe_topics(["in"]))
+    admin.abort_transaction(left_open[0])
+
+
+def create(store: Store) -> None:
+    """On a store without a log."""
+    runtime = manual_runtime(seed=3)
+    assert create_cluster(store, runtime)
+    assert open_connection(store, runtime, create=True)
+
+
+WORK: dict[str, Callable[[Store], None]] = {
+    "read-only": read,
+    "producer": produce,
+    "consumer": consume,
+    "Spark query": stream,
+    "maintenance": maintain,
+    "admin": administer,
+    "creation of the log": create,
+}
+
+
+def policies() -> dict[str, Policy]:
+    """The table of the page: role, action, patterns."""
+    found: dict[str, Policy] = {}
+    for role, action, names in PAGE.rows("<!-- policies -->"):
+        patterns = tuple(re.findall(r"`([^`]+)`", names))
+        found.setdefault(role, {})[action] = patterns
+    return found
+
+
+def test_the_page_has_a_policy_for_each_role() -> None:
+    found = policies()
+    assert list(found) == list(WORK)
+    assert {action for policy in found.values() for action in policy} <= set(ACTIONS)
+
+
+@pytest.mark.parametrize("role", WORK)
+def test_a_policy_suffices_for_its_role_and_grants_nothing_unused(role: str) -> None:
+    """It fails when the code begins to need another prefix or action: the page is to say so."""
+    store = MemoryStore(manual_runtime()) if role == "creation of the log" else log()
+    policy = policies()[role]
+    guarded = GuardedStore(store, policy)
+    WORK[role](guarded)
+    assert guarded.denied - TOLERATED.get(role, set()) == set()
+    granted = {(action, pattern) for action, patterns in policy.items() for pattern in patterns}
+    assert granted - guarded.used == set()
+
+
+@pytest.mark.parametrize("role", [role for role in WORK if role != "creation of the log"])
+def test_a_role_with_less_than_its_policy_is_told_what_it_lacks(role: str) -> None:
+    policy = policies()[role]
+    lacking = {action: patterns for action, patterns in policy.items() if action != "create"}
+    if lacking == policy:
+        lacking["read"] = policy["read"][1:]
+    guarded = GuardedStore(log(), lacking)
+    with pytest.raises((StoreDenied, AssertionError)):
+        WORK[role](guarded)
+    assert guarded.denied
+
+
+def test_a_producer_writes_no_topic_but_its_own() -> None:
+    guarded = GuardedStore(log(), policies()["producer"])
+    with Producer(opened(guarded)) as producer, pytest.raises(StoreDenied):
+        producer.send("in", b"x").get()
+    assert ("read", "topics/in/*/hint.json") in guarded.denied
+
+
+def test_a_reader_without_rights_to_finish_a_transaction_waits_for_who_has() -> None:
+    """It finishes what is decided if it may; if it may not it reads on once somebody else did."""
+    store = log()
+    guarded = GuardedStore(store, policies()["read-only"])
+    connection = opened(guarded)
+    options = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+    with Consumer("in", root=connection, **options) as consumer:
+        seen = sum(map(len, consumer.poll(max_records=1_000).values()))
+    assert seen == RECORDS
