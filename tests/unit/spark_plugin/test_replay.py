@@ -19,6 +19,7 @@ from spark_plugin.replay import (
     Ranges,
     decide_batch,
 )
+from txlog.coordinator.events import OffsetRange, ReplayMark
 from txlog.errors import CheckpointConflict
 
 P0 = GroupPartition("g", "orders", 0)
@@ -106,6 +107,8 @@ def test_I10_every_cell_of_the_table(group_says: GroupAnswer, mark_says: MarkAns
                     decide(ranges, committed, mark)
                 assert raised.value.facts["group_says"] == group_says.name
                 assert raised.value.facts["mark_says"] == mark_says.name
+                newest = None if mark is None else mark.batch_id
+                assert raised.value.facts["newest_batch_id"] == newest
 
 
 # What a batch advances, and where the group stands in P2, which joins with it.
@@ -267,6 +270,12 @@ def test_two_queries_on_one_frame_are_told_to_have_a_group_each(committed: Commi
         decide(PLANNED, committed, None)
 
 
+def test_a_group_that_was_moved_beyond_a_batch_is_told_so() -> None:
+    """Only of a new query is it the doing of another one."""
+    with pytest.raises(CheckpointConflict, match="The group was moved since"):
+        decide(PLANNED, {P0: 9, P1: 4}, BatchMark("q", BATCH - 1))
+
+
 def test_the_two_tests_may_not_disagree() -> None:
     """The log has the batch, but the group was moved back to where it starts."""
     with pytest.raises(CheckpointConflict, match=r"this very batch; the group is where .* starts"):
@@ -327,3 +336,8 @@ def test_what_was_decided_does_not_change_with_the_arguments() -> None:
     ranges[P0] = PartitionRange(0, 9)
     assert isinstance(decided, Commit)
     assert decided.mark.ranges == {P0: PartitionRange(0, 4)}
+
+
+def test_a_mark_is_what_the_coordinator_keeps() -> None:
+    kept = ReplayMark("q", BATCH, (OffsetRange("g", "orders", 0, 5, 9),), "print", "label")
+    assert BatchMark.of(kept) == BatchMark("q", BATCH, {P0: PartitionRange(5, 9)}, "print")
