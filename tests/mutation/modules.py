@@ -58,14 +58,14 @@ class Mutated:
 
 
 MODULES = {
-    "coordinator-rules": Mutated("txlog/coordinator/rules.py", (*COORDINATOR, *CLIENTS)),
-    "coordinator-state": Mutated("txlog/coordinator/state.py", (*COORDINATOR, *CLIENTS)),
-    "coordinator-outcomes": Mutated("txlog/coordinator/outcomes.py", (*COORDINATOR, *CLIENTS)),
+    "coordinator-rules": Mutated("txlog/coordinator/rules.py", COORDINATOR),
+    "coordinator-state": Mutated("txlog/coordinator/state.py", COORDINATOR),
+    "coordinator-outcomes": Mutated("txlog/coordinator/outcomes.py", COORDINATOR),
     "coordinator": Mutated("txlog/coordinator/coordinator.py", (*COORDINATOR, *CLIENTS)),
     "recovery": Mutated("txlog/coordinator/recovery.py", (*COORDINATOR, *CLIENTS)),
-    "topic-rules": Mutated("txlog/log/topic_rules.py", (*TOPICS, *CLIENTS)),
-    "topic-state": Mutated("txlog/log/topic_state.py", (*TOPICS, *CLIENTS)),
-    "groups-state": Mutated("txlog/groups/offsets_state.py", (*GROUPS, *CLIENTS)),
+    "topic-rules": Mutated("txlog/log/topic_rules.py", TOPICS),
+    "topic-state": Mutated("txlog/log/topic_state.py", TOPICS),
+    "groups-state": Mutated("txlog/groups/offsets_state.py", GROUPS),
     "groups": Mutated("txlog/groups/offsets.py", (*GROUPS, *COORDINATOR, *CLIENTS)),
     "catalog-state": Mutated(
         "txlog/log/cluster_state.py",
