@@ -19,9 +19,14 @@ from tests.coordinator_commands import (
 from tests.memory_log import MemoryLog
 from tests.scripted_store import answer_lost, never_lands
 from txlog.coordinator import state as coordinator_state
-from txlog.coordinator.events import ExpireTransactionalId
+from txlog.coordinator.events import ExpireTransactionalId, TransactionalIdExpired
 from txlog.coordinator.past import presumed_outcome
-from txlog.errors import OutcomeUnknown, ProducerFenced, TransactionAborted
+from txlog.errors import (
+    IllegalTransition,
+    OutcomeUnknown,
+    ProducerFenced,
+    TransactionAborted,
+)
 from txlog.model import EPOCH_MAX, TransactionOutcome, TxId
 from txlog.settings import LogSettings
 
@@ -229,3 +234,99 @@ def test_R39_a_fenced_producer_aborts_whatever_was_forgotten_meanwhile() -> None
         producer.abort_transaction()
     producer.close()
     assert log.values("t") == [b"y"] * 6
+
+
+# An id that has expired, with outcomes that are remembered still.
+
+
+def of_an_expired_id(**how: bool) -> Coordinator:
+    coordinator = registered()
+    coordinator.run(begin(tx(0)))
+    coordinator.run(commit(tx(0), **how))
+    coordinator.run(complete(tx(0)))
+    expired(coordinator)
+    return coordinator
+
+
+def test_a_commit_of_an_expired_id_is_answered_as_long_as_it_is_remembered() -> None:
+    coordinator = of_an_expired_id()
+    slot = coordinator.slot
+    assert coordinator.run(commit(tx(0))) is None
+    assert coordinator.slot == slot
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_a_message_that_was_given_up_is_not_called_committed_nor_the_other_way_round(
+    given_up: bool,
+) -> None:
+    coordinator = of_an_expired_id(dead_letter=given_up)
+    coordinator.run(commit(tx(0), dead_letter=given_up))
+    with pytest.raises((TransactionAborted, IllegalTransition)):
+        coordinator.run(commit(tx(0), dead_letter=not given_up))
+
+
+def test_an_expired_id_commits_nothing_that_was_aborted_or_never_begun() -> None:
+    coordinator = registered()
+    coordinator.run(abort(tx(0)))
+    expired(coordinator)
+    for number in (0, 1):
+        with pytest.raises(ProducerFenced, match="was forgotten"):
+            coordinator.run(commit(tx(number)))
+
+
+# How high what was forgotten reaches.
+
+
+def test_R39_what_ended_in_another_order_is_forgotten_up_to_the_highest() -> None:
+    coordinator = registered(concurrent=True)
+    for number in (3, 5):
+        coordinator.run(begin(tx(number)))
+    for number in (5, 3):
+        coordinator.run(commit(tx(number)))
+        coordinator.run(complete(tx(number)))
+    after_others(coordinator)
+    assert coordinator.state.ids[NAME].forgotten == tx(5)
+
+
+def test_R39_what_was_forgotten_first_may_be_the_highest() -> None:
+    coordinator = registered(concurrent=True)
+    for number in (3, 5):
+        coordinator.run(begin(tx(number)))
+    for number in (5, 3):
+        coordinator.run(commit(tx(number)))
+        coordinator.run(complete(tx(number)))
+        after_others(coordinator)
+    assert coordinator.state.ids[NAME].forgotten == tx(5)
+
+
+def expire_other(coordinator: Coordinator) -> None:
+    assert coordinator.run(ExpireTransactionalId("other", before_ms=10_000))
+
+
+def test_R39_of_all_expired_ids_the_highest_counts() -> None:
+    coordinator = after_a_commit()
+    expire_other(coordinator)
+    highest = coordinator.state.forgotten
+    assert highest is not None
+    assert highest.pid == 99
+    expired(coordinator)
+    assert coordinator.state.forgotten == highest
+
+
+def test_R39_outcomes_of_expired_ids_that_are_dropped_later_take_nothing_away() -> None:
+    coordinator = registered()
+    after_others(coordinator)
+    expire_other(coordinator)
+    ended(coordinator, tx(3))
+    expired(coordinator)
+    coordinator.run(init(name="third", fresh_pid=50))
+    for number in range(5):
+        ended(coordinator, tx(number, pid=50), "third")
+    assert coordinator.state.forgotten == tx(4, pid=99)
+
+
+def test_an_id_that_expired_before_changes_nothing() -> None:
+    coordinator = after_a_commit()
+    before = coordinator.state
+    coordinator.apply(TransactionalIdExpired("unknown"))
+    assert coordinator.state == before

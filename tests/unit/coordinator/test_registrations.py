@@ -55,6 +55,16 @@ def test_the_last_transaction_is_known_after_a_registration() -> None:
     assert (fresh.last_state, fresh.last_tx_id) == (TransactionState.EMPTY, None)
 
 
+def test_I8_an_instance_goes_on_only_from_the_one_that_it_succeeds() -> None:
+    coordinator = registered()
+    assert coordinator.run(init("i0-again", succeeds="i0")).epoch == 1
+    with pytest.raises(ProducerFenced, match="i0-again of 'x' has taken over from instance i0"):
+        coordinator.run(init("late", succeeds="i0"))
+    assert coordinator.state.ids[NAME].epoch == 1
+    with pytest.raises(ProducerFenced, match="was forgotten"):
+        coordinator.run(init("late", name="unknown", succeeds="i0"))
+
+
 def test_R12_the_owner_of_a_group_registers_with_it_again() -> None:
     coordinator = registered(epoch=1, groups=("g",))
     assert coordinator.state.owners == {"g": NAME}
