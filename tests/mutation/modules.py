@@ -98,8 +98,10 @@ MODULES = {
     "local-store": Mutated(
         "txlog/storage/local.py",
         (
-            *_named("tests/unit/storage", "byte_spans local local_files local_power_loss open"),
-            *_named("tests/unit/storage", "os_error probe"),
+            *_named(
+                "tests/unit/storage", "byte_spans local local_files local_power_loss local_root"
+            ),
+            *_named("tests/unit/storage", "open os_error probe"),
             "tests/conformance/test_local.py",
         ),
     ),

@@ -16,6 +16,7 @@ from txlog.log.topic_state import (
     RecentBatch,
     TopicState,
     TxMark,
+    sealed_at,
 )
 from txlog.model import TxId
 from txlog.settings import TopicConfig
@@ -189,3 +190,28 @@ def test_nothing_is_sealed_twice_nor_without_rows(topic: Fold[TopicState]) -> No
     leaves = topic.state.sealed.roots()
     topic.run(SealIndex())
     assert topic.state.sealed.roots() == leaves
+
+
+def test_what_other_topics_may_lack_is_remembered_above_the_floor(topic: Fold[TopicState]) -> None:
+    """Four transactions are open at once; the first one is finished last."""
+    for number in (1, 2, 3):
+        topic.run(marker(TxId(7, 0, number), floor=-1, topic_ids=("id", "other")))
+    assert [one.number for one in producer(topic).earlier] == [1, 2]
+    topic.run(marker(TxId(7, 0, 0), floor=1, topic_ids=("id", "other")))
+    assert [one.number for one in producer(topic).earlier] == [2, 3]
+
+
+def test_a_transaction_whose_rows_are_sealed_is_known_as_long_as_its_marker_is_new(
+    topic: Fold[TopicState],
+) -> None:
+    topic.run(append({0: 1}, tx=FIRST))
+    topic.run(marker(FIRST))
+    state = sealed_at(topic.state, slot=3, window_slots=2)
+    assert (state.sealed_slot, state.tail) == (1, ())
+    assert list(state.marks) == [FIRST]
+    assert dict(sealed_at(state, slot=4, window_slots=2).marks) == {}
+
+
+def test_slots_without_rows_make_no_leaf(topic: Fold[TopicState]) -> None:
+    state = sealed_at(topic.state, slot=9, window_slots=1)
+    assert (state.sealed_slot, state.sealed.roots()) == (8, ())

@@ -191,10 +191,14 @@ def test_R11_an_idempotent_producer_that_has_stored_something_since_is_not_retir
     assert topic.run(RetireProducers((7,), stored_ms + 1)) == (7,)
 
 
-def test_a_deleted_topic_keeps_nothing_but_its_name(topic: Fold[TopicState]) -> None:
+def test_a_deleted_topic_keeps_nothing_but_its_name_and_configuration(
+    topic: Fold[TopicState],
+) -> None:
     topic.run(append({0: 1}, tx=TX))
+    topic.run(AlterConfig(TopicConfig(retention_ms=1), topic.state.config))
     topic.run(CloseTopic())
     state = topic.state
+    assert state.config == TopicConfig(retention_ms=1)
     assert (state.closed, state.name, state.tail, state.producers) == (True, "t", (), {})
 
 

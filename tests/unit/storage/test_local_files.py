@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from txlog.clock import Runtime
-from txlog.errors import StoreDenied
+from txlog.errors import InternalError, StoreDenied, StoreUnavailable
 from txlog.storage import ByteRange, LocalStore
 from txlog.storage.draft import EARLY_BYTES
 from txlog.storage.local import MAP_BYTES_MIN
@@ -162,3 +162,26 @@ def test_advice_that_the_kernel_refuses_is_no_error(
     found = store.get("a/b")
     assert found is not None
     assert len(found) == EARLY_BYTES
+
+
+def test_a_name_that_is_taken_and_absent_again_and_again_is_told(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "log", Runtime(), publish=lambda *_: False)
+    with pytest.raises(StoreUnavailable, match="taken and then absent 4 times") as raised:
+        store.create("a/b", b"x")
+    assert raised.value.facts["path"] == f"{tmp_path}/log/a/b"
+
+
+def test_an_entry_without_a_byte_is_refused_by_its_name(store: LocalStore) -> None:
+    with pytest.raises(InternalError, match="the body of a/b has 0 bytes"):
+        store.create("a/b", b"")
+
+
+def test_there_is_nothing_to_sweep_where_nothing_was_written(tmp_path: Path) -> None:
+    assert LocalStore(tmp_path / "log", Runtime()).sweep_temporaries(0) == 0
+
+
+def test_an_object_below_a_file_is_begun_by_nobody(store: LocalStore) -> None:
+    store.create("a", b"x")
+    for write in (store.open_new, lambda path: store.replace(path, b"x")):
+        with pytest.raises(StoreDenied, match="cannot (create|replace) .*a/b"):
+            write("a/b")
