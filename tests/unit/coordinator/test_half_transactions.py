@@ -10,6 +10,7 @@ from tests.coordinator_commands import (
     TOPIC_A,
     TOPIC_B,
     Coordinator,
+    abort,
     add,
     begin,
     commit,
@@ -18,6 +19,7 @@ from tests.coordinator_commands import (
     transaction,
 )
 from txlog.coordinator.events import CheckBack, CheckClaimed, ClaimCheck
+from txlog.coordinator.states import TransactionState
 from txlog.errors import TransactionAborted
 from txlog.model import TxId
 
@@ -62,6 +64,18 @@ def test_a_transaction_without_a_check_back_is_not_asked_about() -> None:
     coordinator = registered()
     coordinator.run(begin(HALF))
     assert claim(coordinator, 9000) is False
+
+
+def test_one_that_times_out_ends_alone() -> None:
+    """A fence would end all others of its producer, whose local transactions may be committed."""
+    coordinator = registered(concurrent=True)
+    other = TxId(PID, 0, 1)
+    for tx_id in (HALF, other):
+        coordinator.run(begin(tx_id, check_back=BACK))
+    coordinator.run(abort(HALF, fence=True))
+    assert coordinator.state.ids[NAME].epoch == 0
+    assert transaction(coordinator, HALF).state is TransactionState.PREPARE_ABORT
+    assert transaction(coordinator, other).state is TransactionState.ONGOING
 
 
 def given_up() -> Coordinator:
