@@ -276,6 +276,15 @@ def test_a_group_that_was_moved_beyond_a_batch_is_told_so() -> None:
         decide(PLANNED, {P0: 9, P1: 4}, BatchMark("q", BATCH - 1))
 
 
+@pytest.mark.parametrize(
+    ("committed", "what"),
+    [({P0: 9, P1: 4}, "has consumed these records"), ({P0: 4, P1: 3}, "has moved the group")],
+)
+def test_a_new_query_is_told_what_another_one_did(committed: Committed, what: str) -> None:
+    with pytest.raises(CheckpointConflict, match=what):
+        decide(PLANNED, committed, None)
+
+
 def test_the_two_tests_may_not_disagree() -> None:
     """The log has the batch, but the group was moved back to where it starts."""
     with pytest.raises(CheckpointConflict, match=r"this very batch; the group is where .* starts"):
