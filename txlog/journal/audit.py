@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias
 
-from txlog.errors import CorruptData
+from txlog.errors import CorruptData, StoreDenied
 from txlog.journal.boundary import NO_BOUNDARY, Boundary, decode_own_boundary, read_newest
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
 from txlog.journal.fold import after_event, closed_entry, decoded_events, decoded_state
@@ -159,8 +159,18 @@ class _Walk(Generic[StateT]):
         for slot in self._numbered(self._layout.entries, self._layout.entry):
             if slot >= self._boundary.lowest_slot:
                 self._entry(slot, slot in snapshots)
+        self._check_end()
         self._check_other_snapshots(snapshots)
         return self._audit
+
+    def _check_end(self) -> None:
+        """A listing leaves out what is no file; readers meet it where the next entry would be."""
+        path = self._layout.entry(self._audit.tip + 1)
+        try:
+            self._store.get(path)
+        except (CorruptData, StoreDenied) as error:
+            self._audit.report("I15", path, error.message)
+            self._lose_track()
 
     def has_been_pruned(self) -> bool:
         """Whether the boundary has risen since: what is missing then was deleted."""
@@ -176,7 +186,12 @@ class _Walk(Generic[StateT]):
         return sorted(slot for slot, path in pairs if slot is not None and name_of(slot) == path)
 
     def _get(self, path: str) -> bytes | None:
-        data = self._store.get(path)
+        """What cannot be read, such as a pipe, is damaged: nothing, where something should be."""
+        try:
+            data = self._store.get(path)
+        except StoreDenied as error:
+            self._audit.report("I15", path, error.message)
+            data = b""
         size = 0 if data is None else len(data)
         self._audit.size_bytes += size
         self._on_bytes(size)
@@ -255,7 +270,7 @@ class _Walk(Generic[StateT]):
             return
         for missing in range(expected, slot):
             hole = self._layout.entry(missing)
-            if self._store.get(hole) is None:
+            if not self._get(hole):
                 self._audit.report(
                     "I1", path, f"slot {missing} is missing below it: {hole} is not there"
                 )

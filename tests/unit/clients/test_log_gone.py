@@ -19,6 +19,7 @@ from txlog.clients.admin import Admin
 from txlog.clients.connection import CONNECTIONS_MAX, connect
 from txlog.clients.connection import _connections as connections
 from txlog.clients.consumer import Consumer
+from txlog.clients.log_audit import audit_log
 from txlog.clients.maintenance import Maintenance
 from txlog.clients.producer import Producer
 from txlog.clock import Runtime
@@ -250,3 +251,15 @@ def test_a_log_that_was_replaced_leaves_no_open_file(tmp_path: Path) -> None:
     gc.collect()
     held = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
     assert len([path for path in held if path.startswith(str(tmp_path))]) <= 4
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("slot", [4, 10])
+def test_I15_a_pipe_in_the_place_of_an_entry_is_damage_that_is_named(root: Path, slot: int) -> None:
+    entries = filled(root)
+    assert audit_log(connect(str(root))).findings == []
+    path = entries / f"{slot:020d}.json"
+    path.unlink()
+    os.mkfifo(path)
+    found = audit_log(connect(str(root))).findings
+    assert [path.name in finding.sentence for finding in found] == [True] * len(found) != []
