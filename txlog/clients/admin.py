@@ -342,14 +342,14 @@ class Admin:
         if coordinator is not None:
             known = coordinator.state.ids.get(name)
             opened = known.open.get(tx_id) if known is not None else None
-        if coordinator is None or (outcome is TransactionOutcome.UNKNOWN_ID and not pending):
+        is_unheard = outcome is TransactionOutcome.OPEN and opened is None
+        is_unknown = outcome is TransactionOutcome.UNKNOWN_ID or is_unheard
+        if coordinator is None or (is_unknown and not pending):
             raise UnknownTransaction(
                 f"no coordinator knows transaction {tx_id}; 'txlog txn list' shows those that are "
                 "open.",
                 tx_id=str(tx_id),
             )
-        if outcome is TransactionOutcome.UNKNOWN_ID:
-            outcome = TransactionOutcome.OPEN
         return TransactionDescription(
             tx_id, outcome, name, coordinator.partition, opened, tuple(sorted(pending))
         )
