@@ -18,7 +18,7 @@ import pytest
 
 import txlog
 from tests.source_tree import PRODUCT, ROOT, modules
-from txlog.cli.check_spark import CONF_IN_ENVIRONMENT
+from txlog.cli.spark_environment import CONF_IN_ENVIRONMENT
 from txlog.distribution import DISTRIBUTION
 
 pytestmark = pytest.mark.slow

@@ -14,13 +14,13 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from txlog.cli.check import Check, failed, passed, warned
 from txlog.cli.check_packages import installed_version
+from txlog.cli.spark_environment import SPARK_DEFAULTS, own_conf
 from txlog.distribution import install_command
 
 JAVA_MIN = 17
@@ -31,10 +31,7 @@ DISCOVERY_TIMEOUT_S = 120
 SHIM = "pyspark_txlog"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
-SPARK_DEFAULTS = "spark-defaults.conf"
 SPARK_ENV = "spark-env.sh"
-CONF_IN_ENVIRONMENT = "share/txlog/conf"
-"""Where a wheel puts the settings for Spark, below the environment (data_files in setup.cfg)."""
 
 _PROPERTY = re.compile(r"\s*([^#!\s=:][^\s=:]*)\s*[=:\s]\s*(.*?)\s*$")
 
@@ -174,9 +171,9 @@ def _socket_folder(folder: Path, values: Mapping[str, str]) -> Check:
 
 
 def _own_conf() -> str:
-    """How to use the settings of txlog: a wheel installs them, an editable install does not."""
-    folder = Path(sysconfig.get_path("data")) / CONF_IN_ENVIRONMENT
-    if (folder / SPARK_DEFAULTS).is_file():
+    """How to use the settings of txlog."""
+    folder = own_conf()
+    if folder is not None:
         return f"export SPARK_CONF_DIR={folder}"
     return "set SPARK_CONF_DIR to the folder conf of txlog's sources"
 

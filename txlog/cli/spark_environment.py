@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from txlog.clock import Runtime
 
 PACKAGES = Path(txlog.__file__).resolve().parents[1]
 """The folder in which txlog lies: that of the sources, or of all installed packages."""
+
+SPARK_DEFAULTS = "spark-defaults.conf"
+CONF_IN_ENVIRONMENT = "share/txlog/conf"
+"""Where a wheel puts the settings for Spark, below the environment (data_files in setup.cfg)."""
 
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 """A driver lives for half a minute: the better compiler would cost more than it gains."""
@@ -41,7 +46,6 @@ def spark_environment(scratch: Path) -> Mapping[str, str]:
         spark["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={scratch}"
         spark["spark.python.unix.domain.socket.dir"] = str(scratch)
     conf = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in spark.items()]
-    settings = PACKAGES / "conf"
     variables = {
         **os.environ,
         "PYTHONPATH": python_path(),
@@ -49,9 +53,18 @@ def spark_environment(scratch: Path) -> Mapping[str, str]:
         "PYSPARK_SUBMIT_ARGS": " ".join([*conf, "pyspark-shell"]),
         "SPARK_LOCAL_DIRS": str(scratch),
     }
-    if not os.environ.get("SPARK_CONF_DIR") and (settings / "spark-defaults.conf").exists():
+    settings = own_conf()
+    if not os.environ.get("SPARK_CONF_DIR") and settings is not None:
         variables["SPARK_CONF_DIR"] = str(settings)
     return variables
+
+
+def own_conf() -> Path | None:
+    """The folder of txlog's settings for Spark: beside the sources, or where a wheel puts it."""
+    for folder in (PACKAGES / "conf", Path(sysconfig.get_path("data")) / CONF_IN_ENVIRONMENT):
+        if (folder / SPARK_DEFAULTS).is_file():
+            return folder
+    return None
 
 
 def python_path() -> str:

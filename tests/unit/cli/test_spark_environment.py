@@ -4,7 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from txlog.cli.spark_environment import spark_environment
+import pytest
+
+from txlog.cli import spark_environment as module
+from txlog.cli.spark_environment import (
+    CONF_IN_ENVIRONMENT,
+    PACKAGES,
+    own_conf,
+    spark_environment,
+)
 
 
 def test_the_workers_python_takes_the_project_from_here(tmp_path: Path) -> None:
@@ -27,3 +35,17 @@ def test_nothing_listens_beyond_this_machine(tmp_path: Path) -> None:
     submitted = spark_environment(tmp_path)["PYSPARK_SUBMIT_ARGS"]
     assert "spark.driver.bindAddress=127.0.0.1" in submitted
     assert submitted.endswith("pyspark-shell")
+
+
+def test_the_settings_of_a_wheel_are_found_where_it_puts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert own_conf() == PACKAGES / "conf"
+    monkeypatch.setattr(module, "PACKAGES", tmp_path)
+    monkeypatch.setattr(module.sysconfig, "get_path", lambda _: str(tmp_path))
+    assert own_conf() is None
+    folder = tmp_path / CONF_IN_ENVIRONMENT
+    folder.mkdir(parents=True)
+    (folder / "spark-defaults.conf").write_text("")
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    assert spark_environment(tmp_path)["SPARK_CONF_DIR"] == str(folder)
