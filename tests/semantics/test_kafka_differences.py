@@ -86,6 +86,15 @@ ROWS: dict[str, Check | str] = {
         "test_I12_no_retention_deletes_at_or_above_the_last_stable_offset"
     ),
     "read at `read_uncommitted` by default": "test_read_uncommitted_is_the_default",
+    "`kafka-consumer-groups` shows partitions with a committed offset, or a member": (
+        "test_a_partition_without_a_position_has_an_unknown_lag_and_not_none"
+    ),
+    "Spark's source commits no offsets; a lost checkpoint begins at `startingOffsets`": (
+        "test_a_lost_checkpoint_repeats_no_record_of_a_partition_that_was_idle"
+    ),
+    "Spark's `failOnDataLoss=false` goes on without what is gone": (
+        "test_without_fail_on_data_loss_a_topic_that_does_not_fit_is_left_out_and_told_of"
+    ),
 }
 """The first cell of a row -> the test that shows it, or the check that `shows` has put there."""
 
