@@ -412,7 +412,7 @@ def _foreach(choices: random.Random) -> Sequence[Role]:
 OF_MICRO_BATCHES: Mapping[str, Scenario] = {
     "foreach": Scenario("foreach", _WRITTEN, _foreach, requests_max=340),
     "hasty": Scenario("hasty", _ONE, _hasty, requests_max=300),
-    "late": Scenario("late", _LATE, _late, requests_max=300),
+    "latest": Scenario("latest", _LATE, _late, requests_max=300),
     "rivals": Scenario("rivals", _RIVALS, _rivals, requests_max=700),
     "self-unions": Scenario("self-unions", _ONE, _self_unions, requests_max=300),
     "unions": Scenario("unions", _TOPICS, _unions, requests_max=340),

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.micro_batch_scenarios import OF_MICRO_BATCHES
 from tests.simulation.scenarios import SCENARIOS
 from tests.source_tree import ROOT
 from txlog.testing.simulation import run
 from txlog.testing.simulation.campaign import STOPPED, main
+from txlog.testing.simulation.scenarios import SCENARIOS as CORE
 
 
 @pytest.mark.slow
@@ -57,3 +59,11 @@ def test_a_seed_whose_checker_fails_is_replayed_with_all_that_it_has_seen(
     assert "a checker that is wrong" in capsys.readouterr().out
     assert '"what":"send"' in (tmp_path / "halves.history.jsonl").read_text()
     assert "put_object" in (tmp_path / "halves.requests.jsonl").read_text()
+
+
+def test_no_scenario_hides_another_of_its_name() -> None:
+    """Mappings are joined: the later one would win without a word."""
+    assert not CORE.keys() & OF_MICRO_BATCHES.keys()
+    own = {"aging", "numbers", "queries"}
+    assert SCENARIOS.keys() == {*CORE, *OF_MICRO_BATCHES, *own}
+    assert not own & {*CORE, *OF_MICRO_BATCHES}
