@@ -196,7 +196,7 @@ MUTANTS: dict[str, Mutant] = {
     "overwrite instead of create": Mutant(overwrite, "producers", 0),
     "commit entry before the segments": Mutant(commit_before_upload, "producers", 18),
     "LSO ignored": Mutant(no_lso, "producers", 5),
-    "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 10),
+    "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 51),
     "no pend": Mutant(no_pend, "copiers", 1),
     "offsets compare skipped (I6)": Mutant(rules_out.without_I6_compare, "copiers", 5),
     "pending offsets not looked at (I6)": Mutant(rules_out.without_I6_pending, "copiers", 38),
