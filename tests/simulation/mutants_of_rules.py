@@ -374,7 +374,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R10, late records": Mutant(rules_out.without_R10_refusal, "worn", 30),
     "without R13, one transaction": Mutant(no_R13_group, "bank", 6),
     "without R13, the limit": Mutant(no_R13_limit, "bank", 0),
-    "without R14, believed": Mutant(no_R14_believed, "pruned", 23),
+    "without R14, believed": Mutant(no_R14_believed, "pruned", 49),
     "without R14, overwritten": Mutant(no_R14_overwritten, "pruned", 8),
     "without R14, another snapshot": Mutant(snapshot_below_the_boundary, "storm", 5),
     "without R16, a hint is believed": Mutant(hint_believed, "hinted", 326),
