@@ -101,7 +101,7 @@ MODULES = {
             *_named(
                 "tests/unit/storage", "byte_spans local local_files local_power_loss local_root"
             ),
-            *_named("tests/unit/storage", "open os_error probe"),
+            *_named("tests/unit/storage", "open os_error probe size_limit"),
             "tests/conformance/test_local.py",
         ),
     ),

@@ -6,9 +6,10 @@ import pytest
 
 from tests.fold import Fold
 from tests.segments import segment
-from tests.topic_commands import ABORT, append, marker, new_topic, plain
+from tests.topic_commands import ABORT, OPENED, append, marker, new_topic, plain
 from txlog.layout import segment_id_at
-from txlog.log.topic_events import CloseTopic, SealIndex
+from txlog.log.topic_events import AppendBatches, CloseTopic, OpenTopic, SealIndex
+from txlog.log.topic_machine import TopicMachine
 from txlog.log.topic_state import (
     AppliedTransaction,
     PartitionState,
@@ -215,3 +216,18 @@ def test_a_transaction_whose_rows_are_sealed_is_known_as_long_as_its_marker_is_n
 def test_slots_without_rows_make_no_leaf(topic: Fold[TopicState]) -> None:
     state = sealed_at(topic.state, slot=9, window_slots=1)
     assert (state.sealed_slot, state.sealed.roots()) == (8, ())
+
+
+def test_the_first_sequence_is_0_and_rows_of_no_producer_have_none(
+    topic: Fold[TopicState],
+) -> None:
+    two = (segment({0: 2}, "a"), segment({0: 3}, "b"))
+    topic.run(append({0: 5}, segments=two))
+    topic.run(AppendBatches(two))
+    assert [row.base_sequence for row in topic.state.tail] == [0, 2, -1, -1]
+
+
+def test_a_topic_has_the_configuration_that_it_was_opened_with() -> None:
+    fold = Fold(TopicMachine())
+    fold.run(OpenTopic(replace(OPENED, config=TopicConfig(retention_ms=5))))
+    assert fold.state.config == TopicConfig(retention_ms=5)

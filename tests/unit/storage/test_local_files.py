@@ -37,6 +37,13 @@ def test_an_object_that_is_read_in_pieces_is_whole(store: LocalStore) -> None:
     assert found == [BODY[5:1005], BODY[:100], BODY[9000:9300]]
 
 
+@pytest.mark.usefixtures("short_reads")
+def test_a_range_that_is_read_in_pieces_ends_where_it_should(store: LocalStore) -> None:
+    store.create("a", BODY)
+    assert store.get_ranges("a", [ByteRange(10, 250)]) == [BODY[10:260]]
+
+
+@pytest.mark.usefixtures("short_reads")
 def test_a_range_that_reaches_beyond_the_end_is_cut(store: LocalStore) -> None:
     store.put_new("a/b", BODY)
     found = store.get_ranges("a/b", [ByteRange(len(BODY) - 3, 10), ByteRange(len(BODY), 10)])
