@@ -67,9 +67,13 @@ def test_I6_ranges_follow_each_other_or_are_refused(groups: Groups) -> None:
         groups.run(pend(number, offset(start, end)))
         groups.run(apply(number))
     for start in (0, 4, 8, 10):
-        with pytest.raises(CommitFailed) as caught:
-            groups.run(pend(3, offset(start, 20)))
-        assert caught.value.facts == {"group": "g", "committed": 9, "start": start, "end": 20}
+        for command in (
+            pend(3, offset(start, 20)),
+            CommitOffsets("g", (offset(start, 20),), 1),
+        ):
+            with pytest.raises(CommitFailed) as caught:
+                groups.run(command)
+            assert caught.value.facts == {"group": "g", "committed": 9, "start": start, "end": 20}
     assert position(groups) == 9
 
 

@@ -1,5 +1,7 @@
 """How many positions go in one event: what they take, and how they are parted (I16)."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.fold import Fold
@@ -42,7 +44,8 @@ def test_a_note_is_measured_as_it_is_stored() -> None:
     notes = ("é" * 10_000, "x" * (OFFSETS_BYTES_MAX // 6))
     offsets = tuple(PendingOffset("t", "id", n, 0, 1, note) for n, note in enumerate(notes))
     stored = sum(len(note.encode()) for note in notes)
-    assert stored < event_bytes(offsets) < stored + 100
+    rows = '[["t","id",0,0,1,""],["t","id",1,0,1,""]]'
+    assert event_bytes(offsets) == stored + len(rows)
 
 
 def test_what_is_too_large_goes_in_parts_that_are_as_full_as_they_can_be() -> None:
@@ -57,6 +60,16 @@ def test_what_is_too_large_goes_in_parts_that_are_as_full_as_they_can_be() -> No
     parts = list(in_parts(mixed))
     assert [one for part in parts for one in part] == list(mixed)
     assert [len(part) for part in parts] == [1, 1, 1, 1, 1, 1, 4]
+
+
+def test_an_event_may_be_as_large_as_it_can_be() -> None:
+    halves = whole(OFFSETS_BYTES_MAX // 2, OFFSETS_BYTES_MAX // 2)
+    fits = tuple(replace(half, start=UNCHECKED) for half in halves)
+    assert event_bytes(fits) == OFFSETS_BYTES_MAX
+    Fold(OffsetsMachine()).run(CommitOffsets("g", fits, 1))
+    note = '"' * (OFFSETS_BYTES_MAX // 12)
+    large = tuple(PendingOffset("t", "id", number, 0, 1, note) for number in range(7))
+    assert next(iter(in_parts((*fits, *large)))) == fits
 
 
 def test_the_refusal_of_too_many_positions_says_how_many_and_how_large() -> None:
