@@ -28,7 +28,7 @@ from txlog.errors import (
     TransactionAborted,
     UnknownTopic,
 )
-from txlog.model import TransactionOutcome
+from txlog.model import WALL_MS_MAX, TransactionOutcome
 
 State = LocalTransactionState
 COMMIT, ROLLBACK, UNKNOW = State.COMMIT_MESSAGE, State.ROLLBACK_MESSAGE, State.UNKNOW
@@ -309,7 +309,7 @@ def test_a_half_transaction_survives_the_end_of_its_producer_and_of_the_staging_
     send(producer)
     producer.shutdown()
     for coordinator in log.process().coordinators():
-        coordinator.advance_horizon("f" * 32)
+        coordinator.advance_horizon(f"{WALL_MS_MAX:012x}" + "f" * 20)
     log.clock.sleep_ms(TIMEOUT_MS)
     assert started_elsewhere(log, Listener(checked=COMMIT)).check() == 1
     assert log.values("u") == [b"x"]
