@@ -7,7 +7,7 @@ import pytest
 from tests.coordinator_commands import PID, abort, begin, commit, complete, registered
 from txlog.coordinator.events import TransactionBarred
 from txlog.coordinator.machine import CoordinatorMachine
-from txlog.coordinator.outcomes import Outcome, OutcomeGeneration
+from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged
 from txlog.coordinator.state import (
     OUTCOME_GENERATION,
     OUTCOME_GENERATIONS_MAX,
@@ -82,6 +82,15 @@ def test_a_generation_is_read_as_it_was_written() -> None:
     text = OutcomeGeneration.of(SOME).text
     assert dict(OutcomeGeneration.of_text(text)) == SOME
     assert " " not in text
+
+
+def test_a_full_generation_finds_by_tag_what_any_other_finds() -> None:
+    tags = ["a", "", "b", "a"]
+    outcomes = {tx(n): Outcome(Decision.COMMIT, n, tag=tag) for n, tag in enumerate(tags)}
+    for found in (outcomes, OutcomeGeneration.of(outcomes)):
+        assert list(tagged(found, "a")) == [tx(0), tx(3)]
+        assert list(tagged(found, "b")) == [tx(2)]
+        assert list(tagged(found, "c")) == []
 
 
 def test_a_generation_is_taken_over_as_it_is() -> None:
