@@ -139,11 +139,11 @@ OF_ANSWERS: Mapping[str, Mutant] = {
     "snapshots that fail, and are only logged": Mutant(broken_snapshots, "producers", 1),
     "check-backs that fail, and are only logged": Mutant(broken_checks, "halves", 4),
     "retention without age (I12)": Mutant(retention_without_age, "retention", 1),
-    "tombstones that go at once": Mutant(tombstones_go_at_once, "compacted", 24),
-    "tombstones that hide nothing": Mutant(tombstones_hide_nothing, "compacted", 45),
+    "tombstones that go at once": Mutant(tombstones_go_at_once, "compacted", 42),
+    "tombstones that hide nothing": Mutant(tombstones_hide_nothing, "compacted", 25),
     "dead letters of what is committed": Mutant(given_up_all_the_same, "halves", 4),
     "denied, and taken for not stored (I13)": Mutant(
-        denied_is_not_stored, "denied", 6, kind="lost write"
+        denied_is_not_stored, "denied", 5, kind="lost write"
     ),
     "denied behind the entry (I13)": Mutant(
         denied_entry_is_not_made, "denied", 6, kind="lost write"
