@@ -24,7 +24,8 @@ from txlog.storage.local import LocalStore
 from txlog.testing.clock import ManualClock, manual_runtime
 from txlog.testing.invariants import check_log
 
-VERSIONS = sorted(Path(__file__).parent.glob("v*"), key=lambda folder: int(folder.name[1:]))
+LOGS = Path(__file__).parent.glob("v*/log.tar.xz")
+VERSIONS = sorted((log.parent for log in LOGS), key=lambda folder: int(folder.name[1:]))
 BYTES_MAX = 300_000
 EVENTS = {
     "abort_prepared",

@@ -206,7 +206,7 @@ OF_DELETION: dict[str, Mutant] = {
     "without R18": Mutant(no_R18, "collected", 15),
     "without R19": Mutant(no_R19, "retention", 14),
     "retention above the last stable offset (I12)": Mutant(
-        retention_above_the_lso, "retention", 30, 1000
+        retention_above_the_lso, "retention", 52, 1000
     ),
     "retention of what is not complete everywhere (I12)": Mutant(
         retention_of_the_incomplete, "retention", 334, 800

@@ -360,7 +360,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "sequences not checked (I7)": Mutant(rules_out.without_I7, "flaky", 26),
     "collection without a boundary (I12)": Mutant(no_boundary, "storm", 0),
     "cleaned up after an unknown outcome (I13)": Mutant(cleaned_up_on_unknown, "bank", 95),
-    "what a listing lacks is not there (I14)": Mutant(tip_by_listing, "producers", 113),
+    "what a listing lacks is not there (I14)": Mutant(tip_by_listing, "producers", 721),
     "what is late is over (I14)": Mutant(late_is_over, "late", 56),
     "without R2, other offsets": Mutant(no_R2_offsets, "numbers", 12),
     "without R2, forgotten": Mutant(no_R2_memory, "numbers", 20, 600),

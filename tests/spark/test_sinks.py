@@ -339,7 +339,8 @@ def test_R12_a_query_that_lost_its_group_leaves_nothing_in_the_way_of_the_new_ow
     bench.log.put("numbers", 4)
     until((bench.folder / "gate.reached").exists, "a task of the first query")
     second = {"checkpointLocation": bench.folder / "second", "group.takeover": True}
-    bench.run(bench.numbers(options={"startingOffsets": "latest"}), options=second)
+    bench.log.admin.create_topic("quiet", num_partitions=1)
+    bench.run(bench.numbers("quiet"), options=second)
     gate.touch()
     with pytest.raises(PySparkException, match="GroupOwned: consumer group 'g' is owned by"):
         first.awaitTermination()

@@ -136,7 +136,8 @@ class Assignment:
         asked = set(wanted)
         self.fetchers = {w: f for w, f in self.fetchers.items() if w in asked}
         kept = {w: r for w, r in self.waiting.items() if w in asked}
-        self.waiting = {w: kept.get(w, reset) for w in asked if w not in self.fetchers}
+        # In the order of `wanted`: that of a set would differ from process to process.
+        self.waiting = {w: kept.get(w, reset) for w in wanted if w not in self.fetchers}
         self._sought = {w: at for w, at in self._sought.items() if w in asked}
         self.paused = self.paused & asked
         try:
