@@ -194,7 +194,7 @@ MUTANTS: dict[str, Mutant] = {
     "no read-back": Mutant(no_read_back, "followers", 117, kind="made up position"),
     "no epoch check (I8)": Mutant(rules_out.without_I8, "producers", 1),
     "overwrite instead of create": Mutant(overwrite, "producers", 1),
-    "commit entry before the segments": Mutant(commit_before_upload, "producers", 18),
+    "commit entry before the segments": Mutant(commit_before_upload, "producers", 39),
     "LSO ignored": Mutant(no_lso, "producers", 5),
     "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 51),
     "no pend": Mutant(no_pend, "copiers", 1),

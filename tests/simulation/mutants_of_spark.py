@@ -219,7 +219,7 @@ def no_R30_skips(patch: Patch) -> None:
 OF_SPARK: Mapping[str, Mutant] = {
     "without R12": Mutant(no_R12, "rivals", 1),
     "without R12, asked at the registration only": Mutant(no_R12_at_prepare, "rivals", 27),
-    "without R12, moved by the source": Mutant(moved_by_the_source, "queries", 195, 700),
+    "without R12, moved by the source": Mutant(moved_by_the_source, "queries", 420, 700),
     "only what a batch moves committed (I10)": Mutant(only_what_moves, "latest", 1),
     "without R20": Mutant(no_R20, "hasty", 8),
     "without R21": Mutant(no_R21, "self-unions", 15),
