@@ -4,6 +4,8 @@ VENV ?= .venv
 PYTHON = $(VENV)/bin/python
 EXTRAS = spark,s3,delta,cli,demo,test,dev
 INSTALLED = $(VENV)/.installed
+# Spark's classes as the tests' JVMs map them: made once, in half a minute, it spares minutes.
+CLASSES = $(VENV)/spark-classes.jsa
 
 # Where `make demo` keeps its log: a folder, or s3://bucket/prefix with the usual AWS_* variables.
 ROOT ?= ./demo-data
@@ -97,11 +99,15 @@ java:
 ##@ Test
 
 # Layers and sizes are among the tests.
-test: install java style types ## All checks and all tests but the extra ones: what CI runs
+test: install java $(CLASSES) style types ## All checks and all tests but the extra ones: what CI runs
 	$(PYTHON) -m pytest -m "not extra" -n $(WORKERS) $(SHARED) $(ARGS)
 
-test-all: install java style types ## The extra ones, too: longer, on more servers, each planted bug
+test-all: install java $(CLASSES) style types ## The extra ones, too: longer, on more servers, each planted bug
 	$(PYTHON) -m pytest -n $(WORKERS) $(SHARED) $(ARGS)
+
+$(CLASSES): $(INSTALLED)
+	@echo "Making an archive of Spark's classes, from which the tests start Spark."
+	@$(PYTHON) -m tests.spark.class_archive >$@.log 2>&1 || touch $@
 
 test-fast: install ## The tests that take seconds and start neither a JVM nor an S3 server
 	EXAMPLES_PERCENT=20 $(PYTHON) -m pytest -n auto \
