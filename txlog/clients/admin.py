@@ -196,22 +196,28 @@ class Admin:
         fan_out = self.connection.runtime.fan_out
         if names is not None:
             return fan_out.run_all([partial(self.describe_topic, n) for n in given_names(names)])
-        return [_described(topic) for topic in self._find_all(self._cluster_topics)]
+        return [_described(topic) for topic in self._present(self.connection.cluster.topics())]
 
-    def _find_all(self, names: list[str]) -> list[TopicLog]:
-        """Those that are there still. Of many topics on a store that answers quickly, one after
-        the other: threads would spend more time on waiting for each other."""
-        runtime, find = self.connection.runtime, self.connection.cluster.find_topic
+    def _present(self, topics: list[TopicLog]) -> list[TopicLog]:
+        """Those that are there still, caught up. Of many topics on a store that answers quickly,
+        one after the other: threads would spend more time on waiting for each other."""
+        runtime = self.connection.runtime
         found: list[TopicLog | None] = []
         shortest_ms = QUICK_MS
-        for name in names[:TRIED_TOPICS] if len(names) > FAN_OUT_TOPICS_MAX else ():
+        for topic in topics[:TRIED_TOPICS] if len(topics) > FAN_OUT_TOPICS_MAX else ():
             began_ms = runtime.clock.monotonic_ms()
-            found.append(find(name))
+            found.append(self._newest(topic))
             shortest_ms = min(shortest_ms, runtime.clock.monotonic_ms() - began_ms)
-        calls = [partial(find, name) for name in names[len(found) :]]
+        calls = [partial(self._newest, topic) for topic in topics[len(found) :]]
         is_quick = shortest_ms < QUICK_MS
         found += [call() for call in calls] if is_quick else runtime.fan_out.run_all(calls)
         return [topic for topic in found if topic is not None]
+
+    def _newest(self, topic: TopicLog) -> TopicLog | None:
+        """That topic, caught up; if it was deleted, the one that has its name now."""
+        if not topic.catch_up(certain=True).closed:
+            return topic
+        return self.connection.cluster.find_topic(topic.opened.name)
 
     def delete_topics(self, names: Iterable[str] | str) -> None:
         """Delete topics. Raises UnknownTopic before any is deleted."""

@@ -63,6 +63,8 @@ class ReplicaOptions:
     """Whether the log is still there."""
     log_id: str = ""
     """Of the log whose journals these are."""
+    reads_in_turn: bool = False
+    """The store answers before a thread would have begun: entries are read one by one."""
 
 
 class Replica(Generic[StateT]):
@@ -281,12 +283,10 @@ class Replica(Generic[StateT]):
             raise replica_errors.missing_entry(path)
 
     def _fetch(self, slot: int, count: int) -> list[bytes | None]:
-        if count == 1:
-            return [self._store.get(self.layout.entry(slot))]
         names = [self.layout.entry(slot + index) for index in range(count)]
-        return self._runtime.fan_out.run_all(
-            [lambda name=name: self._store.get(name) for name in names]  # type: ignore[misc]
-        )
+        if count == 1 or self._options.reads_in_turn:
+            return [self._store.get(name) for name in names]
+        return self._runtime.fan_out.run_all([partial(self._store.get, name) for name in names])
 
     def _ingest(self, entry: Entry, crc32: int) -> None:
         path = self.layout.entry(entry.slot)

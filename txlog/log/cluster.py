@@ -80,7 +80,12 @@ class Cluster:
         if self._is_held:  # The file that is held may have come after the one that was read.
             self._presence.ask()
         self.options = ReplicaOptions(
-            file.settings.journal_snapshot_entries, process, writer, self._presence, file.log_id
+            file.settings.journal_snapshot_entries,
+            process,
+            writer,
+            self._presence,
+            file.log_id,
+            reads_in_turn=self._is_held,
         )
         self.layout = LogLayout(file.log_id)
         self._replica: Replica[ClusterState] = Replica(
@@ -110,6 +115,13 @@ class Cluster:
     def state(self, *, certain: bool = False) -> ClusterState:
         """The topics as of now; they may lag as `TopicLog.catch_up` does, unless `certain`."""
         return self._replica.catch_up(certain=certain)
+
+    def topics(self) -> list[TopicLog]:
+        """All topics as of now, sorted by name; none of them is caught up. A topic whose deletion
+        was cut off is among them: its own journal says that it is closed."""
+        with self._lock:
+            known = self._replica.catch_up(certain=True).topics
+            return [self._topic_log(known[name].opened) for name in sorted(known)]
 
     def topic(self, name: str) -> TopicLog:
         """The topic of that name. Raises InvalidName or UnknownTopic.

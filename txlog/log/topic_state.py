@@ -40,6 +40,9 @@ RECENT_BATCHES = 5
 """Batches of a producer and partition whose offsets a repeat is told (Kafka keeps as many)."""
 
 
+_DEFAULTS = TopicConfig()
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     """Where a partition begins and ends."""
@@ -145,7 +148,7 @@ class TopicState:
     """Empty before the journal is opened."""
     name: str = ""
     closed: bool = False
-    config: TopicConfig = field(default_factory=TopicConfig)
+    config: TopicConfig = _DEFAULTS
     schemas: tuple[str, ...] = ()
     partitions: tuple[PartitionState, ...] = ()
     producers: Mapping[int, ProducerState] = field(default_factory=dict)
