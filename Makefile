@@ -17,6 +17,8 @@ FIRST_SEED ?=
 SEEDS ?=
 MINUTES ?=
 SIM_WORKERS ?= 2
+# Of 100 examples that a property test draws, so many in `make test`: each run draws others.
+EXAMPLES ?= 50
 # Modules for `make mutants`, by the names that `python -m tests.mutation --help` lists; none: all.
 MODULES ?=
 # Records of `make system-test`, and its store: disk, s3 or proxy.
@@ -35,6 +37,8 @@ ARGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Tests start hundreds of processes: without bytecode each of them would compile the project anew.
 unexport PYTHONDONTWRITEBYTECODE
+# numpy starts a thread for each core otherwise, in each of them.
+export OPENBLAS_NUM_THREADS ?= 1
 # Spark's settings and log levels; a folder of your own takes precedence.
 export SPARK_CONF_DIR ?= $(CURDIR)/conf
 # Spark starts its Python workers with this one, so that they find what is installed in it.
@@ -100,7 +104,7 @@ java:
 
 # Layers and sizes are among the tests.
 test: install java $(CLASSES) style types ## All checks and all tests but the extra ones: what CI runs
-	$(PYTHON) -m pytest -m "not extra" -n $(WORKERS) $(SHARED) $(ARGS)
+	EXAMPLES_PERCENT=$(EXAMPLES) $(PYTHON) -m pytest -m "not extra" -n $(WORKERS) $(SHARED) $(ARGS)
 
 test-all: install java $(CLASSES) style types ## The extra ones, too: longer, on more servers, each planted bug
 	$(PYTHON) -m pytest -n $(WORKERS) $(SHARED) $(ARGS)

@@ -1,6 +1,7 @@
 """How many examples a property test draws: all of them, or a part where seconds count.
 
-`make test-fast` sets EXAMPLES_PERCENT; `make test` and `make mutants` draw them all.
+`make test` draws half of them and `make test-fast` a fifth, other ones each time; `make test-all`
+and `make mutants` draw all.
 """
 
 import os

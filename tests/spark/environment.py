@@ -24,6 +24,8 @@ JAVA = os.environ.get("TXLOG_TESTS_JAVA") or shutil.which(
 """The Java that `make` asks for, which `tests/spark/java/bin/java` runs."""
 
 SPARK_ENVIRONMENT = {
+    # numpy starts a thread for each core otherwise: 0.07 s of a core for each of many processes.
+    "OPENBLAS_NUM_THREADS": "1",
     "PYSPARK_PYTHON": str(ROOT / "tests" / "spark" / "python"),
     "SPARK_LAUNCHER_OPTS": QUICK_JVM,
     "SPARK_SUBMIT_OPTS": QUICK_JVM,

@@ -6,6 +6,7 @@ middle of one of them. It must import nothing of the command line at its own top
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -20,7 +21,12 @@ def main() -> None:
     is_ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_ours:  # Else the caller ignores it, as a shell does for what runs in the background.
         signal.signal(signal.SIGINT, _leave)
+    # numpy's linear algebra, which no command uses, starts a thread for each core otherwise.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.disable()  # Modules are no garbage: looking for some takes a fifth of the imports' time.
     commands = importlib.import_module("txlog.cli.main")
+    gc.freeze()
+    gc.enable()
     if is_ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     commands.main()
