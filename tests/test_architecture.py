@@ -10,12 +10,21 @@ import pytest
 
 from tests.source_tree import PRODUCT, ROOT, Module, modules, product_graph
 
-STORAGE_PACKAGES = {"fsspec", "s3fs", "aiobotocore", "botocore", "boto3"}
+STORAGE_PACKAGES = {"fsspec", "s3fs", "aiobotocore", "botocore", "boto3", "obstore"}
 SPARK_PACKAGES = {"pyspark", "py4j", "delta"}
 CORE_PACKAGES = {"pyarrow", "numpy", "txlog"}
 NOT_CORE = ("txlog.cli", "txlog.testing")
 UNWANTED_ON_A_DISK = ("pandas", "fsspec", "asyncio", "ssl")
-UNWANTED_AT_RUN_TIME = ("pyspark", "typer", "rich", "pandas", "pytest", "hypothesis", "s3fs")
+UNWANTED_AT_RUN_TIME = (
+    "pyspark",
+    "typer",
+    "rich",
+    "pandas",
+    "pytest",
+    "hypothesis",
+    "s3fs",
+    "obstore",
+)
 
 IMPORT_THESE = """
 import importlib, json, sys

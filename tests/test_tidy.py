@@ -29,7 +29,16 @@ LINE_LENGTH_MAX = 100
 
 LEFT_OVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 HOMELESS_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "managers"}
-OPTIONAL_PACKAGES = {"s3fs", "aiobotocore", "botocore", "pandas", "delta", "pyspark", "rich"}
+OPTIONAL_PACKAGES = {
+    "obstore",
+    "s3fs",
+    "aiobotocore",
+    "botocore",
+    "pandas",
+    "delta",
+    "pyspark",
+    "rich",
+}
 """Packages of extras: what needs one of them may import it when it is called."""
 
 STARTED_BY_NAME = (
@@ -37,6 +46,7 @@ STARTED_BY_NAME = (
     r"spark_plugin\.jobs\..*",  # by spark-submit
     r".*\.__main__",  # by python -m
     r"txlog\.testing\..*",  # by the tests of this and other projects
+    r"txlog\.storage\.(azure|gcs|s3_client)",  # when a URL or an option asks for them
     r"txlog\.cli\.main",  # by the console script, once it holds off Ctrl-C
 )
 """Modules that no product module imports, and who loads them instead."""

@@ -9,9 +9,11 @@ import pytest
 from txlog.clock import Runtime
 from txlog.errors import InternalError, StoreDenied, StoreFull, StoreUnavailable
 from txlog.storage import ByteRange, Created, Store
+from txlog.storage.object_failure import Failure
 from txlog.storage.retry import Attempts, RetrySettings
-from txlog.storage.s3 import MULTIPART_BYTES_MIN, S3Store
-from txlog.storage.s3_failure import Failure, read_failure
+from txlog.storage.s3 import S3Store
+from txlog.storage.s3_failure import read_failure
+from txlog.storage.s3fs_client import MULTIPART_BYTES_MIN
 from txlog.testing.clock import ManualClock
 from txlog.testing.conformance import StoreConformance
 from txlog.testing.simulation.network import Network, _Files, _finished

@@ -44,7 +44,10 @@ CHECKPOINTS = _named(
     "stream_reader",
 )
 READS = _named("tests/unit/spark_plugin", "data_loss planning read_plan read_task stream_reader")
-S3 = _named("tests/unit/storage", "byte_spans open probe readback retry s3_answers s3_failure")
+S3 = _named(
+    "tests/unit/storage",
+    "byte_spans obstore_failure open probe readback retry s3_answers s3_failure",
+)
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,11 @@ MODULES = {
             "tests/conformance/test_local.py",
         ),
     ),
-    "s3-store": Mutated("txlog/storage/s3.py", (*S3, "tests/conformance/test_simulated_s3.py")),
+    "object-store": Mutated(
+        "txlog/storage/object_store.py", (*S3, "tests/conformance/test_simulated_s3.py")
+    ),
+    "object-failure": Mutated("txlog/storage/object_failure.py", S3),
+    "obstore-failure": Mutated("txlog/storage/obstore_failure.py", S3),
     "s3-failure": Mutated("txlog/storage/s3_failure.py", S3),
 }
 """By the name that `make mutants MODULES=...` takes. The tests of each take less than a minute."""

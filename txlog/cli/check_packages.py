@@ -20,7 +20,7 @@ PYTHON_MIN = (3, 11)
 _REQUIREMENT = re.compile(r'([\w.-]+)\s*([^;\s]*)\s*(?:;\s*extra\s*==\s*["\'](\w+)["\'])?')
 _CLAUSE = re.compile(r"(==|>=|<=|<|>|!=)([\w.]+)")
 _CORE = ("pyarrow", "numpy", "fsspec")
-_EXTRAS = (("pyspark", "spark"), ("pandas", "spark"), ("s3fs", "s3"))
+_EXTRAS = (("pyspark", "spark"), ("pandas", "spark"), ("obstore", "s3"), ("s3fs", "s3"))
 
 
 def package_checks() -> Iterator[Check]:

@@ -1,7 +1,7 @@
 """The storage layer: places that keep objects, behind one port with an exclusive create.
 
-`FsspecStore` and `S3Store` are looked up when they are first used: fsspec takes 0.1 s to import, in
-every Python worker of Spark's, and a log on a disk does not need it.
+Stores that are not on a disk are looked up when they are first used: fsspec takes 0.1 s to import,
+in every Python worker of Spark's, and a log on a disk does not need it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,14 @@ from txlog.storage.store import (
 
 if TYPE_CHECKING:
     from txlog.storage.generic import FsspecStore
+    from txlog.storage.object_store import ObjectStore
     from txlog.storage.s3 import S3Store
 
-_HOMES = {"FsspecStore": "txlog.storage.generic", "S3Store": "txlog.storage.s3"}
+_HOMES = {
+    "FsspecStore": "txlog.storage.generic",
+    "ObjectStore": "txlog.storage.object_store",
+    "S3Store": "txlog.storage.s3",
+}
 
 __all__ = [
     "ENTRY_BYTES_MAX",
@@ -43,6 +48,7 @@ __all__ = [
     "FsspecStore",
     "LocalStore",
     "MemoryStore",
+    "ObjectStore",
     "ProbeResult",
     "RequestCounts",
     "RetrySettings",

@@ -26,6 +26,11 @@ class Span:
         """First byte after it."""
         return self.start + self.length
 
+    @property
+    def last(self) -> int:
+        """Last byte that is asked for. HTTP has no empty range: then one is read, and cut off."""
+        return max(self.end - 1, self.start)
+
 
 def merge(ranges: Sequence[ByteRange], gap_bytes_max: int = GAP_BYTES_MAX) -> list[Span]:
     """The spans, in order of start, that cover all `ranges`; gaps up to the limit are read too."""
@@ -40,12 +45,12 @@ def merge(ranges: Sequence[ByteRange], gap_bytes_max: int = GAP_BYTES_MAX) -> li
     return spans
 
 
-def cut(ranges: Sequence[ByteRange], spans: Sequence[Span], parts: Sequence[bytes]) -> list[Bytes]:
+def cut(ranges: Sequence[ByteRange], spans: Sequence[Span], parts: Sequence[Bytes]) -> list[Bytes]:
     """The bytes of each range, in their given order; a range beyond the end comes out short."""
     return [_cut_one(wanted, spans, parts) for wanted in ranges]
 
 
-def _cut_one(wanted: ByteRange, spans: Sequence[Span], parts: Sequence[bytes]) -> Bytes:
+def _cut_one(wanted: ByteRange, spans: Sequence[Span], parts: Sequence[Bytes]) -> Bytes:
     for span, part in zip(spans, parts, strict=True):
         if span.start <= wanted.start and wanted.start + wanted.length <= span.end:
             start = wanted.start - span.start

@@ -6,7 +6,7 @@ must not touch a store and knows nothing of what the names mean.
 
 from __future__ import annotations
 
-from txlog.errors import InternalError
+from txlog.errors import InternalError, UsageError
 
 PATH_BYTES_MAX = 800
 """UTF-8 bytes of a path; S3 takes 1,024 with the root's prefix."""
@@ -40,6 +40,18 @@ def check_prefix(prefix: str) -> None:
         check_path(folder)
     if start in (".", "..") or not prefix.isprintable():
         raise _refusal(prefix, "no object can start with it")
+
+
+def check_root(prefix: str) -> None:
+    """Refuse a prefix that no object could lie below. Raises UsageError."""
+    try:
+        check_path(prefix)
+    except InternalError as error:
+        raise UsageError(
+            f"{prefix!r} cannot be the prefix of a log in a bucket: {error.message.split(': ')[1]} "
+            "Choose another prefix.",
+            prefix=prefix,
+        ) from None
 
 
 def _check_lengths(path: str, parts: list[str]) -> None:

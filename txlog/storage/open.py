@@ -11,16 +11,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 
 from txlog.clock import Runtime
+from txlog.distribution import install_command
 from txlog.errors import InvalidOption, UsageError
 from txlog.storage.local import LocalStore
 from txlog.storage.memory import memory_store
 from txlog.storage.root_url import LOCAL_SCHEMES, split_root
 from txlog.storage.store import Store
 
-_S3, _GENERIC = "txlog.storage.s3", "txlog.storage.generic"
-_S3_SCHEMES = frozenset(("s3", "s3a"))
+_GENERIC = "txlog.storage.generic"
+_S3 = ("txlog.storage.s3", "open_s3_store")
+_GCS = ("txlog.storage.gcs", "open_gcs_store")
+_AZURE = ("txlog.storage.azure", "open_azure_store")
+_OBJECT_STORES = {"s3": _S3, "s3a": _S3, "gs": _GCS, "gcs": _GCS, "az": _AZURE, "abfs": _AZURE}
 
 
 def open_store(
@@ -28,10 +33,11 @@ def open_store(
     runtime: Runtime,
     storage_options: Mapping[str, object] | None = None,
 ) -> Store:
-    """The store at `url`: a path, file://, s3://bucket/prefix, memory://name, or another protocol.
+    """The store at `url`: a path, file://, memory://name, an object store's, or another protocol.
 
-    `storage_options` go to s3fs, or to the other protocol's file system, as fsspec names them. A
-    local folder takes only `durable` (default true). Raises UsageError for an empty or mistyped
+    `storage_options` are named as s3fs, gcsfs, adlfs or the other protocol's file system names
+    them; `client` chooses who makes the requests. A local folder takes only `durable` (default
+    true). Raises UsageError for an empty or mistyped
     URL, unknown options or a protocol that is not installed, and StoreNotAtomic for one without an
     exclusive create.
     """
@@ -45,11 +51,32 @@ def open_store(
     if scheme == "memory":
         _refuse_others(scheme, options, frozenset())
         return memory_store(place.strip("/"), runtime)
-    if scheme in _S3_SCHEMES:
-        on_s3: Store = import_module(_S3).open_s3_store(place, runtime, options)
-        return on_s3
+    if scheme in _OBJECT_STORES and not _wants_fsspec(scheme, options):
+        module, function = _OBJECT_STORES[scheme]
+        on_objects: Store = getattr(import_module(module), function)(place, runtime, options)
+        return on_objects
     other: Store = import_module(_GENERIC).open_fsspec_store(text, scheme, runtime, options)
     return other
+
+
+def _wants_fsspec(scheme: str, options: dict[str, object]) -> bool:
+    """Whether gcsfs or adlfs is to be used; takes `client` out of the options, except for S3's."""
+    if _OBJECT_STORES[scheme] == _S3:
+        return False
+    client = options.pop("client", None)
+    if client not in (None, "obstore", "fsspec"):
+        raise InvalidOption(f"storage option client is {client!r}; give obstore or fsspec.")
+    if client == "fsspec":
+        return True
+    if find_spec("obstore") is not None:
+        return False
+    if client is None and find_spec("gcsfs" if scheme in ("gs", "gcs") else "adlfs") is not None:
+        return True
+    extra = "gcs" if _OBJECT_STORES[scheme] == _GCS else "azure"
+    raise UsageError(
+        f"{scheme}:// needs the package obstore, which is not installed: {install_command(extra)}.",
+        scheme=scheme,
+    )
 
 
 def _open_local(place: str, runtime: Runtime, options: dict[str, object]) -> Store:

@@ -83,6 +83,8 @@ class Attempts:
     def __init__(self, settings: RetrySettings, runtime: Runtime, size_bytes: int = 0) -> None:
         self._settings = settings
         self._runtime = runtime
+        self.size_bytes = size_bytes
+        """Bytes that are to be carried, as far as that is known before."""
         self._transfer_ms = settings.transfer_ms(size_bytes)
         self._deadline_ms = settings.deadline_ms + self._transfer_ms
         self._begun_ms = runtime.clock.monotonic_ms()

@@ -1,50 +1,51 @@
-"""An S3 bucket, or a prefix in one, as a store; any service that honours If-None-Match serves.
+"""S3, and what speaks its protocol: which client a process uses, and how the bucket is reached.
 
-It guards I1 by one conditional PUT an object, read back after anything but a clean success
-(storage rules 1 to 5). s3fs makes the requests, with its caches and its own repeats turned off:
-limits and repeats are `retry.py`'s, and what a failure means is `s3_failure.py`'s. LIST decides
-nothing. Credentials and endpoint come from the usual AWS_* variables or from storage options.
+obstore makes the requests, s3fs where it is asked for (`client=s3fs`), where obstore is not
+installed, in a process that was forked after its parent had used obstore, and for a listing that
+obstore cannot read. It guards that both are given the same: options by s3fs's names, credentials
+and endpoint also from the usual AWS_* variables. What is done with a client is `object_store.py`'s.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from txlog.clock import Runtime
-from txlog.errors import InternalError, TxlogError, UsageError
-from txlog.layout import bytes_max
-from txlog.storage.byte_spans import Span, cut, merge
-from txlog.storage.object_path import check_path, check_prefix
-from txlog.storage.readback import PutAnswer, check_entry_body, create_with_readback
-from txlog.storage.retry import Attempts, RetrySettings, call_until_answered
-from txlog.storage.s3_client import S3Requests, client_options, endpoint_name, shared_client
-from txlog.storage.s3_failure import Failure, Meaning, as_error
-from txlog.storage.size_limit import require_size
-from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
+from txlog.distribution import install_command
+from txlog.errors import InvalidOption, StoreDenied, UsageError
+from txlog.storage import obstore_client, s3_credentials, s3_options
+from txlog.storage.object_client import Clients, ObjectClient
+from txlog.storage.object_failure import Service
+from txlog.storage.object_path import check_root
+from txlog.storage.object_store import ObjectStore
+from txlog.storage.obstore_client import BucketSettings, Credentials, ObstoreBucket, ObstoreClient
+from txlog.storage.retry import RetrySettings
+from txlog.storage.s3_options import endpoint_name, unknown_option
+from txlog.storage.s3fs_client import S3fsClient, S3Requests
 
-MULTIPART_BYTES_MIN = 64 << 20
-"""From this size `put_new` uploads in parts; below, one request is cheaper. `create` never does."""
+OBSTORE, S3FS = "obstore", "s3fs"
 
-PART_BYTES = 16 << 20
-"""Size of an uploaded part."""
+BUCKETS_MAX = 16
+"""Buckets that a process keeps open; each has connections."""
 
-PARTS_AT_ONCE = 8
-"""Parts of one upload that are under way together."""
-
+_VARIABLES = ("AWS_", "REQUESTS_CA_BUNDLE")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
-_ONLY_IF_ABSENT = {"IfNoneMatch": "*"}
+
+# A documented cache: stores of one process that are opened alike share their connections.
+_buckets: dict[tuple[object, ...], ObstoreBucket] = {}
 
 
 def open_s3_store(place: str, runtime: Runtime, options: Mapping[str, object]) -> S3Store:
-    """The store at `bucket/prefix`. `options` are s3fs's, and RetrySettings' by their names.
+    """The store at `bucket/prefix`. `options` are s3fs's, RetrySettings' by their names, `client`.
 
-    Raises UsageError if s3fs is not installed or the bucket's name is no such, InvalidOption for an
-    unknown option. Makes no request.
+    Raises UsageError if the client is not installed or the bucket's name is no such, InvalidOption
+    for an unknown option. Makes no request.
     """
     bucket, _, prefix = place.partition("/")
     if not _BUCKET.fullmatch(bucket):
@@ -54,13 +55,13 @@ def open_s3_store(place: str, runtime: Runtime, options: Mapping[str, object]) -
         )
     prefix = prefix.strip("/")
     if prefix:
-        _check_root(prefix)
+        check_root(prefix)
     settings, rest = RetrySettings.take_from(options)
     return S3Store(bucket, prefix, runtime, rest, settings)
 
 
-class S3Store:
-    """Objects below `prefix` in `bucket`. Safe to use from threads and in forked processes."""
+class S3Store(ObjectStore):
+    """See ObjectStore."""
 
     def __init__(
         self,
@@ -71,245 +72,188 @@ class S3Store:
         settings: RetrySettings | None = None,
         requests: S3Requests | None = None,
     ) -> None:
-        """`requests` takes the place of s3fs and its options: for the simulation."""
-        self._bucket = bucket
-        self._base = f"{prefix}/" if prefix else ""
-        self._runtime = runtime
-        self._settings = settings or RetrySettings()
-        self._options = {} if requests else client_options(options or {}, self._settings)
-        self._endpoint = endpoint_name(self._options.get("endpoint_url"))
-        self._opened = (os.getpid(), requests or shared_client(self._options))
+        """`requests` takes the place of the clients and their options: for the simulation."""
+        limits = settings or RetrySettings()
+        given = dict(options or {})
+        endpoint = endpoint_name(_endpoint_url(given))
+        clients: Clients
+        if requests is not None:
+            clients = OnlyClient(S3fsClient(bucket, lambda: requests))
+        else:
+            clients = S3Clients(bucket, runtime, given, limits)
+        super().__init__(Service(bucket, endpoint), prefix, runtime, limits, clients)
 
-    @property
-    def url(self) -> str:
-        """`s3://bucket/prefix`, without credentials."""
-        return f"s3://{self._bucket}/{self._base}".rstrip("/")
 
-    def create(self, path: str, data: bytes) -> CreateResult:
-        """See Store.create."""
-        check_path(path)
-        check_entry_body(path, data)
-        return self._create(path, data, self._put_whole)
+class OnlyClient:
+    """See Clients."""
 
-    def get(self, path: str) -> bytes | None:
-        """See Store.get. One request."""
-        check_path(path)
-        attempts = self._attempts()
-        return call_until_answered(self._place(path), attempts, partial(self._read, path, attempts))
+    def __init__(self, client: ObjectClient) -> None:
+        self._client = client
 
-    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
-        """See Store.get_ranges. One request for each run of ranges that lie close together."""
-        check_path(path)
-        spans = merge(ranges)
-        attempts = self._attempts(sum(span.length for span in spans))
-        parts: dict[Span, bytes | None] = {}
+    def first(self) -> ObjectClient:
+        """See Clients.first."""
+        return self._client
 
-        def read_missing() -> None:
-            missing = [span for span in spans if span not in parts]
-            requests = [
-                partial(_download, self._get_parameters(path, span), None) for span in missing
-            ]
-            answers = self._client.ask_all(attempts, requests)
-            for span, answer in zip(missing, answers, strict=True):
-                parts[span] = self._part(path, answer)
+    def second(self) -> ObjectClient | None:
+        """See Clients.second."""
+        return None
 
-        call_until_answered(self._place(path), attempts, read_missing)
-        found = [part for part in parts.values() if part is not None]
-        return cut(ranges, list(parts), found) if len(found) == len(parts) else None
 
-    def put_new(self, path: str, data: Body) -> None:
-        """See Store.put_new. Large bodies go up in parts. Raises InternalError on a used name.
+class S3Clients:
+    """See Clients."""
 
-        An upload in parts that is interrupted stays in the bucket, unseen and charged for; let a
-        lifecycle rule abort such uploads (AbortIncompleteMultipartUpload).
-        """
-        check_path(path)
-        body = whole(data)
-        put = self._put_parts if len(body) >= MULTIPART_BYTES_MIN else self._put_whole
-        if isinstance(self._create(path, body, put), Exists):
-            raise InternalError(
-                f"{self._place(path)} exists already with other content, but its name should be "
-                "unique. Nothing was overwritten; please report this.",
-                path=path,
+    def __init__(
+        self, bucket: str, runtime: Runtime, options: Mapping[str, object], limits: RetrySettings
+    ) -> None:
+        for name in options:
+            if name not in s3_options.S3FS_OPTIONS and name != "client":
+                raise unknown_option(name, s3_options.S3FS_OPTIONS | {"client"})
+        given = {name: value for name, value in options.items() if name != "client"}
+        self._uses_obstore = _client_of(options.get("client")) == OBSTORE
+        if self._uses_obstore:
+            wanted = s3_options.read_options(given)
+            settings = partial(bucket_settings, bucket, wanted)
+            self._obstore = ObstoreClient(
+                partial(_shared_bucket, (bucket, repr(sorted(given.items()))), settings, limits),
+                runtime.fan_out,
             )
+        self._s3fs = S3fsClient(bucket, S3fsOfThisProcess(given, limits))
+        if not self._uses_obstore:
+            _s3fs().client_options(given, limits)  # What is wrong with them is said now.
 
-    def replace(self, path: str, data: bytes) -> None:
-        """See Store.replace."""
-        check_path(path)
-        attempts = self._attempts(len(data))
-        parameters = {"Key": self._base + path, "Body": bytes(data)}
-
-        def overwrite() -> None:
-            answer = self._ask(attempts, "put_object", parameters)
-            if isinstance(answer, Failure):
-                raise self._error(answer, "replace", path)
-
-        call_until_answered(self._place(path), attempts, overwrite)
-
-    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
-        """See Store.list_after. One request for each 1,000 objects, made as they are asked for."""
-        check_prefix(prefix)
-        start = {"StartAfter": self._base + after} if after else {}
-        parameters: dict[str, object] = {"Prefix": self._base + prefix, **start}
-        return self._list_pages(prefix, after, parameters)
-
-    def delete(self, path: str) -> None:
-        """See Store.delete."""
-        check_path(path)
-        attempts = self._attempts()
-
-        def remove() -> None:
-            answer = self._ask(attempts, "delete_object", {"Key": self._base + path})
-            if isinstance(answer, Failure) and answer.meaning is not Meaning.ABSENT:
-                raise self._error(answer, "delete", path)
-
-        call_until_answered(self._place(path), attempts, remove)
-
-    def _create(
-        self, path: str, data: bytes, put: Callable[[str, bytes, Attempts], object]
-    ) -> CreateResult:
-        attempts = self._attempts(len(data))
-
-        def answer() -> PutAnswer:
-            return self._put_answer(path, attempts, put(path, data, attempts))
-
-        read = partial(self._read, path, attempts)
-        return create_with_readback(self._place(path), data, attempts, answer, read)
-
-    def _put_whole(self, path: str, data: bytes, attempts: Attempts) -> object:
-        parameters = {"Key": self._base + path, "Body": data, **_ONLY_IF_ABSENT}
-        return self._ask(attempts, "put_object", parameters)
-
-    def _put_parts(self, path: str, data: bytes, attempts: Attempts) -> object:
-        def upload(files: Any) -> Awaitable[object]:
-            where = f"{self._bucket}/{self._base}{path}"
-            upload: Awaitable[object] = files._pipe_file(
-                where, data, chunksize=PART_BYTES, max_concurrency=PARTS_AT_ONCE, mode="create"
-            )
-            return upload
-
-        return self._client.ask(attempts, upload)
-
-    def _put_answer(self, path: str, attempts: Attempts, answer: object) -> PutAnswer:
-        if not isinstance(answer, Failure):
-            return PutAnswer.STORED
-        attempts.last_failure = answer.reason
-        match answer.meaning:
-            case Meaning.TAKEN:
-                return PutAnswer.TAKEN
-            case Meaning.NOT_REACHED:
-                return PutAnswer.NOT_STORED
-            case Meaning.UNCLEAR:
-                return PutAnswer.UNKNOWN
-            case _:
-                raise self._error(answer, "create", path)
-
-    def _read(self, path: str, attempts: Attempts) -> bytes | None:
-        """One GET of the whole object."""
-        request = partial(_download, self._get_parameters(path, None), bytes_max(path))
-        return self._part(path, self._client.ask(attempts, request))
-
-    def _get_parameters(self, path: str, span: Span | None) -> dict[str, str]:
-        parameters = {"Bucket": self._bucket, "Key": self._base + path}
-        if span is not None:  # HTTP has no empty range: one byte is read, and cut off later.
-            last = max(span.end - 1, span.start)
-            parameters["Range"] = f"bytes={span.start}-{last}"
-        return parameters
-
-    def _part(self, path: str, answer: bytes | _Unread | Failure) -> bytes | None:
-        """What a GET brought; None if absent. Raises StoreUnavailable, StoreDenied, CorruptData."""
-        if isinstance(answer, _Unread):
-            require_size(path, answer.size_bytes, self._place(path))
-            return None
-        if not isinstance(answer, Failure):
-            return answer
-        match answer.meaning:
-            case Meaning.ABSENT:
-                return None
-            case Meaning.BEYOND_END:
-                return b""
-            case _:
-                raise self._error(answer, "read", path)
-
-    def _list_pages(
-        self, prefix: str, after: str, parameters: dict[str, object]
-    ) -> Iterator[StoredObject]:
-        while True:
-            attempts = self._attempts()
-            request = partial(self._list_page, attempts, prefix, parameters)
-            page = call_until_answered(self._place(prefix), attempts, request)
-            for item in page.get("Contents", []):
-                path = item["Key"].removeprefix(self._base)
-                if path > after:  # Some services do not know StartAfter.
-                    modified_ms = round(item["LastModified"].timestamp() * 1000)
-                    yield StoredObject(path, item["Size"], modified_ms)
-            if not page.get("IsTruncated"):
-                return
-            parameters = {**parameters, "ContinuationToken": page["NextContinuationToken"]}
-
-    def _list_page(
-        self, attempts: Attempts, prefix: str, parameters: dict[str, object]
-    ) -> dict[str, Any]:
-        answer = self._ask(attempts, "list_objects_v2", parameters)
-        if isinstance(answer, Failure):
-            raise self._error(answer, "list", prefix)
-        return answer
-
-    def _ask(
-        self, attempts: Attempts, method: str, parameters: Mapping[str, object]
-    ) -> dict[str, Any] | Failure:
-        def call(files: Any) -> Awaitable[dict[str, Any]]:
-            answer: Awaitable[dict[str, Any]] = files._call_s3(
-                method, Bucket=self._bucket, **parameters
-            )
-            return answer
-
-        return self._client.ask(attempts, call)
-
-    @property
-    def _client(self) -> S3Requests:
-        """This process's client; looked for again after a fork."""
-        process, client = self._opened
-        if process != os.getpid():
-            client = shared_client(self._options)
-            self._opened = (os.getpid(), client)
-        return client
-
-    def _attempts(self, size_bytes: int = 0) -> Attempts:
-        return Attempts(self._settings, self._runtime, size_bytes)
-
-    def _place(self, path: str) -> str:
-        return f"s3://{self._bucket}/{self._base}{path}"
-
-    def _error(self, failure: Failure, action: str, path: str) -> TxlogError:
-        return as_error(failure, action, self._place(path), self._bucket, self._endpoint)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unread:
-    """A body that was left where it is, being larger than it may be."""
-
-    size_bytes: int
-
-
-async def _download(
-    parameters: Mapping[str, str], limit: int | None, files: Any
-) -> bytes | _Unread:
-    response = await files._call_s3("get_object", **parameters)
-    async with response["Body"] as stream:
-        size_bytes = response.get("ContentLength", 0)  # Every S3 service says it.
-        if limit is not None and size_bytes > limit:
-            return _Unread(size_bytes)
-        data: bytes = await stream.read()
-    return data
-
-
-def _check_root(prefix: str) -> None:
-    try:
-        check_path(prefix)
-    except InternalError as error:
+    def first(self) -> ObjectClient:
+        """See Clients.first."""
+        if not self._uses_obstore:
+            return self._s3fs
+        if obstore_client.may_be_used():
+            return self._obstore
+        if is_s3fs_installed():
+            return self._s3fs
         raise UsageError(
-            f"{prefix!r} cannot be the prefix of a log in a bucket: {error.message.split(': ')[1]} "
-            "Choose another prefix.",
-            prefix=prefix,
-        ) from None
+            "this process was forked from one that had used an object store, and obstore survives "
+            f"no fork. Install s3fs, which is used then ({install_command('s3')}), or start the "
+            "process by multiprocessing's 'spawn' or 'forkserver'."
+        )
+
+    def second(self) -> ObjectClient | None:
+        """See Clients.second."""
+        return self._s3fs if self._uses_obstore and is_s3fs_installed() else None
+
+
+class S3fsOfThisProcess:
+    """This process's s3fs for these options; looked for again after a fork."""
+
+    def __init__(self, options: Mapping[str, object], limits: RetrySettings) -> None:
+        self._options = options
+        self._limits = limits
+        self._opened: tuple[int, S3Requests] | None = None
+
+    def __call__(self) -> S3Requests:
+        opened = self._opened
+        if opened is None or opened[0] != os.getpid():
+            options = _s3fs().client_options(self._options, self._limits)
+            self._opened = opened = (os.getpid(), _s3fs().shared_client(options))
+        return opened[1]
+
+
+def bucket_settings(bucket: str, wanted: s3_options.S3Options) -> BucketSettings:
+    """What obstore is told. Looks at the user's files, if there may be something in them."""
+    credentials = _given_credentials(wanted)
+    region = wanted.region_name or s3_options.environment_region()
+    endpoint = wanted.endpoint_url or s3_options.environment_endpoint()
+    bundle = os.environ.get("AWS_CA_BUNDLE", "")
+    is_said = wanted.anonymous or credentials is not None
+    is_whole = is_said and ((region and endpoint) or not s3_credentials.has_config_file())
+    session = None if is_whole else s3_credentials.new_session(wanted.profile)
+    if session is not None:
+        try:
+            region = region or session.get_config_variable("region") or ""
+            endpoint = endpoint or s3_credentials.endpoint_of(session)
+            bundle = bundle or session.get_config_variable("ca_bundle") or ""
+        except Exception as error:  # noqa: BLE001 - botocore's, of any kind
+            raise _unreadable(error) from None
+    if credentials is None and not wanted.anonymous:
+        own = s3_credentials.own_of_obstore
+        credentials = s3_credentials.BotocoreKeys(session) if session is not None else own()
+    region = region or s3_options.DEFAULT_REGION
+    endpoint = (endpoint or s3_options.regional_endpoint(region)).rstrip("/")
+    endpoint_name(endpoint)
+    if wanted.virtual_hosts:
+        endpoint = s3_options.with_bucket(endpoint, bucket)
+    return BucketSettings(
+        "S3Store",
+        bucket,
+        s3_options.origin_of(endpoint),
+        {
+            **wanted.config,
+            "endpoint": endpoint,
+            "region": region,
+            "conditional_put": "etag",
+            "disable_bulk_delete": True,
+            "skip_signature": wanted.anonymous,
+            "virtual_hosted_style_request": wanted.virtual_hosts,
+        },
+        {**wanted.client_options, **s3_options.trust(wanted.verify, bundle)},
+        credentials,
+    )
+
+
+def is_s3fs_installed() -> bool:
+    """Whether there is an s3fs to import."""
+    return find_spec("s3fs") is not None
+
+
+def _s3fs() -> Any:
+    """Imported when it is used: it takes half a second."""
+    return import_module("txlog.storage.s3_client")
+
+
+def _given_credentials(wanted: s3_options.S3Options) -> Credentials | None:
+    if wanted.anonymous:
+        return None
+    if wanted.key and wanted.secret:
+        return s3_credentials.GivenKeys(wanted.key, wanted.secret, wanted.token)
+    if wanted.profile:
+        return None
+    return s3_credentials.keys_of_environment()
+
+
+def _unreadable(error: Exception) -> StoreDenied:
+    return StoreDenied(
+        f"the AWS configuration cannot be used ({type(error).__name__}). Check AWS_PROFILE or "
+        "storage option profile, AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE."
+    )
+
+
+def _endpoint_url(options: Mapping[str, object]) -> object:
+    client = options.get("client_kwargs")
+    of_client = client.get("endpoint_url") if isinstance(client, Mapping) else None
+    return of_client or options.get("endpoint_url") or s3_options.environment_endpoint()
+
+
+def _client_of(asked_for: object) -> str:
+    """obstore, s3fs, or whichever is installed. Raises InvalidOption, UsageError."""
+    if asked_for not in (None, OBSTORE, S3FS):
+        raise InvalidOption(f"storage option client is {asked_for!r}; give {OBSTORE} or {S3FS}.")
+    if asked_for != S3FS and obstore_client.is_installed():
+        return OBSTORE
+    if asked_for != OBSTORE and is_s3fs_installed():
+        return S3FS
+    needed = asked_for or OBSTORE
+    raise UsageError(
+        f"S3 needs the package {needed}, which is not installed: {install_command('s3')}."
+    )
+
+
+def _shared_bucket(
+    opened_as: tuple[object, ...], settings: partial[BucketSettings], limits: RetrySettings
+) -> ObstoreBucket:
+    """This process's handles for these options, limits and variables as they are now."""
+    environment = tuple(i for i in sorted(os.environ.items()) if i[0].startswith(_VARIABLES))
+    key = (opened_as, limits, environment)
+    bucket = _buckets.get(key)
+    if bucket is None:
+        for oldest in list(_buckets)[: max(0, len(_buckets) - BUCKETS_MAX + 1)]:
+            _buckets.pop(oldest, None)
+        bucket = _buckets.setdefault(key, ObstoreBucket(settings(), limits))
+    return bucket

@@ -9,20 +9,20 @@ makes it harmless. It must not know what the objects are.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
 import fsspec
 from fsspec.asyn import sync
 
 from txlog.distribution import install_command
-from txlog.errors import InvalidOption, UsageError
+from txlog.errors import UsageError
+from txlog.storage.object_failure import Failure
 from txlog.storage.retry import Attempts, RetrySettings
-from txlog.storage.s3_failure import Failure, read_failure
+from txlog.storage.s3_failure import read_failure
+from txlog.storage.s3_options import environment_endpoint, unknown_option
 
 T = TypeVar("T")
 
@@ -37,18 +37,6 @@ CONNECT_TIMEOUT_S = 3
 
 _SESSION_OPTIONS = frozenset(("profile",))
 _NOT_OPTIONS = frozenset(("self", "kwargs", "asynchronous", "loop", "session"))
-
-
-class S3Requests(Protocol):
-    """The way to a service: calls of s3fs's methods, one request each."""
-
-    def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
-        """One request, `call(s3fs)`, within the time that the attempt has."""
-
-    def ask_all(
-        self, attempts: Attempts, calls: Sequence[Callable[[Any], Awaitable[T]]]
-    ) -> list[T | Failure]:
-        """The same for several requests at once."""
 
 
 class S3Client:
@@ -121,11 +109,10 @@ def client_options(options: Mapping[str, object], settings: RetrySettings) -> di
 
     Raises UsageError if s3fs is not installed, InvalidOption for an option that it does not take.
     """
-    taken = frozenset(inspect.signature(_file_system_class().__init__).parameters)
-    known = (taken - _NOT_OPTIONS) | _SESSION_OPTIONS
+    known = options_of_s3fs()
     for name in options:
         if name not in known:
-            raise _unknown_option(name, known)
+            raise unknown_option(name, known)
     ours = {
         "connect_timeout": CONNECT_TIMEOUT_S,
         "read_timeout": settings.attempt_timeout_ms / 1000,
@@ -134,22 +121,14 @@ def client_options(options: Mapping[str, object], settings: RetrySettings) -> di
     theirs = options.get("config_kwargs")
     merged = {**ours, **(theirs if isinstance(theirs, dict) else {})}
     merged["retries"] = {"mode": "standard", "max_attempts": 0}
-    environment = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    endpoint = options.get("endpoint_url") or environment or None
+    endpoint = options.get("endpoint_url") or environment_endpoint() or None
     return {**options, "config_kwargs": merged, "endpoint_url": endpoint}
 
 
-def endpoint_name(endpoint: object) -> str:
-    """Host and port of an endpoint's URL, for messages. Raises InvalidOption if it is no such."""
-    if not endpoint:
-        return "AWS S3"
-    parts = urlsplit(str(endpoint))
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise InvalidOption(
-            "the S3 endpoint must look like https://host:port, without credentials in it; correct "
-            "endpoint_url or AWS_ENDPOINT_URL."
-        )
-    return parts.netloc
+def options_of_s3fs() -> frozenset[str]:
+    """The names that the installed s3fs takes. Raises UsageError if there is none."""
+    taken = frozenset(inspect.signature(_file_system_class().__init__).parameters)
+    return (taken - _NOT_OPTIONS) | _SESSION_OPTIONS
 
 
 def _session(profile: object) -> Any:
@@ -173,9 +152,3 @@ def _file_system_class() -> Any:
         raise UsageError(
             f"S3 needs the package s3fs, which is not installed: {install_command('s3')}."
         ) from error
-
-
-def _unknown_option(name: str, known: frozenset[str]) -> InvalidOption:
-    near = difflib.get_close_matches(name, [*known, *RetrySettings.names()], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "s3fs's documentation lists what it takes."
-    return InvalidOption(f"an S3 store has no storage option {name!r}; {hint}", name=name)

@@ -11,6 +11,7 @@ import asyncio
 import re
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import urlsplit
@@ -34,7 +35,11 @@ class TcpProxy:
     Its methods may be called from any thread and act at once, also on open connections.
     """
 
-    def __init__(self, target_url: str) -> None:
+    def __init__(
+        self, target_url: str, rewrite: Callable[[bytes], bytes] = lambda sent: sent
+    ) -> None:
+        """`rewrite` is given what a client sends, piece by piece."""
+        self._rewrite = rewrite
         parts = urlsplit(target_url)
         self._target = (parts.hostname or "127.0.0.1", parts.port or 80)
         self._loop = asyncio.new_event_loop()
@@ -141,7 +146,7 @@ class TcpProxy:
             begun = _REQUEST.match(data)
             if begun:
                 self._note(begun.group(1).decode(), exchange)
-            writer.write(data)
+            writer.write(self._rewrite(data))
             await writer.drain()
         raise ConnectionError("the client has gone")
 

@@ -197,7 +197,7 @@ def test_properties_in_each_form_that_java_takes() -> None:
 def test_what_is_wanted_of_packages_is_what_setup_cfg_says() -> None:
     found = {check.name: check for check in package_checks()}
     assert {name: check.status for name, check in found.items()} == dict.fromkeys(
-        ("Python", "pyarrow", "numpy", "fsspec", "pyspark", "pandas", "s3fs"), Status.OK
+        ("Python", "pyarrow", "numpy", "fsspec", "pyspark", "pandas", "obstore", "s3fs"), Status.OK
     )
     assert found["pyarrow"].found == importlib.metadata.version("pyarrow")
 

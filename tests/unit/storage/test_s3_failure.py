@@ -16,7 +16,8 @@ from botocore.exceptions import (
 )
 
 from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailable, TxlogError
-from txlog.storage.s3_failure import Failure, Meaning, as_error, read_failure
+from txlog.storage.object_failure import Failure, Meaning, Service, as_error
+from txlog.storage.s3_failure import read_failure
 
 URL = "http://127.0.0.1:9"
 
@@ -158,7 +159,7 @@ def test_what_is_refused_before_it_is_sent_is_denied(
 def test_the_error_says_what_was_done_where_and_what_to_do(
     meaning: Meaning, kind: type[TxlogError], remedy: str
 ) -> None:
-    error = as_error(Failure(meaning, "HTTP 1"), "write", "s3://b/log/x", "b", "http://s3")
+    error = as_error(Failure(meaning, "HTTP 1"), "write", "s3://b/log/x", Service("b", "http://s3"))
     assert type(error) is kind
     assert error.message.startswith("cannot write s3://b/log/x: http://s3 said HTTP 1")
     assert remedy in error.message

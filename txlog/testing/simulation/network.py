@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
+from txlog.storage.object_failure import Failure
 from txlog.storage.retry import Attempts
-from txlog.storage.s3_failure import Failure, read_failure
+from txlog.storage.s3_failure import read_failure
 from txlog.testing.simulation.scene import Scene
 from txlog.testing.simulation.service import Answer, Request, as_s3
 

@@ -1,0 +1,94 @@
+"""The client of Google Cloud Storage keeps the contract of a store.
+
+Google's XML interface is S3's but for the condition of a create, so an S3 server stands for it,
+with that header translated on the way. That proves our side of it, and nothing of Google's.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+import pytest
+
+from txlog.clock import Runtime
+from txlog.errors import StoreDenied
+from txlog.storage import Created, ObjectStore, Store, open_store
+from txlog.testing.conformance import LostAnswerConformance, SharedStoreConformance
+from txlog.testing.s3_server import S3Server
+from txlog.testing.tcp_proxy import TcpProxy
+
+pytestmark = pytest.mark.s3
+
+_prefixes = count()
+
+
+def as_s3(sent: bytes) -> bytes:
+    """The condition in S3's words."""
+    return sent.replace(b"x-goog-if-generation-match: 0\r\n", b"if-none-match: *\r\n", 1)
+
+
+@pytest.fixture(scope="module")
+def ministack() -> Iterator[S3Server]:
+    with S3Server.start() as server:
+        yield server
+
+
+@pytest.fixture
+def google(ministack: S3Server) -> Iterator[TcpProxy]:
+    with TcpProxy(ministack.endpoint_url, as_s3) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def url(ministack: S3Server) -> str:
+    return f"gs://{ministack.bucket}/log-{next(_prefixes)}"
+
+
+@pytest.mark.slow
+@pytest.mark.extra
+class TestGoogleCloudStorage(SharedStoreConformance):
+    """What a store must do."""
+
+    @pytest.fixture
+    def store_url(self, url: str) -> str:
+        return url
+
+    @pytest.fixture
+    def storage_options(self, google: TcpProxy) -> Mapping[str, object]:
+        return {"endpoint_url": google.endpoint_url, "token": "anon"}
+
+
+class TestGoogleCloudStorageOverABreakingLine(LostAnswerConformance):
+    """A proxy loses answers to requests that the server has carried out."""
+
+    @pytest.fixture
+    def losing_store(self, url: str, google: TcpProxy) -> Store:
+        google.lose_answers("PUT")
+        return open_store(url, Runtime(), {"endpoint_url": google.endpoint_url, "token": "anon"})
+
+    @pytest.fixture
+    def cut_off_store(self, url: str, google: TcpProxy) -> Store:
+        google.lose_answers("PUT", then_refuse=True)
+        limits = {"deadline_ms": 4_000, "attempt_timeout_ms": 3_000}
+        options = {"endpoint_url": google.endpoint_url, "token": "anon", **limits}
+        return open_store(url, Runtime(), options)
+
+
+def test_a_missing_bucket_is_named(google: TcpProxy) -> None:
+    options = {"endpoint_url": google.endpoint_url, "token": "anon"}
+    store = open_store("gs://no-such-bucket/log", Runtime(), options)
+    assert isinstance(store, ObjectStore)
+    assert store.url == "gs://no-such-bucket/log"
+    for call in (
+        lambda: store.create("a", b"x"),
+        lambda: store.get("a"),
+        lambda: list(store.list_after("")),
+    ):
+        with pytest.raises(StoreDenied, match="no bucket 'no-such-bucket'"):
+            call()
+
+
+def test_an_emulator_is_found_by_its_variable(
+    url: str, google: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", google.endpoint_url.removeprefix("http://"))
+    assert open_store(url, Runtime()).create("a", b"x") == Created()

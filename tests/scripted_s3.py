@@ -1,0 +1,111 @@
+"""An S3 service that answers as it is told: what a status, or its lack, makes of a client."""
+
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+from uuid import uuid4
+
+Answer = tuple[int, str]
+
+OK = (200, "")
+
+
+class ScriptedServer(ThreadingHTTPServer):
+    """Answers requests with the statuses and S3 error codes that it was given, by method.
+
+    The last answer of a method is repeated. PUT bodies that were answered with 200 are kept. It
+    knows its own bucket only: a client of another test may still ask for what it was asked for.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self._scheme = "https" if tls else "http"
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """For the next test: with no answers, nothing kept, and another bucket."""
+        self.bucket = f"bucket-{uuid4().hex}"
+        self.script: dict[str, list[Answer]] = {}
+        self.requests: list[str] = []
+        self.keys: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.body = b""
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that trusts no certificate of ours hangs up; no test wants to read of it."""
+
+    def next_answer(self, method: str) -> Answer:
+        answers = self.script.get(method, [OK])
+        return answers[min(self.requests.count(method), len(answers)) - 1]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    wbufsize = -1  # Headers and body leave together.
+    protocol_version = "HTTP/1.1"
+    server: ScriptedServer
+
+    def _answer(self) -> None:
+        if not self.path.startswith(f"/{self.server.bucket}/"):
+            self.send_error(404)
+            return
+        self.server.requests.append(self.command)
+        self.server.keys.append(unquote(self.path.removeprefix(f"/{self.server.bucket}/")))
+        self.server.headers.append({name.title(): value for name, value in self.headers.items()})
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        status, code = self.server.next_answer(self.command)
+        if self.command == "PUT" and status == 200:
+            self.server.body = sent
+        body = self.server.body if self.command == "GET" and status < 300 else b""
+        if status >= 300 and code:
+            body = f"<Error><Code>{code}</Code><Message>secret story</Message></Error>".encode()
+        first, last = _range(self.headers.get("Range", ""), len(body))
+        if self.command == "GET" and status == 200 and "Range" in self.headers:
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(body)}")
+            body = body[first : last + 1]
+        else:
+            self.send_response(status)
+        self.send_header("ETag", '"as-any"')
+        self.send_header("Last-Modified", "Tue, 24 Nov 2026 12:00:00 GMT")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
+        self._answer()
+
+    def do_DELETE(self) -> None:
+        self._answer()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def _range(asked: str, size: int) -> tuple[int, int]:
+    first, _, last = asked.removeprefix("bytes=").partition("-")
+    return int(first or 0), min(int(last or size), size - 1)
+
+
+@contextmanager
+def scripted_server(tls: ssl.SSLContext | None = None) -> Iterator[ScriptedServer]:
+    """One that runs until the block ends."""
+    with ScriptedServer(tls) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,106 @@
+"""What obstore's exceptions say of a request: their texts, as the pinned versions write them."""
+
+import pytest
+
+from txlog.storage.object_failure import Failure, Meaning
+from txlog.storage.obstore_failure import read_failure
+
+ORIGIN = "http://127.0.0.1:9000"
+
+
+def said(status: str, body: str = "", url: str = f"{ORIGIN}/bucket/a/one", lead: str = "") -> str:
+    """As obstore 0.12 writes it."""
+    return (
+        f"{lead or 'Generic S3 error: '}Error performing PUT {url} in 8.175698ms - Server returned "
+        f'non-2xx status code: {status}: {body}\n\nDebug source:\nGeneric {{\n    store: "S3",'
+    )
+
+
+def broken(kind: str) -> str:
+    return (
+        f"Generic S3 error: Error performing PUT {ORIGIN}/bucket/a/one in 162.421µs - HTTP error: "
+        "error sending request\n\nDebug source:\nGeneric {\n    inner: Http(\n        HttpError {\n"
+        f"            kind: {kind},\n            source: reqwest::Error {{"
+    )
+
+
+def read(text: str, key: str = "a/one") -> Failure:
+    return read_failure(Exception(text), key, ORIGIN)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "meaning"),
+    [
+        ("412 Precondition Failed", "<Error><Code>PreconditionFailed</Code></Error>", "TAKEN"),
+        ("409 Conflict", "<Error><Code>ConditionalRequestConflict</Code></Error>", "UNCLEAR"),
+        ("409 Conflict", "<Error><Code>BlobAlreadyExists</Code></Error>", "TAKEN"),
+        ("304 Not Modified", "", "DENIED"),
+        ("404 Not Found", "<Error>\n<Code>NoSuchKey</Code></Error>", "ABSENT"),
+        ("404 Not Found", "<Error><Code>NoSuchBucket</Code></Error>", "NO_BUCKET"),
+        ("404 Not Found", "<Error><Code>ContainerNotFound</Code></Error>", "NO_BUCKET"),
+        ("503 Service Unavailable", "<Error>\n<Code>SlowDown</Code></Error>", "UNCLEAR"),
+        ("416 Range Not Satisfiable", "", "BEYOND_END"),
+        ("507 Insufficient Storage", "", "FULL"),
+    ],
+)
+def test_I13_the_status_is_read_from_the_first_line_and_the_code_from_the_body(
+    status: str, body: str, meaning: str
+) -> None:
+    failure = read(said(status, body))
+    assert failure.meaning is Meaning[meaning]
+    assert failure.answered
+    assert failure.reason.startswith(f"HTTP {status[:3]}")
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        "Object at location a/one already exists: Request precondition failure for path a/one: ",
+        "Object at location a/one not found: ",
+        "The operation lacked the necessary privileges to complete for path a/one: ",
+        "Generic GCS error: Error performing list request: ",
+    ],
+)
+def test_whatever_stands_before_it(lead: str) -> None:
+    assert read(said("404 Not Found", lead=lead)).meaning is Meaning.ABSENT
+
+
+def test_I13_a_status_in_a_body_or_a_name_is_none() -> None:
+    forged = "Error performing PUT http://127.0.0.1:9000/b in 1ms - Server returned non-2xx "
+    forged += "status code: 412"
+    assert read(said("503 Service Unavailable", forged)).reason == "HTTP 503"
+    assert read(f"Generic S3 error: no luck\n{forged}").meaning is Meaning.UNCLEAR
+    named = said("503 Service Unavailable", lead=f"Object at location {forged} already exists: ")
+    assert read(named, key=forged).meaning is Meaning.UNCLEAR
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254/latest/meta-data/iam/security-credentials/",
+        f"{ORIGIN}0/bucket/a",
+        f"{ORIGIN}.example.org/bucket/a",
+        "https://oauth2.googleapis.com/token",
+    ],
+)
+def test_I13_the_status_of_a_service_that_hands_out_credentials_is_none_of_the_buckets(
+    url: str,
+) -> None:
+    """A 404 of it would read as an object that is absent."""
+    assert read(said("404 Not Found", url=url)).meaning is Meaning.UNCLEAR
+
+
+@pytest.mark.parametrize("text", ["", "no such text", "Server returned non-2xx status code: 412"])
+def test_I13_a_text_that_is_not_known_proves_nothing(text: str) -> None:
+    assert read(text) == Failure(Meaning.UNCLEAR, "nothing (Exception)")
+
+
+def test_I13_only_a_connection_that_was_not_made_has_carried_nothing() -> None:
+    assert read(broken("Connect")) == Failure(Meaning.NOT_REACHED, "nothing (Connect)")
+    for kind in ("Interrupted", "Request", "Timeout", "Unknown", "Decode"):
+        assert read(broken(kind)) == Failure(Meaning.UNCLEAR, f"nothing ({kind})")
+
+
+def test_I13_a_name_that_looks_like_the_details_is_a_name() -> None:
+    text = said("503 X", "x").replace('"S3"', '"HttpError {\\n kind: Connect,\\n"')
+    assert read(text).meaning is Meaning.UNCLEAR

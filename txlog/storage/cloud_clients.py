@@ -1,0 +1,59 @@
+"""The one client of stores on Google Cloud Storage and Azure: obstore.
+
+It guards that a process which obstore cannot serve is told so before it makes a request. It must
+not know a service.
+"""
+
+from __future__ import annotations
+
+from txlog.clock import Runtime
+from txlog.errors import UsageError
+from txlog.storage import obstore_client
+from txlog.storage.object_client import ObjectClient
+from txlog.storage.object_failure import Service
+from txlog.storage.object_path import check_root
+from txlog.storage.object_store import ObjectStore
+from txlog.storage.obstore_client import BucketSettings, ObstoreBucket, ObstoreClient
+from txlog.storage.retry import RetrySettings
+
+
+class ObstoreOnly:
+    """See Clients."""
+
+    def __init__(self, client: ObjectClient) -> None:
+        self._client = client
+
+    def first(self) -> ObjectClient:
+        """See Clients.first."""
+        if obstore_client.may_be_used():
+            return self._client
+        raise UsageError(
+            "this process was forked from one that had used an object store, and obstore survives "
+            "no fork. Start it by multiprocessing's 'spawn' or 'forkserver', or set storage option "
+            "client=fsspec."
+        )
+
+    def second(self) -> ObjectClient | None:
+        """See Clients.second."""
+        return None
+
+
+def open_cloud_store(
+    service: Service,
+    prefix: str,
+    runtime: Runtime,
+    limits: RetrySettings,
+    settings: BucketSettings,
+) -> ObjectStore:
+    """The store below a prefix of a bucket. Raises UsageError for a prefix that cannot be."""
+    prefix = prefix.strip("/")
+    if prefix:
+        check_root(prefix)
+    bucket = ObstoreBucket(settings, limits)
+    clients = ObstoreOnly(ObstoreClient(lambda: bucket, runtime.fan_out))
+    return ObjectStore(service, prefix, runtime, limits, clients)
+
+
+def text(value: object) -> str:
+    """An option's value; empty if it has none."""
+    return "" if value is None else str(value)

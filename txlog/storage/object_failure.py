@@ -1,0 +1,132 @@
+"""What a failed request to an object store means, by its HTTP status, and the error for the user.
+
+It guards I13: only a status that proves that nothing was stored is taken as such (storage rule 4).
+Messages are built here from status and error code alone, so that nothing secret that a server or a
+library printed can get into one. It must not make requests, nor know a client of a service.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailable, TxlogError
+
+
+class Meaning(Enum):
+    """What follows from a failure."""
+
+    ABSENT = "the object is absent"
+    TAKEN = "the condition failed: an object is there"
+    BEYOND_END = "the range starts beyond the end"
+    DENIED = "refused, and will be refused again"
+    NO_BUCKET = "the bucket is absent"
+    FULL = "no room"
+    UNSUPPORTED = "the service lacks the operation"
+    STRANGE_NAME = "a listing has a name that the client cannot tell"
+    NOT_REACHED = "no connection was made, so nothing was sent"
+    UNCLEAR = "no answer, or a failure of the server's: anything may have happened"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that did not succeed. `reason` is safe to print."""
+
+    meaning: Meaning
+    reason: str
+    answered: bool = False
+    """Whether the service said it, and not the way to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A bucket as messages speak of it."""
+
+    bucket: str
+    endpoint: str
+    """Who answers, without anything secret."""
+    scheme: str = "s3"
+    bucket_word: str = "bucket"
+    endpoint_settings: str = "AWS_ENDPOINT_URL"
+    credential_settings: str = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, the region"
+    permissions: str = "GetObject, PutObject, DeleteObject, ListBucket"
+
+
+_BY_CODE = {
+    "NoSuchBucket": Meaning.NO_BUCKET,
+    "ContainerNotFound": Meaning.NO_BUCKET,
+    "NoSuchKey": Meaning.ABSENT,
+    "NoSuchUpload": Meaning.UNCLEAR,
+    "QuotaExceeded": Meaning.FULL,
+    "XMinioStorageFull": Meaning.FULL,
+    "InsufficientStorage": Meaning.FULL,
+    "RequestTimeout": Meaning.UNCLEAR,
+    "BadDigest": Meaning.UNCLEAR,
+    "IncompleteBody": Meaning.UNCLEAR,
+    "XAmzContentSHA256Mismatch": Meaning.UNCLEAR,
+    # Azure's word for a name in use, under the status that means a conflict in flight on S3.
+    "BlobAlreadyExists": Meaning.TAKEN,
+}
+_BY_STATUS = {
+    404: Meaning.ABSENT,
+    408: Meaning.UNCLEAR,
+    # A conflict in flight, which may be with this very request, sent twice below us.
+    409: Meaning.UNCLEAR,
+    412: Meaning.TAKEN,
+    416: Meaning.BEYOND_END,
+    425: Meaning.UNCLEAR,
+    429: Meaning.UNCLEAR,
+    501: Meaning.UNSUPPORTED,
+    507: Meaning.FULL,
+}
+
+
+def read_status(number: int, code: str) -> Failure:
+    """What an answer means that is no success; `number` is 0 if there was no status."""
+    reason = f"HTTP {number} {code}".rstrip() if code != str(number) else f"HTTP {number}"
+    default = Meaning.DENIED if 300 <= number < 500 else Meaning.UNCLEAR
+    meaning = _BY_CODE.get(code) or _BY_STATUS.get(number, default)
+    return Failure(meaning, reason, answered=True)
+
+
+def as_error(failure: Failure, action: str, place: str, service: Service) -> TxlogError:
+    """The error that tells the user; `failure` is one that the operation cannot answer with."""
+    said = f"cannot {action} {place}: {service.endpoint} said {failure.reason}"
+    named = f"{service.bucket_word} {service.bucket!r}"
+    facts = {"place": place, "bucket": service.bucket, "reason": failure.reason}
+    match failure.meaning:
+        case Meaning.NO_BUCKET | Meaning.ABSENT:
+            return StoreDenied(
+                f"{said}: there is no {named} there. Create it, or correct its name and the "
+                f"endpoint ({service.endpoint_settings}).",
+                **facts,
+            )
+        case Meaning.FULL:
+            return StoreFull(
+                f"{said}: no room. Nothing was half written: free some room or raise the quota, "
+                "then call again.",
+                **facts,
+            )
+        case Meaning.UNSUPPORTED:
+            return StoreNotAtomic(
+                f"{said}: it lacks that kind of request, and a log needs conditional PUTs. Use an "
+                "S3 service that honours If-None-Match.",
+                **facts,
+            )
+        case Meaning.DENIED:
+            return StoreDenied(
+                f"{said}. Check {service.credential_settings} and the permissions on {named} "
+                f"({service.permissions}).",
+                **facts,
+            )
+        case Meaning.STRANGE_NAME:
+            return StoreDenied(
+                f"cannot {action} {place}: an object lies below it whose name has an empty part, "
+                "'.', '..' or a control character, and the client cannot list it. The log has not "
+                f"written it: delete it from {named}.",
+                **facts,
+            )
+        case _:
+            return StoreUnavailable(
+                f"{said}. Call again; check that the store can be reached.", **facts
+            )

@@ -1,0 +1,244 @@
+"""Requests to a bucket by obstore, which is imported here alone, and when it is first used.
+
+It guards I1 and I13 with three settings that no environment variable may change: a conditional PUT
+by If-None-Match, no repeats, one object a DELETE. Its bridge to fsspec is not used: that one
+overwrites where it is asked to create. obstore does not survive a fork: once a process has made a
+request, a child that makes one hangs for ever, and the parent with it; so the process that made the
+first one is remembered for all buckets, and any other is told that it may make none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Protocol, TypeVar
+
+from txlog.clock import FanOut
+from txlog.errors import InternalError, UsageError
+from txlog.storage.byte_spans import Span
+from txlog.storage.object_client import PAGE_OBJECTS, Page, Unread
+from txlog.storage.object_failure import Failure, Meaning
+from txlog.storage.obstore_failure import read_failure
+from txlog.storage.retry import Attempts, RetrySettings
+from txlog.storage.store import Bytes, StoredObject
+
+T = TypeVar("T")
+
+CONNECT_TIMEOUT_MS = 3_000
+"""Wait for a connection; part of the time that one attempt may take."""
+
+SMALL_BYTES = 256 << 10
+"""Bodies up to here share connections and one time limit, those up to 16 times it, and so on."""
+
+# Whose process made the first request; 0: none has. Documented: it is the library's own state.
+_user = 0
+
+
+def is_installed() -> bool:
+    """Whether there is an obstore to import."""
+    return find_spec("obstore") is not None
+
+
+def may_be_used() -> bool:
+    """Whether this process may make a request: none did, or it was this one."""
+    return _user in (0, os.getpid())
+
+
+class Credentials(Protocol):
+    """What requests are signed with."""
+
+    def refusal(self) -> Failure | None:
+        """Why no request can be signed just now; asked before each."""
+
+    def __call__(self) -> Any:
+        """In obstore's form, with the moment when they end."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSettings:
+    """What obstore is told of a bucket."""
+
+    kind: str
+    """Its class: S3Store, GCSStore, AzureStore."""
+    bucket: str
+    origin: str
+    """Scheme and host of the endpoint."""
+    config: Mapping[str, object] = field(repr=False)
+    client_options: Mapping[str, object] = field(repr=False)
+    credentials: Credentials | None = None
+
+
+class ObstoreBucket:
+    """obstore's handles of one bucket. A time limit is a handle's, so there are some, by size."""
+
+    def __init__(self, settings: BucketSettings, limits: RetrySettings) -> None:
+        self.origin = settings.origin
+        self._settings = settings
+        self._limits = limits
+        self._handles: dict[int, Any] = {}
+
+    def refusal(self) -> Failure | None:
+        """Why no request can be signed just now."""
+        credentials = self._settings.credentials
+        return None if credentials is None else credentials.refusal()
+
+    def handle(self, size_bytes: int) -> Any:
+        """For a body of that size."""
+        size_max = SMALL_BYTES
+        while size_max < size_bytes:
+            size_max *= 16
+        handle = self._handles.get(size_max)
+        if handle is None:
+            handle = self._handles.setdefault(size_max, self._new_handle(size_max))
+        return handle
+
+    def _new_handle(self, size_max: int) -> Any:
+        from obstore import store
+
+        given = self._settings
+        timeout_ms = self._limits.attempt_timeout_ms + self._limits.transfer_ms(size_max)
+        options = {
+            "connect_timeout": f"{min(CONNECT_TIMEOUT_MS, timeout_ms)}ms",
+            "timeout": f"{timeout_ms}ms",
+            "allow_http": given.origin.startswith("http://"),
+            **given.client_options,
+        }
+        signed = {} if given.credentials is None else {"credential_provider": given.credentials}
+        return getattr(store, given.kind)(
+            given.bucket,
+            config={**given.config},
+            client_options=options,
+            retry_config={"max_retries": 0},
+            **signed,
+        )
+
+
+class ObstoreClient:
+    """See ObjectClient. A call cannot be interrupted before its time limit ends it."""
+
+    def __init__(self, bucket: Callable[[], ObstoreBucket], fan_out: FanOut) -> None:
+        """`bucket` is asked for at the first request."""
+        self._open = bucket
+        self._opened: ObstoreBucket | None = None
+        self._fan_out = fan_out
+
+    def put(self, attempts: Attempts, key: str, body: bytes, *, if_absent: bool) -> Failure | None:
+        """See ObjectClient.put. One PUT, whatever the size."""
+        mode = "create" if if_absent else "overwrite"
+
+        def store(handle: Any) -> None:
+            _obstore().put(handle, key, body, mode=mode, use_multipart=False)
+
+        try:
+            return self._ask(attempts.size_bytes, key, store)
+        except InternalError:  # It may have been sent, so it is read back (I13).
+            return Failure(Meaning.UNCLEAR, "nothing (a panic of obstore's)")
+
+    def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
+        """See ObjectClient.get."""
+
+        def read(handle: Any) -> bytes | Unread:
+            found = _obstore().get(handle, key)
+            size_bytes: int = found.meta["size"]
+            if bytes_max is not None and size_bytes > bytes_max:
+                return Unread(size_bytes)
+            return bytes(found.bytes())
+
+        return self._ask(attempts.size_bytes, key, read)
+
+    def get_spans(
+        self, attempts: Attempts, key: str, spans: Sequence[Span]
+    ) -> Sequence[Bytes | Failure]:
+        """See ObjectClient.get_spans."""
+
+        def read(span: Span) -> Bytes | Failure:
+            return self._ask(span.length, key, partial(_read_span, key, span))
+
+        return self._fan_out.run_all([partial(read, span) for span in spans])
+
+    def delete(self, attempts: Attempts, key: str) -> Failure | None:
+        """See ObjectClient.delete."""
+
+        def remove(handle: Any) -> None:
+            _obstore().delete(handle, key)
+
+        return self._ask(attempts.size_bytes, key, remove)
+
+    def pages(self, prefix: str, after: str) -> ObstorePages:
+        """See ObjectClient.pages."""
+        return ObstorePages(partial(self._ask, 0, ""), prefix, after)
+
+    def _ask(self, size_bytes: int, key: str, call: Callable[[Any], T]) -> T | Failure:
+        """Make one request. Raises InternalError if obstore panics."""
+        global _user
+        if not may_be_used():
+            raise UsageError(
+                "this process was forked from one that was listing a store; list it anew here."
+            )
+        bucket = self._opened = self._opened or self._open()
+        refusal = bucket.refusal()
+        if refusal is not None:
+            return refusal
+        _user = os.getpid()
+        try:
+            return call(bucket.handle(size_bytes))
+        except Exception as error:  # noqa: BLE001 - all are read, none passed over.
+            return read_failure(error, key, bucket.origin)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise InternalError(
+                "obstore failed in itself and has printed where; please report this."
+            ) from None
+
+
+class ObstorePages:
+    """See Pages. obstore lists whole folders only, so names are compared here."""
+
+    def __init__(
+        self, ask: Callable[[Callable[[Any], Page]], Page | Failure], prefix: str, after: str
+    ) -> None:
+        self._ask = ask
+        self._prefix = prefix
+        self._folder = prefix.rpartition("/")[0]
+        self._after = after
+        self._stream: Iterator[Sequence[Mapping[str, Any]]] | None = None
+
+    def next(self, attempts: Attempts) -> Page | Failure:
+        """See Pages.next."""
+        answer = self._ask(self._read)
+        if isinstance(answer, Failure):
+            self._stream = None  # It does not go on after an error; the next begins where it was.
+        return answer
+
+    def _read(self, handle: Any) -> Page:
+        if self._stream is None:
+            self._stream = _obstore().list(
+                handle, self._folder or None, offset=self._after or None, chunk_size=PAGE_OBJECTS
+            )
+        found = next(self._stream, None)
+        if not found:
+            return Page((), is_last=True)
+        self._after = found[-1]["path"]
+        objects = [_stored(item) for item in found if item["path"].startswith(self._prefix)]
+        is_behind = self._after > self._prefix and not self._after.startswith(self._prefix)
+        return Page(objects, is_behind)
+
+
+def _read_span(key: str, span: Span, handle: Any) -> Bytes:
+    wanted = {"range": (span.start, span.last + 1)}
+    return memoryview(_obstore().get(handle, key, options=wanted).bytes())
+
+
+def _stored(item: Mapping[str, Any]) -> StoredObject:
+    modified_ms = round(item["last_modified"].timestamp() * 1000)
+    return StoredObject(item["path"], item["size"], modified_ms)
+
+
+def _obstore() -> Any:
+    import obstore
+
+    return obstore

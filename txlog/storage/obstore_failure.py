@@ -1,0 +1,54 @@
+"""What an exception of obstore's says of a request, read from its text alone.
+
+It guards I13: obstore's classes prove nothing (a conflict in flight and a name in use raise the
+same one), and none carries a status. One expression, anchored at the start of the text's first
+line, finds it there; a text that does not match, after a change of obstore's for example, means
+that anything may have happened. A status counts only if the bucket's own endpoint gave it: the
+services that hand out credentials answer with statuses, too. It must not make requests.
+"""
+
+from __future__ import annotations
+
+import re
+
+from txlog.storage.object_failure import Failure, Meaning, read_status
+
+_STATUS = re.compile(
+    r".*?Error performing [A-Z]+ (\S+) in \S+ - "
+    r"(?:Server returned non-2xx status code: (\d{3})\b|Received redirect without LOCATION)"
+)
+_CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
+_DETAILS = "\n\nDebug source:\n"
+# Rust escapes line ends in texts that it quotes, so neither a name nor a body can look like this.
+_KIND = re.compile(r"HttpError \{\n +kind: ([A-Za-z]{1,32}),\n")
+
+
+def read_failure(error: BaseException, key: str, origin: str) -> Failure:
+    """What `error` says of the request for `key`. `origin`: the endpoint's scheme and host."""
+    kind = type(error).__name__
+    if kind == "InvalidPathError":
+        return Failure(Meaning.STRANGE_NAME, kind)
+    said, _, details = str(error).partition(_DETAILS)
+    # The text begins with the name: one like this could pass for a status.
+    found = None if "Error performing" in key else _STATUS.match(said.partition("\n")[0])
+    if found is not None:
+        return _read_answer(found, said, origin)
+    failed = _KIND.search(details)
+    reason = f"nothing ({failed[1]})" if failed else f"nothing ({kind})"
+    if failed and failed[1] == "Connect":
+        return Failure(Meaning.NOT_REACHED, reason)
+    return Failure(Meaning.UNCLEAR, reason)
+
+
+def _read_answer(found: re.Match[str], said: str, origin: str) -> Failure:
+    url, status = found.groups()
+    if not _is_at(url, origin):
+        return Failure(Meaning.UNCLEAR, f"nothing (HTTP {status} of another service)")
+    if status is None:  # AWS's answer where the region is not the bucket's.
+        return Failure(Meaning.DENIED, "a redirect to another region", answered=True)
+    code = _CODE.search(said, found.end())
+    return read_status(int(status), code[1] if code else "")
+
+
+def _is_at(url: str, origin: str) -> bool:
+    return url.startswith(origin) and url[len(origin) : len(origin) + 1] in ("/", "?", "")
