@@ -29,7 +29,11 @@ class ScriptedServer(ThreadingHTTPServer):
 
     def begin_anew(self) -> None:
         """For the next test: with no answers, nothing kept, and another bucket."""
-        self.bucket = f"bucket-{uuid4().hex}"
+        self.begin_anew_in(f"bucket-{uuid4().hex}")
+
+    def begin_anew_in(self, bucket: str) -> None:
+        """The same, in that bucket."""
+        self.bucket = bucket
         self.script: dict[str, list[Answer]] = {}
         self.requests: list[str] = []
         self.keys: list[str] = []
@@ -54,11 +58,12 @@ class _Handler(BaseHTTPRequestHandler):
     server: ScriptedServer
 
     def _answer(self) -> None:
-        if not self.path.startswith(f"/{self.server.bucket}/"):
+        bucket, _, key = unquote(self.path).lstrip("/").partition("/")
+        if bucket != self.server.bucket:
             self.send_error(404)
             return
         self.server.requests.append(self.command)
-        self.server.keys.append(unquote(self.path.removeprefix(f"/{self.server.bucket}/")))
+        self.server.keys.append(key)
         self.server.headers.append({name.title(): value for name, value in self.headers.items()})
         sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         status, code = self.server.next_answer(self.command)

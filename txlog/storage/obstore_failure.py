@@ -17,6 +17,8 @@ _STATUS = re.compile(
     r".*?Error performing [A-Z]+ (\S+) in \S+ - "
     r"(?:Server returned non-2xx status code: (\d{3})\b|Received redirect without LOCATION)"
 )
+# Azure deletes in batches, also a single object.
+_IN_BATCH = re.compile(r".*?Bulk delete request failed for key .* \(code: (\d{3})\)")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 _DETAILS = "\n\nDebug source:\n"
 # Rust escapes line ends in texts that it quotes, so neither a name nor a body can look like this.
@@ -30,9 +32,13 @@ def read_failure(error: BaseException, key: str, origin: str) -> Failure:
         return Failure(Meaning.STRANGE_NAME, kind)
     said, _, details = str(error).partition(_DETAILS)
     # The text begins with the name: one like this could pass for a status.
-    found = None if "Error performing" in key else _STATUS.match(said.partition("\n")[0])
+    line = "" if "Error performing" in key or "Bulk delete" in key else said.partition("\n")[0]
+    found = _STATUS.match(line)
     if found is not None:
         return _read_answer(found, said, origin)
+    in_batch = _IN_BATCH.fullmatch(line)
+    if in_batch is not None:
+        return read_status(int(in_batch[1]), "")
     failed = _KIND.search(details)
     reason = f"nothing ({failed[1]})" if failed else f"nothing ({kind})"
     if failed and failed[1] == "Connect":

@@ -65,6 +65,13 @@ def test_whatever_stands_before_it(lead: str) -> None:
     assert read(said("404 Not Found", lead=lead)).meaning is Meaning.ABSENT
 
 
+def test_the_status_of_one_object_of_a_batch_is_read_too() -> None:
+    text = "Object at location a/one not found: Bulk delete request failed for key a/one: The "
+    text += "specified blob does not exist. (code: 404)\n\nDebug source:\nNotFound {"
+    assert read(text) == Failure(Meaning.ABSENT, "HTTP 404", answered=True)
+    assert read(text, key="Bulk delete").meaning is Meaning.UNCLEAR
+
+
 def test_I13_a_status_in_a_body_or_a_name_is_none() -> None:
     forged = "Error performing PUT http://127.0.0.1:9000/b in 1ms - Server returned non-2xx "
     forged += "status code: 412"

@@ -9,12 +9,14 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 
 import pytest
 
 from tests.scripted_s3 import Answer, ScriptedServer, scripted_server
 from txlog.clock import Runtime
+from txlog.storage import azure, gcs
 from txlog.storage.byte_spans import Span
 from txlog.storage.object_client import Unread
 from txlog.storage.object_failure import Failure, Meaning
@@ -141,6 +143,33 @@ def test_a_part_is_asked_for_by_its_bytes(server: ScriptedServer, client: Obstor
         "bytes=4-4",
         "bytes=8-12",
     ]
+
+
+def test_I1_on_google_and_azure_the_words_of_a_condition_are_others(server: ScriptedServer) -> None:
+    account = {"account_name": "lake", "account_key": "aHVzaA==", "endpoint": server.url}
+    google = gcs.bucket_settings(server.bucket, {"token": "anon", "endpoint_url": server.url})
+    blobs = azure.bucket_settings(server.bucket, account)
+    for settings, header, taken in (
+        (google, ("X-Goog-If-Generation-Match", "0"), (412, "PreconditionFailed")),
+        (blobs, ("If-None-Match", "*"), (409, "BlobAlreadyExists")),
+    ):
+        server.begin_anew_in(settings.bucket)
+        bucket = ObstoreBucket(settings, LIMITS)
+        client = ObstoreClient(partial(_itself, bucket), Runtime().fan_out)
+        assert client.put(attempts(), "a/one", b"x", if_absent=True) is None
+        assert server.headers[-1].get(header[0]) == header[1]
+        server.script = {"PUT": [taken, (409, "ContainerBeingDeleted")]}
+        server.requests.clear()
+        said = client.put(attempts(), "a/one", b"x", if_absent=True)
+        assert said == Failure(Meaning.TAKEN, f"HTTP {taken[0]} {taken[1]}", answered=True)
+        said = client.put(attempts(), "a/one", b"x", if_absent=True)
+        assert said == Failure(Meaning.UNCLEAR, "HTTP 409 ContainerBeingDeleted", answered=True)
+        assert client.put(attempts(), "a/one", b"x", if_absent=False) is not None
+        assert header[0] not in server.headers[-1]
+
+
+def _itself(bucket: ObstoreBucket) -> ObstoreBucket:
+    return bucket
 
 
 class BrokenServer:

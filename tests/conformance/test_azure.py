@@ -1,0 +1,86 @@
+"""The client of Azure keeps the contract of a store, on Microsoft's emulator."""
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+
+import pytest
+
+from tests.conformance.azurite import Azurite, azurite
+from txlog.clock import Runtime
+from txlog.errors import StoreDenied
+from txlog.storage import Store, open_store
+from txlog.testing.conformance import LostAnswerConformance, SharedStoreConformance
+from txlog.testing.tcp_proxy import TcpProxy
+
+pytestmark = [pytest.mark.extra, pytest.mark.slow]
+
+CONTAINER = "txlog-test"
+_prefixes = count()
+
+
+@pytest.fixture(scope="module")
+def azure() -> Iterator[Azurite]:
+    with azurite(CONTAINER) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(azure: Azurite) -> Iterator[TcpProxy]:
+    with TcpProxy(f"http://127.0.0.1:{azure.port}") as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def url() -> str:
+    return f"az://{CONTAINER}/log-{next(_prefixes)}"
+
+
+def through(proxy: TcpProxy, azure: Azurite, **limits: object) -> dict[str, object]:
+    path = str(azure.storage_options["endpoint"]).rpartition("/")[2]
+    endpoint = f"{proxy.endpoint_url}/{path}"
+    return {**azure.storage_options, "endpoint": endpoint, **limits}
+
+
+class TestAzure(SharedStoreConformance):
+    """What a store must do."""
+
+    @pytest.fixture
+    def store_url(self, url: str) -> str:
+        return url
+
+    @pytest.fixture
+    def storage_options(self, azure: Azurite) -> Mapping[str, object]:
+        return azure.storage_options
+
+
+class TestAzureOverABreakingLine(LostAnswerConformance):
+    """A proxy loses answers to requests that the server has carried out."""
+
+    @pytest.fixture
+    def losing_store(self, url: str, azure: Azurite, proxy: TcpProxy) -> Store:
+        proxy.lose_answers("PUT")
+        return open_store(url, Runtime(), through(proxy, azure))
+
+    @pytest.fixture
+    def cut_off_store(self, url: str, azure: Azurite, proxy: TcpProxy) -> Store:
+        proxy.lose_answers("PUT", then_refuse=True)
+        limits = {"deadline_ms": 4_000, "attempt_timeout_ms": 3_000}
+        return open_store(url, Runtime(), through(proxy, azure, **limits))
+
+
+def test_a_missing_container_is_named(azure: Azurite) -> None:
+    store = open_store("az://no-such/log", Runtime(), azure.storage_options)
+    for call in (
+        lambda: store.create("a", b"x"),
+        lambda: store.get("a"),
+        lambda: list(store.list_after("")),
+    ):
+        with pytest.raises(StoreDenied, match="no container 'no-such'"):
+            call()
+
+
+def test_a_wrong_key_is_refused_without_showing_it(url: str, azure: Azurite) -> None:
+    options = {**azure.storage_options, "account_key": "aHVzaC1odXNo"}
+    with pytest.raises(StoreDenied, match="AZURE_STORAGE_ACCOUNT_KEY") as refused:
+        open_store(url, Runtime(), options).create("a", b"x")
+    assert "aHVzaC1odXNo" not in str(refused.value)
