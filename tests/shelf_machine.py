@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from txlog.errors import IllegalTransition
-from txlog.journal.codec import EventCodec, Json, decode
+from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Decided, SimpleMachine
+from txlog.stored import stored
 
 
+@stored("thing_put", name="name")
 @dataclass(frozen=True, slots=True)
 class ThingPut:
     """It is on the shelf from here on."""
@@ -16,6 +18,7 @@ class ThingPut:
     name: str
 
 
+@stored("thing_taken", name="name")
 @dataclass(frozen=True, slots=True)
 class ThingTaken:
     """It is gone from here on."""
@@ -46,6 +49,7 @@ class Look:
 
 Shelf: TypeAlias = tuple[str, ...]
 _EVENTS = EventCodec(ThingPut, ThingTaken)
+_SECTIONS = SectionCodec(thing=str)
 
 
 class ShelfMachine(SimpleMachine):
@@ -81,8 +85,7 @@ class ShelfMachine(SimpleMachine):
         return event
 
     def encode_state(self, state: Shelf) -> Mapping[str, Iterable[Json]]:
-        return {"thing": list(state)}
+        return _SECTIONS.encode({"thing": state})
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> Shelf:
-        names: Shelf = decode(tuple[str, ...], sections.get("thing", []))
-        return names
+        return tuple(_SECTIONS.decode(sections)["thing"])

@@ -22,9 +22,7 @@ from txlog.coordinator.events import (
     ReplayMark,
 )
 from txlog.coordinator.machine import CoordinatorMachine
-from txlog.groups.offsets_state import (
-    OffsetsMachine,
-)
+from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
 from txlog.journal.machine import Machine
 from txlog.layout import JournalLayout

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Annotated, NamedTuple, TypeAlias
 
 from txlog.errors import InvalidName
+from txlog.stored import stored_list
 
 EPOCH_MAX = 32_766
 """The last usable producer epoch (Kafka's Short.MAX - 1); then the id gets a new pid."""
@@ -98,6 +99,7 @@ class TransactionOutcome(StrEnum):
     """No coordinator knows, or it has forgotten how the transaction ended. Never means aborted."""
 
 
+@stored_list("tx_id", pid="producer_id", epoch="producer_epoch", number="number")
 @dataclass(frozen=True, slots=True, order=True)
 class TxId:
     """One transaction attempt, named once and never reused (design section 1, KIP-890).

@@ -15,6 +15,7 @@ from typing import ClassVar, TypeVar, get_type_hints
 
 from txlog.errors import InvalidConfig
 from txlog.model import has_control_characters
+from txlog.stored import stored
 
 _type_hints = cache(get_type_hints)  # They cost more than all else of a client's construction.
 
@@ -158,6 +159,12 @@ def _require_range(kind: str, name: str, value: int, low: int, high: int | None 
         raise InvalidConfig(f"{kind} {name!r} is {value}; it must be {limits}.", name=name)
 
 
+@stored(
+    "log_settings",
+    transaction_state_log_num_partitions="transaction.state.log.num.partitions",
+    offsets_topic_num_partitions="offsets.topic.num.partitions",
+    journal_snapshot_entries="journal.snapshot.entries",
+)
 @dataclass(frozen=True, slots=True)
 class LogSettings(SettingsGroup):
     """Fixed when the log is created; changing them later would move ids between journals."""
@@ -179,6 +186,23 @@ class LogSettings(SettingsGroup):
         )
 
 
+@stored(
+    "topic_config",
+    compression_type="compression.type",
+    max_message_bytes="max.message.bytes",
+    key_column="key.column",
+    cleanup_policy="cleanup.policy",
+    retention_ms="retention.ms",
+    retention_bytes="retention.bytes",
+    delete_retention_ms="delete.retention.ms",
+    min_compaction_lag_ms="min.compaction.lag.ms",
+    max_compaction_lag_ms="max.compaction.lag.ms",
+    min_cleanable_dirty_ratio="min.cleanable.dirty.ratio",
+    segment_bytes="segment.bytes",
+    message_timestamp_type="message.timestamp.type",
+    message_timestamp_before_max_ms="message.timestamp.before.max.ms",
+    message_timestamp_after_max_ms="message.timestamp.after.max.ms",
+)
 @dataclass(frozen=True, slots=True)
 class TopicConfig(SettingsGroup):
     """Configuration of one topic, in Kafka's words where Kafka has the word."""

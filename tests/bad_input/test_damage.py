@@ -177,7 +177,7 @@ def test_I15_an_event_that_nobody_knows_is_not_skipped(log: MemoryLog) -> None:
     body = log.objects()[path].splitlines()[1]
     assert b"marker_written" in body
     _overwrite(log, path, seal(body.replace(b"marker_written", b"marker_rewritten")))
-    with pytest.raises(CorruptData, match=f"{path} holds an event that cannot be read"):
+    with pytest.raises(UnsupportedFormat, match=f"{path} holds an event that this txlog cannot"):
         read_all(log)
 
 
@@ -335,6 +335,27 @@ def test_a_log_of_a_newer_format_is_refused(log: MemoryLog) -> None:
         ):
             open_log()
     assert log.changed_since(before) == []
+
+
+def test_a_log_of_version_1_is_refused_with_what_to_do(log: MemoryLog) -> None:
+    for path, data in log.objects().items():
+        if data.startswith(b'{"format":2,'):
+            _overwrite(log, path, data.replace(b'{"format":2,', b'{"format":1,', 1))
+    before = log.objects()
+    for open_log in (log.process, lambda: _create(log.memory)):
+        with pytest.raises(NotATxlog, match="version 1; .*create the log anew") as caught:
+            open_log()
+        assert isinstance(caught.value.__cause__, UnsupportedFormat)
+    assert log.changed_since(before) == []
+
+
+def test_a_log_with_a_setting_of_a_newer_txlog_is_not_called_damaged(log: MemoryLog) -> None:
+    body = log.objects()[CLUSTER_FILE].splitlines()[1]
+    newer = body.replace(b'"settings":{', b'"settings":{"tomorrow.ms":1,').replace(b"1,}", b"1}")
+    assert newer != body
+    _overwrite(log, CLUSTER_FILE, seal(newer))
+    with pytest.raises(NotATxlog, match="written by a newer txlog: .*'tomorrow.ms'"):
+        log.process()
 
 
 def test_a_place_without_a_cluster_file_is_no_log(log: MemoryLog) -> None:

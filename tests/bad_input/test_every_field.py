@@ -23,7 +23,7 @@ from tests.bad_input.small_log import copy, everything, objects, paths
 from tests.bad_input.test_forgeries import places, replaced, snapshot_rows, without_what_covers
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import CorruptData, InternalError, NotATxlog, TxlogError, UnsupportedFormat
-from txlog.groups.offsets_state import OffsetsMachine
+from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.journal.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, encode_entry, seal
 from txlog.journal.fold import after_entry, decoded_state

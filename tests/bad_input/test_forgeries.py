@@ -198,7 +198,7 @@ def test_I2_an_audit_holds_the_batches_against_where_a_partition_is_said_to_end(
     place, text = next(
         (at, text) for at, (section, text) in enumerate(rows) if "partition" in section
     )
-    rows[place] = ("partition", json.dumps(json.loads(text) | {"next_offset": end}))
+    rows[place] = ("partition", json.dumps(json.loads(text) | {"log_end_offset": end}))
     (finding,) = look(copy({path: snapshot_of(*rows)})).findings
     assert finding.invariant == "I2"
     assert finding.sentence.endswith(f"partition 0 ends at 7, not {end}")

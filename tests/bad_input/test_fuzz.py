@@ -235,16 +235,20 @@ def test_R14_a_boundary_that_bears_anothers_number_does_not_lead_in_a_circle() -
     assert any(following in finding.sentence for finding in report.findings)
 
 
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [(1, "before the first release.* create the log anew"), (3, "Use a newer txlog")],
+)
 @pytest.mark.parametrize("kind", ["entry", "boundary", "cluster file", "snapshot"])
-def test_another_version_asks_for_a_newer_txlog(kind: str) -> None:
+def test_another_version_is_refused_with_what_to_do(kind: str, version: int, remedy: str) -> None:
     """Not called damaged: nobody shall restore it from a backup."""
     path = paths(kind)[-1]
-    newer = objects()[path].replace(b'{"format":2,', b'{"format":7,', 1)
+    other = objects()[path].replace(b'{"format":2,', b'{"format":%d,' % version, 1)
     if kind == "snapshot":
-        newer = snapshot_of(("journal", HEAD.replace("2", "7", 1)))
+        other = snapshot_of(("journal", HEAD.replace("2", str(version), 1)))
     error = NotATxlog if kind == "cluster file" else UnsupportedFormat
-    with pytest.raises(error, match="some/object.* has format version 7.*newer txlog"):
-        DECODERS[kind](newer)
+    with pytest.raises(error, match=f"some/object.* has format version {version}; .*{remedy}"):
+        DECODERS[kind](other)
 
 
 # Names: anybody can put anything into a bucket.

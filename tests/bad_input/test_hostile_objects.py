@@ -195,8 +195,11 @@ def participant(path: str) -> dict[str, Any]:
 
 
 HOSTILE_EVENTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "producer ids": ("cluster/", {"type": "producer_ids_allocated", "next_pid": HUGE}),
-    "negative producer ids": ("cluster/", {"type": "producer_ids_allocated", "next_pid": -1}),
+    "producer ids": ("cluster/", {"type": "producer_ids_allocated", "next_producer_id": HUGE}),
+    "negative producer ids": (
+        "cluster/",
+        {"type": "producer_ids_allocated", "next_producer_id": -1},
+    ),
     "a far horizon": (
         "transactions/",
         {"type": "staging_horizon_advanced", "segment_id": segment_id_at(FAR_MS)},
@@ -210,8 +213,8 @@ HOSTILE_EVENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "type": "producer_initialised",
             "transactional_id": "a",
-            "pid": 0,
-            "epoch": 9,
+            "producer_id": 0,
+            "producer_epoch": 9,
             "instance": "i",
             "timeout_ms": 1,
             "at_ms": 3_093_527_980_800_000,
@@ -222,8 +225,8 @@ HOSTILE_EVENTS: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "type": "producer_initialised",
             "transactional_id": "a",
-            "pid": 0,
-            "epoch": 1 << 40,
+            "producer_id": 0,
+            "producer_epoch": 1 << 40,
             "instance": "i",
             "timeout_ms": 1,
             "at_ms": 1,
@@ -232,14 +235,14 @@ HOSTILE_EVENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "fewer partitions": ("topics/u/", {"type": "partitions_added", "partition_count": 1}),
     "a log start beyond the end": (
         "topics/u/",
-        {"type": "log_start_advanced", "log_starts": [[0, 10**12]]},
+        {"type": "log_start_advanced", "log_start_offsets": [[0, 10**12]]},
     ),
     "a staged segment of another topic": (
         "transactions/",
         {
             "type": "commit_prepared",
             "transactional_id": "a",
-            "tx_id": {"pid": 0, "epoch": 0, "number": 99},
+            "tx_id": {"producer_id": 0, "epoch": 0, "number": 99},
             "at_ms": 1,
             "participants": [participant("topics/u/other/segments/" + "0" * 32 + ".arrow")],
         },
@@ -272,7 +275,6 @@ def test_I15_an_entry_that_names_another_topics_segment_is_refused() -> None:
         "type": "batches_appended",
         "segments": [{"path": others, "schema_id": 0, "batches": [batch]}],
         "base_offsets": [[0, 7]],
-        "base_sequences": [],
     }
     changed = next_entry("topics/u/", event)
     (path,) = changed
@@ -347,11 +349,7 @@ def test_I7_an_audit_reads_a_batch_that_is_named_again_and_again_once() -> None:
         path for path in paths("entry")[::-1] if path.startswith("topics/v/") and _appends(path)
     )
     appended = _appends(path)[-1]
-    again = {
-        "type": "batches_appended",
-        "segments": appended["segments"],
-        "base_sequences": [],
-    }
+    again = {"type": "batches_appended", "segments": appended["segments"]}
     forged = [{**again, "base_offsets": [[0, 13 + n]]} for n in range(300)]
     texts = damage(copy(next_entry(f"{journal_of(path)}/", *forged)))
     assert any("stands in the index twice" in text for text in texts)

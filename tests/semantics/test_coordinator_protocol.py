@@ -11,7 +11,7 @@ from txlog.coordinator.coordinator import journal_of
 from txlog.coordinator.events import CommitPrepared, TransactionBegun
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import StoreUnavailable, TxlogError
-from txlog.groups.offsets_state import OffsetsMachine
+from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.model import OffsetAndMetadata, TopicPartition, TransactionOutcome, TxId
 from txlog.settings import LogSettings
 from txlog.storage.counting import CountingStore
@@ -194,6 +194,4 @@ def test_the_log_names_the_transaction_of_a_batch_and_no_name_of_a_user(log: Mem
         for event in json.loads(data.splitlines()[1])["events"]
         if event["type"] == "batches_appended"
     ]
-    assert [event["tx_id"] for event in appended] == [
-        {"pid": tx_id.pid, "epoch": tx_id.epoch, "number": tx_id.number}
-    ]
+    assert [event["tx_id"] for event in appended] == [[tx_id.pid, tx_id.epoch, tx_id.number]]

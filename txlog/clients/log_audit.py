@@ -21,7 +21,7 @@ from txlog.coordinator.events import Participant
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.state import CoordinatorState
 from txlog.errors import BoundaryMoved, CorruptData, OffsetOutOfRange
-from txlog.groups.offsets_state import OffsetsMachine
+from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.journal.audit import ATTEMPTS_MAX, Audit, Finding, audit_journal
 from txlog.journal.lost import lost_journal, not_begun, objects_without_journal
 from txlog.journal.machine import Machine

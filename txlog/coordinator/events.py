@@ -22,8 +22,16 @@ from txlog.model import (
     validate_topic_id,
     validate_topic_name,
 )
+from txlog.stored import stored, stored_list
 
 
+@stored(
+    "participant",
+    topic_id="topic_id",
+    topic="topic",
+    partitions="partitions",
+    segments="segments",
+)
 @dataclass(frozen=True, slots=True)
 class Participant:
     """A topic that takes part in a transaction; `segments` are its staged records."""
@@ -42,11 +50,17 @@ class Participant:
         require_own_segments(self.topic, self.topic_id, self.segments)
 
 
+@stored_list(
+    "offset_range",
+    group="group",
+    topic="topic",
+    partition="partition",
+    start="start",
+    end="end",
+)
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """Offsets [start, end) of a partition that a batch consumed."""
-
-    __compact__ = True
 
     group: str
     topic: str
@@ -55,6 +69,14 @@ class OffsetRange:
     end: Offset
 
 
+@stored(
+    "replay_mark",
+    query_id="query_id",
+    batch_id="batch_id",
+    ranges="ranges",
+    fingerprint="fingerprint",
+    label="label",
+)
 @dataclass(frozen=True, slots=True)
 class ReplayMark:
     """Which micro-batch a transaction is: the second replay test (design section 9, rule R2)."""
@@ -73,6 +95,13 @@ class ReplayMark:
         return f"{self.query_id}/{self.label}"
 
 
+@stored(
+    "check_back",
+    group="producer_group",
+    first_check_ms="first_check_ms",
+    interval_ms="interval_ms",
+    checks_max="checks_max",
+)
 @dataclass(frozen=True, slots=True)
 class CheckBack:
     """Who is asked, and when, about a half transaction that nobody has decided (RocketMQ)."""
@@ -90,6 +119,19 @@ class CheckBack:
 # Events.
 
 
+@stored(
+    "producer_initialised",
+    transactional_id="transactional_id",
+    pid="producer_id",
+    epoch="producer_epoch",
+    instance="instance",
+    timeout_ms="timeout_ms",
+    at_ms="at_ms",
+    concurrent="concurrent",
+    is_run="is_run",
+    groups="groups",
+    may_skip="may_skip",
+)
 @dataclass(frozen=True, slots=True)
 class ProducerInitialised:
     """A transactional id has a new epoch; its ongoing transactions are aborted by it (rule R5)."""
@@ -110,6 +152,16 @@ class ProducerInitialised:
     """It writes in a `foreachBatch`, which may leave batches out (rule R30)."""
 
 
+@stored(
+    "transaction_begun",
+    transactional_id="transactional_id",
+    tx_id="tx_id",
+    at_ms="at_ms",
+    timeout_ms="timeout_ms",
+    participants="participants",
+    tag="tag",
+    check_back="check_back",
+)
 @dataclass(frozen=True, slots=True)
 class TransactionBegun:
     """BEGIN."""
@@ -124,6 +176,13 @@ class TransactionBegun:
     """Of a half transaction: no timeout ends it."""
 
 
+@stored(
+    "participants_added",
+    transactional_id="transactional_id",
+    tx_id="tx_id",
+    participants="participants",
+    groups="groups",
+)
 @dataclass(frozen=True, slots=True)
 class ParticipantsAdded:
     """More partitions, or consumer groups, take part."""
@@ -134,6 +193,17 @@ class ParticipantsAdded:
     groups: tuple[str, ...] = ()
 
 
+@stored(
+    "commit_prepared",
+    transactional_id="transactional_id",
+    tx_id="tx_id",
+    at_ms="at_ms",
+    participants="participants",
+    groups="groups",
+    mark="mark",
+    tag="tag",
+    dead_letter="dead_letter",
+)
 @dataclass(frozen=True, slots=True)
 class CommitPrepared:
     """PREPARE_COMMIT: the decision. A staged transaction begins with it, too."""
@@ -150,6 +220,13 @@ class CommitPrepared:
     transaction was given up."""
 
 
+@stored(
+    "check_claimed",
+    transactional_id="transactional_id",
+    tx_id="tx_id",
+    check="check",
+    at_ms="at_ms",
+)
 @dataclass(frozen=True, slots=True)
 class CheckClaimed:
     """Somebody asks about a half transaction now, for the `check`th time."""
@@ -160,6 +237,13 @@ class CheckClaimed:
     at_ms: WallMs
 
 
+@stored(
+    "abort_prepared",
+    transactional_id="transactional_id",
+    tx_id="tx_id",
+    at_ms="at_ms",
+    epoch="producer_epoch",
+)
 @dataclass(frozen=True, slots=True)
 class AbortPrepared:
     """PREPARE_ABORT: the other decision. `epoch` is the id's epoch from here on."""
@@ -170,6 +254,7 @@ class AbortPrepared:
     epoch: Epoch
 
 
+@stored("transaction_barred", transactional_id="transactional_id", tx_id="tx_id", at_ms="at_ms")
 @dataclass(frozen=True, slots=True)
 class TransactionBarred:
     """ABORT of a transaction that was never heard of here: it can no longer prepare (rule R3)."""
@@ -179,6 +264,7 @@ class TransactionBarred:
     at_ms: WallMs
 
 
+@stored("transaction_completed", transactional_id="transactional_id", tx_id="tx_id", at_ms="at_ms")
 @dataclass(frozen=True, slots=True)
 class TransactionCompleted:
     """COMMITTED, or ABORTED: every participant has applied the decision."""
@@ -188,6 +274,7 @@ class TransactionCompleted:
     at_ms: WallMs
 
 
+@stored("staging_horizon_advanced", segment_id="segment_id")
 @dataclass(frozen=True, slots=True)
 class StagingHorizonAdvanced:
     """Staged segments with a smaller id can no longer be committed (design section 10)."""
@@ -199,6 +286,7 @@ class StagingHorizonAdvanced:
         validate_segment_id(self.segment_id)
 
 
+@stored("group_released", group="group")
 @dataclass(frozen=True, slots=True)
 class GroupReleased:
     """A consumer group has no owner any more."""
@@ -206,6 +294,7 @@ class GroupReleased:
     group: str
 
 
+@stored("transactional_id_expired", transactional_id="transactional_id")
 @dataclass(frozen=True, slots=True)
 class TransactionalIdExpired:
     """A transactional id is forgotten (Kafka's Dead state); with a new registration it gets

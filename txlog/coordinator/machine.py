@@ -4,56 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import get_args
 
-from txlog.coordinator.events import (
-    AbortPrepared,
-    CheckClaimed,
-    CommitPrepared,
-    CoordinatorCommand,
-    CoordinatorEvent,
-    GroupReleased,
-    ParticipantsAdded,
-    ProducerInitialised,
-    ReplayMark,
-    StagingHorizonAdvanced,
-    TransactionalIdExpired,
-    TransactionBarred,
-    TransactionBegun,
-    TransactionCompleted,
-)
+from txlog.coordinator.events import CoordinatorCommand, CoordinatorEvent, ReplayMark
 from txlog.coordinator.outcomes import OutcomeGeneration
 from txlog.coordinator.rules import decide
 from txlog.coordinator.state import CoordinatorState, TransactionalId, apply
-from txlog.journal.codec import EventCodec, Json, decode, encode
+from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Decided, SimpleMachine
 from txlog.model import TxId, validate_segment_id
+from txlog.stored import stored, stored_list
 
-_EVENTS = EventCodec(
-    ProducerInitialised,
-    TransactionBegun,
-    ParticipantsAdded,
-    CommitPrepared,
-    CheckClaimed,
-    AbortPrepared,
-    TransactionBarred,
-    TransactionCompleted,
-    StagingHorizonAdvanced,
-    GroupReleased,
-    TransactionalIdExpired,
-)
+_EVENTS = EventCodec(*get_args(CoordinatorEvent))
 
 
+@stored("transactional_id", name="transactional_id", known="state")
 @dataclass(frozen=True, slots=True)
 class _Id:
     name: str
     known: TransactionalId
 
 
+@stored_list("group_owner", group="group", transactional_id="transactional_id")
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    __compact__ = True
     group: str
     transactional_id: str
+
+
+SECTIONS = SectionCodec(
+    staging_horizon=str,
+    transactional_id=_Id,
+    group_owner=_Owner,
+    replay_mark=ReplayMark,
+    forgotten=TxId,
+    outcomes=str,
+)
+"""Of a snapshot. A row of outcomes is the text of a generation: see `outcomes.py`."""
 
 
 class CoordinatorMachine(SimpleMachine):
@@ -84,30 +71,28 @@ class CoordinatorMachine(SimpleMachine):
 
     def encode_state(self, state: CoordinatorState) -> Mapping[str, Iterable[Json]]:
         """Sections of a snapshot."""
-        return {
-            "horizon": [state.horizon],
-            "id": [encode(_Id(*item)) for item in state.ids.items()],
-            "owner": [encode(_Owner(*item)) for item in state.owners.items()],
-            "mark": [encode(mark) for mark in state.marks.values()],
-            "forgotten": [] if state.forgotten is None else [encode(state.forgotten)],
-            "outcomes": [OutcomeGeneration.of(found).text for found in state.outcomes],
-        }
+        return SECTIONS.encode(
+            {
+                "staging_horizon": [state.horizon],
+                "transactional_id": (_Id(*item) for item in state.ids.items()),
+                "group_owner": (_Owner(*item) for item in state.owners.items()),
+                "replay_mark": state.marks.values(),
+                "forgotten": () if state.forgotten is None else (state.forgotten,),
+                "outcomes": (OutcomeGeneration.of(found).text for found in state.outcomes),
+            }
+        )
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> CoordinatorState:
         """The state of such sections. Raises CorruptData."""
-        (horizon,) = decode(tuple[str, ...], sections.get("horizon", [""]))
+        found = SECTIONS.decode(sections)
+        (horizon,) = found["staging_horizon"] or [""]
         if horizon:
             validate_segment_id(horizon)
-        ids = [decode(_Id, row) for row in sections.get("id", ())]
-        owners = [decode(_Owner, row) for row in sections.get("owner", ())]
-        marks = [decode(ReplayMark, row) for row in sections.get("mark", ())]
-        forgotten = [decode(TxId, row) for row in sections.get("forgotten", ())]
-        outcomes: tuple[str, ...] = decode(tuple[str, ...], sections.get("outcomes", []))
         return CoordinatorState(
-            ids={item.name: item.known for item in ids},
-            owners={owner.group: owner.transactional_id for owner in owners},
-            marks={mark.key: mark for mark in marks},
+            ids={item.name: item.known for item in found["transactional_id"]},
+            owners={owner.group: owner.transactional_id for owner in found["group_owner"]},
+            marks={mark.key: mark for mark in found["replay_mark"]},
             horizon=horizon,
-            outcomes=tuple(map(OutcomeGeneration.of_text, outcomes)) or ({},),
-            forgotten=max(forgotten, default=None),
+            outcomes=tuple(map(OutcomeGeneration.of_text, found["outcomes"])) or ({},),
+            forgotten=max(found["forgotten"], default=None),
         )

@@ -3,7 +3,8 @@
 Outcomes are kept in generations: the newest is a plain mapping; a full one never changes, goes into
 every snapshot as one short text, and is not read before somebody asks about it. So neither a
 commit nor the opening of a journal costs more after many transactions than after few. It guards
-I15: what a text says must be exactly an `_Columns`. It must not know how a transaction is decided.
+I15: what a text says must be exactly `OutcomeColumns`. It must not know how a transaction is
+decided.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import accumulate
 from txlog.errors import CorruptData
 from txlog.journal.codec import decode, encode
 from txlog.model import Decision, Epoch, Offset, ProducerId, TxId
+from txlog.stored import stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,18 @@ class Outcome:
     """What was committed is that a half transaction was given up."""
 
 
+@stored(
+    "outcomes",
+    pids="producer_ids",
+    epochs="producer_epochs",
+    numbers="numbers",
+    steps_ms="steps_ms",
+    aborted="aborted",
+    tags="tags",
+    dead_letters="dead_letters",
+)
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class OutcomeColumns:
     """A generation as columns of numbers: a third of what rows take."""
 
     pids: tuple[ProducerId, ...]
@@ -106,7 +118,7 @@ def tagged(outcomes: Mapping[TxId, Outcome], tag: str) -> Sequence[TxId]:
 
 def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
     times = [outcome.at_ms for outcome in outcomes.values()]
-    columns = _Columns(
+    columns = OutcomeColumns(
         pids=tuple(tx_id.pid for tx_id in outcomes),
         epochs=tuple(tx_id.epoch for tx_id in outcomes),
         numbers=tuple(tx_id.number for tx_id in outcomes),
@@ -126,7 +138,7 @@ def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
 
 def _decoded(text: str) -> Mapping[TxId, Outcome]:
     try:
-        columns: _Columns = decode(_Columns, json.loads(text))
+        columns: OutcomeColumns = decode(OutcomeColumns, json.loads(text))
         rows = list(
             zip(columns.pids, columns.epochs, columns.numbers, columns.steps_ms, strict=True)
         )

@@ -31,12 +31,28 @@ from txlog.coordinator.events import (
 from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged
 from txlog.coordinator.states import TransactionState, transition
 from txlog.model import Decision, Epoch, EpochOrNone, Offset, OffsetOrNone, ProducerId, TxId, WallMs
+from txlog.stored import stored
 
 OUTCOME_GENERATION = 128
 OUTCOME_GENERATIONS_MAX = 128
 """Outcomes are kept for the last 16,384 transactions of a coordinator at least."""
 
 
+@stored(
+    "transaction",
+    tx_id="tx_id",
+    state="state",
+    started_ms="started_ms",
+    timeout_ms="timeout_ms",
+    participants="participants",
+    groups="groups",
+    tag="tag",
+    fence_epoch="fence_epoch",
+    check_back="check_back",
+    checks="checks",
+    checked_ms="checked_ms",
+    dead_letter="dead_letter",
+)
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """A transaction that is not complete."""
@@ -73,6 +89,23 @@ class Transaction:
         return self.check_back is None and is_over
 
 
+@stored(
+    "transactional_id_state",
+    pid="producer_id",
+    epoch="producer_epoch",
+    instance="instance",
+    timeout_ms="timeout_ms",
+    updated_ms="updated_ms",
+    concurrent="concurrent",
+    is_run="is_run",
+    begun_number="begun_number",
+    last_state="last_state",
+    last_tx_id="last_tx_id",
+    superseded="superseded",
+    may_skip="may_skip",
+    forgotten="forgotten_tx_id",
+    open="open_transactions",
+)
 @dataclass(frozen=True, slots=True)
 class TransactionalId:
     """What is known of one transactional id."""

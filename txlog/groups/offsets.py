@@ -22,6 +22,7 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
+from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.groups.offsets_state import (
     ApplyPending,
     CommitOffsets,
@@ -29,7 +30,6 @@ from txlog.groups.offsets_state import (
     DeleteGroup,
     DeleteOffsets,
     GroupState,
-    OffsetsMachine,
     OffsetsState,
     Pending,
     PendingOffset,

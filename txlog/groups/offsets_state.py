@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from txlog.errors import CommitFailed, UnknownGroup, UnstableOffsetCommit, UsageError
-from txlog.journal.codec import EventCodec, Json, decode, encode
-from txlog.journal.machine import Decided, SimpleMachine
+from txlog.journal.codec import encode
+from txlog.journal.machine import Decided
 from txlog.model import Offset, OffsetOrNone, Partition, TopicPartition, TxId, WallMs
+from txlog.stored import stored, stored_list
 
 UNCHECKED = -1
 """A start that is not compared: the caller does not know where the group stands."""
@@ -25,12 +26,19 @@ OFFSETS_BYTES_MAX = 990_000
 They are some 13,000 partitions without notes."""
 
 
+@stored_list(
+    "pending_offset",
+    topic="topic",
+    topic_id="topic_id",
+    partition="partition",
+    start="start",
+    end="end",
+    metadata="metadata",
+    replaced="replaced",
+)
 @dataclass(frozen=True, slots=True)
 class PendingOffset:
     """A partition's new position, [start, end) having been consumed."""
-
-    __compact__ = True
-    __added__ = ("replaced",)
 
     topic: str
     topic_id: str
@@ -80,6 +88,13 @@ def in_parts(offsets: tuple[PendingOffset, ...]) -> Iterator[tuple[PendingOffset
     yield tuple(part)
 
 
+@stored(
+    "committed_offset",
+    topic_id="topic_id",
+    offset="offset",
+    metadata="metadata",
+    committed_ms="committed_ms",
+)
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
     """Where a group stands in a partition of one incarnation of a topic."""
@@ -90,6 +105,14 @@ class CommittedOffset:
     committed_ms: WallMs = 0
 
 
+@stored(
+    "pending",
+    transactional_id="transactional_id",
+    coordinator="coordinator",
+    offsets="offsets",
+    pended_ms="pended_ms",
+    timeout_ms="timeout_ms",
+)
 @dataclass(frozen=True, slots=True)
 class Pending:
     """What a transaction will commit, and where to ask about the transaction."""
@@ -128,6 +151,7 @@ class OffsetsState:
 # Events.
 
 
+@stored("offsets_pended", group="group", tx_id="tx_id", pending="pending")
 @dataclass(frozen=True, slots=True)
 class OffsetsPended:
     """A transaction will commit these offsets if it commits."""
@@ -137,6 +161,7 @@ class OffsetsPended:
     pending: Pending
 
 
+@stored("pending_applied", group="group", tx_id="tx_id", at_ms="at_ms")
 @dataclass(frozen=True, slots=True)
 class PendingApplied:
     """LAST-COMMIT: the transaction committed, and its offsets are the group's."""
@@ -146,6 +171,7 @@ class PendingApplied:
     at_ms: WallMs
 
 
+@stored("pending_released", group="group", tx_id="tx_id")
 @dataclass(frozen=True, slots=True)
 class PendingReleased:
     """The transaction aborted, and its offsets are forgotten."""
@@ -154,6 +180,7 @@ class PendingReleased:
     tx_id: TxId
 
 
+@stored("offsets_committed", group="group", offsets="offsets", at_ms="at_ms")
 @dataclass(frozen=True, slots=True)
 class OffsetsCommitted:
     """Offsets that were committed outside of any transaction."""
@@ -163,6 +190,7 @@ class OffsetsCommitted:
     at_ms: WallMs
 
 
+@stored("offsets_deleted", group="group", partitions="partitions")
 @dataclass(frozen=True, slots=True)
 class OffsetsDeleted:
     """The group has no position in these partitions from here on."""
@@ -172,6 +200,7 @@ class OffsetsDeleted:
     """Topic and partition of each."""
 
 
+@stored("group_deleted", group="group")
 @dataclass(frozen=True, slots=True)
 class GroupDeleted:
     """The group has committed nothing from here on."""
@@ -409,88 +438,3 @@ def _committed(group: GroupState, offsets: tuple[PendingOffset, ...], at_ms: int
         for offset in offsets
     }
     return replace(group, committed={**group.committed, **news})
-
-
-_EVENTS = EventCodec(
-    OffsetsPended,
-    PendingApplied,
-    PendingReleased,
-    OffsetsCommitted,
-    OffsetsDeleted,
-    GroupDeleted,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Position:
-    __compact__ = True
-    topic: str
-    partition: Partition
-    committed: CommittedOffset
-
-
-@dataclass(frozen=True, slots=True)
-class _PendingRow:
-    __compact__ = True
-    tx_id: TxId
-    pending: Pending
-
-
-@dataclass(frozen=True, slots=True)
-class _GroupRow:
-    name: str
-    positions: tuple[_Position, ...]
-    pending: tuple[_PendingRow, ...]
-    last_commit: TxId | None = None
-
-
-class OffsetsMachine(SimpleMachine):
-    """The rules above as a machine on a journal."""
-
-    def initial(self) -> OffsetsState:
-        """No groups."""
-        return OffsetsState()
-
-    def decide(self, state: OffsetsState, command: OffsetsCommand) -> Decided:
-        """See `decide`."""
-        return decide(state, command)
-
-    def apply(self, state: OffsetsState, event: OffsetsEvent, slot: int) -> OffsetsState:
-        """See `apply`."""
-        return apply(state, event, slot)
-
-    def encode_event(self, event: OffsetsEvent) -> Json:
-        """The JSON value of an event."""
-        return _EVENTS.encode(event)
-
-    def decode_event(self, value: Json) -> OffsetsEvent:
-        """The event of a JSON value. Raises CorruptData."""
-        event: OffsetsEvent = _EVENTS.decode(value)
-        return event
-
-    def encode_state(self, state: OffsetsState) -> Mapping[str, Iterable[Json]]:
-        """Sections of a snapshot."""
-        rows = [
-            _GroupRow(
-                name,
-                tuple(_Position(*where, committed) for where, committed in group.committed.items()),
-                tuple(_PendingRow(*item) for item in group.pending.items()),
-                group.last_commit,
-            )
-            for name, group in state.groups.items()
-        ]
-        return {"group": [encode(row) for row in rows]}
-
-    def decode_state(self, sections: Mapping[str, list[Json]]) -> OffsetsState:
-        """The state of such sections. Raises CorruptData."""
-        rows: list[_GroupRow] = [decode(_GroupRow, row) for row in sections.get("group", ())]
-        return OffsetsState(
-            {
-                row.name: GroupState(
-                    {TopicPartition(p.topic, p.partition): p.committed for p in row.positions},
-                    {pending.tx_id: pending.pending for pending in row.pending},
-                    row.last_commit,
-                )
-                for row in rows
-            }
-        )

@@ -18,8 +18,19 @@ from txlog.journal.owner import require_own
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import Slot, SlotOrNone
 from txlog.storage.store import Created, Store
+from txlog.stored import stored
 
 
+@stored(
+    "boundary",
+    ordinal="ordinal",
+    lowest_slot="lowest_slot",
+    snapshot_slot="snapshot_slot",
+    token="token",
+    closed="closed",
+    journal="journal",
+    log_id="log_id",
+)
 @dataclass(frozen=True, slots=True)
 class Boundary:
     """One boundary object."""

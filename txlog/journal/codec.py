@@ -1,29 +1,29 @@
-"""Frozen dataclasses to JSON values and back, strictly.
+"""Frozen dataclasses to JSON values and back, strictly, under their stored names.
 
-Entries and snapshots hold nothing else. It guards I15: anything that is not exactly what the type
-says (a missing or unknown field, a wrong type, a number out of its bounds) is CorruptData, never a
-guess. What could not be read back is not written either: every other process would find it damaged.
-Nothing stored is ever evaluated. It must not know any particular event.
+Entries and snapshots hold nothing else; `txlog/stored.py` has the names. It guards I15: anything
+that is not exactly what the type says (a missing or unknown field, a wrong type, a number out of
+its bounds) is CorruptData, never a guess. What could not be read back is not written either: every
+other process would find it damaged. Nothing stored is ever evaluated. It must not know any
+particular event.
 
-A whole number has 64 bits, or the bounds of its type: `Annotated[int, Within(low, high)]`.
-
-A class with `__compact__ = True` is written as an array in field order, which keeps lists of
-record batches short; `__added__` names fields that such arrays have only since a later version.
-Unions of event classes are written as {"type": "<snake case name>", ...}.
+A whole number has 64 bits, or the bounds of its type: `Annotated[int, Within(low, high)]`. A field
+at its default is left out; in a list (`@stored_list`) only behind the last one that is not. An
+event is an object that says its stored name, too: {"type": "<name>", ...}.
 """
 
 from __future__ import annotations
 
-import re
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
-from txlog.errors import CorruptData, InternalError, UsageError
+from txlog.errors import CorruptData, InternalError, UnsupportedFormat, UsageError
 from txlog.model import Within
+from txlog.stored import EVENT_NAME, StoredForm, stored_form
 
 Json: TypeAlias = Any
 """A value that the json module reads and writes."""
@@ -45,37 +45,60 @@ def decode(kind: Any, value: Json) -> Any:
     return _codec(kind)[1](value)
 
 
-def encode_event(value: object) -> Json:
-    """The JSON value of one event, with its type name."""
-    kind: Any = type(value)
-    return {"type": type_name(kind), **encode(value)}
-
-
 class EventCodec:
     """Encodes and decodes the events of one machine."""
 
     def __init__(self, *kinds: Any) -> None:
-        self._kinds = {type_name(kind): kind for kind in kinds}
+        """Raises InternalError if one has no stored name, or the name of another."""
+        self._kinds = {stored_form(kind).name: kind for kind in kinds}
+        self._known = frozenset(kinds)
+        if len(self._kinds) != len(kinds):
+            raise InternalError(
+                f"two of {sorted(kind.__name__ for kind in kinds)} have one stored name; "
+                "please report this."
+            )
 
     def encode(self, event: object) -> Json:
         """The JSON value of `event`."""
-        return encode_event(event)
+        kind: Any = type(event)
+        if kind not in self._known:
+            raise InternalError(f"{kind.__name__} is no event here. Please report this.")
+        return _event(kind)[0](event)
 
     def decode(self, value: Json) -> Any:
-        """The event that `value` describes. Raises CorruptData."""
-        if not isinstance(value, dict) or not isinstance(value.get("type"), str):
-            raise _wrong("an event with a type", value)
-        kind = self._kinds.get(value["type"])
+        """The event that `value` describes. Raises CorruptData, UnsupportedFormat."""
+        if not isinstance(value, dict) or not isinstance(name := value.get(EVENT_NAME), str):
+            raise _wrong(f"an event with a {EVENT_NAME}", value)
+        kind = self._kinds.get(name)
         if kind is None:
-            raise CorruptData(f"unknown event type {value['type']!r:.80}")
-        return decode(kind, {name: part for name, part in value.items() if name != "type"})
+            raise UnsupportedFormat(f"{name!r:.80} is no event that this txlog knows")
+        return _event(kind)[1](value)
 
 
-@cache
-def type_name(kind: Any) -> str:
-    """BatchesAppended -> batches_appended."""
-    name: str = kind.__name__
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+class SectionCodec:
+    """Encodes and decodes the sections of one machine's snapshots: rows of one type in each."""
+
+    def __init__(self, **kinds: Any) -> None:
+        self.kinds: Mapping[str, Any] = kinds
+
+    def encode(self, rows: Mapping[str, Iterable[Any]]) -> Mapping[str, Iterable[Json]]:
+        """The JSON values of all sections."""
+        return {
+            name: [encode_row(row) for row in rows[name]]
+            for name, (encode_row, _) in self._codecs()
+        }
+
+    def decode(self, sections: Mapping[str, list[Json]]) -> dict[str, list[Any]]:
+        """The rows of all sections; one that is not there has none. Raises CorruptData."""
+        if unknown := sorted(set(sections) - set(self.kinds)):
+            raise CorruptData(f"sections {unknown!r:.80} are not known")
+        return {
+            name: [decode_row(row) for row in sections.get(name, ())]
+            for name, (_, decode_row) in self._codecs()
+        }
+
+    def _codecs(self) -> list[tuple[str, tuple[Encoder, Decoder]]]:
+        return [(name, _codec(kind)) for name, kind in self.kinds.items()]
 
 
 def _wrong(expected: str, value: Json) -> CorruptData:
@@ -92,7 +115,8 @@ def _codec(kind: Any) -> tuple[Encoder, Decoder]:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return _enum(kind)
     if is_dataclass(kind):
-        return _compact(kind) if getattr(kind, "__compact__", False) else _record(kind)
+        form = stored_form(kind)
+        return _list(kind, form) if form.is_list else _record(kind, form)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _number(arguments[1])
@@ -142,6 +166,8 @@ def _number(bounds: Within) -> tuple[Encoder, Decoder]:
         raise _wrong(f"a whole number from {low} to {high}", value)
 
     def encode_number(value: Any) -> Json:
+        if type(value) is int and low <= value <= high:
+            return value
         if not low <= encode_int(value) <= high:
             raise CorruptData(
                 f"what is stored leads to {value!s:.40} for a number from {low} to {high}, and "
@@ -218,63 +244,82 @@ def _mapping(key_kind: Any, kind: Any) -> tuple[Encoder, Decoder]:
     return (lambda items: encode_pairs(items.items())), decode_pairs_once
 
 
-def _record(kind: Any) -> tuple[Encoder, Decoder]:
-    """A dataclass as an object. Fields at their default are left out, which keeps entries small."""
+def _default(field: Field[Any]) -> Any:
+    """What the field has if nothing is stored for it, or MISSING."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+@cache
+def _event(kind: Any) -> tuple[Encoder, Decoder]:
+    """Encoder and decoder of an event, built once."""
+    form = stored_form(kind)
+    return _record(kind, form, {EVENT_NAME: form.name})
+
+
+def _record(
+    kind: Any, form: StoredForm, tag: Mapping[str, str] | None = None
+) -> tuple[Encoder, Decoder]:
+    """A dataclass as an object, which begins with `tag`."""
     hints = get_type_hints(kind, include_extras=True)
-    parts = [(field.name, *_codec(hints[field.name]), field.default) for field in fields(kind)]
-    names = {name for name, *_ in parts}
+    defaults = {field.name: _default(field) for field in fields(kind)}
+    parts = [
+        (attribute, name, *_codec(hints[attribute]), defaults[attribute])
+        for attribute, name in form.fields.items()
+    ]
+    names = {*form.fields.values(), *(tag or ())}
 
     def encode_record(value: Any) -> Json:
-        found = {}
-        for name, encode_part, _, default in parts:
-            part = getattr(value, name)
+        found: dict[str, Json] = {} if tag is None else {**tag}
+        for attribute, name, encode_part, _, default in parts:
+            part = getattr(value, attribute)
             if default is MISSING or part != default:
                 found[name] = encode_part(part)
         return found
 
     def decode_record(value: Json) -> Any:
         if not isinstance(value, dict):
-            raise _wrong(kind.__name__, value)
+            raise _wrong(f"a {form.name}", value)
         if not names.issuperset(value):
-            raise CorruptData(f"{kind.__name__} has unknown fields {sorted(set(value) - names)}")
+            unknown = sorted(set(value) - names)
+            raise UnsupportedFormat(f"{form.name} has unknown fields {unknown!r:.200}")
         arguments = {}
-        for name, _, decode_part, default in parts:
+        for attribute, name, _, decode_part, default in parts:
             if name in value:
-                arguments[name] = decode_part(value[name])
+                arguments[attribute] = decode_part(value[name])
             elif default is MISSING:
-                raise CorruptData(f"{kind.__name__} lacks the field {name!r}")
+                raise CorruptData(f"{form.name} lacks the field {name!r}")
         try:
             return kind(**arguments)
         except UsageError as error:
-            raise CorruptData(f"{kind.__name__}: {error.message}") from error
+            raise CorruptData(f"{form.name}: {error.message}") from error
 
     return encode_record, decode_record
 
 
-def _compact(kind: Any) -> tuple[Encoder, Decoder]:
-    """A dataclass as a list. What an older program wrote lacks the fields that came later: those
-    are the last ones, and `__added__` names them. A list that lacks others is damaged. They are
-    written only as far as they say something, so that an older program can read the rest.
-    """
+def _list(kind: Any, form: StoredForm) -> tuple[Encoder, Decoder]:
+    """A dataclass as a list, which may lack fields at its end that have a default."""
     hints = get_type_hints(kind, include_extras=True)
-    names = [field.name for field in fields(kind)]
-    added = getattr(kind, "__added__", ())
-    defaults = [field.default for field in fields(kind) if field.name in added]
-    encode_fields, decode_fields = _fixed(tuple(hints[name] for name in names))
+    all_defaults = {field.name: _default(field) for field in fields(kind)}
+    attributes = tuple(form.fields)
+    encoders, decoders = zip(*(_codec(hints[name]) for name in attributes), strict=True)
+    defaults = [all_defaults[name] for name in attributes]
+    shortest = max((at for at, known in enumerate(defaults, 1) if known is MISSING), default=0)
+    is_in_order = [field.name for field in fields(kind) if not field.kw_only] == list(attributes)
+    values_of = attrgetter(*attributes, "__class__")  # Two at least, so that it gives a tuple.
 
-    def decode_compact(value: Json) -> Any:
-        lacking = len(names) - len(value) if isinstance(value, list) else 0
-        if 0 < lacking <= len(defaults):
-            value = [*value, *defaults[-lacking:]]
-        return kind(*decode_fields(value))
+    def decode_list(value: Json) -> Any:
+        if not isinstance(value, list) or not shortest <= len(value) <= len(attributes):
+            raise _wrong(f"a list of {shortest} to {len(attributes)}, a {form.name}", value)
+        found = [decode_part(part) for decode_part, part in zip(decoders, value, strict=False)]
+        return kind(*found) if is_in_order else kind(**dict(zip(attributes, found, strict=False)))
 
-    def encode_compact(item: Any) -> Json:
-        values = [getattr(item, name) for name in names]
-        spoken = encode_fields(values)
-        for default in reversed(defaults):
-            if values.pop() != default:
-                break
-            spoken.pop()
-        return spoken
+    def encode_list(item: Any) -> Json:
+        values = values_of(item)
+        end = len(attributes)
+        while end > shortest and values[end - 1] == defaults[end - 1]:
+            end -= 1
+        return [
+            encode_part(part) for encode_part, part in zip(encoders, values[:end], strict=False)
+        ]
 
-    return encode_compact, decode_compact
+    return encode_list, decode_list

@@ -20,6 +20,7 @@ from txlog.layout import JournalLayout
 from txlog.model import OFFSET_MAX
 
 FORMAT_VERSION = 2
+"""Of everything that a log stores; what changes it is in docs/format.md."""
 HEADER_BYTES_MAX = 256
 GENESIS_CRC32 = 0
 """What the entry of slot 0 names as the checksum of the entry before it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from txlog.errors import CorruptData, InvariantViolated, UsageError
+from txlog.errors import CorruptData, InvariantViolated, UnsupportedFormat, UsageError
 from txlog.journal.codec import Json
 from txlog.journal.entry import Entry
 from txlog.journal.machine import Machine, StateT
@@ -20,14 +20,20 @@ _SENSELESS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeErr
 
 
 def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterator[Any]:
-    """The events of an entry, in order. Raises CorruptData naming `path`."""
+    """The events of an entry, in order. Raises CorruptData or UnsupportedFormat naming `path`."""
     for value in entry.events:
         try:
             event = machine.decode_event(value)
+        except UnsupportedFormat as error:
+            raise UnsupportedFormat(
+                f"{path} holds an event that this txlog cannot read: {error.message}. A newer "
+                "txlog wrote it: use that one, or a later one.",
+                path=path,
+            ) from error
         except (CorruptData, UsageError) as error:
             raise CorruptData(
-                f"{path} holds an event that cannot be read: {error.message}. It may be of a "
-                "newer txlog; otherwise restore it from a backup.",
+                f"{path} holds an event that cannot be read: {error.message}. Restore the object "
+                "from a backup.",
                 path=path,
             ) from error
         yield event

@@ -16,11 +16,11 @@ from typing import Generic
 from txlog.errors import CorruptData, MissingObject, StoreDenied, UnsupportedFormat
 from txlog.journal import boundary as boundaries
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
-from txlog.journal.entry import GENESIS_CRC32
+from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32
 from txlog.journal.fold import decoded_state
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.owner import require_own
-from txlog.journal.snapshot import FORMAT_VERSION, SnapshotHead, decode_snapshot, encode_snapshot
+from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.layout import SLOT_DIGITS, JournalLayout
 from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Store
 

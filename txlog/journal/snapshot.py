@@ -17,15 +17,24 @@ import pyarrow as pa
 from txlog.errors import CorruptData
 from txlog.journal.arrow_file import NotAnArrowFile, decode_file, encode_file
 from txlog.journal.codec import Json, decode, encode
-from txlog.journal.entry import unsupported
+from txlog.journal.entry import FORMAT_VERSION, unsupported
 from txlog.model import Crc32, Slot, SlotOrNone
+from txlog.stored import stored
 
-FORMAT_VERSION = 2
 _SCHEMA = pa.schema([pa.field("section", pa.string()), pa.field("row", pa.string())])
 _HEAD = "journal"
 _TAIL = "checksum"
 
 
+@stored(
+    "snapshot_head",
+    format="format",
+    slot="slot",
+    crc32="crc32",
+    boundary="boundary",
+    journal="journal",
+    log_id="log_id",
+)
 @dataclass(frozen=True, slots=True)
 class SnapshotHead:
     """Where the snapshot stands in the journal."""

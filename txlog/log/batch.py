@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from txlog.model import ByteCount, Crc32, Offset, Partition, Within
+from txlog.stored import stored, stored_list
 
 ROWS_MAX = 1 << 28
 """Of one batch: each has a time of 8 bytes, and no batch may take more than 5 << 28 bytes."""
@@ -18,6 +19,16 @@ ROWS_MAX = 1 << 28
 RowCount: TypeAlias = Annotated[int, Within(1, ROWS_MAX)]
 
 
+@stored_list(
+    "batch",
+    partition="partition",
+    row_count="row_count",
+    position="position",
+    length="length",
+    crc32="crc32",
+    timestamp_min_ms="timestamp_min_ms",
+    timestamp_max_ms="timestamp_max_ms",
+)
 @dataclass(frozen=True, slots=True)
 class SegmentBatch:
     """One record batch of one partition, inside a segment.
@@ -25,8 +36,6 @@ class SegmentBatch:
     `position` and `length` are bytes and span one whole encapsulated Arrow IPC message; `crc32`
     is the checksum (zlib's) of exactly these bytes. Timestamps are milliseconds since 1970, UTC.
     """
-
-    __compact__ = True
 
     partition: Partition
     row_count: RowCount
@@ -37,6 +46,7 @@ class SegmentBatch:
     timestamp_max_ms: int
 
 
+@stored("segment", path="path", schema_id="schema_id", batches="batches")
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A stored segment whose records have no offsets yet; `path` is its name below the log's root.

@@ -17,7 +17,7 @@ from typing import Any
 from txlog.clock import Runtime
 from txlog.errors import CorruptData, NotATxlog, UnknownTopic, UnsupportedFormat
 from txlog.journal.codec import decode, encode
-from txlog.journal.entry import checked_body, seal, unsupported
+from txlog.journal.entry import FORMAT_VERSION, checked_body, seal, unsupported
 from txlog.journal.lost import first_below, require_nothing_led_to
 from txlog.journal.presence import LogPresence
 from txlog.journal.replica import Replica, ReplicaOptions
@@ -39,11 +39,19 @@ from txlog.settings import LogSettings, ProcessSettings, TopicConfig
 from txlog.storage.held import hold
 from txlog.storage.probe import ProbeResult, probe
 from txlog.storage.store import Exists, Store
+from txlog.stored import stored
 
-FORMAT_VERSION = 2
 PRODUCER_ID_BLOCK = 100
 
 
+@stored(
+    "cluster_file",
+    format_version="format_version",
+    log_id="log_id",
+    created_ms="created_ms",
+    settings="settings",
+    probe="probe",
+)
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
     """Content of the cluster file: written once, when the log is created."""
@@ -335,6 +343,11 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
         file: ClusterFile = decode(ClusterFile, value)
         if not is_log_id(file.log_id):
             raise CorruptData(f"its log id is {file.log_id!r:.50}")
+    except UnsupportedFormat as error:
+        raise NotATxlog(
+            f"{path} was written by a newer txlog: {error.message}. Use that one, or a later one.",
+            path=path,
+        ) from error
     except CorruptData as error:
         raise CorruptData(
             f"{path} is no cluster file ({error.message}); restore it from a backup.", path=path

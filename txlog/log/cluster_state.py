@@ -10,15 +10,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from txlog.errors import TopicExists, UnknownTopic
-from txlog.journal.codec import EventCodec, Json, decode, encode
+from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Decided, SimpleMachine
 from txlog.log.topic_events import TopicOpened
 from txlog.model import ProducerId, WallMs
+from txlog.stored import stored
 
 
+@stored("topic_created", opened="topic", created_ms="created_ms")
 @dataclass(frozen=True, slots=True)
 class TopicCreated:
     """A name has a topic from here on; `opened` is the first event of its journal."""
@@ -27,6 +29,7 @@ class TopicCreated:
     created_ms: WallMs
 
 
+@stored("topic_deleted", name="name", topic_id="topic_id")
 @dataclass(frozen=True, slots=True)
 class TopicDeleted:
     """The name is free again."""
@@ -35,6 +38,7 @@ class TopicDeleted:
     topic_id: str
 
 
+@stored("producer_ids_allocated", next_pid="next_producer_id")
 @dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
     """Producer ids below this one are given out."""
@@ -102,7 +106,8 @@ def half_deleted_topic(name: str, url: str) -> UnknownTopic:
     )
 
 
-_EVENTS = EventCodec(TopicCreated, TopicDeleted, ProducerIdsAllocated)
+_EVENTS = EventCodec(*get_args(ClusterEvent))
+SECTIONS = SectionCodec(next_producer_id=ProducerId, topic=TopicCreated)
 
 
 class ClusterMachine(SimpleMachine):
@@ -156,13 +161,12 @@ class ClusterMachine(SimpleMachine):
 
     def encode_state(self, state: ClusterState) -> Mapping[str, Iterable[Json]]:
         """Sections of a snapshot."""
-        return {
-            "pid": [state.next_pid],
-            "topic": [encode(topic) for topic in state.topics.values()],
-        }
+        return SECTIONS.encode(
+            {"next_producer_id": [state.next_pid], "topic": state.topics.values()}
+        )
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> ClusterState:
         """The state of such sections. Raises CorruptData."""
-        (next_pid,) = decode(tuple[ProducerId, ...], sections.get("pid", [0]))
-        topics = [decode(TopicCreated, row) for row in sections.get("topic", ())]
-        return ClusterState({topic.opened.name: topic for topic in topics}, next_pid)
+        found = SECTIONS.decode(sections)
+        (next_pid,) = found["next_producer_id"] or [0]
+        return ClusterState({topic.opened.name: topic for topic in found["topic"]}, next_pid)

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,7 @@ from txlog.model import (
     TxId,
     Within,
 )
+from txlog.stored import stored, stored_form, stored_list
 
 FANOUT = 64
 """References on one level of the tree before they are packed into a node."""
@@ -54,11 +55,33 @@ OffsetCount: TypeAlias = Annotated[int, Within(1, OFFSET_MAX)]
 StoredRows: TypeAlias = Annotated[int, Within(-1, ROWS_MAX)]
 
 
+@stored_list(
+    "indexed_batch",
+    slot="slot",
+    partition="partition",
+    base_offset="base_offset",
+    row_count="row_count",
+    segment="segment",
+    position="position",
+    length="length",
+    crc32="crc32",
+    schema_id="schema_id",
+    timestamp_min_ms="timestamp_min_ms",
+    timestamp_max_ms="timestamp_max_ms",
+    pid="producer_id",
+    epoch="producer_epoch",
+    number="transaction_number",
+    base_sequence="base_sequence",
+    first_slot="first_slot",
+    decided_slot="decided_slot",
+    aborted="aborted",
+    stored_rows="stored_rows",
+    delete_horizon_ms="delete_horizon_ms",
+    topic_ids="topic_ids",
+)
 @dataclass(frozen=True, slots=True)
 class IndexedBatch:
     """One record batch: where its bytes are and what is known of it."""
-
-    __compact__ = True
 
     slot: Slot
     partition: Partition
@@ -105,11 +128,17 @@ class IndexedBatch:
         return None if self.number < 0 else TxId(self.pid, self.epoch, self.number)
 
 
+@stored_list(
+    "span",
+    partition="partition",
+    first_offset="first_offset",
+    next_offset="end_offset",
+    timestamp_max_ms="timestamp_max_ms",
+    length_bytes="length_bytes",
+)
 @dataclass(frozen=True, slots=True)
 class PartitionSpan:
     """What a chunk holds of one partition."""
-
-    __compact__ = True
 
     partition: Partition
     first_offset: Offset
@@ -118,17 +147,26 @@ class PartitionSpan:
     length_bytes: ByteCount
 
 
+@stored_list("chunk_key", first_slot="first_slot", last_slot="last_slot", name="name")
 @dataclass(frozen=True, slots=True)
 class ChunkKey:
     """Names a chunk of a topic."""
-
-    __compact__ = True
 
     first_slot: Slot
     last_slot: Slot
     name: str = ""
 
 
+@stored(
+    "chunk_ref",
+    first_slot="first_slot",
+    last_slot="last_slot",
+    level="level",
+    length="length",
+    crc32="crc32",
+    spans="spans",
+    name="name",
+)
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
     """A chunk: its slots, how to check its bytes, and what it covers."""
@@ -270,18 +308,23 @@ def _merge(spans: Iterable[PartitionSpan]) -> tuple[PartitionSpan, ...]:
 
 
 _ARROW_TYPES = {
-    "str": pa.string(),
-    "bool": pa.bool_(),
-    "tuple[str, ...]": pa.list_(pa.string()),
+    int: pa.int64(),
+    str: pa.string(),
+    bool: pa.bool_(),
+    tuple[str, ...]: pa.list_(pa.string()),
 }
+_ROW_HINTS = get_type_hints(IndexedBatch)
+_ROW_FIELDS = stored_form(IndexedBatch).fields
 _ROW_SCHEMA = pa.schema(
-    [
-        pa.field(part.name, _ARROW_TYPES.get(str(part.type), pa.int64()))
-        for part in fields(IndexedBatch)
-    ]
+    [(name, _ARROW_TYPES[_ROW_HINTS[attribute]]) for attribute, name in _ROW_FIELDS.items()]
 )
+_ROW_ARGUMENTS = [_ROW_FIELDS[part.name] for part in fields(IndexedBatch)]
 _NUMBERS = [part.name for part in _ROW_SCHEMA if part.type == pa.int64()]
-_BOUNDS = [bounds_of(IndexedBatch, name) for name in _NUMBERS]
+_BOUNDS = [
+    bounds_of(IndexedBatch, attribute)
+    for attribute, name in _ROW_FIELDS.items()
+    if name in _NUMBERS
+]
 _LOWEST = np.array([[bounds.low] for bounds in _BOUNDS])
 _HIGHEST = np.array([[bounds.high] for bounds in _BOUNDS])
 _REF_SCHEMA = pa.schema([pa.field("ref", pa.string())])
@@ -290,7 +333,8 @@ _REF_SCHEMA = pa.schema([pa.field("ref", pa.string())])
 def encode_rows(rows: Sequence[IndexedBatch]) -> bytes:
     """A leaf: one Arrow IPC file, a row a batch. Equal rows give equal bytes."""
     columns = [
-        pa.array([getattr(row, part.name) for row in rows], type=part.type) for part in _ROW_SCHEMA
+        pa.array([getattr(row, attribute) for row in rows], type=part.type)
+        for attribute, part in zip(_ROW_FIELDS, _ROW_SCHEMA, strict=True)
     ]
     return encode_file(pa.record_batch(columns, schema=_ROW_SCHEMA))
 
@@ -306,8 +350,8 @@ def decode_rows(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch, ..
     batch = _checked(data, ref, path, _ROW_SCHEMA)
     _check_numbers(batch, ref, path)
     columns = batch.to_pydict()
-    lists = [columns[part.name] for part in fields(IndexedBatch)]
-    lists[-1] = [tuple(ids) for ids in lists[-1]]
+    columns["topic_ids"] = map(tuple, columns["topic_ids"])
+    lists = [columns[name] for name in _ROW_ARGUMENTS]
     return tuple(map(IndexedBatch, *lists))
 
 

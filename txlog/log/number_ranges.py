@@ -52,8 +52,3 @@ def above(ranges: NumberRanges, floor: int) -> NumberRanges:
     if kept and kept[0][0] <= floor:
         return ((floor + 1, kept[0][1]), *kept[1:])
     return kept
-
-
-def numbers_in(ranges: NumberRanges) -> tuple[int, ...]:
-    """Each number, in order."""
-    return tuple(number for first, last in ranges for number in range(first, last + 1))

@@ -30,6 +30,7 @@ from txlog.model import (
     validate_topic_name,
 )
 from txlog.settings import TopicConfig
+from txlog.stored import stored
 
 NO_PRODUCER = -1
 """The pid of an append that asks for no de-duplication."""
@@ -43,6 +44,12 @@ def check_partition_count(topic: str, count: int) -> None:
         )
 
 
+@stored(
+    "cleaner_checkpoint",
+    merged_slot="merged_slot",
+    cleaned_slot="cleaned_slot",
+    delete_horizon_ms="delete_horizon_ms",
+)
 @dataclass(frozen=True, slots=True)
 class CleanerCheckpoint:
     """How far a topic was looked through by merging and compaction, in slots of its journal."""
@@ -58,6 +65,14 @@ class CleanerCheckpoint:
 # Events.
 
 
+@stored(
+    "topic_opened",
+    topic_id="topic_id",
+    name="name",
+    partition_count="partition_count",
+    schema="schema",
+    config="config",
+)
 @dataclass(frozen=True, slots=True)
 class TopicOpened:
     """First event of the journal."""
@@ -76,6 +91,15 @@ class TopicOpened:
         check_partition_count(self.name, self.partition_count)
 
 
+@stored(
+    "batches_appended",
+    segments="segments",
+    base_offsets="base_offsets",
+    pid="producer_id",
+    epoch="producer_epoch",
+    tx_id="tx_id",
+    base_sequences="base_sequences",
+)
 @dataclass(frozen=True, slots=True)
 class BatchesAppended:
     """Records of one flush. Batches of a partition follow each other from its base offset."""
@@ -90,6 +114,17 @@ class BatchesAppended:
     """partition -> sequence of its first record here; empty without a producer."""
 
 
+@stored(
+    "marker_written",
+    tx_id="tx_id",
+    decision="decision",
+    floor="finished_floor",
+    coordinator="coordinator",
+    fence_epoch="fence_epoch",
+    topic_ids="topic_ids",
+    segments="segments",
+    base_offsets="base_offsets",
+)
 @dataclass(frozen=True, slots=True)
 class MarkerWritten:
     """COMMIT or ABORT of one transaction (attributes: control and transactional, as in Kafka)."""
@@ -109,6 +144,7 @@ class MarkerWritten:
     base_offsets: Mapping[Partition, Offset] = field(default_factory=dict)
 
 
+@stored("partitions_added", partition_count="partition_count")
 @dataclass(frozen=True, slots=True)
 class PartitionsAdded:
     """The topic has this many partitions from here on."""
@@ -120,6 +156,7 @@ class PartitionsAdded:
         check_partition_count("", self.partition_count)
 
 
+@stored("schema_evolved", schema="schema")
 @dataclass(frozen=True, slots=True)
 class SchemaEvolved:
     """The next schema id stands for this schema."""
@@ -127,6 +164,7 @@ class SchemaEvolved:
     schema: str
 
 
+@stored("config_altered", config="config")
 @dataclass(frozen=True, slots=True)
 class ConfigAltered:
     """The topic's configuration from here on."""
@@ -134,6 +172,7 @@ class ConfigAltered:
     config: TopicConfig
 
 
+@stored("horizon_advanced", segment_id="segment_id")
 @dataclass(frozen=True, slots=True)
 class HorizonAdvanced:
     """Segments with a smaller id can no longer be appended (rule R17)."""
@@ -145,6 +184,7 @@ class HorizonAdvanced:
         validate_segment_id(self.segment_id)
 
 
+@stored("log_start_advanced", log_starts="log_start_offsets")
 @dataclass(frozen=True, slots=True)
 class LogStartAdvanced:
     """Records below these offsets (by partition) are deleted: nobody reads them any more."""
@@ -152,11 +192,13 @@ class LogStartAdvanced:
     log_starts: Mapping[Partition, Offset]
 
 
+@stored("index_sealed")
 @dataclass(frozen=True, slots=True)
 class IndexSealed:
     """The decided batches so far go into the sealed index now: what is sealed can be rewritten."""
 
 
+@stored("chunks_replaced", removed="removed", added="added")
 @dataclass(frozen=True, slots=True)
 class ChunksReplaced:
     """The same offsets are found through other chunks, in other segments: merged or compacted."""
@@ -165,6 +207,7 @@ class ChunksReplaced:
     added: tuple[ChunkRef, ...]
 
 
+@stored("cleaner_advanced", checkpoint="checkpoint")
 @dataclass(frozen=True, slots=True)
 class CleanerAdvanced:
     """How far merging and compaction have come (Kafka's cleaner checkpoint)."""
@@ -172,6 +215,7 @@ class CleanerAdvanced:
     checkpoint: CleanerCheckpoint
 
 
+@stored("producers_retired", pids="producer_ids")
 @dataclass(frozen=True, slots=True)
 class ProducersRetired:
     """These producer ids are never used again: their sequences and order are forgotten."""
@@ -179,6 +223,7 @@ class ProducersRetired:
     pids: tuple[ProducerId, ...]
 
 
+@stored("topic_closed")
 @dataclass(frozen=True, slots=True)
 class TopicClosed:
     """The topic was deleted; nothing follows."""

@@ -7,31 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any, get_args
 
 from txlog.errors import CorruptData
-from txlog.journal.codec import EventCodec, Json, decode, encode
+from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Chunk, Decided
 from txlog.log.index import ChunkRef, IndexedBatch, Level, LevelCount, SealedIndex, are_in_order
-from txlog.log.number_ranges import numbers_in, with_numbers
 from txlog.log.stored_values import require_plausible, require_sound
-from txlog.log.topic_events import (
-    BatchesAppended,
-    ChunksReplaced,
-    CleanerAdvanced,
-    CleanerCheckpoint,
-    ConfigAltered,
-    HorizonAdvanced,
-    IndexSealed,
-    LogStartAdvanced,
-    MarkerWritten,
-    PartitionsAdded,
-    ProducersRetired,
-    SchemaEvolved,
-    TopicClosed,
-    TopicCommand,
-    TopicEvent,
-    TopicOpened,
-)
+from txlog.log.topic_events import CleanerCheckpoint, TopicCommand, TopicEvent
 from txlog.log.topic_rules import decide
 from txlog.log.topic_state import (
     AppliedTransaction,
@@ -55,24 +38,23 @@ from txlog.model import (
     TxId,
 )
 from txlog.settings import TopicConfig
+from txlog.stored import stored, stored_list
 
-_EVENTS = EventCodec(
-    TopicOpened,
-    BatchesAppended,
-    MarkerWritten,
-    PartitionsAdded,
-    SchemaEvolved,
-    ConfigAltered,
-    HorizonAdvanced,
-    LogStartAdvanced,
-    IndexSealed,
-    ChunksReplaced,
-    CleanerAdvanced,
-    ProducersRetired,
-    TopicClosed,
+_EVENTS = EventCodec(*get_args(TopicEvent))
+
+
+@stored(
+    "topic",
+    topic_id="topic_id",
+    name="name",
+    closed="closed",
+    config="config",
+    horizon="staging_horizon",
+    sealed_slot="sealed_slot",
+    level_count="level_count",
+    cleaner="cleaner",
+    retired="retired_producer_ids",
 )
-
-
 @dataclass(frozen=True, slots=True)
 class _Head:
     """The small fields of the state."""
@@ -88,16 +70,28 @@ class _Head:
     retired: tuple[tuple[ProducerId, ProducerId], ...] = ()
 
 
+@stored(
+    "producer_state",
+    epoch="producer_epoch",
+    recent="recent_batches",
+    open="open_transaction",
+    finished_epoch="finished_epoch",
+    finished_floor="finished_floor",
+    finished_above="finished_above",
+    last="last_transaction",
+    stored_ms="stored_ms",
+    earlier="earlier_transactions",
+)
 @dataclass(frozen=True, slots=True)
 class _ProducerState:
-    """A ProducerState as it is stored: finished numbers one by one, as the format has it."""
+    """A ProducerState as it is stored: with the bounds of its numbers."""
 
     epoch: EpochOrNone
     recent: Mapping[Partition, tuple[RecentBatch, ...]] = field(default_factory=dict)
     open: OpenTransaction | None = None
     finished_epoch: EpochOrNone = -1
     finished_floor: OffsetOrNone = -1
-    finished_above: tuple[Offset, ...] = ()
+    finished_above: tuple[tuple[Offset, Offset], ...] = ()
     last: AppliedTransaction | None = None
     stored_ms: SegmentMs = 0
     earlier: tuple[AppliedTransaction, ...] = ()
@@ -105,36 +99,47 @@ class _ProducerState:
     @staticmethod
     def of(state: ProducerState) -> _ProducerState:
         """The form to store."""
-        parts = {part.name: getattr(state, part.name) for part in fields(ProducerState)}
-        parts["finished_above"] = numbers_in(state.finished_above)
-        return _ProducerState(**parts)
+        return _ProducerState(**_parts(state))
 
     def state(self) -> ProducerState:
         """What was stored."""
-        parts = {part.name: getattr(self, part.name) for part in fields(ProducerState)}
-        parts["finished_above"] = with_numbers((), self.finished_above)
-        return ProducerState(**parts)
+        return ProducerState(**_parts(self))
 
 
+def _parts(state: ProducerState | _ProducerState) -> dict[str, Any]:
+    return {part.name: getattr(state, part.name) for part in fields(ProducerState)}
+
+
+@stored_list("producer", pid="producer_id", state="state")
 @dataclass(frozen=True, slots=True)
 class _Producer:
-    __compact__ = True
     pid: ProducerId
     state: _ProducerState
 
 
+@stored_list("transaction_mark", tx_id="tx_id", mark="mark")
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    __compact__ = True
     tx_id: TxId
     mark: TxMark
 
 
+@stored_list("leveled_ref", level="level", ref="ref")
 @dataclass(frozen=True, slots=True)
 class _Leveled:
-    __compact__ = True
     level: Level
     ref: ChunkRef
+
+
+SECTIONS = SectionCodec(
+    topic=_Head,
+    schema=str,
+    partition=PartitionState,
+    producer=_Producer,
+    tail=IndexedBatch,
+    mark=_Mark,
+    chunk=_Leveled,
+)
 
 
 class TopicMachine:
@@ -185,42 +190,40 @@ class TopicMachine:
             state.cleaner,
             state.retired,
         )
-        refs = [_Leveled(level, ref) for level, found in enumerate(levels) for ref in found]
-        return {
-            "topic": [encode(head)],
-            "schema": list(state.schemas),
-            "partition": [encode(partition) for partition in state.partitions],
-            "producer": [
-                encode(_Producer(pid, _ProducerState.of(known)))
-                for pid, known in state.producers.items()
-            ],
-            "tail": [encode(row) for row in state.tail],
-            "mark": [encode(_Mark(*item)) for item in state.marks.items()],
-            "chunk": [encode(ref) for ref in refs],
-        }
+        refs = (_Leveled(level, ref) for level, found in enumerate(levels) for ref in found)
+        producers = (_Producer(p, _ProducerState.of(known)) for p, known in state.producers.items())
+        return SECTIONS.encode(
+            {
+                "topic": [head],
+                "schema": state.schemas,
+                "partition": state.partitions,
+                "producer": producers,
+                "tail": state.tail,
+                "mark": (_Mark(*item) for item in state.marks.items()),
+                "chunk": refs,
+            }
+        )
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> TopicState:
         """The state of such sections. Raises CorruptData."""
-        if len(sections.get("topic", ())) != 1:
+        found = SECTIONS.decode(sections)
+        if len(found["topic"]) != 1:
             raise CorruptData("a snapshot of a topic without its head")
-        head: _Head = decode(_Head, sections["topic"][0])
-        producers = [decode(_Producer, row) for row in sections.get("producer", ())]
-        marks = [decode(_Mark, row) for row in sections.get("mark", ())]
-        refs = [decode(_Leveled, row) for row in sections.get("chunk", ())]
-        sealed = _sealed(head.level_count, refs)
+        head: _Head = found["topic"][0]
+        sealed = _sealed(head.level_count, found["chunk"])
         state = TopicState(
             topic_id=head.topic_id,
             name=head.name,
             closed=head.closed,
             config=head.config,
-            schemas=decode(tuple[str, ...], sections.get("schema", [])),
-            partitions=tuple(decode(PartitionState, row) for row in sections.get("partition", ())),
-            producers={producer.pid: producer.state.state() for producer in producers},
+            schemas=tuple(found["schema"]),
+            partitions=tuple(found["partition"]),
+            producers={producer.pid: producer.state.state() for producer in found["producer"]},
             retired=head.retired,
             horizon=head.horizon,
             cleaner=head.cleaner,
-            tail=tuple(decode(IndexedBatch, row) for row in sections.get("tail", ())),
-            marks={mark.tx_id: mark.mark for mark in marks},
+            tail=tuple(found["tail"]),
+            marks={mark.tx_id: mark.mark for mark in found["mark"]},
             sealed=sealed,
             sealed_slot=head.sealed_slot,
         )

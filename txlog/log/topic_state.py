@@ -35,6 +35,7 @@ from txlog.log.topic_events import (
 )
 from txlog.model import Decision, Epoch, Offset, OffsetOrNone, Partition, Slot, TxId
 from txlog.settings import TopicConfig
+from txlog.stored import stored, stored_list
 
 RECENT_BATCHES = 5
 """Batches of a producer and partition whose offsets a repeat is told (Kafka keeps as many)."""
@@ -43,6 +44,7 @@ RECENT_BATCHES = 5
 _DEFAULTS = TopicConfig()
 
 
+@stored("partition", log_start="log_start_offset", next_offset="log_end_offset")
 @dataclass(frozen=True, slots=True)
 class PartitionState:
     """Where a partition begins and ends."""
@@ -51,17 +53,28 @@ class PartitionState:
     next_offset: Offset = 0
 
 
+@stored_list(
+    "recent_batch",
+    base_sequence="base_sequence",
+    last_sequence="last_sequence",
+    base_offset="base_offset",
+)
 @dataclass(frozen=True, slots=True)
 class RecentBatch:
     """A stored flush of a producer to a partition: what a repeat of it is answered."""
-
-    __compact__ = True
 
     base_sequence: Offset
     last_sequence: Offset
     base_offset: Offset
 
 
+@stored(
+    "open_transaction",
+    number="number",
+    epoch="producer_epoch",
+    first_slot="first_slot",
+    first_offsets="first_offsets",
+)
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
     """A transaction with records in the log and no marker yet."""
@@ -73,6 +86,16 @@ class OpenTransaction:
     """partition -> offset of its first record there."""
 
 
+@stored(
+    "applied_transaction",
+    number="number",
+    epoch="producer_epoch",
+    slot="slot",
+    decision="decision",
+    topic_ids="topic_ids",
+    coordinator="coordinator",
+    first_offsets="first_offsets",
+)
 @dataclass(frozen=True, slots=True)
 class AppliedTransaction:
     """A transaction that was finished here, and may not be finished in its other topics yet: the
@@ -130,6 +153,7 @@ class ProducerState:
 NEW_PRODUCER = ProducerState(epoch=-1)
 
 
+@stored("mark", slot="slot", first_slot="first_slot", aborted="aborted", topic_ids="topic_ids")
 @dataclass(frozen=True, slots=True)
 class TxMark:
     """How a transaction with records in the tail was decided."""

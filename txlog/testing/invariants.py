@@ -15,7 +15,7 @@ from txlog.clients.connection import Connection
 from txlog.coordinator.events import Participant
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import CorruptData, NotATxlog
-from txlog.groups.offsets_state import OffsetsMachine
+from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.journal.entry import decode_entry
 from txlog.layout import TOPICS, JournalLayout, LogLayout, parse_number
 from txlog.log.cluster import ClusterFile, read_cluster_file

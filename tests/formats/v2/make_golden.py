@@ -1,7 +1,8 @@
 """Makes the golden log of format version 2: `python -m tests.formats.v2.make_golden`.
 
 A log that a released txlog wrote must be read by every later one, so once version 2 is released,
-`log.tar.xz` and `expected.json` are never changed. It holds a bit of everything that is stored.
+`log.tar.xz` and `expected.json` are never changed. It holds every event, and every field with a
+value of its own.
 Clock and identifiers are seeded, so that one program makes one log.
 """
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from tests.formats.golden_view import view
+from tests.formats.v2 import rare_values as rare
 from tests.memory_log import MemoryLog
 from txlog.clients import connection
 from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
@@ -103,9 +105,9 @@ class _Asked:
 
     def execute_local_transaction(self, half: HalfTransaction, arg: Any) -> LocalTransactionState:
         states = LocalTransactionState
-        return {"paid": states.COMMIT_MESSAGE, "void": states.ROLLBACK_MESSAGE}.get(
-            half.transaction_id, states.UNKNOW
-        )
+        if half.transaction_id.startswith("paid"):
+            return states.COMMIT_MESSAGE
+        return states.ROLLBACK_MESSAGE if half.transaction_id == "void" else states.UNKNOW
 
     def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
         return LocalTransactionState.UNKNOW
@@ -115,6 +117,9 @@ def make() -> tuple[MemoryLog, list[str]]:
     """The log, and the transactions and tags that are asked for."""
     log = MemoryLog(SETTINGS)
     log.producer("idle")
+    log.clock.now_ms = float(FIRST_MS - 100_000)
+    rare.make_forgotten(log)
+    rare.make_checked(log, _Asked())
     log.clock.now_ms = float(FIRST_MS)
     log.admin.create_topic("plain", 2)
     log.admin.create_topic("typed", 1, TYPED, {"compression.type": "lz4", "key.column": "text"})
@@ -130,6 +135,12 @@ def make() -> tuple[MemoryLog, list[str]]:
     make_half(log)
     make_groups(log)
     make_cleaned(log)
+    rare.make_changed_topic(log)
+    rare.make_ended_early(log)
+    rare.make_labelled(log)
+    rare.make_replaced(log)
+    rare.make_cleaned_again(log)
+    rare.make_buried(log)
     log.process().cluster.topic("plain").prune(keep_entries=6)
     return log, [*asked, "order-1", "paid", "open", "9-9-9"]
 
@@ -196,7 +207,8 @@ def make_staged(log: MemoryLog) -> list[TxId]:
     """What a Spark query leaves: two batches complete, one decided and not applied."""
     process = log.process()
     session = TransactionSession(process, "spark.query", "copier")
-    session.register("run", is_run=True, groups=("copier",))
+    for run in ("first run", "run"):
+        session.register(run, is_run=True, groups=("copier",))
     found = []
     for batch in range(2):
         found.append(session.begin())
@@ -231,12 +243,16 @@ def _staged(log: MemoryLog, batch: int) -> Participant:
 
 
 def make_half(log: MemoryLog) -> None:
-    """Half transactions: committed, rolled back, and one that is open for ever."""
+    """Half transactions: one that is open for ever, and others that end before it, each with
+    messages to two topics."""
     producer = TransactionMQProducer("shop-group", log.connection, listener=_Asked())
     producer.start(check_in_background=False)
-    for name in ("paid", "void", "open"):
-        message = Message("plain", b"half " + name.encode(), b"k", [("n", b"1")], 1, FIRST_MS)
-        producer.send_message_in_transaction(message, transaction_id=name)
+    for name in ("open", "paid", "paid too", "void"):
+        messages = [
+            Message(topic, b"half " + name.encode(), b"k", [("n", b"1")], 0, FIRST_MS)
+            for topic in ("plain", "small")
+        ]
+        producer.send_message_in_transaction(messages, transaction_id=name)
 
 
 def make_groups(log: MemoryLog) -> None:
@@ -259,12 +275,19 @@ def make_groups(log: MemoryLog) -> None:
 
 
 def without_old_snapshots(log: MemoryLog) -> None:
-    """Only the newest of each journal, which its boundary may name: others may vanish (R16)."""
+    """Only the newest of each journal, and what boundaries name: others may vanish (R16)."""
+    objects = log.objects()
+    named = set()
+    for path in objects:
+        folder, is_boundary, _ = path.partition("/boundaries/")
+        if is_boundary:
+            slot = json.loads(objects[path].split(b"\n")[1])["snapshot_slot"]
+            named.add(f"{folder}/snapshots/{slot:020d}.arrow")
     newest: dict[str, str] = {}
-    for path in sorted(log.objects()):
+    for path in sorted(objects):
         folder, is_snapshot, _ = path.partition("/snapshots/")
         if is_snapshot:
-            if folder in newest:
+            if folder in newest and newest[folder] not in named:
                 log.memory.delete(newest[folder])
             newest[folder] = path
 
@@ -285,6 +308,7 @@ def make_cleaned(log: MemoryLog) -> None:
     limits = CompactionLimits(keys_max=100, batch_bytes=2_000)
     compact(newest, now_ms, limits, force=True)
     merge_segments(merged, 2_000)
+    merge_segments(log.connection.cluster.topic("long"), 2_000, LONG + 1)  # Only noted: too few.
     log.admin.delete_records({TopicPartition("merged", 0): 4})
     for topic in (newest, merged):
         topic.execute(AdvanceHorizon(segment_id_at(now_ms - 1)))

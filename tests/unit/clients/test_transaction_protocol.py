@@ -93,7 +93,7 @@ def test_BEGIN_names_the_transaction_its_producer_generation_and_partitions(
         producer.send("t", b"x", partition=partition)
     producer.flush()
     begun = Journal(log).find("transaction_begun")
-    assert begun["tx_id"] == {"pid": tx_id.pid, "epoch": tx_id.epoch, "number": tx_id.number}
+    assert begun["tx_id"] == [tx_id.pid, tx_id.epoch, tx_id.number]
     assert begun["timeout_ms"] == 1234
     (participant,) = begun["participants"]  # type: ignore[misc]
     assert (participant["topic"], participant["partitions"]) == ("t", [0, 1])
@@ -115,7 +115,7 @@ def test_the_transaction_bears_each_record_and_a_marker_has_no_key_and_no_value(
     producer.send("t", b"x").get()
     producer.commit_transaction()
     journal = Journal(log)
-    named = {"pid": tx_id.pid, "epoch": tx_id.epoch, "number": tx_id.number}
+    named = [tx_id.pid, tx_id.epoch, tx_id.number]
     assert journal.find("batches_appended")["tx_id"] == named
     marker = journal.find("marker_written")
     assert (marker["tx_id"], marker["decision"]) == (named, "COMMIT")

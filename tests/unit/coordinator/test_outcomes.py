@@ -98,7 +98,7 @@ def test_a_generation_is_taken_over_as_it_is() -> None:
     assert OutcomeGeneration.of(generation) is generation
 
 
-@pytest.mark.parametrize("column", ["pids", "epochs", "numbers", "steps_ms"])
+@pytest.mark.parametrize("column", ["producer_ids", "producer_epochs", "numbers", "steps_ms"])
 def test_a_generation_that_lacks_a_value_is_damaged(column: str) -> None:
     columns = json.loads(OutcomeGeneration.of(SOME).text)
     columns[column].pop()

@@ -11,12 +11,12 @@ import pytest
 from tests.fold import Fold
 from txlog.errors import CommitFailed, TxlogError, UnknownGroup, UnstableOffsetCommit
 from txlog.groups import offsets_state
+from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.groups.offsets_state import (
     UNCHECKED,
     ApplyPending,
     CommitOffsets,
     DeleteGroup,
-    OffsetsMachine,
     OffsetsState,
     Pending,
     PendingOffset,

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fold import Fold
 from txlog.errors import CommitFailed, UnstableOffsetCommit
+from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.groups.offsets_state import (
     UNCHECKED,
     ApplyPending,
     CommitOffsets,
-    OffsetsMachine,
     OffsetsState,
     Pending,
     PendingOffset,

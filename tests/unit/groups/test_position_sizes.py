@@ -7,11 +7,11 @@ import pytest
 from tests.fold import Fold
 from tests.unit.groups.test_offsets_rules import pend
 from txlog.errors import UsageError
+from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.groups.offsets_state import (
     OFFSETS_BYTES_MAX,
     UNCHECKED,
     CommitOffsets,
-    OffsetsMachine,
     OffsetsState,
     PendingOffset,
     event_bytes,

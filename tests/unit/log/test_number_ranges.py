@@ -5,16 +5,21 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txlog.log.number_ranges import above, holds, numbers_in, with_number, with_numbers
+from txlog.log.number_ranges import NumberRanges, above, holds, with_number, with_numbers
 
 NUMBERS = st.integers(0, 40)
+
+
+def numbers_in(ranges: NumberRanges) -> tuple[int, ...]:
+    """Each number, in order."""
+    return tuple(number for first, last in ranges for number in range(first, last + 1))
 
 
 @given(st.lists(NUMBERS), NUMBERS)
 def test_numbers_that_are_added_one_by_one_in_any_order_are_held(
     added: list[int], floor: int
 ) -> None:
-    ranges: tuple[tuple[int, int], ...] = ()
+    ranges: NumberRanges = ()
     for number in added:
         ranges = with_number(ranges, number)
         assert all(left[1] + 1 < right[0] for left, right in pairwise(ranges))
@@ -26,7 +31,7 @@ def test_numbers_that_are_added_one_by_one_in_any_order_are_held(
 
 @given(st.lists(st.sets(NUMBERS)))
 def test_numbers_that_are_added_in_groups_are_held(groups: list[set[int]]) -> None:
-    ranges: tuple[tuple[int, int], ...] = ()
+    ranges: NumberRanges = ()
     for group in groups:
         ranges = with_numbers(ranges, group)
     assert numbers_in(ranges) == tuple(sorted(set[int]().union(*groups)))

@@ -21,9 +21,9 @@ from txlog.clients.connection import Connection
 from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import UnknownPartition, UnknownTopic
 from txlog.journal.codec import encode
-from txlog.journal.entry import seal
+from txlog.journal.entry import FORMAT_VERSION, seal
 from txlog.layout import CLUSTER_FILE
-from txlog.log.cluster import FORMAT_VERSION, ClusterFile, open_cluster
+from txlog.log.cluster import ClusterFile, open_cluster
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy

@@ -1,0 +1,110 @@
+"""The golden log holds every event and every field that exists, and docs/format.md names them."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.formats.stored_kinds import (
+    EVENTS,
+    SECTIONS,
+    Said,
+    all_fields,
+    all_kinds,
+    said,
+    shown,
+    tables,
+)
+from tests.formats.test_golden import golden_objects
+from txlog.coordinator.outcomes import OutcomeColumns
+from txlog.journal.boundary import Boundary
+from txlog.journal.snapshot import SnapshotHead, decode_snapshot
+from txlog.log.cluster import ClusterFile
+from txlog.log.index import ChunkRef, IndexedBatch
+from txlog.storage.counting import object_kind
+from txlog.stored import stored_form
+
+HOW = "run python -m tests.formats.v2.make_golden, once it makes one"
+
+
+def body(data: bytes) -> Any:
+    """Of a small object of a journal."""
+    return json.loads(data.split(b"\n")[1])
+
+
+def said_by_entry(folder: str, data: bytes) -> Iterator[Said]:
+    """Fields of its events."""
+    kinds = {stored_form(kind).name: kind for kind in EVENTS[folder]}
+    for event in body(data)["events"]:
+        yield event["type"], ""
+        yield from said(kinds[event["type"]], event)
+
+
+def said_by_snapshot(folder: str, path: str, data: bytes) -> Iterator[Said]:
+    """Fields of its head and of its rows; of outcomes those of the text, too."""
+    rows = pa.ipc.open_file(data).read_all().to_pylist()
+    yield from said(SnapshotHead, json.loads(rows[0]["row"]))
+    _, sections = decode_snapshot(data, path)
+    for name, values in sections.items():
+        for value in values:
+            yield from said(SECTIONS[folder][name], value)
+            if name == "outcomes":
+                yield from said(OutcomeColumns, json.loads(value))
+
+
+def said_by_chunk(data: bytes) -> Iterator[Said]:
+    """Fields of its batches, or of its references."""
+    for row in pa.ipc.open_file(data).read_all().to_pylist():
+        if "ref" in row:
+            yield from said(ChunkRef, json.loads(row["ref"]))
+        else:
+            yield from said(IndexedBatch, list(row.values()))
+
+
+@cache
+def said_by_golden_log() -> frozenset[Said]:
+    """Each event, with an empty field, and each field that says something."""
+    found: set[Said] = set()
+    for path, data in golden_objects().items():
+        folder = path.split("/")[0]
+        match object_kind(path):
+            case "entry":
+                found.update(said_by_entry(folder, data))
+            case "snapshot":
+                found.update(said_by_snapshot(folder, path, data))
+            case "chunk":
+                found.update(said_by_chunk(data))
+            case "boundary":
+                found.update(said(Boundary, body(data)))
+            case "cluster-file":
+                found.update(said(ClusterFile, body(data)))
+    return frozenset(found)
+
+
+def test_every_event_that_exists_is_in_the_golden_log() -> None:
+    every = {stored_form(kind).name for kinds in EVENTS.values() for kind in kinds}
+    assert {name for name, field in said_by_golden_log() if not field} == every, HOW
+
+
+def test_so_is_every_field_and_each_says_something_somewhere() -> None:
+    found = {(name, field) for name, field in said_by_golden_log() if field}
+    assert sorted(all_fields() - found) == [], HOW
+    assert found == all_fields()
+
+
+def test_events_of_two_kinds_of_journals_have_names_of_their_own() -> None:
+    names = [stored_form(kind).name for kinds in EVENTS.values() for kind in kinds]
+    assert len(set(names)) == len(names)
+    assert set(names) <= set(all_kinds())
+
+
+@pytest.mark.parametrize("name", tables())
+def test_the_page_names_every_event_and_every_field(name: str) -> None:
+    assert shown().get(name) == tables()[name], "run python -m tests.formats.stored_kinds"
+
+
+def test_the_page_has_no_other_table_of_stored_names() -> None:
+    assert shown().keys() == tables().keys()

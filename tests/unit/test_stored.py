@@ -1,0 +1,75 @@
+"""Each attribute of a stored class has one stored name, and a fault is found at its definition."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from txlog.errors import InternalError
+from txlog.stored import StoredForm, stored, stored_form, stored_list
+
+
+def point() -> Any:
+    """A class whose values are to be stored."""
+
+    @dataclass(frozen=True, slots=True)
+    class Point:
+        x: int
+        y: int
+
+    return Point
+
+
+@pytest.mark.parametrize("how", [stored, stored_list])
+def test_a_class_says_its_names_in_the_order_in_which_they_are_written(how: Any) -> None:
+    kind = how("place", y="north", x="east")(point())
+    form = StoredForm("place", {"y": "north", "x": "east"}, is_list=how is stored_list)
+    assert stored_form(kind) == form
+    assert list(stored_form(kind).fields) == ["y", "x"]
+    assert kind(1, 2).x == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "what"),
+    [
+        ({"x": "x"}, r"stored names differ in \['y'\]"),
+        ({"x": "x", "z": "y"}, r"stored names differ in \['y', 'z'\]"),
+        ({"x": "x", "y": "y", "z": "z"}, r"stored names differ in \['z'\]"),
+        ({"x": "x", "y": "x"}, "two fields under one name"),
+        ({"x": "x", "y": "type"}, "has a field 'type'"),
+        ({"x": "x", "y": "northing of it"}, "northing of it"),
+        ({"x": "x", "y": "North"}, "North"),
+        ({"x": "x", "y": ""}, "lower case"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused_when_the_class_is_defined(
+    names: dict[str, str], what: str
+) -> None:
+    for how in (stored, stored_list):
+        with pytest.raises(InternalError, match=what) as caught:
+            how("place", **names)(point())
+        assert "Point" in caught.value.message
+
+
+def test_so_are_the_names_of_what_has_no_fields_and_a_name_that_is_none() -> None:
+    with pytest.raises(InternalError, match=r"int .*differ in \['real'\]"):
+        stored("number", real="real")(int)
+    with pytest.raises(InternalError, match="Place"):
+        stored("Place", x="x", y="y")(point())
+
+
+def test_a_class_that_says_nothing_has_no_form_nor_has_one_that_inherits_it() -> None:
+    with pytest.raises(InternalError, match="Point has no stored names"):
+        stored_form(point())
+    kind = stored("place", x="x", y="y")(point())
+
+    class Other(kind):  # type: ignore[misc]
+        """Its fields may be others."""
+
+    with pytest.raises(InternalError, match="Other has no stored names"):
+        stored_form(Other)
+
+
+def test_a_name_of_kafka_with_dots_is_one() -> None:
+    kind = stored("place", x="retention.ms", y="segment.bytes")(point())
+    assert list(stored_form(kind).fields.values()) == ["retention.ms", "segment.bytes"]

@@ -1,0 +1,83 @@
+"""Stored names: what a value and its fields are called in a log, whatever Python calls them.
+
+A class whose values are stored says so beside itself: `@stored("topic_deleted", name="name", ...)`.
+It guards I15 across releases: to rename a class, an attribute or a module, or to order fields anew,
+changes no stored byte. A name that is missing, unknown or given twice is found when the class is
+defined. It must not know how values are written: that is `journal/codec.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeVar
+
+from txlog.errors import InternalError
+
+EVENT_NAME = "type"
+"""Under it an event says its own name, so that no field has it."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*")
+_KindT = TypeVar("_KindT")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredForm:
+    """How the values of a class are stored."""
+
+    name: str
+    """Of an event it is stored; of other values the documentation and errors say it."""
+    fields: Mapping[str, str]
+    """Attribute -> stored name, in the order in which they are written."""
+    is_list: bool = False
+    """Written as a list of values: the order is what is stored, and not the names."""
+
+
+def stored(name: str, /, **names: str) -> Callable[[type[_KindT]], type[_KindT]]:
+    """Of a dataclass: its stored name, and of each attribute that of the field."""
+    return _sayer(StoredForm(name, names))
+
+
+def stored_list(name: str, /, **names: str) -> Callable[[type[_KindT]], type[_KindT]]:
+    """The same for values of which there are many: a list in this order, which never changes."""
+    return _sayer(StoredForm(name, names, is_list=True))
+
+
+def stored_form(kind: Any) -> StoredForm:
+    """What `kind` itself says. Raises InternalError if it says nothing, as a subclass may not."""
+    form: StoredForm | None = vars(kind).get("__stored__")
+    if form is None:
+        raise _wrong(kind, "has no stored names")
+    return form
+
+
+def _sayer(form: StoredForm) -> Callable[[type[_KindT]], type[_KindT]]:
+    def say(kind: type[_KindT]) -> type[_KindT]:
+        _check(kind, form)
+        kind.__stored__ = form  # type: ignore[attr-defined]
+        return kind
+
+    return say
+
+
+def _check(kind: Any, form: StoredForm) -> None:
+    """Each attribute has one name, and each name one attribute. Raises InternalError."""
+    attributes = {field.name for field in fields(kind)} if is_dataclass(kind) else set()
+    names = list(form.fields.values())
+    if attributes != set(form.fields):
+        differing = sorted(attributes ^ set(form.fields))
+        raise _wrong(kind, f"and its stored names differ in {differing}")
+    if len(set(names)) != len(names):
+        raise _wrong(kind, "stores two fields under one name")
+    if unfit := [name for name in (form.name, *names) if not _NAME.fullmatch(name)]:
+        raise _wrong(kind, f"has stored names that are not in lower case with '_': {unfit}")
+    if EVENT_NAME in names:
+        raise _wrong(kind, f"has a field {EVENT_NAME!r}, which is where an event's name stands")
+
+
+def _wrong(kind: Any, what: str) -> InternalError:
+    return InternalError(
+        f"{kind.__module__}.{kind.__qualname__} {what}. Say them in its @stored (docs/format.md); "
+        "please report this."
+    )
