@@ -112,7 +112,7 @@ def test_the_offsets_journal_keeps_one_position_a_partition_and_no_marker(log: M
     )
     walk = walk_journal(log.memory, journal, OffsetsMachine())
     (row,) = [dict(row) for row in OffsetsMachine().encode_state(walk.state)["group"]]
-    assert len(row["positions"]) == 1
+    assert len(row["committed"]) == 1
     assert row["pending"] == []
     assert walk.state.group("g").last_commit == last
     entries = [path for path in log.objects() if path.startswith(f"{journal.root}/entries")]
