@@ -149,10 +149,12 @@ class Consumer:
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are read, or waited for."""
+        self._require_open()
         return self._assigned.partitions
 
     def subscription(self) -> set[str]:
         """The topics that were subscribed to, or that match the pattern."""
+        self._require_open()
         return set(self._assigned.subscription.topics)
 
     # Reading.
@@ -311,22 +313,26 @@ class Consumer:
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Go to the first record of these, or of all partitions."""
+        self._require_open()
         wanted = [self._key(where) for where in partitions] or sorted(self._assigned.partitions)
         for where, offset in self._listed.beginning(wanted).items():
             self._assigned.seek(where, offset)
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Go past the last record that this isolation level may read."""
+        self._require_open()
         wanted = [self._key(where) for where in partitions] or sorted(self._assigned.partitions)
         for where, offset in self._listed.end(wanted).items():
             self._assigned.seek(where, offset)
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Leave these out of `poll` until `resume`."""
+        self._require_open()
         self._assigned.paused |= {self._key(where) for where in partitions}
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Let `poll` read these again."""
+        self._require_open()
         self._assigned.paused -= {self._key(where) for where in partitions}
 
     def blocked_by(self) -> dict[TopicPartition, TxId]:
@@ -336,6 +342,7 @@ class Consumer:
 
     def paused(self) -> set[TopicPartition]:
         """The partitions that are left out."""
+        self._require_open()
         return set(self._assigned.paused)
 
     def _key(self, partition: TopicPartition) -> TopicPartition:
@@ -346,16 +353,19 @@ class Consumer:
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
+        self._require_open()
         return self._listed.beginning(partitions)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end of each partition: the last stable offset at read_committed."""
+        self._require_open()
         return self._listed.end(partitions)
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The earliest record at or after each time (ms); None if there is none."""
+        self._require_open()
         return self._listed.for_times(timestamps)
 
     # Commits.
