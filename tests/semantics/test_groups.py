@@ -24,6 +24,7 @@ from txlog.errors import (
     InvalidRecord,
     NoOffsetForPartition,
     UnknownGroup,
+    UnstableOffsetCommit,
 )
 from txlog.model import TopicPartition
 
@@ -105,3 +106,13 @@ def test_a_plan_for_a_new_position_is_refused_if_somebody_was_faster(log: Memory
     log.consumer("u", group_id="fresh").commit({U0: 3})
     with pytest.raises(CommitFailed):
         apply_resets(process, "fresh", plan)
+
+
+def test_a_group_that_has_only_pending_offsets_is_known_to_all_that_ask(log: MemoryLog) -> None:
+    producer = log.producer("p")
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: 0}, "g")
+    assert log.admin.list_groups() == ["g"]
+    assert delete_offsets(log.connection, "g", [TopicPartition("t", 0)]) == []
+    with pytest.raises(UnstableOffsetCommit):
+        delete_offsets(log.connection, "g", [U0])

@@ -231,13 +231,13 @@ def delete_offsets(
 
     Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
     """
-    known = connection.offsets.group(validate_group_id(group)).committed
-    if not known:
+    wanted = sorted(set(partitions))
+    known = connection.offsets.group(validate_group_id(group))
+    if not known.committed and not known.pending:
         committed_partitions(connection, group)
     require_no_live_owner(connection, group)
-    doomed = sorted(set(partitions) & set(known))
-    connection.offsets.delete_offsets(group, tuple(doomed))
-    return doomed
+    connection.offsets.delete_offsets(group, tuple(wanted))
+    return [where for where in wanted if where in known.committed]
 
 
 def delete_group(connection: Connection, group: str) -> None:
