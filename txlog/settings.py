@@ -251,6 +251,8 @@ class TopicConfig(SettingsGroup):
         return "delete" in _policies(self.cleanup_policy)
 
     def __post_init__(self) -> None:
+        # As Kafka shows it: a space after the comma makes no other policy.
+        object.__setattr__(self, "cleanup_policy", ",".join(_policies(self.cleanup_policy)))
         if has_control_characters(self.key_column):
             raise InvalidConfig(
                 f"topic configuration 'key.column' is {self.key_column!a}; no column has such a "
@@ -288,8 +290,9 @@ class TopicConfig(SettingsGroup):
             )
         for name in ("retention_ms", "retention_bytes"):
             _require_range(self.kind, name.replace("_", "."), getattr(self, name), -1, LONG_MAX)
-        for name in ("delete_retention_ms", "min_compaction_lag_ms", "max_compaction_lag_ms"):
+        for name in ("delete_retention_ms", "min_compaction_lag_ms"):
             _require_range(self.kind, name.replace("_", "."), getattr(self, name), 0, LONG_MAX)
+        _require_range(self.kind, "max.compaction.lag.ms", self.max_compaction_lag_ms, 1, LONG_MAX)
         _require_range(self.kind, "segment.bytes", self.segment_bytes, 1024, 1 << 30)
         if not 0 <= self.min_cleanable_dirty_ratio <= 1:
             raise InvalidConfig(

@@ -101,3 +101,13 @@ def test_a_compression_of_kafkas_that_is_none_here_has_a_reason(value: str) -> N
 def test_policies_may_have_spaces_between_them() -> None:
     config = TopicConfig(cleanup_policy="compact, delete")
     assert (config.is_compacted, config.is_deleted) == (True, True)
+    assert config.cleanup_policy == "compact,delete"
+
+
+@pytest.mark.parametrize(
+    ("name", "lowest"), [("max.compaction.lag.ms", 1), ("min.compaction.lag.ms", 0)]
+)
+def test_lags_of_compaction_have_kafkas_lower_limits(name: str, lowest: int) -> None:
+    TopicConfig.from_dotted({name: lowest})
+    with pytest.raises(InvalidConfig, match=f"must be between {lowest} and"):
+        TopicConfig.from_dotted({name: lowest - 1})
