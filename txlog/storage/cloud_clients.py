@@ -6,6 +6,8 @@ not know a service.
 
 from __future__ import annotations
 
+from functools import partial
+
 from txlog.clock import Runtime
 from txlog.errors import UsageError
 from txlog.storage import obstore_client
@@ -13,7 +15,7 @@ from txlog.storage.object_client import ObjectClient
 from txlog.storage.object_failure import Service
 from txlog.storage.object_path import check_root
 from txlog.storage.object_store import ObjectStore
-from txlog.storage.obstore_client import BucketSettings, ObstoreBucket, ObstoreClient
+from txlog.storage.obstore_client import BucketSettings, ObstoreClient, shared_bucket
 from txlog.storage.retry import RetrySettings
 
 
@@ -49,8 +51,9 @@ def open_cloud_store(
     prefix = prefix.strip("/")
     if prefix:
         check_root(prefix)
-    bucket = ObstoreBucket(settings, limits)
-    clients = ObstoreOnly(ObstoreClient(lambda: bucket, runtime.fan_out))
+    opened_as = (service.scheme, settings.bucket, repr(sorted(settings.config.items())))
+    bucket = partial(shared_bucket, opened_as, lambda: settings, limits)
+    clients = ObstoreOnly(ObstoreClient(bucket, runtime.fan_out))
     return ObjectStore(service, prefix, runtime, limits, clients)
 
 

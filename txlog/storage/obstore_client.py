@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Any, Protocol, TypeVar
 
 from txlog.clock import FanOut
-from txlog.errors import InternalError, UsageError
+from txlog.errors import InternalError, InvalidOption, TxlogError, UsageError
 from txlog.storage.byte_spans import Span
 from txlog.storage.object_client import PAGE_OBJECTS, Page, Unread
 from txlog.storage.object_failure import Failure, Meaning
@@ -32,6 +32,11 @@ CONNECT_TIMEOUT_MS = 3_000
 
 SMALL_BYTES = 256 << 10
 """Bodies up to here share connections and one time limit, those up to 16 times it, and so on."""
+
+BUCKETS_MAX = 16
+"""Buckets that a process keeps open; each has connections."""
+
+_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "REQUESTS_CA_BUNDLE")
 
 # Whose process made the first request; 0: none has. Documented: it is the library's own state.
 _user = 0
@@ -86,13 +91,16 @@ class ObstoreBucket:
         return None if credentials is None else credentials.refusal()
 
     def handle(self, size_bytes: int) -> Any:
-        """For a body of that size."""
+        """For a body of that size. Raises InvalidOption if obstore does not take the settings."""
         size_max = SMALL_BYTES
         while size_max < size_bytes:
             size_max *= 16
         handle = self._handles.get(size_max)
         if handle is None:
-            handle = self._handles.setdefault(size_max, self._new_handle(size_max))
+            try:
+                handle = self._handles.setdefault(size_max, self._new_handle(size_max))
+            except Exception as error:  # noqa: BLE001 - obstore's, of any kind
+                raise _unusable(error, self._settings) from None
         return handle
 
     def _new_handle(self, size_max: int) -> Any:
@@ -114,6 +122,32 @@ class ObstoreBucket:
             retry_config={"max_retries": 0},
             **signed,
         )
+
+
+# A documented cache: stores of one process that are opened alike share their connections.
+_buckets: dict[tuple[object, ...], ObstoreBucket] = {}
+
+
+def shared_bucket(
+    opened_as: tuple[object, ...], settings: Callable[[], BucketSettings], limits: RetrySettings
+) -> ObstoreBucket:
+    """This process's handles for these options, limits and variables as they are now."""
+    environment = tuple(i for i in sorted(os.environ.items()) if i[0].startswith(_VARIABLES))
+    key = (opened_as, limits, environment)
+    bucket = _buckets.get(key)
+    if bucket is None:
+        for oldest in list(_buckets)[: max(0, len(_buckets) - BUCKETS_MAX + 1)]:
+            _buckets.pop(oldest, None)
+        bucket = _buckets.setdefault(key, ObstoreBucket(settings(), limits))
+    return bucket
+
+
+def _unusable(error: Exception, settings: BucketSettings) -> InvalidOption:
+    return InvalidOption(
+        f"obstore cannot use the settings of {settings.bucket!r} ({type(error).__name__}). Check "
+        "the storage options and variables for the certificates, the proxy and the credentials.",
+        bucket=settings.bucket,
+    )
 
 
 class ObstoreClient:
@@ -185,6 +219,8 @@ class ObstoreClient:
         _user = os.getpid()
         try:
             return call(bucket.handle(size_bytes))
+        except TxlogError:
+            raise
         except Exception as error:  # noqa: BLE001 - all are read, none passed over.
             return read_failure(error, key, bucket.origin)
         except BaseException as error:

@@ -18,27 +18,21 @@ from typing import Any
 
 from txlog.clock import Runtime
 from txlog.distribution import install_command
-from txlog.errors import InvalidOption, StoreDenied, UsageError
-from txlog.storage import obstore_client, s3_credentials, s3_options
+from txlog.errors import InvalidOption, UsageError
+from txlog.storage import obstore_client, s3_options
 from txlog.storage.object_client import Clients, ObjectClient
 from txlog.storage.object_failure import Service
 from txlog.storage.object_path import check_root
 from txlog.storage.object_store import ObjectStore
-from txlog.storage.obstore_client import BucketSettings, Credentials, ObstoreBucket, ObstoreClient
+from txlog.storage.obstore_client import ObstoreClient, shared_bucket
 from txlog.storage.retry import RetrySettings
+from txlog.storage.s3_bucket import bucket_settings
 from txlog.storage.s3_options import endpoint_name, unknown_option
 from txlog.storage.s3fs_client import S3fsClient, S3Requests
 
 OBSTORE, S3FS = "obstore", "s3fs"
 
-BUCKETS_MAX = 16
-"""Buckets that a process keeps open; each has connections."""
-
-_VARIABLES = ("AWS_", "REQUESTS_CA_BUNDLE")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
-
-# A documented cache: stores of one process that are opened alike share their connections.
-_buckets: dict[tuple[object, ...], ObstoreBucket] = {}
 
 
 def open_s3_store(place: str, runtime: Runtime, options: Mapping[str, object]) -> S3Store:
@@ -112,10 +106,10 @@ class S3Clients:
         self._uses_obstore = _client_of(options.get("client")) == OBSTORE
         if self._uses_obstore:
             wanted = s3_options.read_options(given)
+            opened_as = ("s3", bucket, repr(sorted(given.items())))
             settings = partial(bucket_settings, bucket, wanted)
             self._obstore = ObstoreClient(
-                partial(_shared_bucket, (bucket, repr(sorted(given.items()))), settings, limits),
-                runtime.fan_out,
+                partial(shared_bucket, opened_as, settings, limits), runtime.fan_out
             )
         self._s3fs = S3fsClient(bucket, S3fsOfThisProcess(given, limits))
         if not self._uses_obstore:
@@ -156,48 +150,6 @@ class S3fsOfThisProcess:
         return opened[1]
 
 
-def bucket_settings(bucket: str, wanted: s3_options.S3Options) -> BucketSettings:
-    """What obstore is told. Looks at the user's files, if there may be something in them."""
-    credentials = _given_credentials(wanted)
-    region = wanted.region_name or s3_options.environment_region()
-    endpoint = wanted.endpoint_url or s3_options.environment_endpoint()
-    bundle = os.environ.get("AWS_CA_BUNDLE", "")
-    is_said = wanted.anonymous or credentials is not None
-    is_whole = is_said and ((region and endpoint) or not s3_credentials.has_config_file())
-    session = None if is_whole else s3_credentials.new_session(wanted.profile)
-    if session is not None:
-        try:
-            region = region or session.get_config_variable("region") or ""
-            endpoint = endpoint or s3_credentials.endpoint_of(session)
-            bundle = bundle or session.get_config_variable("ca_bundle") or ""
-        except Exception as error:  # noqa: BLE001 - botocore's, of any kind
-            raise _unreadable(error) from None
-    if credentials is None and not wanted.anonymous:
-        own = s3_credentials.own_of_obstore
-        credentials = s3_credentials.BotocoreKeys(session) if session is not None else own()
-    region = region or s3_options.DEFAULT_REGION
-    endpoint = (endpoint or s3_options.regional_endpoint(region)).rstrip("/")
-    endpoint_name(endpoint)
-    if wanted.virtual_hosts:
-        endpoint = s3_options.with_bucket(endpoint, bucket)
-    return BucketSettings(
-        "S3Store",
-        bucket,
-        s3_options.origin_of(endpoint),
-        {
-            **wanted.config,
-            "endpoint": endpoint,
-            "region": region,
-            "conditional_put": "etag",
-            "disable_bulk_delete": True,
-            "skip_signature": wanted.anonymous,
-            "virtual_hosted_style_request": wanted.virtual_hosts,
-        },
-        {**wanted.client_options, **s3_options.trust(wanted.verify, bundle)},
-        credentials,
-    )
-
-
 def is_s3fs_installed() -> bool:
     """Whether there is an s3fs to import."""
     return find_spec("s3fs") is not None
@@ -206,23 +158,6 @@ def is_s3fs_installed() -> bool:
 def _s3fs() -> Any:
     """Imported when it is used: it takes half a second."""
     return import_module("txlog.storage.s3_client")
-
-
-def _given_credentials(wanted: s3_options.S3Options) -> Credentials | None:
-    if wanted.anonymous:
-        return None
-    if wanted.key and wanted.secret:
-        return s3_credentials.GivenKeys(wanted.key, wanted.secret, wanted.token)
-    if wanted.profile:
-        return None
-    return s3_credentials.keys_of_environment()
-
-
-def _unreadable(error: Exception) -> StoreDenied:
-    return StoreDenied(
-        f"the AWS configuration cannot be used ({type(error).__name__}). Check AWS_PROFILE or "
-        "storage option profile, AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE."
-    )
 
 
 def _endpoint_url(options: Mapping[str, object]) -> object:
@@ -243,17 +178,3 @@ def _client_of(asked_for: object) -> str:
     raise UsageError(
         f"S3 needs the package {needed}, which is not installed: {install_command('s3')}."
     )
-
-
-def _shared_bucket(
-    opened_as: tuple[object, ...], settings: partial[BucketSettings], limits: RetrySettings
-) -> ObstoreBucket:
-    """This process's handles for these options, limits and variables as they are now."""
-    environment = tuple(i for i in sorted(os.environ.items()) if i[0].startswith(_VARIABLES))
-    key = (opened_as, limits, environment)
-    bucket = _buckets.get(key)
-    if bucket is None:
-        for oldest in list(_buckets)[: max(0, len(_buckets) - BUCKETS_MAX + 1)]:
-            _buckets.pop(oldest, None)
-        bucket = _buckets.setdefault(key, ObstoreBucket(settings(), limits))
-    return bucket

@@ -192,6 +192,18 @@ def test_missing_credentials_are_named_before_anything_is_sent(
     assert server.requests == []
 
 
+def test_a_bucket_that_was_deleted_under_a_running_process_is_named(
+    server: ScriptedServer, store: Store
+) -> None:
+    """Its objects are not absent: a reader that took them for that would act on it."""
+    assert store.create("a", b"x") == Created()
+    server.script = {"GET": [(404, "NoSuchBucket")], "DELETE": [(404, "NoSuchBucket")]}
+    reads = (store.get, lambda path: store.get_ranges(path, [ByteRange(0, 1)]), store.delete)
+    for call in reads:
+        with pytest.raises(StoreDenied, match="there is no bucket"):
+            call("a")
+
+
 def test_an_object_that_is_larger_than_its_kind_can_be_is_not_read(
     server: ScriptedServer, store: Store
 ) -> None:

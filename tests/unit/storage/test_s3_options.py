@@ -14,7 +14,7 @@ from tests.source_tree import ROOT
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption, OutcomeUnknown, StoreDenied, StoreUnavailable
 from txlog.storage import Created, Store, open_store, s3_client, s3_options
-from txlog.storage.s3 import bucket_settings
+from txlog.storage.s3_bucket import bucket_settings
 from txlog.storage.s3_options import origin_of, read_options
 
 CERTIFICATES = ROOT / "tests/certificates"
@@ -220,6 +220,17 @@ def test_a_bundle_of_many_authorities_serves(behind_tls: ScriptedServer, tmp_pat
     own = (CERTIFICATES / "authority.pem").read_text()
     bundle.write_text(Path(certifi.where()).read_text() + own)
     assert headers_of_a_create(behind_tls, **KEYS, client_kwargs={"verify": str(bundle)})
+
+
+def test_what_obstore_does_not_take_is_refused_and_nothing_is_sent(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text("-----BEGIN CERTIFICATE-----\nhush\n-----END CERTIFICATE-----\n")
+    with pytest.raises(InvalidOption, match="obstore cannot use.*certificates") as refused:
+        opened(server, **KEYS, client_kwargs={"verify": str(bundle)}).create("a", b"x")
+    assert "hush" not in str(refused.value)
+    assert server.requests == []
 
 
 def test_a_bundle_that_cannot_be_read_is_named(server: ScriptedServer) -> None:

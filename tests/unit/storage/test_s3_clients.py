@@ -1,0 +1,170 @@
+"""Which client a process has: by option, by what is installed, and after a fork."""
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+
+from tests.scripted_s3 import ScriptedServer, scripted_server
+from txlog.clock import Runtime
+from txlog.errors import StoreDenied, TxlogError, UsageError
+from txlog.storage import Created, Store, open_store
+
+OPTIONS = {"key": "AKIAEXAMPLE", "secret": "hush-hush"}
+REGION = {"client_kwargs": {"region_name": "us-east-1"}}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ScriptedServer]:
+    with scripted_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: ScriptedServer) -> ScriptedServer:
+    running.begin_anew()
+    return running
+
+
+def opened(server: ScriptedServer, **options: object) -> Store:
+    given = {**OPTIONS, **REGION, "endpoint_url": server.url, **options}
+    return open_store(f"s3://{server.bucket}/log", Runtime(), given)
+
+
+def lacks(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
+    """As if they were not installed."""
+    for package in packages:
+        monkeypatch.setitem(sys.modules, package, None)
+
+
+def agent(server: ScriptedServer) -> str:
+    """Who made the last request."""
+    sent = server.headers[-1]["User-Agent"]
+    return "obstore" if "object_store" in sent else "s3fs" if "Botocore" in sent else sent
+
+
+def test_obstore_unless_s3fs_is_asked_for(server: ScriptedServer) -> None:
+    for options, client in (({}, "obstore"), ({"client": "s3fs"}, "s3fs")):
+        opened(server, **options).put_new("a", client.encode())
+        assert agent(server) == client
+
+
+def test_s3fs_where_obstore_is_not_installed(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks(monkeypatch, "obstore")
+    opened(server).put_new("a", b"x")
+    assert agent(server) == "s3fs"
+
+
+@pytest.mark.parametrize(
+    ("missing", "url", "client", "needed"),
+    [
+        (("obstore", "s3fs"), "s3://bucket/log", None, "obstore.*txlog-spark.s3.'"),
+        (("obstore",), "s3://bucket/log", "obstore", "obstore.*txlog-spark.s3.'"),
+        (("s3fs",), "s3://bucket/log", "s3fs", "s3fs.*txlog-spark.s3.'"),
+        (("obstore",), "gs://bucket/log", None, "obstore.*txlog-spark.gcs.'"),
+        (("obstore",), "az://bucket/log", None, "obstore.*txlog-spark.azure.'"),
+    ],
+)
+def test_what_is_missing_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+    missing: tuple[str, ...],
+    url: str,
+    client: str | None,
+    needed: str,
+) -> None:
+    lacks(monkeypatch, *missing)
+    with pytest.raises(UsageError, match=needed):
+        open_store(url, Runtime(), {"client": client} if client else {})
+
+
+def in_a_forked_process(store: Store) -> str:
+    """What a create there comes to."""
+    receive, send = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_create, args=(store, send))
+    process.start()
+    try:
+        assert receive.poll(60), "the forked process hangs"
+        answer: str = receive.recv()
+        return answer
+    finally:
+        process.kill()
+        process.join()
+
+
+def _create(store: Store, send: Connection) -> None:
+    try:
+        send.send(repr(store.create("child", b"x")))
+    except TxlogError as error:
+        send.send(error.message)
+
+
+forks = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+
+@forks
+def test_a_forked_process_uses_s3fs_and_its_parent_goes_on(server: ScriptedServer) -> None:
+    store, another = opened(server), opened(server, attempts_max=7)
+    for path, used in (("a", store), ("b", another)):
+        assert used.create(path, b"x") == Created()
+        assert agent(server) == "obstore"
+    for used in (store, another):
+        assert in_a_forked_process(used) == "Created()"
+        assert agent(server) == "s3fs"
+    assert store.create("c", b"x") == Created()
+    assert agent(server) == "obstore"
+
+
+@forks
+def test_a_forked_process_without_s3fs_is_told_what_to_do(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened(server)
+    store.put_new("a", b"x")
+    lacks(monkeypatch, "s3fs")
+    said = in_a_forked_process(store)
+    assert "forked" in said
+    assert "pip install 'txlog-spark[s3]'" in said
+    assert "spawn" in said
+
+
+@forks
+def test_a_forked_process_has_no_other_client_on_google(server: ScriptedServer) -> None:
+    """The parent's first request may have been to any store."""
+    opened(server).put_new("a", b"x")
+    options = {"endpoint_url": server.url, "token": "anon"}
+    store = open_store(f"gs://{server.bucket}/log", Runtime(), options)
+    assert "client=fsspec" in in_a_forked_process(store)
+
+
+def without_botocore(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, **environment: str
+) -> Callable[[], object]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    lacks(monkeypatch, "botocore", "s3fs")
+    options = {**REGION, "endpoint_url": server.url, "attempts_max": 1}
+    store = open_store(f"s3://{server.bucket}/log", Runtime(), options)
+    return lambda: store.get("a")
+
+
+def test_no_credentials_are_said_before_the_metadata_address_is_asked(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """obstore itself does not know this variable."""
+    read = without_botocore(server, monkeypatch, AWS_EC2_METADATA_DISABLED="true")
+    with pytest.raises(StoreDenied, match="NoCredentialsError"):
+        read()
+    assert server.requests == []
+
+
+def test_a_profile_needs_botocore(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = without_botocore(server, monkeypatch, AWS_PROFILE="lake")
+    with pytest.raises(UsageError, match=r"profile.*botocore.*txlog-spark.s3.'"):
+        read()
+    assert server.requests == []
