@@ -1,8 +1,8 @@
-"""A TCP proxy that breaks an HTTP client's connections on purpose.
+"""A TCP proxy that breaks an HTTP client's connections on purpose, or makes its server far away.
 
 With it a test loses the answer to a request that the server has carried out: the fault that makes
 a conditional write ambiguous (I13). It listens on the loopback interface only and knows just enough
-of HTTP to see where a request begins.
+of HTTP to see where a request begins. A benchmark has it in a process of its own (`far_line.py`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,22 @@ from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import urlsplit
 
+from txlog.testing.delayed_line import DelayedLine
+from txlog.testing.request_log import Request
+
 CHUNK_BYTES = 1 << 16
 """Bytes that are passed on at once."""
 
-_REQUEST = re.compile(rb"(GET|PUT|POST|DELETE|HEAD) [^ ]+ HTTP/1\.")
+_REQUEST = re.compile(rb"(GET|PUT|POST|DELETE|HEAD) ([^ ]+) HTTP/1\.")
 
 
 @dataclass(slots=True)
 class _Exchange:
-    """One client's connection: whether the answer that comes next is to be lost."""
+    """One client's connection: whether the answer that comes next is to be lost, and its line in
+    the log."""
 
     lose_answer: bool = False
+    request: Request | None = None
 
 
 class TcpProxy:
@@ -51,6 +56,7 @@ class TcpProxy:
         self._stalling = False
         self._delay_ms = 0.0
         self._port = 0
+        self._log: list[Request] | None = None
         self.requests: Counter[str] = Counter()
         """Requests passed on so far, by method."""
         self.lost: Counter[str] = Counter()
@@ -78,9 +84,14 @@ class TcpProxy:
         """Pass on requests, and keep their answers for ever."""
         self._stalling = True
 
-    def delay(self, delay_ms: float) -> None:
-        """Pass everything on, but answers so much later."""
-        self._delay_ms = delay_ms
+    def delay(self, round_trip_ms: float) -> None:
+        """Pass everything on, half of that later in each direction."""
+        self._delay_ms = round_trip_ms / 2
+
+    def logged(self) -> list[Request]:
+        """The requests that have begun since the last call; the first call begins the log."""
+        log, self._log = self._log or [], []
+        return log
 
     def recover(self) -> None:
         """Pass everything on again, at once."""
@@ -142,33 +153,38 @@ class TcpProxy:
     async def _pass_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, exchange: _Exchange
     ) -> None:
+        line = DelayedLine(writer)
         while data := await reader.read(CHUNK_BYTES):
             begun = _REQUEST.match(data)
             if begun:
-                self._note(begun.group(1).decode(), exchange)
-            writer.write(self._rewrite(data))
-            await writer.drain()
+                self._note(begun.group(1).decode(), begun.group(2).decode(), exchange)
+            await line.send(self._rewrite(data), self._delay_ms / 1e3)
         raise ConnectionError("the client has gone")
 
-    def _note(self, method: str, exchange: _Exchange) -> None:
+    def _note(self, method: str, path: str, exchange: _Exchange) -> None:
         self.requests[method] += 1
         exchange.lose_answer = self._to_lose[method] > 0
         if exchange.lose_answer:
             self._to_lose[method] -= 1
             self.lost[method] += 1
+        if self._log is not None:
+            now_ms = self._loop.time() * 1e3
+            exchange.request = Request(method, path, now_ms, now_ms)
+            self._log.append(exchange.request)
 
     async def _pass_answers(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, exchange: _Exchange
     ) -> None:
+        line = DelayedLine(writer)
         while data := await reader.read(CHUNK_BYTES):
             if exchange.lose_answer and not data.startswith(b"HTTP/1.1 100"):
                 self._refusing = self._refusing or self._refuse_after_loss
                 if self._refusing:
                     self._cut_all()
                 raise ConnectionError("the answer is lost")
-            if self._delay_ms:
-                await asyncio.sleep(self._delay_ms / 1e3)
             if not self._stalling:
-                writer.write(data)
-                await writer.drain()
+                arrives_s = await line.send(data, self._delay_ms / 1e3)
+                if exchange.request is not None:
+                    exchange.request.ended_ms = arrives_s * 1e3
+        await line.all_arrived()
         raise ConnectionError("the server has gone")

@@ -9,19 +9,21 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from txlog.testing.system_test.weather import Weather
-from txlog.testing.tcp_proxy import TcpProxy
+from txlog.testing.tcp_proxy import CHUNK_BYTES, TcpProxy
 
 DELAY_MS = 150.0
+PIECES = 40
 
 
 class _Answering(BaseHTTPRequestHandler):
     """Says yes to everything."""
 
     def do_GET(self) -> None:
+        body = b"yes" if self.path == "/" else bytes(PIECES * CHUNK_BYTES)
         self.send_response(200)
-        self.send_header("Content-Length", "3")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(b"yes")
+        self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Nothing is written to stderr."""
@@ -38,10 +40,10 @@ def proxy() -> Iterator[TcpProxy]:
         thread.join()
 
 
-def _asked(proxy: TcpProxy) -> bytes:
+def _asked(proxy: TcpProxy, path: str = "/") -> bytes:
     connection = http.client.HTTPConnection(proxy.endpoint_url.removeprefix("http://"), timeout=10)
     try:
-        connection.request("GET", "/")
+        connection.request("GET", path)
         return connection.getresponse().read()
     finally:
         connection.close()
@@ -71,3 +73,21 @@ def test_the_line_is_as_good_as_new_when_the_weather_is_over(proxy: TcpProxy) ->
         while weather.spells.total() < 2:
             time.sleep(0.01)
     assert _asked(proxy) == b"yes"
+
+
+def test_a_far_server_takes_half_the_way_in_each_direction(proxy: TcpProxy) -> None:
+    proxy.delay(DELAY_MS)
+    assert proxy.logged() == []
+    _asked(proxy)
+    (request,) = proxy.logged()
+    assert (request.verb, request.path) == ("GET", "/")
+    assert request.duration_ms >= DELAY_MS
+    assert proxy.logged() == []
+
+
+def test_what_follows_each_other_is_on_its_way_at_the_same_time(proxy: TcpProxy) -> None:
+    """A long line, and no slow one: the pieces of an answer do not wait for each other."""
+    proxy.delay(DELAY_MS)
+    begun = time.monotonic()
+    assert len(_asked(proxy, "/large")) == PIECES * CHUNK_BYTES
+    assert (time.monotonic() - begun) * 1e3 < PIECES * DELAY_MS / 4

@@ -1,0 +1,37 @@
+"""Of a list of requests with their times it is told which waited for which."""
+
+import pytest
+
+from txlog.testing.request_log import Request, chain, described
+
+
+def requests(*times: tuple[float, float]) -> list[Request]:
+    return [Request("get", f"{begun}-{ended}", begun, ended) for begun, ended in times]
+
+
+@pytest.mark.parametrize(
+    ("times", "waited"),
+    [
+        ([], []),
+        ([(0, 30)], ["0-30"]),
+        ([(0, 30), (30, 60), (61, 90)], ["0-30", "30-60", "61-90"]),
+        ([(0, 30), (1, 40), (41, 70)], ["1-40", "41-70"]),
+        ([(0, 30), (0, 31), (0, 29)], ["0-31"]),
+        ([(0, 90), (0, 30), (30, 60)], ["0-90"]),
+        ([(30, 60), (0, 30)], ["0-30", "30-60"]),
+    ],
+)
+def test_the_chain_is_of_requests_that_began_after_the_one_before_ended(
+    times: list[tuple[float, float]], waited: list[str]
+) -> None:
+    assert [request.path for request in chain(requests(*times))] == waited
+
+
+def test_a_list_is_in_round_trips_from_the_first_and_has_a_star_where_it_was_waited() -> None:
+    assert list(described(requests((100, 130), (100, 120), (130, 160)), 30.0)) == [
+        "   0.0 to   0.7   get        100-120",
+        "   0.0 to   1.0 * get        100-130",
+        "   1.0 to   2.0 * get        130-160",
+        "3 requests, 2 of them one after the other",
+    ]
+    assert list(described([], 30.0)) == []

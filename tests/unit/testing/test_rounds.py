@@ -1,0 +1,73 @@
+"""The world in which a request takes a round trip counts the requests that wait for each other."""
+
+from collections.abc import Callable
+
+import pytest
+
+from txlog.storage import ByteRange, MemoryStore
+from txlog.testing.clock import manual_runtime
+from txlog.testing.request_log import chain
+from txlog.testing.rounds import OBJECTS_A_PAGE, ROUND_TRIP_MS, Rounds
+
+
+@pytest.fixture
+def rounds() -> Rounds:
+    return Rounds(MemoryStore(manual_runtime()))
+
+
+def get(rounds: Rounds) -> None:
+    rounds.store.get("x")
+
+
+def twice(rounds: Rounds) -> None:
+    get(rounds)
+    get(rounds)
+
+
+OPERATIONS: dict[str, tuple[Callable[[Rounds], object], int]] = {
+    "nothing": (lambda rounds: None, 0),
+    "one": (get, 1),
+    "two": (twice, 2),
+    "beside each other": (lambda r: r.runtime.fan_out.run_all([lambda: get(r)] * 16), 1),
+    "more than there are threads": (lambda r: r.runtime.fan_out.run_all([lambda: get(r)] * 17), 2),
+    "together": (lambda r: r.runtime.fan_out.run_together([lambda: get(r)] * 60), 1),
+    "the longest counts": (
+        lambda r: r.runtime.fan_out.run_all([lambda: get(r), lambda: twice(r)]),
+        2,
+    ),
+    "in the background": (lambda r: r.runtime.fan_out.start(lambda: twice(r)) and None, 0),
+    "waited for": (lambda r: (r.runtime.fan_out.start(lambda: twice(r)), get(r))[0](), 2),
+    "sleep": (lambda r: r.runtime.clock.sleep_ms(3 * ROUND_TRIP_MS), 3),
+    "ranges": (lambda r: r.store.get_ranges("x", [ByteRange(0, 1), ByteRange(9, 1)]), 1),
+    "a list": (lambda r: list(r.store.list_after("")), 1),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_waits_are_counted(rounds: Rounds, name: str) -> None:
+    operation, waits = OPERATIONS[name]
+    assert rounds.waits(lambda: operation(rounds)) == waits
+
+
+def test_an_error_is_raised_when_all_have_ended(rounds: Rounds) -> None:
+    def fail() -> None:
+        twice(rounds)
+        raise ValueError("no")
+
+    def run() -> None:
+        with pytest.raises(ValueError, match="no"):
+            rounds.runtime.fan_out.run_all([fail, lambda: get(rounds)])
+
+    assert rounds.waits(run) == 2
+
+
+def test_who_loses_a_create_reads_what_is_there(rounds: Rounds) -> None:
+    assert rounds.waits(lambda: rounds.store.create("x", b"first")) == 1
+    assert rounds.waits(lambda: rounds.store.create("x", b"second")) == 2
+
+
+def test_a_long_list_has_pages(rounds: Rounds) -> None:
+    for number in range(OBJECTS_A_PAGE + 1):
+        rounds.store.store.put_new(f"{number:04}", b"")
+    assert rounds.waits(lambda: list(rounds.store.list_after(""))) == 2
+    assert len(chain(rounds.store.requests)) == 2

@@ -1,0 +1,58 @@
+"""What was asked of a store, when, and which of it waited for which.
+
+On a store that is far away a client is as slow as the longest chain of requests that had to wait
+for each other. `chain` finds it in the times of the requests alone: those at which a proxy passed
+them on (`tcp_proxy.py`), or those of a world in which a request takes exactly one round trip
+(`rounds.py`). It must not know what the requests are for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, from its first byte to the last one of its answer. Times are milliseconds."""
+
+    verb: str
+    path: str
+    begun_ms: float
+    ended_ms: float
+
+    @property
+    def duration_ms(self) -> float:
+        """How long its answer was waited for."""
+        return self.ended_ms - self.begun_ms
+
+
+def chain(requests: Sequence[Request]) -> list[Request]:
+    """The requests that waited for each other, first to last: what decides how long all took.
+
+    Found from the end: before each stands the one that ended last of those that had ended when it
+    began. One that began while it was under way did not wait for it.
+    """
+    left = sorted(requests, key=lambda request: request.ended_ms)
+    found: list[Request] = []
+    while left:
+        last = left.pop()
+        if not found or last.ended_ms <= found[-1].begun_ms:
+            found.append(last)
+    return found[::-1]
+
+
+def described(requests: Sequence[Request], round_trip_ms: float) -> Iterator[str]:
+    """A line for each request, in round trips from the first; those of the chain have a star."""
+    if not requests:
+        return
+    waited = {id(request) for request in chain(requests)}
+    zero_ms = min(request.begun_ms for request in requests)
+    for request in sorted(requests, key=lambda request: (request.begun_ms, request.ended_ms)):
+        begun, ended = (
+            (moment_ms - zero_ms) / round_trip_ms
+            for moment_ms in (request.begun_ms, request.ended_ms)
+        )
+        star = "*" if id(request) in waited else " "
+        yield f"{begun:6.1f} to {ended:5.1f} {star} {request.verb:10} {request.path}"
+    yield f"{len(requests)} requests, {len(waited)} of them one after the other"
