@@ -338,8 +338,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _owner(self, group: str) -> TransactionalId | None:
         """The sink that commits the group's offsets in its transactions (R12)."""
-        for coordinator in self._log().coordinators():
-            state = coordinator.catch_up()
+        for coordinator in self._log().caught_up():
+            state = coordinator.state
             if group in state.owners:
                 return state.ids.get(state.owners[group])
         return None

@@ -50,6 +50,9 @@ class FanOut(Protocol):
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """All results in order. The first error is raised after every call has ended."""
 
+    def run_together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """The same for calls that wait for each other: where there are threads, each has one."""
+
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         """Begin one call in the background; the answer waits for it and gives its result."""
 
@@ -112,6 +115,19 @@ class ThreadFanOut:
             raise errors[0]
         return results
 
+    def run_together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        together = ThreadFanOut(max(1, len(calls)))
+        try:
+            return together.run_all(calls)
+        finally:
+            together.close()
+
+    def close(self) -> None:
+        """End the threads, once they have nothing to do. The next call starts others."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         future = self._threads().submit(call)
         return cache(lambda: call() if future.cancel() else future.result())
@@ -128,6 +144,9 @@ class SerialFanOut:
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         return [call() for call in calls]
+
+    def run_together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        return self.run_all(calls)
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         result = call()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from txlog.cli.check import Check, failed_with, passed, warned
 from txlog.cli.output import counted
@@ -88,13 +89,18 @@ def _topics(cluster: Cluster) -> tuple[int, list[str]]:
     """How many topics there are, and the notes of those that were never begun. Raises CorruptData
     if a journal cannot be read, or is gone."""
     require_nothing_led_to(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
-    count, notes = 0, []
-    for name, created in sorted(cluster.state(certain=True).topics.items()):
-        layout = cluster.layout.topic(name, created.opened.topic_id)
-        left = objects_without_journal(cluster.store, layout)
-        if left:
-            raise CorruptData(lost_journal(layout.root, left).message, path=layout.root)
-        if left is not None:
-            notes.append(not_begun(name, layout.root))
-        count += left is not None or cluster.find_topic(name) is not None
-    return count, notes
+    topics = sorted(cluster.state(certain=True).topics.items())
+    looks = [partial(_topic, cluster, name, created.opened.topic_id) for name, created in topics]
+    found = list(cluster.answers(looks))
+    return sum(is_there for is_there, _ in found), [note for _, note in found if note]
+
+
+def _topic(cluster: Cluster, name: str, topic_id: str) -> tuple[bool, str]:
+    """Whether it is there still, and the note if it was never begun."""
+    layout = cluster.layout.topic(name, topic_id)
+    left = objects_without_journal(cluster.store, layout)
+    if left:
+        raise CorruptData(lost_journal(layout.root, left).message, path=layout.root)
+    if left is not None:
+        return True, not_begun(name, layout.root)
+    return cluster.find_topic(name) is not None, ""

@@ -30,7 +30,7 @@ PendingOf = Mapping[TxId, Pending]
 def list_groups(session: Session) -> None:
     """All consumer groups, with their lag in records over all partitions."""
     admin = session.admin()
-    groups = [admin.describe_group(name) for name in admin.list_groups()]
+    groups = admin.describe_groups()
     rows = [
         (
             g.group_id,

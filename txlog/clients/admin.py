@@ -16,7 +16,7 @@ import pyarrow as pa
 from txlog.clients.connection import Connection, connect
 from txlog.clients.given_arguments import given_transaction
 from txlog.clients.given_positions import given_names
-from txlog.clients.group_description import GroupDescription, group_partitions
+from txlog.clients.group_description import GroupDescription, described_group
 from txlog.clients.record_deletion import delete_records
 from txlog.clients.topic_configuration import altered_configuration, check_configuration
 from txlog.coordinator.coordinator import Coordinator
@@ -164,14 +164,36 @@ class Admin:
         Raises InvalidName, InvalidConfig, IncompatibleSchema, TopicExists.
         """
         checked = [(topic, *checked_topic(topic)) for topic in _given_topics(topics)]
-        names = [topic.name for topic, _, _ in checked]
-        for name in set(names) & set(self._cluster_topics):
-            self.connection.cluster.finish_deletion(name)
-        _require_free_names(names, self._cluster_topics)
+        if len(checked) > 1:  # Of a single one its own entry decides.
+            self._require_free_names([topic.name for topic, _, _ in checked])
         for topic, schema, config in checked:
-            self.connection.cluster.create_topic(
-                topic.name, topic.num_partitions, encode_schema(schema), config
-            )
+            self._create_topic(topic, encode_schema(schema), config)
+
+    def _require_free_names(self, names: list[str]) -> None:
+        """Before the first is created. Raises TopicExists, InvalidConfig for a name given twice."""
+        taken = sorted(set(names) & set(self._cluster_topics))
+        finished = [self.connection.cluster.finish_deletion(name) for name in taken]
+        if any(finished):
+            taken = sorted(set(names) & set(self._cluster_topics))
+        for name in names:
+            if name in taken:
+                raise TopicExists(
+                    f"topic {name!r} exists already; use it, or choose another name.", topic=name
+                )
+            if names.count(name) > 1:
+                raise InvalidConfig(
+                    f"topic {name!r} is given {names.count(name)} times; give it once."
+                )
+
+    def _create_topic(self, topic: NewTopic, schema: str, config: TopicConfig) -> None:
+        """Raises TopicExists; a name whose deletion was cut off is freed first."""
+        cluster = self.connection.cluster
+        try:
+            cluster.create_topic(topic.name, topic.num_partitions, schema, config)
+        except TopicExists:
+            if not cluster.finish_deletion(topic.name):
+                raise
+            cluster.create_topic(topic.name, topic.num_partitions, schema, config)
 
     def create_topic(
         self,
@@ -279,19 +301,29 @@ class Admin:
                 f"there is no consumer group {group_id!r}; 'txlog group list' shows them.",
                 group=group_id,
             )
-        return GroupDescription(
-            group_id,
-            self.owner_of(group_id),
-            group.last_commit,
-            tuple(group.pending),
-            group_partitions(self.connection, group),
+        return described_group(self.connection, group_id, group, self.owner_of(group_id))
+
+    def describe_groups(self) -> list[GroupDescription]:
+        """All of them, by name."""
+        groups = self.connection.offsets.groups(certain=True)
+        found = {n: group for n, group in groups.items() if group.committed or group.pending}
+        owners: dict[str, str] = {}
+        for coordinator in self.connection.caught_up() if found else ():
+            owners = {**coordinator.state.owners, **owners}
+        return list(
+            self.connection.cluster.answers(
+                [
+                    partial(described_group, self.connection, name, group, owners.get(name, ""))
+                    for name, group in sorted(found.items())
+                ]
+            )
         )
 
     def owner_of(self, group_id: str) -> str:
         """Transactional id that owns a group (rule R12); "" if none does. Raises InvalidName."""
         validate_group_id(group_id)
-        for coordinator in self.connection.coordinators():
-            owner = coordinator.catch_up().owners.get(group_id)
+        for coordinator in self.connection.caught_up():
+            owner = coordinator.state.owners.get(group_id)
             if owner is not None:
                 return owner
         return ""
@@ -314,8 +346,8 @@ class Admin:
                     known.timeout_ms,
                     tuple(known.open[tx_id] for tx_id in sorted(known.open)),
                 )
-                for coordinator in self.connection.coordinators()
-                for name, known in coordinator.catch_up().ids.items()
+                for coordinator in self.connection.caught_up()
+                for name, known in coordinator.state.ids.items()
             ),
             key=lambda listing: listing.transactional_id,
         )
@@ -324,8 +356,8 @@ class Admin:
         """The newest micro-batch of every Spark query."""
         return [
             mark
-            for coordinator in self.connection.coordinators()
-            for mark in coordinator.catch_up().marks.values()
+            for coordinator in self.connection.caught_up()
+            for mark in coordinator.state.marks.values()
         ]
 
     def outcome(self, transaction: TxId | str) -> TransactionOutcome:
@@ -335,7 +367,8 @@ class Admin:
             return self.connection.outcome(given_transaction(transaction))
         if not isinstance(transaction, str):
             raise UsageError(f"{transaction!r:.80} is no transaction; give a TxId, or a tag.")
-        answers = [c.outcome_of_tag(transaction) for c in self.connection.coordinators()]
+        asked = [partial(c.outcome_of_tag, transaction) for c in self.connection.coordinators()]
+        answers = list(self.connection.cluster.answers(asked))
         return next((o for o in _TELLING if o in answers), TransactionOutcome.UNKNOWN_ID)
 
     def describe_transaction(self, tx_id: TxId | str) -> TransactionDescription:
@@ -419,19 +452,6 @@ def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:
     config = TopicConfig.from_dotted(topic.config)
     check_configuration(topic.name, schema, config)
     return schema, config
-
-
-def _require_free_names(wanted: list[str], taken: list[str]) -> None:
-    """Before the first is created. Raises TopicExists, InvalidConfig for a name given twice."""
-    for name in wanted:
-        if name in taken:
-            raise TopicExists(
-                f"topic {name!r} exists already; use it, or choose another name.", topic=name
-            )
-        if wanted.count(name) > 1:
-            raise InvalidConfig(
-                f"topic {name!r} is given {wanted.count(name)} times; give it once."
-            )
 
 
 def _described(topic: TopicLog) -> TopicDescription:

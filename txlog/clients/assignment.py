@@ -9,7 +9,9 @@ not exist, as a transaction is pending on its offsets, or as nothing says where 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeAlias
 
 from txlog.clients.auto_offset_reset import EARLIEST, AutoOffsetReset
 from txlog.clients.connection import Connection
@@ -29,6 +31,9 @@ from txlog.log.topic_log import TopicLog
 from txlog.model import PARTITIONS_MAX, IsolationLevel, TopicPartition, TxId, validate_topic_name
 
 log = logging.getLogger(__name__)
+
+_Topics: TypeAlias = Mapping[str, TopicLog | UnknownTopic]
+"""By name; the error where there is none."""
 
 PLACE_EVERY_MS = 200
 """How often a poll that waits looks whether what waits can be read."""
@@ -85,8 +90,9 @@ class Assignment:
         for name in asked.topics:
             validate_topic_name(name, internal=True)
         subscription = self._matching(asked)
-        found, absent = self._partitions(subscription)
-        self._take(found, self._reset)
+        topics = self._topics_now(subscription.topics)
+        found, absent = self._partitions(subscription, topics)
+        self._take(found, self._reset, topics)
         self.subscription, self._absent = subscription, absent
 
     def assign(self, wanted: list[TopicPartition]) -> None:
@@ -100,14 +106,15 @@ class Assignment:
                     topic=where.topic,
                     partition=where.partition,
                 )
-        self._take(wanted, self._reset)
+        self._take(wanted, self._reset, {})
         self.subscription, self._absent = Subscription(), set()
 
     def match(self) -> None:
         """Take up the topics that match the pattern by now, and drop those that are gone."""
         subscription = self._matching(self.subscription)
-        found, _ = self._partitions(subscription)
-        self._take(found, EARLIEST)
+        topics = self._topics_now(subscription.topics)
+        found, _ = self._partitions(subscription, topics)
+        self._take(found, EARLIEST, topics)
         self.subscription = subscription
 
     def _matching(self, asked: Subscription) -> Subscription:
@@ -116,22 +123,29 @@ class Assignment:
         self._matched_at_ms = self._now_ms()
         return asked.matching(self._connection.cluster.state().topics)
 
-    def _partitions(self, subscription: Subscription) -> tuple[list[TopicPartition], set[str]]:
+    def _topics_now(self, names: Iterable[str]) -> _Topics:
+        """The topics of these names, surely as of now."""
+        wanted = list(dict.fromkeys(names))
+        cluster = self._connection.cluster
+        looks = [partial(_looked, partial(cluster.present_topic, certain=True), n) for n in wanted]
+        return dict(zip(wanted, cluster.answers(looks), strict=True))
+
+    def _partitions(
+        self, subscription: Subscription, topics: _Topics
+    ) -> tuple[list[TopicPartition], set[str]]:
         """Those that exist, and the topics that do not."""
         found: list[TopicPartition] = []
         absent: set[str] = set()
-        for name in subscription.topics:
-            try:
-                topic = self._connection.cluster.present_topic(name, certain=True)
-            except UnknownTopic as error:
-                if subscription.pattern is None:  # Else deleted since the names were read.
-                    absent.add(name)
-                    _tell_absent(error)
-                continue
-            found += [TopicPartition(name, number) for number in range(len(topic.state.partitions))]
+        for name, topic in topics.items():
+            if isinstance(topic, TopicLog):
+                numbers = range(len(topic.state.partitions))
+                found += [TopicPartition(name, number) for number in numbers]
+            elif subscription.pattern is None:  # Else deleted since the names were read.
+                absent.add(name)
+                _tell_absent(topic)
         return found, absent
 
-    def _take(self, wanted: list[TopicPartition], reset: AutoOffsetReset) -> None:
+    def _take(self, wanted: list[TopicPartition], reset: AutoOffsetReset, known: _Topics) -> None:
         before = self.fetchers, self.waiting, self._sought, self.paused
         asked = set(wanted)
         self.fetchers = {w: f for w, f in self.fetchers.items() if w in asked}
@@ -141,7 +155,7 @@ class Assignment:
         self._sought = {w: at for w, at in self._sought.items() if w in asked}
         self.paused = self.paused & asked
         try:
-            self._place_quietly()
+            self._place_quietly(known)
         except BaseException:
             self.fetchers, self.waiting, self._sought, self.paused = before
             raise
@@ -162,17 +176,19 @@ class Assignment:
         except UnstableOffsetCommit as error:
             log.info("offsets are not known yet: %s", error)
 
-    def _place_quietly(self) -> None:
-        """The same; `poll` says what is missing."""
+    def _place_quietly(self, known: _Topics) -> None:
+        """The same; `poll` says what is missing. `known` was looked at just now."""
         try:
-            self._place()
+            self._place(known)
         except (UnstableOffsetCommit, NoOffsetForPartition) as error:
             log.info("offsets are not known yet: %s", error)
 
-    def _place(self) -> None:
+    def _place(self, known: _Topics | None = None) -> None:
         self._placed_at_ms = self._now_ms()
         self._take_arrived()
-        ready = {w: reset for w, reset in self.waiting.items() if self._is_there(w)}
+        topics = dict(known or {})
+        topics |= self._topics_now(w.topic for w in self.waiting if w.topic not in topics)
+        ready = {w: r for w, r in self.waiting.items() if self._is_there(w, topics[w.topic])}
         started = self._fetchers_from(self._group.starts(ready, self._sought))
         self.fetchers = {**self.fetchers, **started}
         self.waiting = {w: reset for w, reset in self.waiting.items() if w not in started}
@@ -187,10 +203,11 @@ class Assignment:
                 self.waiting |= {TopicPartition(name, n): EARLIEST for n in numbers}
                 self._absent = self._absent - {name}
 
-    def _is_there(self, where: TopicPartition) -> bool:
+    def _is_there(self, where: TopicPartition, topic: TopicLog | UnknownTopic) -> bool:
         """What is not there yet is read from its start once it is: nothing of it was there."""
         try:
-            topic = self._connection.cluster.present_topic(where.topic, certain=True)
+            if isinstance(topic, UnknownTopic):
+                raise topic
             topic.check_partition(where.partition)
         except (UnknownTopic, UnknownPartition) as error:
             if self.waiting[where] is not EARLIEST:
@@ -232,19 +249,21 @@ class Assignment:
         """
         if self.is_pattern and self._now_ms() - self._matched_at_ms >= match_age_max_ms:
             self.match()
-        for name in dict.fromkeys(where.topic for where in self.fetchers):
-            try:
-                fresh = self._unread(name)
-            except UnknownTopic:
+        cluster = self._connection.cluster
+        names = list(dict.fromkeys(where.topic for where in self.fetchers))
+        looks = [partial(_looked, cluster.present_topic, name) for name in names]
+        for name, topic in zip(names, cluster.answers(looks), strict=True):
+            if isinstance(topic, UnknownTopic):
                 if not self.is_pattern:
-                    raise
+                    raise topic
                 self.match()
                 continue
+            fresh = self._unread(topic)
             if name in self.subscription.topics:
                 self._drop_beyond(name)
             if fresh:
                 self.waiting |= dict.fromkeys(fresh, EARLIEST)
-                self._place_quietly()
+                self._place_quietly({})
         self.place(after_ms=PLACE_EVERY_MS)
 
     def _now_ms(self) -> float:
@@ -258,9 +277,9 @@ class Assignment:
             for where, (topic, start) in starts.items()
         }
 
-    def _unread(self, name: str) -> list[TopicPartition]:
+    def _unread(self, topic: TopicLog) -> list[TopicPartition]:
         """Partitions that nobody fetches yet in this incarnation of the topic."""
-        topic = self._connection.cluster.present_topic(name)
+        name = topic.name
         partitions: Iterable[int] = [w.partition for w in self.fetchers if w.topic == name]
         if name in self.subscription.topics:
             partitions = range(len(topic.state.partitions))
@@ -297,6 +316,13 @@ class Assignment:
             for tx_id, transaction in fetcher.topic.state.open_transactions()
             if transaction.first_offsets.get(where.partition) == fetcher.position
         }
+
+
+def _looked(find: Callable[[str], TopicLog], name: str) -> TopicLog | UnknownTopic:
+    try:
+        return find(name)
+    except UnknownTopic as error:
+        return error
 
 
 def _tell_absent(error: TxlogError) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from txlog.clients.given_arguments import given_root
@@ -57,18 +58,25 @@ class Connection:
         count = self.cluster.file.settings.transaction_state_log_num_partitions
         return [self.coordinator(partition) for partition in range(count)]
 
+    def caught_up(self) -> Iterator[Coordinator]:
+        """All of them, in order; the `state` of each is as of now."""
+        coordinators = self.coordinators()
+        states = self.cluster.answers([coordinator.catch_up for coordinator in coordinators])
+        for coordinator, _ in zip(coordinators, states, strict=True):
+            yield coordinator
+
     def outcome(self, tx_id: TxId) -> TransactionOutcome:
         """How a transaction ended; UNKNOWN_ID if no coordinator knows, or any more (rule R39)."""
-        for coordinator in self.coordinators():
-            answer = coordinator.outcome(tx_id)
+        asked = [partial(coordinator.outcome, tx_id) for coordinator in self.coordinators()]
+        for answer in self.cluster.answers(asked):
             if answer is not TransactionOutcome.UNKNOWN_ID:
                 return answer
         return TransactionOutcome.UNKNOWN_ID
 
     def coordinator_with(self, tx_id: TxId) -> tuple[Coordinator, str]:
         """The coordinator and the transactional id of a transaction. Raises UnknownTransaction."""
-        for coordinator in self.coordinators():
-            found = coordinator.catch_up().find(tx_id)
+        for coordinator in self.caught_up():
+            found = coordinator.state.find(tx_id)
             if found is not None:
                 return coordinator, found[0]
         raise UnknownTransaction(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from txlog.clients.connection import Connection
 from txlog.clients.lag import unread
@@ -68,16 +69,21 @@ class GroupDescription:
         return max((partition.lag_ms or 0 for partition in self.partitions), default=0)
 
 
-def group_partitions(connection: Connection, group: GroupState) -> tuple[GroupPartition, ...]:
+def described_group(
+    connection: Connection, group_id: str, group: GroupState, owner: str
+) -> GroupDescription:
     """Every partition of the topics in which the group has a position, as they are now."""
-    find = connection.cluster.find_topic
-    topics = [find(name) for name in sorted({where.topic for where in group.committed})]
+    names = sorted({where.topic for where in group.committed})
+    find, answers = connection.cluster.find_topic, connection.cluster.answers
     now_ms = connection.runtime.clock.wall_ms()
-    return tuple(
-        _described(topic, partition, positions.get(partition), now_ms)
-        for topic in topics
+    asked = [
+        partial(_described, topic, partition, positions.get(partition), now_ms)
+        for topic in answers([partial(find, name) for name in names])
         if topic is not None and (positions := _positions_in(topic, group))
         for partition in range(len(topic.state.partitions))
+    ]
+    return GroupDescription(
+        group_id, owner, group.last_commit, tuple(group.pending), tuple(answers(asked))
     )
 
 

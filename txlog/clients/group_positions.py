@@ -7,6 +7,7 @@ that another one of the group that was faster is noticed. It must not know what 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from txlog.clients.auto_offset_reset import AutoOffsetReset
 from txlog.clients.connection import Connection
@@ -99,8 +100,9 @@ class GroupPositions:
         """
         wanted = list(partitions)
         names = sorted({where.topic for where in wanted})
-        topics = {name: self._connection.cluster.find_topic(name) for name in names}
-        topic_ids = {name: topic.topic_id for name, topic in topics.items() if topic is not None}
+        find, answers = self._connection.cluster.find_topic, self._connection.cluster.answers
+        topics = answers([partial(find, name) for name in names])
+        topic_ids = {topic.name: topic.topic_id for topic in topics if topic is not None}
         found = self._connection.offsets.fetch(self._group_id, wanted, topic_ids)
         return {where: None if at is None else at.offset for where, at in found.items()}
 

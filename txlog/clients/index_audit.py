@@ -8,21 +8,27 @@ list: nobody decides anything on its answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from txlog.errors import CorruptData, MissingObject
 from txlog.journal.audit import Finding
+from txlog.layout import is_segment
 from txlog.log.index import ChunkRef, IndexedBatch, merged_spans, spans_of_rows
-from txlog.log.segment_scan import named_batches
+from txlog.log.segment_scan import footer_range, named_batches
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
-from txlog.storage.store import Store
+from txlog.storage.read_ahead import ReadAheadStore
+from txlog.storage.store import ByteRange, Store
 
 BATCHES_KEPT_MAX = 1_000_000
 """Batches that are compared: a forged index names one again and again, an honest one never."""
 
 SEGMENTS_KEPT_MAX = 64
+
+ROWS_AHEAD_MAX = 64
+BYTES_AHEAD_MAX = 4 << 20
+"""Batches that are read at once from a store that is far away, and how large together (I16)."""
 
 Report = Callable[[Finding], object]
 
@@ -31,6 +37,7 @@ class IndexAudit:
     """One look at the index of a topic in one state."""
 
     def __init__(self, store: Store, topic: TopicLog, state: TopicState, report: Report) -> None:
+        self._store = store
         self._topic = topic
         self._state = state
         self._report = report
@@ -57,6 +64,38 @@ class IndexAudit:
                 text = "it covers other offsets than the reference to it says"
                 self._report(Finding(path, "I2", text))
             self._check(below)
+
+    def read_ahead(self, rows: Iterable[IndexedBatch]) -> Iterator[IndexedBatch]:
+        """The same rows, in order. Where the store reads ahead, what `check_segment` and the reader
+        of each row ask for was read with that of its neighbours. Raises as `rows` does, after those
+        before."""
+        if not isinstance(self._store, ReadAheadStore):
+            yield from rows
+            return
+        left = iter(rows)
+        while True:
+            window: list[IndexedBatch] = []
+            failure: CorruptData | None = None
+            try:
+                _fill(window, left)
+            except CorruptData as error:
+                failure = error
+            self._store.expect_ranges(self._wanted(window))
+            yield from window
+            if failure is not None:
+                raise failure
+            if not window:
+                return
+
+    def _wanted(self, window: Sequence[IndexedBatch]) -> dict[str, list[ByteRange]]:
+        """The batches, and the footers of their segments."""
+        wanted: dict[str, list[ByteRange]] = {}
+        for row in window:
+            if row.record_count and is_segment(row.segment):
+                size = self._sizes.get(row.segment)
+                footer = [] if size is None else [footer_range(size)]
+                wanted.setdefault(row.segment, footer).append(ByteRange(row.position, row.length))
+        return wanted
 
     def is_new(self, row: IndexedBatch) -> bool:
         """Whether the batch was not met before; otherwise it is a finding (I7)."""
@@ -85,3 +124,13 @@ class IndexAudit:
         if not is_named:
             text = f"its footer does not name the batch at byte {row.position} of the index"
             self._report(Finding(row.segment, "I15", text))
+
+
+def _fill(window: list[IndexedBatch], rows: Iterator[IndexedBatch]) -> None:
+    size_bytes = 0
+    while len(window) < ROWS_AHEAD_MAX and size_bytes < BYTES_AHEAD_MAX:
+        row = next(rows, None)
+        if row is None:
+            return
+        window.append(row)
+        size_bytes += row.length

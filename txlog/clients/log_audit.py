@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from txlog.clients.connection import Connection
@@ -43,8 +44,9 @@ from txlog.log.topic_machine import TopicMachine
 from txlog.log.topic_state import NEW_PRODUCER, TopicState
 from txlog.model import TxId
 from txlog.settings import TopicConfig
+from txlog.storage.read_ahead import ReadAheadStore
 from txlog.storage.read_only import ReadOnlyStore
-from txlog.storage.store import StoredObject
+from txlog.storage.store import Store, StoredObject
 
 OnBytes = Callable[[int], object]
 
@@ -108,14 +110,15 @@ def stored_objects(connection: Connection) -> list[StoredObject]:
 def audit_log(
     connection: Connection,
     topics: Sequence[str] = (),
-    listed: Iterable[StoredObject] = (),
+    listed: Sequence[StoredObject] = (),
     on_bytes: OnBytes = lambda _: None,
 ) -> LogReport:
     """Read a log, or only the named topics. `listed` is from `stored_objects`, taken before.
 
     `on_bytes` is told of the bytes as they are read. Raises UnknownTopic, and the store's errors.
+    Where the store is far away journals are read beside each other, and ahead along the listing.
     """
-    audit = _LogAudit(connection, on_bytes)
+    audit = _LogAudit(connection, listed, on_bytes)
     if topics:
         return LogReport(tuple(audit.topics(topics)))
     journals = tuple(audit.everything())
@@ -128,10 +131,16 @@ def audit_log(
 class _LogAudit:
     """One walk over a log."""
 
-    def __init__(self, connection: Connection, on_bytes: OnBytes) -> None:
+    def __init__(
+        self, connection: Connection, listed: Sequence[StoredObject], on_bytes: OnBytes
+    ) -> None:
         self._cluster = connection.cluster
         self._store = ReadOnlyStore(connection.cluster.store)
+        self._listed = listed
         self._on_bytes = on_bytes
+        self._telling = connection.runtime.new_lock()
+        self._decoding = connection.runtime.new_lock()
+        """Of one batch at a time: it may take a thousand times what it does in the store."""
         self._staged: list[tuple[str, TxId, Participant]] = []
         self.known: set[str] = set()
         """Folders of the journals that the log has."""
@@ -145,34 +154,53 @@ class _LogAudit:
         for name in names:
             if name not in known:
                 raise unknown_topic(name, cluster.state)
-        for name in names:
-            yield self._topic(name, known[name])
+        yield from self._topics([(name, known[name]) for name in names])
 
     def everything(self) -> Iterator[JournalReport]:
         """All journals: the cluster's, the coordinators', the groups', the topics'."""
-        settings = self._cluster.file.settings
+        settings, layout = self._cluster.file.settings, self._cluster.layout
         cluster = self._cluster_audit()
         yield _report(cluster, cluster.layout.name)
-        for number in range(settings.transaction_state_log_num_partitions):
-            found = self._audit(self._cluster.layout.transactions(number), CoordinatorMachine())
-            self._staged += _staged(found)
-            self.named.update(staged_segments(found.state))
+        coordinators = settings.transaction_state_log_num_partitions
+        calls: list[Callable[[], Audit[Any]]] = [
+            *(
+                partial(self._audit, self._ahead(), layout.transactions(n), CoordinatorMachine())
+                for n in range(coordinators)
+            ),
+            *(
+                partial(self._audit, self._ahead(), layout.offsets(n), OffsetsMachine())
+                for n in range(settings.offsets_topic_num_partitions)
+            ),
+        ]
+        for number, found in enumerate(self._cluster.answers(calls)):
+            if number < coordinators:
+                self._staged += _staged(found)
+                self.named.update(staged_segments(found.state))
             yield _report(found, found.layout.name)
-        for number in range(settings.offsets_topic_num_partitions):
-            offsets = self._audit(self._cluster.layout.offsets(number), OffsetsMachine())
-            yield _report(offsets, offsets.layout.name)
-        for name, topic_id in self._topic_ids(cluster):
-            yield self._topic(name, topic_id)
+        yield from self._topics(self._topic_ids(cluster))
 
-    def _audit(self, layout: JournalLayout, machine: Machine[Any]) -> Audit[Any]:
+    def _topics(self, topics: Sequence[tuple[str, str]]) -> Iterator[JournalReport]:
+        return self._cluster.answers([partial(self._topic, *topic) for topic in topics])
+
+    def _ahead(self) -> Store:
+        """What one journal is read from."""
+        if self._cluster.is_near:
+            return self._store
+        return ReadAheadStore(self._store, self._cluster.fan_out, self._listed)
+
+    def _audit(self, store: Store, layout: JournalLayout, machine: Machine[Any]) -> Audit[Any]:
         self.known.add(layout.root)
-        return audit_journal(self._store, layout, machine, on_bytes=self._on_bytes)
+        return audit_journal(store, layout, machine, on_bytes=self._tell)
+
+    def _tell(self, count: int) -> None:
+        with self._telling:
+            self._on_bytes(count)
 
     def _cluster_audit(self) -> Audit[ClusterState]:
         """Without an entry of it there is no topic: then the journal is gone if one is there."""
         layout = self._cluster.layout.cluster()
         of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)  # Before the names.
-        found = self._audit(layout, ClusterMachine())
+        found = self._audit(self._ahead(), layout, ClusterMachine())
         if of_a_topic is not None and _is_empty(found):
             found.findings.append(lost_journal(layout.root, [of_a_topic.path]))
             found.is_whole = False
@@ -194,7 +222,7 @@ class _LogAudit:
 
     def _topic(self, name: str, topic_id: str) -> JournalReport:
         opened = TopicOpened(topic_id, name, 1, "", TopicConfig())
-        topic = TopicLog(self._store, opened, self._cluster.runtime, self._cluster.options)
+        topic = TopicLog(self._ahead(), opened, self._cluster.runtime, self._cluster.options)
         for _ in range(ATTEMPTS_MAX - 1):
             with suppress(BoundaryMoved):  # A merge or a compaction has moved what is being read.
                 return self._read_once(topic)
@@ -203,7 +231,7 @@ class _LogAudit:
     def _read_once(self, topic: TopicLog) -> JournalReport:
         """Raises BoundaryMoved."""
         window = self._cluster.file.settings.journal_snapshot_entries
-        found = self._audit(topic.layout, TopicMachine(window))
+        found = self._audit(topic.store, topic.layout, TopicMachine(window))
         report = _report(found, topic.name)
         self._read_topic(topic, found.state, report)
         if found.is_whole:
@@ -228,14 +256,16 @@ class _LogAudit:
             return
         try:
             source = _source(topic, state)
-            index = IndexAudit(self._store, topic, state, report.findings.append)
+            index = IndexAudit(topic.store, topic, state, report.findings.append)
             index.check_tree()
             for partition, bounds in enumerate(state.partitions):
                 start, end = bounds.log_start, bounds.next_offset
-                rows = topic.batches(state, partition, start, _OFFSET_MAX)
+                rows = index.read_ahead(topic.batches(state, partition, start, _OFFSET_MAX))
                 for row in _dense(rows, partition, (start, end), topic.layout.root, report):
                     self._read_batch(source, row, report, index)
-            self.named.update(stored_objects_of(topic, state))
+            named = frozenset(stored_objects_of(topic, state))
+            with self._telling:
+                self.named.update(named)
         except CorruptData as error:
             report.findings.append(_finding(error, topic.layout.root))
 
@@ -247,9 +277,11 @@ class _LogAudit:
         index.check_segment(row)
         report.batches += 1
         report.size_bytes += row.length
-        self._on_bytes(row.length)
+        self._tell(row.length)
         try:
-            report.records += sum(fetched.batch.num_rows for fetched in read_rows(source, [row]))
+            with self._decoding:
+                fetched = read_rows(source, [row])
+                report.records += sum(part.batch.num_rows for part in fetched)
         except OffsetOutOfRange:
             return  # Deleted meanwhile (rule R19).
         except CorruptData as error:

@@ -8,7 +8,8 @@ others are looked after all the same. It decides nothing itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -80,6 +81,7 @@ class Maintenance:
         topics = [found for name in self._names() if (found := self._found(name)) is not None]
         if not self._topics:
             self._transactions()
+        self._open_all(topics)
         for topic in topics:
             self._attempt("opening", topic.name, partial(self._topic, topic))
         if not self._topics:
@@ -129,6 +131,13 @@ class Maintenance:
         except TxlogError as error:
             self._failed("opening", name, error)
         return None  # It was deleted since it was listed, or cannot be read.
+
+    def _open_all(self, topics: Sequence[TopicLog]) -> None:
+        """Beside each other where the store is far away. What cannot be opened is told in its
+        turn."""
+        cluster = self._connection.cluster
+        if not cluster.is_near:
+            list(cluster.answers([partial(_opened, topic) for topic in topics]))
 
     # Transactions.
 
@@ -264,6 +273,11 @@ class Maintenance:
             return ""
         topics = _listed("; ended the journals of", swept.topics_ended)
         return f"objects deleted: {swept.objects}, bytes: {swept.bytes}{topics}"
+
+
+def _opened(topic: TopicLog) -> None:
+    with suppress(TxlogError):
+        topic.catch_up()
 
 
 def _listed(verb: str, found: Iterable[object]) -> str:

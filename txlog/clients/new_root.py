@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied, TxlogError, UsageError
@@ -28,19 +29,24 @@ def require_own_place(
 ) -> None:
     """Raises UsageError if there is no log and one may not be created there; says why.
 
-    Costs one GET where a log is, else a LIST and a GET for each folder above. What this process may
-    not look at does not stop it.
+    Costs one GET where a log is, else, at once, a LIST and a GET for each folder above. What this
+    process may not look at does not stop it.
     """
     if read_cluster_file(store) is not None:
         return
-    for above in roots_above(root):
-        if _is_log(above, runtime, storage_options):
+    foreign_here = runtime.fan_out.start(partial(_first_foreign, store))
+    above = roots_above(root)
+    are_logs = runtime.fan_out.run_all(
+        [partial(_is_log, place, runtime, storage_options) for place in above]
+    )
+    for place, is_log in zip(above, are_logs, strict=True):
+        if is_log:
             raise UsageError(
-                f"{store.url} lies within the log at {above}, which would take its files for "
+                f"{store.url} lies within the log at {place}, which would take its files for "
                 "garbage. Give a place outside of it.",
                 url=store.url,
             )
-    if foreign := _first_foreign(store):
+    if foreign := foreign_here():
         raise UsageError(
             f"{store.url} holds files that are no log's, such as {foreign!r:.120}, and a log is "
             "not created among them. Give a folder of its own, such as a new one within it.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from txlog.clients.connection import Connection
@@ -194,8 +195,8 @@ def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetRese
 def require_no_live_owner(connection: Connection, group: str) -> None:
     """Raises GroupOwned if a query that owns the group has been seen a short time ago."""
     now_ms = connection.runtime.clock.wall_ms()
-    for coordinator in connection.coordinators():
-        state = coordinator.catch_up()
+    for coordinator in connection.caught_up():
+        state = coordinator.state
         owner = state.owners.get(group)
         known = state.ids.get(owner) if owner is not None else None
         if known is None:
@@ -219,8 +220,8 @@ def committed_partitions(connection: Connection, group: str) -> list[TopicPartit
             f"there is no consumer group {group!r}; 'txlog group list' shows them.", group=group
         )
     names = sorted({where.topic for where in found})
-    logs = [log for name in names if (log := connection.cluster.find_topic(name)) is not None]
-    topic_ids = {log.name: log.topic_id for log in logs}
+    logs = connection.cluster.answers([partial(connection.cluster.find_topic, n) for n in names])
+    topic_ids = {log.name: log.topic_id for log in logs if log is not None}
     return sorted(w for w, at in found.items() if topic_ids.get(w.topic) == at.topic_id)
 
 
@@ -246,6 +247,6 @@ def delete_group(connection: Connection, group: str) -> None:
     validate_group_id(group)
     require_no_live_owner(connection, group)
     connection.offsets.delete(group)
-    for coordinator in connection.coordinators():
-        if group in coordinator.catch_up().owners:
+    for coordinator in connection.caught_up():
+        if group in coordinator.state.owners:
             coordinator.release_group(group)

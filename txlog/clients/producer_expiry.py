@@ -31,8 +31,8 @@ def retirable_producers(connection: Connection, topic: TopicLog, before_ms: int)
 def _registered(connection: Connection) -> set[int]:
     """Producer ids that may still begin or end a transaction."""
     found: set[int] = set()
-    for coordinator in connection.coordinators():
-        for known in coordinator.catch_up().ids.values():
+    for coordinator in connection.caught_up():
+        for known in coordinator.state.ids.values():
             found.add(known.pid)
             found.update(tx_id.pid for tx_id in known.open)
     return found

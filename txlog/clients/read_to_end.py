@@ -111,8 +111,8 @@ class ReadToEnd:
     def _described(self, tx_id: TxId) -> str:
         """Who keeps the records back, and what to do about it."""
         remedy = f"Read again once it has ended; 'txlog txn abort {tx_id}' ends it."
-        for coordinator in self._connection.coordinators():
-            for name, transaction in coordinator.catch_up().open_transactions():
+        for coordinator in self._connection.caught_up():
+            for name, transaction in coordinator.state.open_transactions():
                 if transaction.tx_id == tx_id:
                     age_ms = self._connection.runtime.clock.wall_ms() - transaction.started_ms
                     return (

@@ -60,8 +60,8 @@ def _finish_decided(connection: Connection, topics: Iterable[str]) -> None:
 
     Of what cannot be finished now the records stay, and the answer says so.
     """
-    for coordinator in connection.coordinators():
-        for name, transaction in list(coordinator.catch_up().open_transactions()):
+    for coordinator in connection.caught_up():
+        for name, transaction in list(coordinator.state.open_transactions()):
             is_there = any(participant.topic in topics for participant in transaction.participants)
             if transaction.state not in PREPARED or not is_there:
                 continue

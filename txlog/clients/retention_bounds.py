@@ -32,8 +32,8 @@ def bounded_log_starts(
     """The same offsets, or lower ones where a transaction is not complete; only those that rise."""
     opened = [
         transaction.tx_id
-        for coordinator in connection.coordinators()
-        for _, transaction in coordinator.catch_up().open_transactions()
+        for coordinator in connection.caught_up()
+        for _, transaction in coordinator.state.open_transactions()
         if any(p.topic_id == topic.topic_id for p in transaction.participants)
     ]
     state = topic.catch_up(certain=True)

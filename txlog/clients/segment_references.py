@@ -9,6 +9,7 @@ looks would be seen in neither. An object that nobody names may still be on its 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from txlog.clients.connection import Connection
 from txlog.coordinator.state import CoordinatorState
@@ -24,8 +25,9 @@ def references(connection: Connection) -> frozenset[str]:
     """
     # Coordinators first: what is staged moves from them to the topics and never back (R18).
     found = set(_staged(connection))
-    for topic in present_topics(connection):
-        found.update(_stored(topic))
+    topics = [partial(_stored, topic) for topic in present_topics(connection)]
+    for stored in connection.cluster.answers(topics):
+        found.update(stored)
     return frozenset(found)
 
 
@@ -63,9 +65,9 @@ def present_topics(connection: Connection) -> Iterator[TopicLog]:
 
 
 def _staged(connection: Connection) -> Iterator[str]:
-    for coordinator in connection.coordinators():
-        yield from staged_segments(coordinator.catch_up())
+    for coordinator in connection.caught_up():
+        yield from staged_segments(coordinator.state)
 
 
-def _stored(topic: TopicLog) -> Iterator[str]:
-    yield from stored_objects_of(topic, topic.catch_up(certain=True))
+def _stored(topic: TopicLog) -> frozenset[str]:
+    return frozenset(stored_objects_of(topic, topic.catch_up(certain=True)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from txlog.clients.connection import Connection
 from txlog.clock import elapsed_ms
@@ -83,14 +84,14 @@ def find_hanging(
     names = [topic] if topic is not None else sorted(cluster.state().topics)
     opened = {
         transaction.tx_id: (name, transaction)
-        for coordinator in connection.coordinators()
-        for name, transaction in coordinator.catch_up().open_transactions()
+        for coordinator in connection.caught_up()
+        for name, transaction in coordinator.state.open_transactions()
     }
     now_ms = connection.runtime.clock.wall_ms()
     find = cluster.find_topic if topic is None else cluster.present_topic
     return [
         hanging
-        for log in map(find, names)
+        for log in cluster.answers([partial(find, name) for name in names])
         if log is not None
         for tx_id, found in log.state.open_transactions()
         if _is_hanging(opened.get(tx_id), now_ms, max_timeout_ms)

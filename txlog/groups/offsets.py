@@ -81,9 +81,10 @@ class GroupOffsets:
     def groups(self, *, certain: bool = False) -> dict[str, GroupState]:
         """Every group of the log, as of now; they may lag for a few calls, unless `certain`."""
         count = self._cluster.file.settings.offsets_topic_num_partitions
+        looks = [partial(self._journal(n).catch_up, certain=certain) for n in range(count)]
         found: dict[str, GroupState] = {}
-        for number in range(count):
-            found.update(self._journal(number).catch_up(certain=certain).groups)
+        for state in self._cluster.answers(looks):
+            found.update(state.groups)
         return dict(sorted(found.items()))
 
     def fetch(

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from txlog.clock import Runtime
+from txlog.clock import FanOut, Runtime, SerialFanOut
 from txlog.errors import CorruptData, NotATxlog, UnknownTopic, UnsupportedFormat
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import FORMAT_VERSION, checked_body, seal, unsupported
@@ -40,6 +41,8 @@ from txlog.storage.held import hold
 from txlog.storage.probe import ProbeResult, probe
 from txlog.storage.store import Exists, Store
 from txlog.stored import stored
+
+T = TypeVar("T")
 
 PRODUCER_ID_BLOCK = 100
 
@@ -103,6 +106,21 @@ class Cluster:
         self._pids: list[int] = []
         self._pids_taken_by = 0
         self._lock = runtime.new_lock()
+        self.fan_out: FanOut = SerialFanOut() if self._is_held else runtime.fan_out
+        """For many small requests: a disk has answered before a thread has begun."""
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the log lies on a disk."""
+        return self._is_held
+
+    def answers(self, calls: Sequence[Callable[[], T]]) -> Iterator[T]:
+        """In order. On a disk each call is made when its answer is wanted; elsewhere all are made
+        beside each other, when the first answer is wanted. Raises what a call raises."""
+        if self._is_held:
+            yield from (call() for call in calls)
+        else:
+            yield from self.fan_out.run_all(calls)
 
     @property
     def log_id(self) -> str:
@@ -207,11 +225,16 @@ class Cluster:
         check_partition_count(name, partition_count)
         topic_id = self.runtime.entropy.token()[:16]
         opened = TopicOpened(topic_id, name, partition_count, schema, config)
+        topic = TopicLog(self.store, opened, self.runtime, self.options)
+        looked = self.fan_out.start(topic.look)  # Beside the entry that names it.
         self._execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
+        looked()
         with self._lock:
-            topic = self._topic_log(opened)
-        topic.catch_up()
-        return topic
+            known = self._topics.get(name)
+            if known is None or known.topic_id != topic_id:
+                known = self._topics[name] = topic
+        known.begin()
+        return known
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises UnknownTopic.
@@ -276,7 +299,8 @@ def create_cluster(
     Raises StoreNotAtomic if the store fails the probe, CorruptData if a log's cluster file is gone,
     and what `read_cluster_file` raises.
     """
-    existing = read_cluster_file(store) or _created_meanwhile(store)
+    begun = runtime.fan_out.start(partial(first_below, store, f"{CLUSTER_JOURNAL}/"))
+    existing = read_cluster_file(store) or _created_meanwhile(store, begun())
     if existing is not None:
         return existing
     result: ProbeResult = probe(store, runtime)
@@ -292,10 +316,10 @@ def create_cluster(
     return decode_cluster_file(answer.data, store.url) if isinstance(answer, Exists) else file
 
 
-def _created_meanwhile(store: Store) -> ClusterFile | None:
-    """None where nobody has begun a log. The file comes first, and says how many coordinators there
-    are: another one could lead a transactional id to another coordinator than before (I4)."""
-    first = first_below(store, f"{CLUSTER_JOURNAL}/")
+def _created_meanwhile(store: Store, first: str) -> ClusterFile | None:
+    """None where nobody has begun a log: no object of the cluster's journal was listed. The file
+    comes first, and says how many coordinators there are: another one could lead a transactional id
+    to another coordinator than before (I4)."""
     if not first:
         return None
     file = read_cluster_file(store)

@@ -139,7 +139,7 @@ def named_batches(store: Store, path: str, size: int) -> frozenset[tuple[int, in
     CorruptData, MissingObject.
     """
     origin = f"segment {path}"
-    tail = _tail(store, path, size, min(size, _TAIL_BYTES))
+    tail = _tail(store, path, size, footer_range(size).length)
     footer_length = int.from_bytes(tail[-10:-6], "little")
     if bytes(tail[-6:]) != _MAGIC or footer_length + 10 > size:
         raise damaged(origin, "it is no Arrow file, or cut off")
@@ -150,6 +150,12 @@ def named_batches(store: Store, path: str, size: int) -> frozenset[tuple[int, in
     if end + len(_END_OF_STREAM) + footer_length + 10 != size:
         raise damaged(origin, f"its batches end at byte {end}, and it has {size} bytes")
     return frozenset(blocks)
+
+
+def footer_range(size: int) -> ByteRange:
+    """The end of a segment of that size, which most footers lie in: what is read first."""
+    length = min(size, _TAIL_BYTES)
+    return ByteRange(size - length, length)
 
 
 def _tail(store: Store, path: str, size: int, length: int) -> Bytes:

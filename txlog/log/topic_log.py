@@ -117,6 +117,15 @@ class TopicLog:
             )
         return state
 
+    def look(self) -> TopicState:
+        """The state as of now, of a topic that may not have a name yet; begins nothing."""
+        return self._replica.catch_up()
+
+    def begin(self) -> None:
+        """Write its first entry, unless somebody has. Only for whoever has made its id just now:
+        nobody else can have left anything in its folder before."""
+        self._replica.execute(OpenTopic(self.opened))
+
     def execute(self, command: TopicCommand) -> Any:
         """Run a command of `topic_events`; returns its answer or raises its rejection."""
         if not self._replica.state.topic_id:

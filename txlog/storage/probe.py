@@ -7,9 +7,9 @@ the stores that were tested. It must not know how any store works.
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -30,8 +30,15 @@ KEYS = 24
 READS_MAX = 40
 """Reads of one reader for one key."""
 
-START_WAIT_S = 0.1
-"""Wait of the calls of a race for each other. Without threads it passes once, and then never."""
+RACES_AT_ONCE = 6
+"""Keys that are raced for at the same time: as many as 64 connections to a store allow, so that a
+store far away does not make each race wait for the one before."""
+
+THREADS_WAIT_S = 0.1
+"""Wait of two calls for each other: whether there are threads. Without them it passes once."""
+
+START_WAIT_S = 5.0
+"""Wait of the calls of a race for each other, where there are threads."""
 
 BODY_BYTES = 16_384
 """Size of a raced body: large enough that a write in parts would show."""
@@ -60,14 +67,16 @@ def probe(store: Store, runtime: Runtime) -> ProbeResult:
     where deletion is refused they stay, and the result says so.
     """
     begun_ms = runtime.clock.monotonic_ms()
-    start = threading.Barrier(WRITERS + READERS)
     folder = f"{layout.PROBES}/{runtime.entropy.token()}"
-    keys = [f"{folder}/{number:02d}" for number in range(KEYS)]
+    first, keys = f"{folder}/first", [f"{folder}/{number:02d}" for number in range(KEYS)]
     try:
-        _check_overwrite(store, f"{folder}/first", runtime)
-        conflicts = sum(_race(store, key, runtime, start) for key in keys)
+        overwrite = runtime.fan_out.start(partial(_check_overwrite, store, first, runtime))
+        try:
+            conflicts = _check_races(store, keys, runtime)
+        finally:
+            overwrite()
     finally:
-        removed = _remove(store, [f"{folder}/first", *keys], runtime)
+        removed = _remove(store, [first, *keys], runtime)
     duration_ms = round(runtime.clock.monotonic_ms() - begun_ms)
     return ProbeResult(store.url, KEYS, WRITERS, conflicts, duration_ms, removed)
 
@@ -86,33 +95,78 @@ def _check_overwrite(store: Store, key: str, runtime: Runtime) -> None:
         raise _refusal(store, key, "creating an object that exists returned other content")
 
 
-def _race(store: Store, key: str, runtime: Runtime, start: threading.Barrier) -> int:
-    """All writers at once on one fresh key, with readers beside them; how many lost."""
-    bodies = [_body(runtime, BODY_BYTES) for _ in range(WRITERS)]
-    writers: list[Callable[[], bytes | None]] = [
-        partial(_claim, store, key, body, start) for body in bodies
+@dataclass(frozen=True, slots=True)
+class _Race:
+    """All writers at once on one fresh key, with readers beside them."""
+
+    key: str
+    bodies: Sequence[bytes]
+    start: threading.Barrier | None
+    """None without threads."""
+
+    def calls(self, store: Store) -> list[Callable[[], bytes | None]]:
+        """The writers, then the readers."""
+        writers = [partial(_claim, store, self.key, body, self.start) for body in self.bodies]
+        return [*writers, *[partial(_watch, store, self.key, self.start)] * READERS]
+
+    def conflicts(self, store: Store, seen: Sequence[bytes | None], winner: bytes | None) -> int:
+        """How many lost. `seen` is what its calls answered, `winner` what is there afterwards."""
+        claimed, reads = seen[:WRITERS], seen[WRITERS:]
+        wins = [body for body, held in zip(self.bodies, claimed, strict=True) if held == body]
+        if len(wins) != 1:
+            said = f"{len(wins)} of {WRITERS} writers were told that they won"
+            raise _refusal(store, self.key, said)
+        if winner != wins[0] or any(held != winner for held in claimed):
+            raise _refusal(store, self.key, "the writers did not all see the winner's content")
+        if any(read not in (None, winner) for read in reads):
+            said = "a reader saw a part of an object, or one that did not last"
+            raise _refusal(store, self.key, said)
+        return len(claimed) - len(wins)
+
+
+def _check_races(store: Store, keys: Sequence[str], runtime: Runtime) -> int:
+    """A race for each key, some at a time; how many writers lost."""
+    has_threads = _has_threads(runtime)
+    races = [
+        _Race(
+            key,
+            [_body(runtime, BODY_BYTES) for _ in range(WRITERS)],
+            threading.Barrier(WRITERS + READERS) if has_threads else None,
+        )
+        for key in keys
     ]
-    readers: list[Callable[[], bytes | None]] = [partial(_watch, store, key, start)] * READERS
-    seen = runtime.fan_out.run_all([*readers, *writers])
-    claimed, winner = seen[READERS:], store.get(key)
-    wins = [body for body, held in zip(bodies, claimed, strict=True) if held == body]
-    if len(wins) != 1:
-        raise _refusal(store, key, f"{len(wins)} of {WRITERS} writers were told that they won")
-    if winner != wins[0] or any(held != winner for held in claimed):
-        raise _refusal(store, key, "the writers did not all see the winner's content")
-    if any(read not in (None, winner) for read in seen[:READERS]):
-        raise _refusal(store, key, "a reader saw a part of an object, or one that did not last")
-    return len(claimed) - len(wins)
+    seen: list[bytes | None] = []
+    for at in range(0, len(races), RACES_AT_ONCE):
+        some = races[at : at + RACES_AT_ONCE]
+        seen += runtime.fan_out.run_together([call for race in some for call in race.calls(store)])
+    winners = runtime.fan_out.run_together([partial(store.get, race.key) for race in races])
+    size = WRITERS + READERS
+    return sum(
+        race.conflicts(store, seen[number * size : (number + 1) * size], winners[number])
+        for number, race in enumerate(races)
+    )
 
 
-def _claim(store: Store, key: str, body: bytes, start: threading.Barrier) -> bytes:
+def _has_threads(runtime: Runtime) -> bool:
+    """Whether calls run beside each other here, and not one after the other."""
+    both = threading.Barrier(2)
+
+    def meet() -> bool:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(THREADS_WAIT_S)
+        return not both.broken
+
+    return all(runtime.fan_out.run_together([meet, meet]))
+
+
+def _claim(store: Store, key: str, body: bytes, start: threading.Barrier | None) -> bytes:
     """Who has the name, as this writer is told."""
     _await_start(start)
     answer = store.create(key, body)
     return answer.data if isinstance(answer, Exists) else body
 
 
-def _watch(store: Store, key: str, start: threading.Barrier) -> bytes | None:
+def _watch(store: Store, key: str, start: threading.Barrier | None) -> bytes | None:
     """The first thing that can be seen under the name."""
     _await_start(start)
     for _ in range(READS_MAX):
@@ -122,10 +176,11 @@ def _watch(store: Store, key: str, start: threading.Barrier) -> bytes | None:
     return None
 
 
-def _await_start(start: threading.Barrier) -> None:
-    """All together, if they run together; otherwise the barrier breaks, and nobody waits again."""
-    with contextlib.suppress(threading.BrokenBarrierError):
-        start.wait(START_WAIT_S)
+def _await_start(start: threading.Barrier | None) -> None:
+    """All together, if they run together; a barrier that one has left breaks for the others."""
+    if start is not None:
+        with suppress(threading.BrokenBarrierError):
+            start.wait(START_WAIT_S)
 
 
 def _body(runtime: Runtime, size_bytes: int) -> bytes:
@@ -136,7 +191,7 @@ def _body(runtime: Runtime, size_bytes: int) -> bytes:
 
 def _remove(store: Store, keys: list[str], runtime: Runtime) -> bool:
     try:
-        runtime.fan_out.run_all([partial(store.delete, key) for key in keys])
+        runtime.fan_out.run_together([partial(store.delete, key) for key in keys])
     except TxlogError:
         return False
     return True

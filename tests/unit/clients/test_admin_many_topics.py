@@ -27,6 +27,9 @@ class CountedFanOut:
         self.counts.append(len(calls))
         return [call() for call in calls]
 
+    def run_together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        return [call() for call in calls]
+
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         result = call()
         return lambda: result

@@ -7,6 +7,7 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from tests.scripted_store import unavailable
+from txlog.clients.connection import open_connection
 from txlog.clients.log_audit import LogReport, audit_log, stored_objects
 from txlog.clients.transaction_session import TransactionSession
 from txlog.clients.vacuum import Vacuum
@@ -19,6 +20,7 @@ from txlog.log.schema import record_batch_from_rows, with_timestamp
 from txlog.log.topic_log import TopicLog
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
+from txlog.testing.rounds import Rounds
 
 COUNT = 22
 
@@ -276,3 +278,42 @@ def test_single_topics_are_read_alone(log: MemoryLog) -> None:
     assert [journal.name for journal in report.journals] == ["v"]
     with pytest.raises(UnknownTopic, match="did you mean 'u'"):
         audit_log(log.process(), ("uu",))
+
+
+# Far away.
+
+
+def far(log: MemoryLog) -> tuple[LogReport, int]:
+    """The same audit on a store one round trip away, and how many of them it waited for."""
+    rounds = Rounds(log.memory)
+    connection = open_connection(rounds.store, rounds.runtime)
+    reports: list[LogReport] = []
+    listed = stored_objects(connection)
+    waits = rounds.waits(lambda: reports.append(audit_log(connection, (), listed)))
+    return reports[0], waits
+
+
+def test_a_log_that_is_far_away_has_the_same_report_and_waits_less(log: MemoryLog) -> None:
+    report, waits = far(log)
+    assert report == audit(log)
+    assert waits < len(log.objects()) / 3
+
+
+def test_each_damage_is_named_alike_wherever_the_log_is(log: MemoryLog) -> None:
+    for path in (paths(log, "v/.*/segments/")[3], paths(log, "topics/u/.*/entries/")[5]):
+        log.memory.replace(path, log.objects()[path][:-40] + bytes(40))
+    log.memory.delete(paths(log, "topics/v/.*/segments/")[9])
+    report, _ = far(log)
+    assert report == audit(log)
+    assert len(report.findings) >= 3
+
+
+def test_the_bytes_are_told_once_each_wherever_the_log_is(log: MemoryLog) -> None:
+    told: dict[str, list[int]] = {"near": [], "far": []}
+    rounds = Rounds(log.memory)
+    for where, connection in (
+        ("near", log.process()),
+        ("far", open_connection(rounds.store, rounds.runtime)),
+    ):
+        audit_log(connection, (), stored_objects(connection), told[where].append)
+    assert sorted(told["near"]) == sorted(told["far"])

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,24 +39,26 @@ class CheckThenWriteStore(MemoryStore):
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        self._both_looked = threading.Barrier(2)
-        self._lookers = 0
+        self._both_looked: defaultdict[str, threading.Barrier] = defaultdict(
+            lambda: threading.Barrier(2)
+        )
+        self._lookers: Counter[str] = Counter()
 
     def create(self, path: str, data: bytes) -> CreateResult:
         found = self.get(path)
         if found is not None:
             return Exists(found)
         if not path.endswith("/first"):
-            self._wait_for_another_looker()
+            self._wait_for_another_looker(path)
         self.replace(path, data)
         return Created()
 
-    def _wait_for_another_looker(self) -> None:
+    def _wait_for_another_looker(self, path: str) -> None:
         with self._lock:
-            self._lookers += 1
-            looker = self._lookers
+            self._lookers[path] += 1
+            looker, both = self._lookers[path], self._both_looked[path]
         if looker <= 2:
-            self._both_looked.wait(timeout=30)
+            both.wait(timeout=30)
 
 
 class LateStore(MemoryStore):

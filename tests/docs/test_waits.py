@@ -1,0 +1,134 @@
+"""What waits for what on a far store: the table of docs/architecture.md, counted.
+
+In a world where a request takes one round trip and nothing else takes time, so that a count is the
+same on every machine. One that has fallen belongs into the table as one that has risen does.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.docs.pages import Page
+from tests.source_tree import ROOT
+from txlog import Admin, Consumer, Producer, TopicPartition
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.log_audit import audit_log, stored_objects
+from txlog.clients.new_root import require_own_place
+from txlog.storage import MemoryStore
+from txlog.testing.clock import manual_runtime
+from txlog.testing.request_log import described
+from txlog.testing.rounds import ROUND_TRIP_MS, Rounds
+
+ARCHITECTURE = Page(ROOT / "docs" / "architecture.md")
+PARTITIONS = 4
+RECORDS = 50
+
+
+class FarLog:
+    """A log one round trip away, with clients that have been at work for a while."""
+
+    def __init__(self) -> None:
+        self.rounds = Rounds(MemoryStore(manual_runtime()))
+        self.connection = self.open(create=True)
+        self.admin = Admin(self.connection)
+        for name in ("a", "b", "in"):
+            self.admin.create_topic(name, PARTITIONS)
+        self.producer = Producer(self.connection, transactional_id="id")
+        self.producer.init_transactions()
+        self.idempotent = Producer(self.connection)
+        self.done = 0
+        for _ in range(RECORDS):
+            self.idempotent.send("in", b"record").get()
+        self.transaction("a")
+        self.transaction("a", "b", group="group")
+
+    def open(self, *, create: bool = False) -> Connection:
+        """As another process has it."""
+        return open_connection(self.rounds.store, self.rounds.runtime, create=create)
+
+    def transaction(self, *topics: str, group: str = "") -> None:
+        """Records in every partition of the topics, and a position of the group."""
+        self.producer.begin_transaction()
+        for name in topics:
+            for partition in range(PARTITIONS):
+                self.producer.send(name, b"record", partition=partition)
+        if group:
+            self.done += 1
+            moved = {TopicPartition("in", 0): self.done}
+            self.producer.send_offsets_to_transaction(moved, group)
+        self.producer.commit_transaction()
+
+    def waits(self, operation: Callable[[], object]) -> int:
+        """Round trips of it; the requests are printed, should the count be wrong."""
+        found = self.rounds.waits(operation)
+        print("\n".join(described(self.rounds.store.requests, ROUND_TRIP_MS)))
+        return found
+
+
+def create_log(log: FarLog) -> None:
+    """In a place of its own, after the look at what is there, as `connect` does it."""
+    log.rounds.store.store = MemoryStore(manual_runtime())
+    require_own_place("memory://log", log.rounds.store, log.rounds.runtime, None)
+    log.open(create=True)
+
+
+def first_records(connection: Connection) -> None:
+    consumer = Consumer("in", root=connection, auto_offset_reset="earliest")
+    while not consumer.poll():
+        pass
+
+
+def idle(log: FarLog) -> Callable[[], object]:
+    consumer = Consumer("in", root=log.connection, auto_offset_reset="latest")
+    consumer.poll(0)
+    return lambda: consumer.poll(0)
+
+
+def end_to_end(log: FarLog) -> Callable[[], object]:
+    consumer = Consumer("a", root=log.connection, auto_offset_reset="latest")
+    consumer.poll(0)
+
+    def receive() -> None:
+        with log.producer.transaction():
+            log.producer.send("a", b"record")
+        while not consumer.poll(0):
+            pass
+
+    return receive
+
+
+def verify(log: FarLog) -> None:
+    connection = log.open()
+    assert audit_log(connection, (), stored_objects(connection)).findings == []
+
+
+OPERATIONS: dict[str, Callable[[FarLog], Callable[[], object]]] = {
+    "transaction: 1 topic": lambda log: lambda: log.transaction("a"),
+    "transaction: 2 topics and a group's offsets": lambda log: (
+        lambda: log.transaction("a", "b", group="group")
+    ),
+    "idempotent send and flush": lambda log: lambda: log.idempotent.send("a", b"record").get(),
+    "begin, send, commit until a consumer has it": end_to_end,
+    "idle poll": idle,
+    "new process to first records": lambda log: lambda: first_records(log.open()),
+    "new consumer to first records": lambda log: lambda: first_records(log.connection),
+    "new producer and `init_transactions`": lambda log: (
+        lambda: Producer(log.connection, transactional_id="new").init_transactions()
+    ),
+    "create a log": lambda log: lambda: create_log(log),
+    "create a topic": lambda log: lambda: log.admin.create_topic("new", PARTITIONS),
+    "list groups with their lag": lambda log: log.admin.describe_groups,
+    "list transactional ids": lambda log: log.admin.list_transactions,
+    f"verify a log of {RECORDS} appends and 2 transactions": lambda log: lambda: verify(log),
+}
+
+
+def test_the_table_has_every_operation() -> None:
+    assert [row[0] for row in ARCHITECTURE.rows("<!-- waits -->")] == list(OPERATIONS)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_waits_as_often_as_the_table_says(operation: str) -> None:
+    log = FarLog()
+    (stated,) = [row[1] for row in ARCHITECTURE.rows("<!-- waits -->") if row[0] == operation]
+    assert log.waits(OPERATIONS[operation](log)) == int(stated)
