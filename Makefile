@@ -2,7 +2,7 @@
 
 VENV ?= .venv
 PYTHON = $(VENV)/bin/python
-EXTRAS = spark,s3,delta,cli,demo,test,dev
+EXTRAS = spark,s3,delta,cli,demo,test,bench,dev
 INSTALLED = $(VENV)/.installed
 # Spark's classes as the tests' JVMs map them: made once, in half a minute, it spares minutes.
 CLASSES = $(VENV)/spark-classes.jsa
@@ -147,8 +147,8 @@ system-test: install ## Kafka's system test: copiers killed, stopped, replaced (
 soak: install ## 16 producers, 4 copiers, 4 readers on one log for MINUTES (10)
 	$(PYTHON) -m txlog.testing.soak --minutes $(or $(MINUTES),10) $(ARGS)
 
-bench: install java ## Measure, beside Spark's own floor and Delta
-	$(PYTHON) -m benchmarks
+bench: install java ## Measure, beside Spark's own floor and Delta (ARGS=far: on a far store)
+	$(PYTHON) -m benchmarks $(ARGS)
 
 ##@ Quality
 

@@ -1,4 +1,6 @@
-"""`python -m benchmarks [--only NAME ...] [--json FILE]`: every benchmark in turn, and one table.
+"""`python -m benchmarks [NAME ...] [--json FILE]`: every benchmark in turn, and a table of each.
+
+A NAME stands for all benchmarks whose names begin with it: `far` is what is on a far store.
 
 Ends with status 0 whatever the figures are: a target that is not met is a finding, no failure. A
 wrong result (a row too few) raises.
@@ -18,6 +20,9 @@ from typing import TypeAlias
 from benchmarks import (
     commit,
     consumer,
+    far_clients,
+    far_micro_batch,
+    far_writers,
     growth,
     maintenance,
     micro_batch_floor,
@@ -39,6 +44,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "requests": requests.run,
     "micro_batch_floor": micro_batch_floor.run,
     "throughput": throughput.run,
+    "far_clients": far_clients.run,
+    "far_writers": far_writers.run,
+    "far_micro_batch": far_micro_batch.run,
 }
 
 
@@ -51,7 +59,7 @@ def main() -> None:
     try:
         facts = environment(work)
         print("\n".join(["environment", *described(facts)]), flush=True)
-        found = {name: _measured(name, work) for name in asked.only or BENCHMARKS}
+        found = {name: _measured(name, work) for name in asked.names}
     finally:
         shutil.rmtree(work, ignore_errors=True)
     target = asked.json or asked.folder / "figures.json"
@@ -62,7 +70,7 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, metavar="NAME", help="which")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the figures")
     parser.add_argument(
         "--folder",
@@ -70,7 +78,12 @@ def _arguments() -> argparse.Namespace:
         default=Path("benchmarks/results"),
         help="where logs are made and deleted again; its disk is what is measured",
     )
-    return parser.parse_args()
+    asked = parser.parse_args()
+    for name in asked.names:
+        if not any(known.startswith(name) for known in BENCHMARKS):
+            parser.error(f"there is no benchmark {name!r}; there are: {', '.join(BENCHMARKS)}")
+    asked.names = [name for name in BENCHMARKS if name.startswith(tuple(asked.names) or "")]
+    return asked
 
 
 def _measured(name: str, work: Path) -> Sequence[Figure]:

@@ -86,13 +86,13 @@ def in_turn(sides: Mapping[str, Side], rounds: int, warm_up: int = 1) -> dict[st
 def rate(name: str, seconds: Sequence[float], count: int, target: Target | None = None) -> Figure:
     """Records a second, when each measurement is of `count` of them."""
     values = [count / taken for taken in seconds]
-    return Figure(name, median(values), "records/s", target, _quartiles(values))
+    return Figure(name, median(values), "records/s", target, quartiles(values))
 
 
 def latency(name: str, seconds: Iterable[float], target: Target | None = None) -> Figure:
     """Milliseconds, the median."""
     values = [1000 * taken for taken in seconds]
-    return Figure(name, median(values), "ms", target, _quartiles(values))
+    return Figure(name, median(values), "ms", target, quartiles(values))
 
 
 def p99(name: str, seconds: Iterable[float]) -> Figure:
@@ -105,7 +105,15 @@ def ratio(
 ) -> Figure:
     """The median of the ratios of measurements of the same round."""
     values = [top / bottom for top, bottom in zip(above, below, strict=True)]
-    return Figure(name, median(values), "x", target, _quartiles(values))
+    return Figure(name, median(values), "x", target, quartiles(values))
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float] | None:
+    """First and third; None of a single value."""
+    if len(values) < 2:
+        return None
+    first, _, third = quantiles(values, n=4, method="inclusive")
+    return first, third
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -119,13 +127,6 @@ def table(title: str, figures: Iterable[Figure]) -> Iterator[str]:
     """Lines of text."""
     yield title
     yield from map(str, figures)
-
-
-def _quartiles(values: Sequence[float]) -> tuple[float, float] | None:
-    if len(values) < 2:
-        return None
-    first, _, third = quantiles(values, n=4, method="inclusive")
-    return first, third
 
 
 def _short(value: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -30,8 +30,11 @@ BATCH_SECONDS_MAX = 120.0
 Progress: TypeAlias = dict[str, Any]
 
 
-def spark_session() -> SparkSession:
-    """`local[2]` with Delta; its Python workers import the project from its own folder."""
+def spark_session(
+    packages: Sequence[str] = (), settings: Mapping[str, object] | None = None
+) -> SparkSession:
+    """`local[2]` with Delta and other Maven packages; its Python workers import the project from
+    its own folder."""
     os.environ.setdefault("SPARK_CONF_DIR", str(ROOT / "conf"))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
@@ -48,7 +51,9 @@ def spark_session() -> SparkSession:
             "spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"
         )
     )
-    session = configure_spark_with_delta_pip(builder).getOrCreate()
+    for name, value in (settings or {}).items():
+        builder = builder.config(name, value)
+    session = configure_spark_with_delta_pip(builder, list(packages)).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(EmptySource)
     return session

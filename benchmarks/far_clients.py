@@ -1,0 +1,193 @@
+"""Clients of a far store, one at a time: what waits for what, beside peers on the same line."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from statistics import median
+
+import pyarrow as pa
+
+from benchmarks.far_peers import peers
+from benchmarks.far_store import FarStore, far_store, round_trips
+from benchmarks.figures import Figure, Side, at_most, in_turn, timed
+from txlog.clients.admin import Admin
+from txlog.clients.consumer import Consumer
+from txlog.clients.producer import Producer
+from txlog.model import TopicPartition
+from txlog.testing.request_log import chain
+from txlog.testing.worker_process import WorkerProcess
+
+PARTITIONS = 4
+ROUNDS = 12
+WARM_UP = 2
+OPENINGS = 5
+TARGETS = {"create log": at_most(20), "create topic": at_most(6)}
+
+
+def run(folder: Path) -> Sequence[Figure]:
+    """Round trips of each operation, and the processor time of a transaction."""
+    with far_store() as store:
+        clients = FarClients(store)
+        others = peers(store, clients.table)
+        store.far()
+        openings = in_turn(clients.openings(), OPENINGS)
+        taken = in_turn({**clients.sides(), **others}, ROUNDS, WARM_UP)
+        return [
+            *(round_trips(name, s, TARGETS.get(name)) for name, s in {**taken, **openings}.items()),
+            *_new_processes(clients, folder),
+            round_trips("the line: a bare HEAD", [store.bare_request_s() for _ in range(ROUNDS)]),
+            _processor_time(clients),
+        ]
+
+
+class FarClients:
+    """One client of each kind on a log of its own, and what it does in one go."""
+
+    def __init__(self, store: FarStore) -> None:
+        self.store = store
+        self.root = store.server.url("clients")
+        self.table = pa.table(
+            {
+                "key": [os.urandom(8) for _ in range(1_000)],
+                "value": [os.urandom(400) for _ in range(1_000)],
+            }
+        )
+        self._numbers = count(1)
+        self._options = store.storage_options
+        self._admin = Admin(self.root, create=True, storage_options=self._options)
+        for name in ("a", "b", "in"):
+            self._admin.create_topic(name, PARTITIONS)
+        self._producer = self._new_producer("transactions")
+        self._idempotent = Producer(self.root, storage_options=self._options)
+        for name in ("a", "in"):
+            self._idempotent.send_batch(name, self.table, key="key")
+        self._idempotent.flush()
+        self._waiting = self._new_consumer("latest")
+        self._idle = self._new_consumer("latest", "in")
+
+    def sides(self) -> dict[str, Side]:
+        """What clients that are there do, by the names of the rows."""
+        return {
+            "transaction: 1 topic x 4 partitions, 400 KB": lambda: timed(self.transaction),
+            "transaction: 2 topics and a group's offsets": lambda: timed(self.transaction_of_two),
+            "idempotent send and flush of a record": lambda: timed(self.send_and_flush),
+            "begin, send, commit until a consumer has it": self.end_to_end,
+            "idle poll": lambda: timed(lambda: self._idle.poll(0)),
+        }
+
+    def openings(self) -> dict[str, Side]:
+        """What begins something."""
+        return {
+            "create log": lambda: timed(self.create_log),
+            "create topic": lambda: timed(self.create_topic),
+            "new producer and init_transactions": lambda: timed(
+                lambda: self._new_producer(f"new-{next(self._numbers)}")
+            ),
+            "new consumer to first records, in this process": lambda: timed(self.first_records),
+        }
+
+    def transaction(self) -> None:
+        """One topic, four partitions."""
+        with self._producer.transaction():
+            self._producer.send_batch("a", self.table, key="key")
+
+    def transaction_of_two(self) -> None:
+        """Two topics, and a position of the group."""
+        moved = {TopicPartition("in", 0): next(self._numbers)}
+        self._producer.begin_transaction()
+        for topic in ("a", "b"):
+            self._producer.send_batch(topic, self.table, key="key")
+        self._producer.send_offsets_to_transaction(moved, "group")
+        self._producer.commit_transaction()
+
+    def send_and_flush(self) -> None:
+        """One record of 100 bytes, durable and readable."""
+        self._idempotent.send("a", b"x" * 100, key=b"k")
+        self._idempotent.flush()
+
+    def end_to_end(self) -> float:
+        """Seconds until a waiting consumer has the record of a transaction."""
+        while self._waiting.poll(0, max_records=100_000):
+            pass  # What the other sides have written.
+        return timed(self._sent_and_received)
+
+    def _sent_and_received(self) -> None:
+        with self._producer.transaction():
+            self._producer.send("a", b"x", key=b"k")
+        while not self._waiting.poll(0):
+            pass
+
+    def create_log(self) -> None:
+        """At a place of its own."""
+        place = self.store.server.url(f"log-{next(self._numbers)}")
+        Admin(place, create=True, storage_options=self._options)
+
+    def create_topic(self) -> None:
+        """Of four partitions."""
+        self._admin.create_topic(f"new-{next(self._numbers)}", PARTITIONS)
+
+    def first_records(self) -> None:
+        """A consumer of a process that has the log open."""
+        consumer = self._new_consumer("earliest")
+        while not consumer.poll():
+            pass
+        consumer.close()
+
+    def _new_producer(self, transactional_id: str) -> Producer:
+        producer = Producer(
+            self.root, transactional_id=transactional_id, storage_options=self._options
+        )
+        producer.init_transactions()
+        return producer
+
+    def _new_consumer(self, reset: str, topic: str = "a") -> Consumer:
+        consumer = Consumer(
+            topic,
+            root=self.root,
+            storage_options=self._options,
+            isolation_level="read_committed",
+            auto_offset_reset=reset,
+        )
+        if reset == "latest":
+            consumer.poll(0)
+        return consumer
+
+
+def _new_processes(clients: FarClients, folder: Path) -> list[Figure]:
+    """From the imports of a process to a topic's first records: time, and requests in a chain."""
+    options = {
+        "root": clients.root,
+        "topic": "in",
+        "storage_options": clients.store.storage_options,
+    }
+    seconds: list[float] = []
+    chains: list[float] = []
+    for number in range(OPENINGS):
+        clients.store.line.logged()
+        process = WorkerProcess("benchmarks.far_reader", options, folder / f"reader-{number}")
+        message = process.message()
+        process.require_success()
+        assert message is not None
+        seconds.append(message["seconds"])
+        chains.append(len(chain(clients.store.line.logged())))
+    name = "new process to first records"
+    return [
+        round_trips(f"{name}, after its imports", seconds),
+        Figure(f"{name}: requests that wait for each other", median(chains), "", at_most(6)),
+    ]
+
+
+def _processor_time(clients: FarClients) -> Figure:
+    """On a line without delay; of all threads of this process."""
+    clients.store.near()
+    clients.transaction()
+    taken = []
+    for _ in range(ROUNDS):
+        begun = time.process_time()
+        clients.transaction()
+        taken.append(1000 * (time.process_time() - begun))
+    return Figure("processor time of the client, a transaction of 400 KB", median(taken), "ms")

@@ -1,0 +1,77 @@
+"""A bucket that is far away: an S3 server of this machine behind a line of the project's own.
+
+A server on the loopback interface answers within a millisecond, a real one in 20 to 50. What counts
+there is how many requests wait for each other, so figures are in round trips: they hold on any
+machine that is quick enough, and on any line.
+"""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from urllib.parse import urlsplit
+
+from benchmarks.figures import Figure, Target, quartiles, timed
+from txlog.testing.far_line import FarLine
+from txlog.testing.s3_server import S3Server, S3ServerKind
+
+ROUND_TRIP_MS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class FarStore:
+    """The server, the line to it, and what clients must be told to take that line."""
+
+    server: S3Server
+    line: FarLine
+
+    @property
+    def storage_options(self) -> dict[str, object]:
+        """For clients of txlog."""
+        return {**self.server.storage_options, "endpoint_url": self.line.endpoint_url}
+
+    @property
+    def env(self) -> dict[str, str]:
+        """For other processes."""
+        return {**self.server.env, "AWS_ENDPOINT_URL": self.line.endpoint_url}
+
+    def far(self) -> None:
+        """A round trip takes ROUND_TRIP_MS from now on."""
+        self.line.delay(ROUND_TRIP_MS)
+
+    def near(self) -> None:
+        """It takes no time: to get ready."""
+        self.line.delay(0.0)
+
+    def bare_request_s(self) -> float:
+        """A HEAD of nothing on a connection that is open: the line, and the server's part."""
+        place = urlsplit(self.line.endpoint_url)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port)
+        try:
+            return [timed(lambda: _head(connection)) for _ in range(2)][-1]
+        finally:
+            connection.close()
+
+
+def _head(connection: http.client.HTTPConnection) -> None:
+    connection.request("HEAD", "/")
+    connection.getresponse().read()
+
+
+@contextmanager
+def far_store() -> Iterator[FarStore]:
+    """A server and a line, as long as the block lasts; at first the line is short."""
+    with (
+        S3Server.start(S3ServerKind.MINISTACK) as server,
+        FarLine.to(server.endpoint_url) as line,
+    ):
+        yield FarStore(server, line)
+
+
+def round_trips(name: str, seconds: Sequence[float], target: Target | None = None) -> Figure:
+    """The median, in round trips."""
+    values = [1000 * taken / ROUND_TRIP_MS for taken in seconds]
+    return Figure(name, median(values), "RTT", target, quartiles(values))
