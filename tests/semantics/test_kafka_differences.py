@@ -5,36 +5,34 @@ is, by a check of this file or by a test that has a home elsewhere. A row withou
 that is gone from the page, fails.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
 from tests.docs.pages import Page
+from tests.kafka_calls import CALLS
+from tests.kafka_rows import (
+    DAY_MS,
+    LATE0,
+    U0,
+    Check,
+    pending,
+    put,
+    refuses,
+    shows_in,
+    values,
+)
 from tests.memory_log import MemoryLog
 from tests.source_tree import ROOT, modules
-from txlog.clients.admin import NewTopic
-from txlog.clients.consumer import Consumer
 from txlog.clients.maintenance import Maintenance
-from txlog.clients.offset_reset import delete_group, delete_offsets
-from txlog.clients.producer import Producer
 from txlog.errors import (
     AbortableError,
-    InvalidConfig,
-    InvalidName,
     InvalidRecord,
     NoOffsetForPartition,
     OffsetOutOfRange,
     ReadBlocked,
-    TxlogError,
     UnknownGroup,
-    UnknownPartition,
-    UnknownTopic,
-    UnstableOffsetCommit,
 )
-from txlog.model import OffsetAndMetadata, TopicPartition
-from txlog.settings import TopicConfig
+from txlog.model import TopicPartition
 
 PAGE = Page(ROOT / "docs" / "kafka-users.md")
 TABLES = (
@@ -44,12 +42,7 @@ TABLES = (
 )
 """The line above each table."""
 
-U0, T0 = TopicPartition("u", 0), TopicPartition("t", 0)
-LATE0 = TopicPartition("late", 0)
-DAY_MS = 86_400_000
-
-Check = Callable[[MemoryLog], object]
-ROWS: dict[str, Check | str] = {
+ELSEWHERE: dict[str, str] = {
     "brokers keep the log": (
         "test_control_records_go_to_the_coordinator_and_data_straight_to_its_topic"
     ),
@@ -96,40 +89,12 @@ ROWS: dict[str, Check | str] = {
         "test_without_fail_on_data_loss_a_topic_that_does_not_fit_is_left_out_and_told_of"
     ),
 }
-"""The first cell of a row -> the test that shows it, or the check that `shows` has put there."""
+"""The first cell of a row -> the test that shows it."""
 
+HERE: dict[str, Check] = {}
+"""The first cell of a row -> its check below."""
 
-def shows(row: str) -> Callable[[Check], Check]:
-    def kept(check: Check) -> Check:
-        assert row not in ROWS
-        ROWS[row] = check
-        return check
-
-    return kept
-
-
-def put(log: MemoryLog, where: TopicPartition, count: int = 2) -> None:
-    producer = log.elsewhere()
-    for number in range(count):
-        producer.send(where.topic, b"%d" % number, partition=where.partition).get()
-
-
-def pending(log: MemoryLog, offset: int, name: str = "p") -> Producer:
-    producer = log.producer(name)
-    producer.begin_transaction()
-    producer.send_offsets_to_transaction({U0: offset}, "g")
-    return producer
-
-
-def values(consumer: Consumer) -> list[bytes]:
-    polled = consumer.poll(timeout_ms=50, max_records=100)
-    return [record.value for where in sorted(polled) for record in polled[where]]
-
-
-def refuses(error: type[TxlogError], *calls: Callable[[], Any]) -> None:
-    for call in calls:
-        with pytest.raises(error):
-            call()
+shows = shows_in(HERE)
 
 
 # What differs.
@@ -167,206 +132,6 @@ def typed(log: MemoryLog) -> None:
     log.admin.create_topic("n", 1, pa.schema([("n", pa.int64())]))
     log.producer().send("n", {"n": 7}).get()
     assert log.values("n") == [{"n": 7}]
-
-
-# Call by call.
-
-
-@shows("`commit` of offsets that a transaction has pending")
-def commit_while_pending(log: MemoryLog) -> None:
-    put(log, U0)
-    consumer = log.consumer("u", group_id="g", enable_auto_commit=True, auto_commit_interval_ms=1)
-    values(consumer)
-    producer = pending(log, 1)
-    refuses(UnstableOffsetCommit, consumer.commit)
-    values(consumer)
-    producer.abort_transaction()
-    values(consumer)
-    assert consumer.committed(U0) == 2
-
-
-@shows("a second transaction with offsets that another one has pending")
-def two_pending(log: MemoryLog) -> None:
-    first = pending(log, 0, "a")
-    refuses(UnstableOffsetCommit, lambda: pending(log, 0, "b"))
-    first.commit_transaction()
-    pending(log, 0, "c").commit_transaction()
-
-
-@shows("`position` and `committed` while offsets are pending")
-def told_at_once(log: MemoryLog) -> None:
-    pending(log, 0)
-    consumer = log.consumer("u", group_id="g")
-    refuses(UnstableOffsetCommit, lambda: consumer.position(U0), lambda: consumer.committed(U0))
-    assert values(consumer) == []
-
-
-@shows("`seek` while offsets are pending")
-def sought_while_pending(log: MemoryLog) -> None:
-    put(log, U0)
-    producer = pending(log, 1)
-    consumer = log.consumer("u", group_id="g")
-    consumer.seek(U0, 0)
-    assert values(consumer) == []
-    producer.abort_transaction()
-    assert values(consumer) == [b"0", b"1"]
-
-
-@shows("`commit` beyond the end")
-def commit_beyond(log: MemoryLog) -> None:
-    consumer = log.consumer("u", group_id="g", enable_auto_commit=True)
-    refuses(OffsetOutOfRange, lambda: consumer.commit({U0: 1}), lambda: consumer.commit({U0: -1}))
-    consumer.seek(U0, 9)
-    consumer.close()
-    assert log.consumer(group_id="g").committed(U0) is None
-
-
-@shows("a topic or partition that is made after `subscribe` or `assign`")
-def from_its_start(log: MemoryLog) -> None:
-    for reset in ("latest", "none"):
-        name = f"made-after-{reset}"
-        consumer = log.consumer(name, auto_offset_reset=reset)
-        log.admin.create_topic(name)
-        put(log, TopicPartition(name, 0), 1)
-        assert values(consumer) == [b"0"]
-
-
-@shows("a topic that is deleted while it is read")
-def deleted_while_read(log: MemoryLog) -> None:
-    consumer, by_pattern = log.consumer("u"), log.consumer()
-    by_pattern.subscribe(pattern="u")
-    log.admin.delete_topics("u")
-    refuses(UnknownTopic, consumer.poll)
-    assert values(by_pattern) == []
-
-
-@shows("a name that no topic can have, a partition below 0")
-def never(log: MemoryLog) -> None:
-    consumer = log.consumer()
-    refuses(
-        InvalidName,
-        lambda: consumer.subscribe("no/topic"),
-        lambda: consumer.assign([TopicPartition("..", 0)]),
-    )
-    refuses(UnknownPartition, lambda: consumer.assign([TopicPartition("u", -1)]))
-
-
-@shows("offsets of, and commits to, what does not exist")
-def nothing_there(log: MemoryLog) -> None:
-    consumer, beyond = log.consumer(group_id="g"), TopicPartition("u", 9)
-    refuses(
-        UnknownTopic,
-        lambda: consumer.beginning_offsets([LATE0]),
-        lambda: consumer.end_offsets([LATE0]),
-        lambda: consumer.offsets_for_times({LATE0: 0}),
-        lambda: consumer.commit({LATE0: 0}),
-        lambda: log.producer().partitions_for("late"),
-    )
-    refuses(
-        UnknownPartition,
-        lambda: consumer.end_offsets([beyond]),
-        lambda: consumer.commit({beyond: 0}),
-    )
-
-
-@shows("`seek` right after `subscribe`")
-def sought_at_once(log: MemoryLog) -> None:
-    put(log, U0)
-    consumer = log.consumer("u")
-    consumer.seek(U0, 1)
-    assert values(consumer) == [b"1"]
-
-
-@shows("a record that a transaction refuses")
-def refused_record(log: MemoryLog) -> None:
-    producer = log.producer("p", value_serializer=lambda value: value.encode())
-    for wrong in (
-        lambda: producer.send("late", "x"),
-        lambda: producer.send("u", 5),
-        lambda: producer.send("u", "x", partition=-1),
-        lambda: producer.send("u", "x", timestamp_ms=-1),
-    ):
-        producer.begin_transaction()
-        producer.send("u", "before")
-        refuses(Exception, wrong)
-        refuses(TxlogError, producer.commit_transaction)
-        producer.abort_transaction()
-    assert log.values("u") == []
-
-
-@shows("offsets that a transaction refuses")
-def refused_offsets(log: MemoryLog) -> None:
-    producer = log.producer("p")
-    for wrong in ({LATE0: 0}, {U0: OffsetAndMetadata(0, "x" * 5_000)}):
-        producer.begin_transaction()
-        refuses(TxlogError, lambda wrong=wrong: producer.send_offsets_to_transaction(wrong, "g"))
-        refuses(TxlogError, producer.commit_transaction)
-        producer.abort_transaction()
-    producer.begin_transaction()
-    producer.send("u", b"again")
-    producer.commit_transaction()
-    assert log.values("u") == [b"again"]
-
-
-@shows("`delete_records` into an open transaction, and -1")
-def delete_into_open(log: MemoryLog) -> None:
-    put(log, U0)
-    producer = log.producer("p")
-    producer.begin_transaction()
-    producer.send("u", b"open").get()
-    refuses(
-        OffsetOutOfRange,
-        lambda: log.admin.delete_records({U0: 3}),
-        lambda: log.admin.delete_records({U0: 99}),
-        lambda: log.admin.delete_records({U0: -2}),
-    )
-    assert log.admin.delete_records({U0: -1}) == {U0: 2}
-
-
-@shows("deleting a group, or its offsets, while a transaction has some pending")
-def delete_pending(log: MemoryLog) -> None:
-    log.consumer(group_id="g").commit({U0: 0})
-    pending(log, 0)
-    refuses(
-        UnstableOffsetCommit,
-        lambda: delete_group(log.connection, "g"),
-        lambda: delete_offsets(log.connection, "g", [U0]),
-    )
-
-
-@shows("`create_partitions` to the count that there is")
-def as_many(log: MemoryLog) -> None:
-    before = log.objects()
-    log.admin.create_partitions("t", 2)
-    assert log.changed_since(before) == []
-    refuses(InvalidConfig, lambda: log.admin.create_partitions("t", 1))
-
-
-@shows("`group.id`")
-def group_ids(log: MemoryLog) -> None:
-    for name in ("a b/c:d", "\u00fc\u65e5", "x" * 512):
-        log.consumer(group_id=name).commit({U0: 0})
-    assert len(log.admin.list_groups()) == 3
-    for name in (" ", "a\nb", "x" * 513):
-        refuses(InvalidName, lambda name=name: log.consumer(group_id=name))
-
-
-@shows(
-    "topic settings for brokers and their files (`segment.ms`, `min.insync.replicas`, `remote.*`)"
-)
-def foreign_settings(log: MemoryLog) -> None:
-    for name in ("segment.ms", "min.insync.replicas", "remote.storage.enable"):
-        with pytest.raises(InvalidConfig, match="leave it out"):
-            log.admin.create_topics([NewTopic("new", config={name: "1"})])
-    assert set(TopicConfig.foreign) >= {"segment.ms", "min.insync.replicas", "remote.*"}
-
-
-@shows("`compression.type`")
-def compressions(log: MemoryLog) -> None:
-    for name in ("uncompressed", "gzip", "snappy", "producer"):
-        refuses(InvalidConfig, lambda name=name: TopicConfig(compression_type=name))
-    for name in ("none", "lz4", "zstd"):
-        TopicConfig(compression_type=name)
 
 
 # As in Kafka.
@@ -445,6 +210,16 @@ def delete_at_once(log: MemoryLog) -> None:
     assert log.admin.delete_records({U0: 1}) == {U0: 1}
 
 
+@shows("records that are deleted when a consumer has learned of them")
+def deleted_and_learned_of(log: MemoryLog) -> None:
+    put(log, U0)
+    consumer = log.consumer("u")
+    assert consumer.end_offsets([U0]) == {U0: 2}
+    log.admin.delete_records({U0: 2})
+    assert set(values(consumer)) <= {b"0", b"1"}
+    assert (values(consumer), consumer.position(U0)) == ([], 2)
+
+
 @shows("an empty `poll` at `read_committed`")
 def empty_or_blocked(log: MemoryLog) -> None:
     producer = log.producer("p")
@@ -458,29 +233,28 @@ def empty_or_blocked(log: MemoryLog) -> None:
 
 # The page.
 
+CHECKS = {**HERE, **CALLS}
+
 
 def test_every_row_of_the_page_has_its_test_and_no_test_is_without_a_row() -> None:
     on_page = [row[0] for heading in TABLES for row in PAGE.rows(heading)]
     assert len(on_page) == len(set(on_page))
-    assert set(on_page) == set(ROWS)
+    assert sorted(on_page) == sorted([*ELSEWHERE, *HERE, *CALLS])
 
 
 def test_the_page_has_a_reason_for_each_difference() -> None:
-    rows = [row for heading in TABLES[:2] for row in PAGE.rows(heading)]
-    assert [row[0] for row in rows[-18:] if not row[-1]] == []
+    assert [row[0] for row in PAGE.rows(TABLES[1]) if not row[-1]] == []
 
 
-@pytest.mark.parametrize("row", [row for row, shown in ROWS.items() if not isinstance(shown, str)])
+@pytest.mark.parametrize("row", CHECKS)
 def test_txlog_answers_as_the_row_says(log: MemoryLog, row: str) -> None:
-    check = ROWS[row]
-    assert not isinstance(check, str)
-    check(log)
+    CHECKS[row](log)
     log.check()
 
 
 def test_what_is_shown_elsewhere_is() -> None:
     known = {function.name for module in modules("tests") for function in module.functions}
-    assert [name for name in ROWS.values() if isinstance(name, str) and name not in known] == []
+    assert [name for name in ELSEWHERE.values() if name not in known] == []
 
 
 def test_a_refusal_of_the_client_is_abortable_and_says_so(log: MemoryLog) -> None:
