@@ -93,9 +93,14 @@ for found in $(PYTHON) python3.11 python3 ""; do \
 done
 endef
 
-# Azure's emulator, for tests marked `extra`: the newest that Node 20 runs. Its packages run no
-# scripts of theirs when they are installed.
-servers: .servers/.installed
+# For tests marked `extra`: Azure's emulator, the newest that Node 20 runs, whose packages run no
+# scripts of theirs when they are installed; and an S3 server that checks signatures and dates.
+servers: .servers/.installed .servers/bin/versitygw
+
+.servers/bin/versitygw:
+	@go version >/dev/null || { echo "The extra tests need Go; install it and try again." >&2; exit 1; }
+	GOBIN="$(CURDIR)/.servers/bin" go install -trimpath -ldflags="-s -w" \
+	  github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 .servers/.installed: Makefile
 	@node -e 'process.exit(Number(parseInt(process.versions.node) < 20))' || { \

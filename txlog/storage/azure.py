@@ -34,6 +34,9 @@ _OPTIONS = frozenset(
         "endpoint",
     )
 )
+_SIGNING = frozenset(
+    ("account_key", "sas_token", "client_id", "client_secret", "tenant_id", "anon")
+)
 _OF_OBSTORE = {"sas_token": "sas_key"}
 _OF_CONNECTION_STRING = {
     "accountname": "account_name",
@@ -78,11 +81,11 @@ def open_azure_store(place: str, runtime: Runtime, options: Mapping[str, object]
 
 def bucket_settings(container: str, options: Mapping[str, object]) -> BucketSettings:
     """What obstore is told. Raises UsageError if no account is named."""
-    given = {
-        **_environment(),
+    chosen = {
         **_connection(text(options.get("connection_string"))),
         **{name: text(value) for name, value in options.items() if value},
     }
+    given = {**_environment(is_signed=not _SIGNING.isdisjoint(chosen)), **chosen}
     account, endpoint = given.get("account_name", ""), given.get("endpoint", "")
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(
@@ -100,14 +103,16 @@ def bucket_settings(container: str, options: Mapping[str, object]) -> BucketSett
     return BucketSettings("AzureStore", container, origin_of(endpoint), config, {})
 
 
-def _environment() -> dict[str, str]:
-    """As adlfs reads it; obstore reads more, for a machine's or workload's identity."""
-    found = {
-        name: os.environ.get(f"AZURE_STORAGE_{name.upper()}", "")
-        for name in _OPTIONS - {"anon", "endpoint"}
-    }
-    connection = _connection(found.pop("connection_string"))
-    return {**{name: value for name, value in found.items() if value}, **connection}
+def _environment(*, is_signed: bool) -> dict[str, str]:
+    """As adlfs reads it, without keys if there are some already, as kinds of them do not mix.
+
+    obstore reads more, for a machine's or workload's identity.
+    """
+    names = _OPTIONS - {"anon", "endpoint", "connection_string"}
+    found = {name: os.environ.get(f"AZURE_STORAGE_{name.upper()}", "") for name in names}
+    found |= _connection(os.environ.get("AZURE_STORAGE_CONNECTION_STRING", ""))
+    left_out = _SIGNING if is_signed else frozenset()
+    return {name: value for name, value in found.items() if value and name not in left_out}
 
 
 def _connection(string: str) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Any other fsspec file system as a store, if it offers an exclusive create of its own.
 
-Google Cloud Storage and Azure come this way. It guards I1 by refusing file systems whose exclusive
-create is fsspec's own check-then-write (storage rule 5); one that overrides it but does not keep it
-is found by `probe.py` before a log is created. It must not know any protocol by name.
+gcsfs and adlfs come this way where they are asked for. It guards I1 by refusing file systems whose
+exclusive create is fsspec's own check-then-write (storage rule 5); one that overrides it but does
+not keep it is found by `probe.py` before a log is created. It must not know any protocol by name.
 """
 
 from __future__ import annotations

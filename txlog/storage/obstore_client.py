@@ -189,7 +189,7 @@ class ObstoreClient:
         """See ObjectClient.get_spans."""
 
         def read(span: Span) -> Bytes | Failure:
-            return self._ask(span.length, key, partial(_read_span, key, span))
+            return self._ask(attempts.size_bytes, key, partial(_read_span, key, span))
 
         return self._fan_out.run_all([partial(read, span) for span in spans])
 

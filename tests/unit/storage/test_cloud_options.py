@@ -68,6 +68,9 @@ def test_an_account_is_named_by_option_environment_or_connection_string(
         "endpoint": "https://lake.blob.core.windows.net",
         "skip_signature": False,
     }
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "of another")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "of another")
+    assert by_option == azure.bucket_settings("log", ACCOUNT)
     assert by_option.origin == "https://lake.blob.core.windows.net"
 
 

@@ -108,6 +108,21 @@ def test_keys_of_an_option_do_not_mix_with_a_token_of_the_environment(
     assert "X-Amz-Security-Token" not in headers_of_a_create(server, **KEYS)
 
 
+def test_I1_no_variable_of_obstores_own_changes_how_a_bucket_is_asked(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"CONDITIONAL_PUT": "disabled", "SKIP_SIGNATURE": "true", "ENDPOINT": "http://h:1"}
+    names |= {"VIRTUAL_HOSTED_STYLE_REQUEST": "true", "DISABLE_BULK_DELETE": "false"}
+    names |= {"ACCESS_KEY_ID": "AKIAENV", "SECRET_ACCESS_KEY": "x", "SESSION_TOKEN": "x"}
+    for name, value in names.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    headers = headers_of_a_create(server, **KEYS)
+    assert headers["If-None-Match"] == "*"
+    assert signer(headers)[0] == "AKIAOPTION"
+    opened(server, **KEYS).delete("a")
+    assert server.requests == ["PUT", "DELETE"]
+
+
 def test_a_profile_brings_keys_region_and_endpoint(server: ScriptedServer, tmp_path: Path) -> None:
     (tmp_path / "config").write_text(
         f"[profile lake]\nregion = ap-south-1\nendpoint_url = {server.url}\n"
