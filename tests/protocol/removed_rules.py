@@ -10,7 +10,7 @@ from txlog.coordinator.events import TransactionBarred
 from txlog.coordinator.state import TransactionalId
 from txlog.coordinator.states import decision_of
 from txlog.errors import TransactionAborted
-from txlog.groups import offsets, offsets_state
+from txlog.groups import offsets, offsets_machine, offsets_state
 from txlog.groups.offsets_state import ApplyPending, PendingApplied
 from txlog.journal.machine import Decided
 from txlog.journal.replica import Replica
@@ -119,7 +119,7 @@ def without_R6_in_groups(patch: Patch) -> None:
             return Decided((PendingApplied(command.group, other, command.now_ms),), True)
         return original(state, command)
 
-    patch.setattr(offsets_state, "decide", decide)
+    patch.setattr(offsets_machine, "decide", decide)
 
 
 def without_R7(patch: Patch) -> None:
