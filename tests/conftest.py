@@ -62,12 +62,12 @@ def _is_mutated() -> bool:
 
 def _plant(name: str) -> None:
     """Before any test is imported, so that it cannot hold a function as it was before."""
+    from tests.simulation.direct_bugs import DIRECT_BUGS
     from tests.simulation.mutants import MUTANTS
-    from tests.simulation.mutants_of_logs import BUGS_OF_LOGS
 
     patch = pytest.MonkeyPatch()
-    if name in BUGS_OF_LOGS:
-        BUGS_OF_LOGS[name][0](patch)
+    if name in DIRECT_BUGS:
+        DIRECT_BUGS[name][0](patch)
         return
     MUTANTS[name].plant(patch)
     beside = MUTANTS[name].beside

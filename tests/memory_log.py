@@ -28,9 +28,14 @@ class MemoryLog:
     """
 
     def __init__(
-        self, settings: LogSettings | None = None, objects: Mapping[str, bytes] | None = None
+        self,
+        settings: LogSettings | None = None,
+        objects: Mapping[str, bytes] | None = None,
+        transaction_records: str = "in.log",
     ) -> None:
-        """A new log, or with `objects` a copy of another one."""
+        """A new log, or with `objects` a copy of another one; and where its producers keep the
+        records of open transactions, unless they say otherwise."""
+        self._records = transaction_records
         self.clock = ManualClock()
         self._seeds = count(len(objects or ()))
         self.memory = MemoryStore(Runtime(self.clock))
@@ -47,8 +52,13 @@ class MemoryLog:
         runtime = Runtime(self.clock, entropy, SerialFanOut())
         return open_connection(store or self.memory, runtime)
 
+    def process_admin(self) -> Admin:
+        """Another process's admin."""
+        return Admin(self.process())
+
     def producer(self, transactional_id: str | None = None, **options: Any) -> Producer:
         """A producer of the first process, ready to begin."""
+        options = {"transaction_records": self._records, **options}
         producer = Producer(self.connection, transactional_id=transactional_id, **options)
         if transactional_id is not None:
             producer.init_transactions()
@@ -56,6 +66,7 @@ class MemoryLog:
 
     def elsewhere(self, transactional_id: str | None = None, **options: Any) -> Producer:
         """A producer of another process, ready to begin."""
+        options = {"transaction_records": self._records, **options}
         producer = Producer(self.process(), transactional_id=transactional_id, **options)
         if transactional_id is not None:
             producer.init_transactions()

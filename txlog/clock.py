@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Protocol, TypeVar
+from functools import cache, partial
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -149,8 +149,15 @@ class SerialFanOut:
         return self.run_all(calls)
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
-        result = call()
+        try:
+            result = call()
+        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+            return partial(_raise, error)
         return lambda: result
+
+
+def _raise(error: Exception) -> Any:
+    raise error
 
 
 class ThreadBackground:

@@ -158,7 +158,7 @@ def without_R10_record(patch: Patch) -> None:
     def decide(state: Any, command: Any) -> Decided:
         producer = state.producers.get(command.tx_id.pid)
         is_idle = producer is None or producer.open is None
-        return Decided((), False) if is_idle and not command.segments else original(state, command)
+        return Decided() if is_idle and not command.segments else original(state, command)
 
     patch.setattr(topic_rules, "_decide_marker", decide)
 

@@ -31,6 +31,7 @@ def decided_in(log: MemoryLog, group: str) -> list[TxId]:
     return [step.event.tx_id for step in steps if isinstance(step.event, CommitPrepared)]
 
 
+@pytest.mark.in_log
 def test_control_records_go_to_the_coordinator_and_data_straight_to_its_topic(
     log: MemoryLog,
 ) -> None:
@@ -76,6 +77,7 @@ def test_offsets_are_kept_by_group_topic_and_partition_with_a_note(log: MemoryLo
         ]
 
 
+@pytest.mark.in_log
 def test_an_expired_transaction_leaves_the_offsets_of_the_last_committed_one(
     log: MemoryLog,
 ) -> None:
@@ -120,6 +122,7 @@ def test_the_offsets_journal_keeps_one_position_a_partition_and_no_marker(log: M
     log.check()
 
 
+@pytest.mark.in_log
 def test_the_coordinator_knows_partitions_timeout_and_producer_of_what_is_open(
     log: MemoryLog,
 ) -> None:
@@ -135,6 +138,7 @@ def test_the_coordinator_knows_partitions_timeout_and_producer_of_what_is_open(
     assert (followed.pid, followed.epoch) == (tx_id.pid, tx_id.epoch)
 
 
+@pytest.mark.in_log
 def test_a_coordinator_is_opened_from_its_newest_checkpoint(log: MemoryLog) -> None:
     """What is open is in it, however long ago it began; what is complete is not read again."""
     opened = log.elsewhere("old", transaction_group="shared")
@@ -153,6 +157,7 @@ def test_a_coordinator_is_opened_from_its_newest_checkpoint(log: MemoryLog) -> N
     log.check()
 
 
+@pytest.mark.in_log
 def test_BEGIN_is_durable_before_the_first_record_and_names_its_transaction(log: MemoryLog) -> None:
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
@@ -168,6 +173,7 @@ def test_BEGIN_is_durable_before_the_first_record_and_names_its_transaction(log:
     assert log.process().outcome(tx_id) is TransactionOutcome.OPEN
 
 
+@pytest.mark.in_log
 def test_no_record_goes_to_a_partition_that_the_coordinator_was_not_told_of(
     log: MemoryLog,
 ) -> None:
@@ -180,6 +186,7 @@ def test_no_record_goes_to_a_partition_that_the_coordinator_was_not_told_of(
     assert log.values("t", isolation="read_uncommitted") == []
 
 
+@pytest.mark.in_log
 def test_the_log_names_the_transaction_of_a_batch_and_no_name_of_a_user(log: MemoryLog) -> None:
     """The text keeps the producer id out of the log; here TxId is made of it, to fence by it."""
     producer = log.producer("a-name-of-the-users")

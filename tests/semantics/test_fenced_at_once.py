@@ -27,6 +27,7 @@ IN_TRANSACTION: dict[str, Step] = {
 }
 
 
+@pytest.mark.in_log
 def test_begin_transaction_is_refused(log: MemoryLog) -> None:
     first = log.producer("a")
     log.elsewhere("a")

@@ -13,6 +13,7 @@ from txlog.testing.journal_walk import walk_journal
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize(("isolation", "fetches"), [("read_committed", 0), ("read_uncommitted", 3)])
 def test_a_reader_at_read_committed_fetches_nothing_that_is_undecided(
     log: MemoryLog, isolation: str, fetches: int
@@ -40,6 +41,7 @@ def test_a_reader_at_read_committed_fetches_nothing_that_is_undecided(
     assert reads == fetches, "an aborted one is passed over by the index alone"
 
 
+@pytest.mark.in_log
 def test_records_and_markers_are_told_apart_by_the_kind_of_their_event(log: MemoryLog) -> None:
     """In Kafka by two bits of a batch's attributes: transactional, and control."""
     with log.producer("a") as producer, producer.transaction() as tx_id:
@@ -91,6 +93,7 @@ def test_two_partitions_of_a_topic_turn_committed_in_one_moment(log: MemoryLog) 
     assert sum(isinstance(step.event, MarkerWritten) for step in steps) == 1
 
 
+@pytest.mark.in_log
 def test_a_reader_at_the_last_stable_offset_goes_on_when_it_rises(log: MemoryLog) -> None:
     blocking, quick = log.producer("blocking"), log.producer("quick")
     blocking.begin_transaction()

@@ -31,6 +31,7 @@ class Listener:
         return LocalTransactionState.COMMIT_MESSAGE
 
 
+@pytest.mark.in_log
 def test_a_half_transaction_is_asked_about_and_a_plain_one_times_out(log: MemoryLog) -> None:
     listener = Listener()
     checker = TransactionMQProducer("shop", log.connection, listener=listener)
@@ -47,6 +48,7 @@ def test_a_half_transaction_is_asked_about_and_a_plain_one_times_out(log: Memory
     log.check()
 
 
+@pytest.mark.in_log
 def test_open_records_are_parked_or_filtered(log: MemoryLog) -> None:
     """RocketMQ's way and Kafka's, in one topic: who is blocked, and who sees what."""
     checker = TransactionMQProducer("shop", log.connection, listener=Listener())

@@ -50,6 +50,9 @@ ELSEWHERE: dict[str, str] = {
         "test_markers_are_never_returned_and_take_no_offset"
     ),
     "idempotent producers know the last five batches": "test_I7_a_repeat_of_any_age_is_known",
+    "records of an open transaction are in the log": (
+        "test_no_reader_sees_an_open_transaction_or_waits_for_it"
+    ),
     "`max.in.flight` requests, `linger.ms`, `batch.size`": (
         "test_a_name_of_kafkas_producer_that_means_nothing_here_says_what_to_do"
     ),
@@ -246,6 +249,7 @@ def test_the_page_has_a_reason_for_each_difference() -> None:
     assert [row[0] for row in PAGE.rows(TABLES[1]) if not row[-1]] == []
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize("row", CHECKS)
 def test_txlog_answers_as_the_row_says(log: MemoryLog, row: str) -> None:
     CHECKS[row](log)

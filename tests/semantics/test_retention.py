@@ -88,6 +88,7 @@ def test_without_a_limit_nothing_is_deleted(log: MemoryLog) -> None:
     assert log.values("u") == [b"a", b"b"]
 
 
+@pytest.mark.in_log
 def test_I12_no_retention_deletes_at_or_above_the_last_stable_offset(log: MemoryLog) -> None:
     """Text B's rule: nothing of a transaction in progress, nor what follows it, is deleted."""
     log.admin.alter_topic_config("u", {"retention.ms": 1, "retention.bytes": 0})
@@ -105,6 +106,7 @@ def test_I12_no_retention_deletes_at_or_above_the_last_stable_offset(log: Memory
     log.check()
 
 
+@pytest.mark.in_log
 def test_I12_what_is_decided_and_not_complete_is_kept_too(log: MemoryLog) -> None:
     """The marker stands in this topic already, and not in the transaction's other one."""
     log.admin.alter_topic_config("u", {"retention.ms": 1})
@@ -242,6 +244,7 @@ def test_an_aborted_record_never_shadows_another(compacted: MemoryLog) -> None:
     compacted.check()
 
 
+@pytest.mark.in_log
 def test_an_open_transaction_is_neither_compacted_nor_shadows(compacted: MemoryLog) -> None:
     send(compacted, b"first", topic="c")
     producer = compacted.producer("a")
@@ -388,6 +391,7 @@ def test_a_silent_idempotent_producer_is_forgotten_and_goes_on_as_another(log: M
     log.check()
 
 
+@pytest.mark.in_log
 def test_an_unused_transactional_id_is_forgotten_and_comes_back_as_another(log: MemoryLog) -> None:
     first = log.producer("a")
     with first.transaction():
@@ -428,6 +432,7 @@ def test_an_id_with_an_open_transaction_is_not_forgotten(log: MemoryLog) -> None
     assert log.values("u") == [b"1"]
 
 
+@pytest.mark.in_log
 def test_a_live_producer_whose_id_was_forgotten_is_told_to_open_another(log: MemoryLog) -> None:
     producer = log.producer("a")
     log.clock.advance(8 * DAY_MS)

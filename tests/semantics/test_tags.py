@@ -46,6 +46,7 @@ def test_a_tag_holds_from_the_decision_on_though_nothing_is_applied_yet(log: Mem
         heir.begin_transaction(tag=ORDER)
 
 
+@pytest.mark.in_log
 def test_a_tag_whose_transaction_was_aborted_may_be_used_again(log: MemoryLog) -> None:
     producer = log.producer("shop")
     producer.begin_transaction(tag=ORDER)

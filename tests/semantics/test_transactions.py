@@ -36,6 +36,7 @@ def javadoc_loop(producer: Producer) -> None:
         producer.abort_transaction()
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize("write", ["transactions", "topics/t", "topics/u"])
 def test_the_loop_of_kafkas_documentation_stores_both_records_or_neither(
     log: MemoryLog, write: str
@@ -130,6 +131,7 @@ ENDED: dict[str, Callable[[Producer], object]] = {
 }
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize("call", ENDED.values(), ids=ENDED)
 @pytest.mark.parametrize("by", ["a timeout", "an operator"])
 def test_a_producer_whose_transaction_was_ended_aborts_and_goes_on(
@@ -173,6 +175,7 @@ def test_an_ended_transaction_of_a_fenced_producer_is_no_way_back(log: MemoryLog
 # its sender has given it up, and must not end a later transaction.
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize("ending", ["commit_transaction", "abort_transaction"])
 def test_a_decision_that_lands_late_touches_no_later_transaction(
     log: MemoryLog, ending: str
@@ -196,6 +199,7 @@ def test_a_decision_that_lands_late_touches_no_later_transaction(
     log.check()
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize(
     ("ending", "kept"), [("commit_transaction", [b"first"]), ("abort_transaction", [])]
 )
@@ -252,6 +256,7 @@ def writes_of(log: MemoryLog, producer: Producer, *, in_transaction: bool) -> in
     return len(log.store.writes) - before
 
 
+@pytest.mark.in_log
 def test_a_transaction_costs_more_writes_than_idempotence_and_idempotence_costs_none(
     log: MemoryLog,
 ) -> None:

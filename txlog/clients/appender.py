@@ -90,7 +90,7 @@ class Appender:
         self.session = session
         self._config = config or ProducerConfig()
         self._new_pid = new_pid
-        self._begun: tuple[pa.RecordBatch, Mapping[int, int]] | None = None
+        self._begun: tuple[object, Mapping[int, int]] | None = None
         """The flush that is on its way, with its sequences: they are its own until `forget`."""
         self._is_in_doubt = False
         """A part of that flush may be stored: only its own id can tell."""
@@ -121,11 +121,7 @@ class Appender:
         stored. Until `forget` the same call, with that very batch, may be made again, also after
         Ctrl-C.
         """
-        schema_id = topic.state.newest_schema_id
-        physical, adapted = physical_schema(topic.schema(schema_id)), batch
-        if not batch.schema.equals(physical):
-            # The topic has evolved since the batch was made; a segment has the schema it names.
-            adapted = adapt(batch, physical)
+        schema_id, adapted = _as_of_now(topic, batch)
         counts = np.bincount(partitions)
         row_counts = {int(p): int(counts[p]) for p in np.flatnonzero(counts)}
         base_sequences = self._sequences(topic, batch, row_counts)
@@ -158,27 +154,35 @@ class Appender:
             "check this machine's clock."
         )
 
+    def stage(
+        self, topic: TopicLog, batch: pa.RecordBatch, partitions: Partitions
+    ) -> tuple[Segment, ...]:
+        """Segments of the records, which nothing names yet: the same call may be made again."""
+        schema_id, adapted = _as_of_now(topic, batch)
+        return self._stage(topic, adapted, partitions, schema_id, None)
+
     def append_staged(
         self, topic: TopicLog, segments: tuple[Segment, ...], tx_id: TxId
     ) -> Mapping[int, int]:
         """The same for segments that are written already.
 
-        Raises SegmentExpired: these can only be made again by whoever has the records.
+        Until `forget` the same call, with that very tuple, may be made again. Raises
+        SegmentExpired: only a caller that has the records can make others.
         """
         row_counts = _row_counts(segments)
-        base_sequences = self.session.base_sequences(topic.topic_id, row_counts)
+        base_sequences = self._sequences(topic, segments, row_counts)
         with self._doubted(topic):
             base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
         self.session.advance(topic.topic_id, row_counts, base_sequences)
         return base_offsets
 
     def _sequences(
-        self, topic: TopicLog, batch: pa.RecordBatch, row_counts: Mapping[int, int]
+        self, topic: TopicLog, records: object, row_counts: Mapping[int, int]
     ) -> Mapping[int, int]:
         """Those of the flush: the same again if it is the one that is on its way (R9)."""
-        if self._begun is None or self._begun[0] is not batch:
+        if self._begun is None or self._begun[0] is not records:
             self.forget()
-            self._begun = (batch, self.session.base_sequences(topic.topic_id, row_counts))
+            self._begun = (records, self.session.base_sequences(topic.topic_id, row_counts))
         return self._begun[1]
 
     @contextmanager
@@ -281,6 +285,16 @@ class Appender:
             clock.sleep_ms(backoff_ms * self._runtime.entropy.uniform(0.5, 1.0))
             backoff_ms = min(backoff_ms * 2, 1000)
             yield turn
+
+
+def _as_of_now(topic: TopicLog, batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
+    """The topic's newest schema id, and the records in that schema.
+
+    The topic may have evolved since the batch was made; a segment has the schema that it names.
+    """
+    schema_id = topic.state.newest_schema_id
+    physical = physical_schema(topic.schema(schema_id))
+    return schema_id, batch if batch.schema.equals(physical) else adapt(batch, physical)
 
 
 def _row_counts(segments: Sequence[Segment]) -> Mapping[int, int]:

@@ -21,8 +21,14 @@ class RecordMetadata(NamedTuple):
     topic: str
     partition: int
     offset: int
-    """-1 if the record was a repeat and its offset is no longer known."""
+    """-1 if it has none yet, as its transaction is open, or none that is known: the record was a
+    repeat, or another process finished the transaction."""
     timestamp: int
+
+    @property
+    def has_offset(self) -> bool:
+        """As in Kafka's RecordMetadata."""
+        return self.offset >= 0
 
 
 class BatchMetadata(NamedTuple):
@@ -31,7 +37,7 @@ class BatchMetadata(NamedTuple):
     topic: str
     partition: int
     base_offset: int
-    """-1 if it was a repeat and its offset is no longer known."""
+    """-1 if it is not known: see RecordMetadata.offset."""
     records: int
 
 
@@ -43,9 +49,11 @@ class Delivery:
     """All records of one flush to one topic; their futures share it."""
 
     __slots__ = (
+        "__weakref__",
         "_base_offsets",
         "_error",
         "_flush",
+        "_is_open",
         "_offsets",
         "_on_delivery",
         "_partitions",
@@ -64,11 +72,28 @@ class Delivery:
         self._base_offsets: Mapping[int, int] = {}
         self._offsets: npt.NDArray[np.int64] | None = None
         self._error: TxlogError | None = None
+        self._is_open = False
+        """The records are staged in an open transaction."""
 
     @property
     def done(self) -> bool:
         """Whether the records are stored, or known not to be."""
         return self._partitions is not None or self._error is not None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nobody asked to be told."""
+        return self._on_delivery is None
+
+    def stage(self, partitions: npt.NDArray[np.int32]) -> None:
+        """The records are stored and have no offsets before their transaction commits."""
+        self._is_open = True
+        self.succeed(partitions, {})
+
+    def locate(self, base_offsets: Mapping[int, int]) -> None:
+        """Their transaction is committed: where they are."""
+        self._base_offsets, self._offsets = base_offsets, None
+        self._is_open = False
 
     def succeed(self, partitions: npt.NDArray[np.int32], base_offsets: Mapping[int, int]) -> None:
         """The records are stored; `partitions` has one value a record, in order of `send`."""
@@ -77,8 +102,10 @@ class Delivery:
         self._partitions = partitions
 
     def tell(self) -> None:
-        """Call who asked to be told, once the records are stored. Raises what that raises."""
-        if self._on_delivery is not None and self._partitions is not None:
+        """Make the callback, once the records are stored and committed. Raises what it raises."""
+        if self._on_delivery is None or self._is_open:
+            return
+        if self._partitions is not None:
             counts = np.bincount(self._partitions)
             self._on_delivery(
                 [

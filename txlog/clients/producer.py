@@ -20,6 +20,7 @@ from txlog.clients.batch_columns import BatchColumns, prepared_batch
 from txlog.clients.connection import Connection, connect, given_configuration
 from txlog.clients.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.clients.delivery import Delivery, OnDelivery, RecordFuture
+from txlog.clients.flush_routes import FlushRoute, InLogRoute, StagedRoute
 from txlog.clients.given_arguments import given_function
 from txlog.clients.given_positions import given_mapping
 from txlog.clients.producer_config import ProducerConfig
@@ -27,6 +28,7 @@ from txlog.clients.producer_standing import ProducerStanding
 from txlog.clients.producer_states import ProducerState
 from txlog.clients.record_times import record_time
 from txlog.clients.sender import Sender, may_be_asked_again
+from txlog.clients.staged_records import StagedRecords, make_decidable
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.events import Registration
 from txlog.errors import (
@@ -35,6 +37,7 @@ from txlog.errors import (
     InvalidConfig,
     InvalidRecord,
     TxlogError,
+    UnknownTopic,
 )
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
@@ -58,6 +61,7 @@ class Producer:
         enable_idempotence: bool | None = None,
         transaction_timeout_ms: int = 60_000,
         transaction_group: str = "",
+        transaction_records: str = "in.log",
         buffer_memory: int = 32 << 20,
         acks: str | int = "all",
         retries: int = 2_147_483_647,
@@ -74,6 +78,7 @@ class Producer:
             "transactional.id": transactional_id or "",
             "transaction.timeout.ms": transaction_timeout_ms,
             "transaction.group": transaction_group,
+            "transaction.records": transaction_records,
             "buffer.memory": buffer_memory,
             "acks": acks,
             "retries": retries,
@@ -101,6 +106,7 @@ class Producer:
         self._is_uncertain = False
         self._standing = ProducerStanding(is_transactional=bool(self.config.transactional_id))
         self._transaction: TransactionSession | None = None
+        self._staged: StagedRecords | None = None
         session, new_pid = ProducerSession(), None
         if self.config.transactional_id:
             self._transaction = TransactionSession(
@@ -108,13 +114,30 @@ class Producer:
                 self.config.transactional_id,
                 self.config.transaction_group,
                 self.config.transaction_timeout_ms,
+                is_staged=self.config.transaction_records == "staged",
             )
         elif self.config.enable_idempotence:
             new_pid = self._connection.cluster.producer_id
             session = ProducerSession(new_pid(), 0)
+        self._sender = self._new_sender(session, new_pid)
+
+    def _new_sender(self, session: ProducerSession, new_pid: Callable[[], int] | None) -> Sender:
         process = self._connection.cluster.process
         appender = Appender(self._connection.runtime, process, session, self.config, new_pid)
-        self._sender = Sender(self._connection, appender, self._transaction, self._standing.note)
+        return Sender(
+            self._connection,
+            appender,
+            self._route(appender),
+            self._standing.note,
+            is_transactional=self._transaction is not None,
+            bytes_max=self.config.buffer_memory,
+        )
+
+    def _route(self, appender: Appender) -> FlushRoute:
+        if self._transaction is None or self.config.transaction_records != "staged":
+            return InLogRoute(appender, self._transaction)
+        self._staged = StagedRecords(self._connection.runtime)
+        return StagedRoute(appender, self._transaction, self._staged)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Producer:
@@ -171,7 +194,8 @@ class Producer:
             validate_topic_name(topic)
         sender = self._sender
         if sender.buffered_bytes >= self.config.buffer_memory:
-            self.flush()
+            self._standing.require_sendable("send")
+            sender.relieve()
         pile = sender.piles.get(topic)
         if pile is None:
             pile = self._new_pile(topic)
@@ -319,6 +343,8 @@ class Producer:
             except FencedError as error:
                 self._standing.note(error)
                 raise
+            if self._staged is not None:
+                self._staged.clear()
             self._standing.state = following
             return tx_id
 
@@ -342,6 +368,7 @@ class Producer:
             except Exception as error:
                 self._standing.refused("a group's offsets", error)
                 raise
+            self._sender.begin()
             self._pend_offsets(session)
 
     def _pend_offsets(self, session: TransactionSession) -> None:
@@ -363,7 +390,7 @@ class Producer:
             self._unpended.popleft()
 
     def commit_transaction(self) -> None:
-        """Write what is buffered, then commit all of it and the offsets, or none.
+        """Write what is buffered, then commit all of it and the offsets, or none (R37).
 
         Raises OutcomeUnknown or a retriable error: call it again, unchanged. Raises
         ProducerFenced or an abortable error: nothing of the transaction is, or will be, visible.
@@ -375,16 +402,21 @@ class Producer:
                 self._sender.flush()
                 self._pend_offsets(session)
             self._standing.advance(ProducerState.COMMITTING, "commit_transaction")
+            staged = self._staged
             try:
-                session.commit()
+                if staged is not None and not session.may_be_decided:
+                    make_decidable(session, self._sender.appender, staged)
+                base_offsets = session.commit(() if staged is None else staged.participants())
             except TxlogError as error:
-                self._standing.note(error)
+                self._standing.note(error, is_lost=isinstance(error, UnknownTopic))
                 raise
             # Before it is ready again: what Ctrl-C keeps from being noted, the repeat notes.
             for group, pending in self._groups:
                 group.committed.update({offset.where: offset.end for offset in pending})
             self._groups = []
             self._standing.advance(ProducerState.READY, "commit_transaction")
+            if staged is not None:
+                staged.tell(base_offsets)
 
     def abort_transaction(self) -> None:
         """Drop the buffer and abort. Allowed after an abortable error.
@@ -397,6 +429,7 @@ class Producer:
             # What an append left unknown may yet land: only a new epoch bars it (R9, KIP-360).
             self._is_uncertain |= self._standing.error is not None
             self._is_uncertain |= self._sender.has_unwritten or bool(self._unpended)
+            self._is_uncertain |= self._staged is not None and session.has_begun
             self._drop_buffers()
             try:
                 self._is_uncertain |= session.abort()

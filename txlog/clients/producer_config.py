@@ -19,6 +19,7 @@ BUFFER_BYTES_MAX = 1 << 30
 
 
 ACKS = ("all", "-1", "1", "0")
+TRANSACTION_RECORDS = ("in.log", "staged")
 IN_FLIGHT_MAX = 5
 
 
@@ -35,6 +36,10 @@ class ProducerConfig(SettingsGroup):
     """Repeats of an append are acknowledged and not stored."""
     transaction_timeout_ms: int = 60_000
     """After so long an open transaction may be aborted by anyone."""
+    transaction_records: str = "in.log"
+    """in.log: records of an open transaction stand in their topics, for read_uncommitted to see, as
+    in Kafka. staged: they are uploaded, and stand nowhere before the commit: fewer waits, and an
+    open transaction is in no reader's way."""
     transaction_group: str = ""
     """Transactions of one group share a coordinator; by default the transactional id."""
     buffer_memory: int = 32 << 20
@@ -58,6 +63,11 @@ class ProducerConfig(SettingsGroup):
                 raise InvalidConfig(
                     "transactional.id needs enable.idempotence=true; leave enable.idempotence out."
                 )
+        if self.transaction_records not in TRANSACTION_RECORDS:
+            raise InvalidConfig(
+                f"transaction.records is {self.transaction_records!r}; it must be one of "
+                f"{', '.join(TRANSACTION_RECORDS)}."
+            )
         if self.acks not in ACKS:
             raise InvalidConfig(f"acks is {self.acks!r}; it must be one of {', '.join(ACKS)}.")
         if self.enable_idempotence and (conflict := self._conflict()):

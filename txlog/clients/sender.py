@@ -9,31 +9,18 @@ states.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 
-import numpy as np
 import pyarrow as pa
 
 from txlog.clients.accumulator import Partitions, Pile, new_pile
 from txlog.clients.appender import Appender
 from txlog.clients.connection import Connection
 from txlog.clients.delivery import Delivery
+from txlog.clients.flush_routes import Flush, FlushRoute
 from txlog.clients.record_times import is_append_time
-from txlog.clients.transaction_session import TransactionSession
 from txlog.errors import OutcomeUnknown, TxlogError, UsageError
 from txlog.log.topic_log import TopicLog
-
-
-@dataclass(frozen=True, slots=True)
-class _Flush:
-    """Records of one topic that leave together."""
-
-    log: TopicLog
-    batch: pa.RecordBatch
-    partitions: Partitions
-    delivery: Delivery
 
 
 class Sender:
@@ -43,18 +30,25 @@ class Sender:
         self,
         connection: Connection,
         appender: Appender,
-        session: TransactionSession | None,
+        route: FlushRoute,
         note: Callable[[TxlogError, bool], None],
+        *,
+        is_transactional: bool = False,
+        bytes_max: int = 32 << 20,
     ) -> None:
-        """`note` is told every error, and whether records were given up for it."""
+        """`note` is told every error, and whether records were given up for it. `bytes_max` is
+        what may be on its way beside what the program sends."""
         self.appender = appender
+        self.route = route
         self.piles: dict[str, Pile] = {}
         """By topic; `send` puts its records here."""
         self.buffered_bytes = 0
         self._connection = connection
-        self._session = session
+        self._is_transactional = is_transactional
+        self._bytes_max = bytes_max
         self._note = note
-        self._unwritten: deque[_Flush] = deque()
+        self._last_number = 0
+        self._unwritten: deque[Flush] = deque()
         self._given_up: TxlogError | None = None
         """What some records were given up for, until the flush that says so."""
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
@@ -67,7 +61,7 @@ class Sender:
     @property
     def has_unwritten(self) -> bool:
         """Whether a flush was begun, and nobody knows how it ended."""
-        return bool(self._unwritten)
+        return bool(self._unwritten) and not self.route.goes_on
 
     def next_sticky(self) -> int:
         """Where records without a key go this time: to another partition each time."""
@@ -88,7 +82,12 @@ class Sender:
         They are taken if all of those are written, or may be by the next flush. Raises what kept
         either from being stored.
         """
-        taken = _Flush(log, batch, partitions, delivery)
+        taken = self._new_flush(log, batch, partitions, delivery)
+        if self.route.goes_on:
+            self._collect()
+            self._unwritten.append(taken)
+            self.relieve()
+            return
         try:
             self.flush()
         except TxlogError as error:
@@ -97,6 +96,12 @@ class Sender:
             raise
         self._unwritten.append(taken)
         self.flush()
+
+    def _new_flush(
+        self, log: TopicLog, batch: pa.RecordBatch, partitions: Partitions, delivery: Delivery
+    ) -> Flush:
+        self._last_number += 1
+        return Flush(self._last_number, log, batch, partitions, delivery)
 
     def _collect(self) -> None:
         """Records leave for the very topic that they were checked against (rule R11)."""
@@ -108,9 +113,30 @@ class Sender:
             if is_append_time(pile.topic.state.config):
                 pile.delivery.timestamps = [now_ms] * len(pile.delivery.timestamps)
             batch, partitions = pile.batch(self.next_sticky())
-            unwritten.append(_Flush(pile.topic, batch, partitions, pile.delivery))
+            unwritten.append(self._new_flush(pile.topic, batch, partitions, pile.delivery))
         # With no call in between: Ctrl-C finds every record in one of the two, and in one only.
         self.piles, self._unwritten = {}, unwritten
+
+    def relieve(self) -> None:
+        """The buffer is full: write it. Where the program may go on meanwhile, it waits only while
+        too much is on its way. Raises what `flush` raises."""
+        if not self.route.goes_on:
+            self.flush()
+            return
+        self.begin()
+        while sum(flush.batch.nbytes for flush in self._unwritten) > self._bytes_max:
+            self._write_next()
+
+    def begin(self) -> None:
+        """Begin to write what waits, where the program may go on meanwhile."""
+        if self.route.goes_on:
+            self._collect()
+            self.buffered_bytes = 0
+            self._begin_uploads()
+
+    def _begin_uploads(self) -> None:
+        for flush in self._unwritten:
+            self.route.begin(flush)
 
     def flush(self) -> None:
         """Write what was sent, in order of topic. What is not known to be stored stays (R9).
@@ -118,24 +144,28 @@ class Sender:
         A topic that is gone, say, keeps no other one's records back: its error comes at the end.
         """
         self._collect()
+        self._begin_uploads()
         while self._unwritten:
-            flush = self._unwritten[0]
-            try:
-                base_offsets = self._append(flush)
-            except TxlogError as error:
-                self._refused(flush, error)
-                continue
-            flush.delivery.succeed(flush.partitions, base_offsets)
-            self._unwritten.popleft()
-            self.appender.forget()
-            # Last, as whoever is told may raise, or flush: what is stored is not sent again.
-            flush.delivery.tell()
+            self._write_next()
         self.buffered_bytes = 0
         if self._given_up is not None:
             given_up, self._given_up = self._given_up, None
             raise given_up
 
-    def _refused(self, flush: _Flush, error: TxlogError) -> None:
+    def _write_next(self) -> None:
+        """The oldest flush. Raises what keeps those behind it from being written, too."""
+        flush = self._unwritten[0]
+        try:
+            self.route.write(flush)
+        except TxlogError as error:
+            self._refused(flush, error)
+            return
+        self._unwritten.popleft()
+        self.appender.forget()
+        # Last, as a callback may raise, or flush: what is stored is not sent again.
+        flush.delivery.tell()
+
+    def _refused(self, flush: Flush, error: TxlogError) -> None:
         """Raises the error, unless what comes after it may be written all the same."""
         is_lost = not self._stays(error)
         self._note(error, is_lost)
@@ -143,23 +173,12 @@ class Sender:
             self._unwritten.popleft()
             self.appender.forget()
             flush.delivery.fail(error)
-        if not is_lost or self._session is not None or not isinstance(error, UsageError):
+        if not is_lost or self._is_transactional or not isinstance(error, UsageError):
             raise error
         self._given_up = self._given_up or error
 
     def _stays(self, error: TxlogError) -> bool:
         return self.appender.may_repeat and may_be_asked_again(error)
-
-    def _append(self, flush: _Flush) -> Mapping[int, int]:
-        log, session = flush.log, self._session
-        if session is None:
-            return self.appender.append(log, flush.batch, flush.partitions, None)
-        wanted = set(np.flatnonzero(np.bincount(flush.partitions)).tolist())
-        declare = None
-        if not session.has_declared(log, wanted):
-            declare = partial(session.declare, log, wanted)
-        with session.told_apart():
-            return self.appender.append(log, flush.batch, flush.partitions, session.tx_id, declare)
 
     def drop(self) -> None:
         """Forget all of it: the transaction is aborted."""
@@ -170,6 +189,7 @@ class Sender:
         self.piles = {}
         self._unwritten.clear()
         self._given_up = None
+        self.route.drop()
         self.appender.forget()
         self.buffered_bytes = 0
 

@@ -7,9 +7,11 @@ whoever meets the transaction finishes it. It must not know how records are buff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from txlog.clients.connection import Connection
 from txlog.coordinator.coordinator import InitOptions
@@ -17,14 +19,21 @@ from txlog.coordinator.events import Participant, Registration, ReplayMark
 from txlog.coordinator.state import TransactionalId
 from txlog.errors import (
     InternalError,
+    InvalidConfig,
     InvalidProducerEpoch,
+    OutcomeUnknown,
     ProducerFenced,
+    StoreDenied,
+    StoreUnavailable,
     TransactionAborted,
     TxlogError,
 )
 from txlog.groups.offsets_state import PendingOffset
 from txlog.log.topic_log import TopicLog
 from txlog.model import TxId
+from txlog.settings import ProcessSettings
+
+log = logging.getLogger(__name__)
 
 
 class TransactionSession:
@@ -36,17 +45,30 @@ class TransactionSession:
         transactional_id: str,
         transaction_group: str = "",
         timeout_ms: int | None = None,
+        *,
+        is_staged: bool = False,
     ) -> None:
+        """`is_staged`: a transaction begins with its PREPARE_COMMIT, unless it is declared.
+
+        Raises InvalidConfig if what it has staged could be collected before it times out (R42).
+        """
         process = connection.cluster.process
         self.transactional_id = transactional_id
         self._connection = connection
         self._coordinator = connection.coordinator_of(transaction_group or transactional_id)
         self._timeout_ms = timeout_ms or process.transaction_timeout_ms
+        if is_staged:
+            _require_outlived(self._timeout_ms, process)
         self._instance = ""
         self._registration: Registration | None = None
         self._number = -1
         self._tag = ""
+        self._is_staged = is_staged
         self._begun = False
+        self._opened_ms = 0.0
+        """When `begin` was called, by the monotonic clock."""
+        self._look: Callable[[], None] | None = None
+        """A look at the coordinator that is under way, or done."""
         self._may_be_decided = False
         """A commit was asked for, and not refused as aborted."""
         self._declared: dict[str, set[int]] = {}
@@ -59,6 +81,16 @@ class TransactionSession:
         if self._registration is None:
             raise InternalError("a transaction before its registration. Please report this.")
         return self._registration
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether BEGIN is written."""
+        return self._begun
+
+    @property
+    def may_be_decided(self) -> bool:
+        """Whether a commit was asked for, and not refused as aborted."""
+        return self._may_be_decided
 
     @property
     def tx_id(self) -> TxId:
@@ -95,19 +127,40 @@ class TransactionSession:
         """Name the next transaction; nothing is written yet. `tag` is its idempotency key.
 
         One request tells whether another instance has taken over, so that a fenced one does no
-        work in vain. Raises ProducerFenced, DuplicateTransaction.
+        work in vain; a staged transaction without a tag makes it beside its first upload. Raises
+        ProducerFenced, DuplicateTransaction.
 
         The one before may still be completing (R8): its completion is waited for where the
         coordinator is needed next.
         """
-        following = replace(self.tx_id, number=self._number + 1)
-        self._coordinator.require_current(self.transactional_id, following, tag)
+        if not self._is_staged or tag:
+            following = replace(self.tx_id, number=self._number + 1)
+            self._coordinator.require_current(self.transactional_id, following, tag)
         self._number += 1
+        self._look = None
+        self._opened_ms = self._connection.runtime.clock.monotonic_ms()
         self._tag = tag
         self._begun = self._may_be_decided = False
         self._declared = {}
         self._groups = []
         return self.tx_id
+
+    def look(self) -> None:
+        """Begin to ask whether another instance has taken over, beside what takes as long."""
+        ask = partial(
+            self._coordinator.require_current, self.transactional_id, self.tx_id, self._tag
+        )
+        self._look = self._connection.runtime.fan_out.start(ask)
+
+    def require_looked(self) -> None:
+        """Raises what the look has found: ProducerFenced, TransactionAborted."""
+        if self._look is None:
+            return
+        with self.told_apart():
+            try:
+                self._look()
+            except (StoreUnavailable, OutcomeUnknown, StoreDenied) as error:
+                log.info("%s: not known whether it is fenced: %s", self.transactional_id, error)
 
     def has_declared(self, topic: TopicLog, partitions: set[int]) -> bool:
         """Whether records may go to these partitions now."""
@@ -160,12 +213,17 @@ class TransactionSession:
 
         Raises CommitFailed, UnstableOffsetCommit, TransactionAborted, FencedError.
         """
-        with self.told_apart():
-            self._add()
+        if self._begun or not self._is_staged:
+            with self.told_apart():
+                self._add()
+            self.pend_staged(group, offsets)
+            return
+        self.look()
         self.pend_staged(group, offsets)
+        self.require_looked()
 
     def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
-        """The same for a transaction that begins with its PREPARE_COMMIT."""
+        """The same for one that begins with its PREPARE_COMMIT; it lives as long as that (R41)."""
         self._connection.offsets.pend(
             group,
             self.tx_id,
@@ -181,11 +239,14 @@ class TransactionSession:
         self,
         participants: tuple[Participant, ...] = (),
         mark: ReplayMark | None = None,
-    ) -> None:
+    ) -> dict[str, Mapping[int, int]]:
         """Decide, apply everywhere, and complete in the background (rule R8).
 
-        May be called again after an error that says so: each step is idempotent.
+        Answers where staged records are, as far as this call has written the markers: topic id ->
+        partition -> first offset. May be called again after an error that says so: each step is
+        idempotent.
         """
+        base_offsets: dict[str, Mapping[int, int]] = {}
         if not (self._begun or participants or self._groups or self._tag or mark is not None):
             with self.told_apart():
                 self._coordinator.require_current(self.transactional_id, self.tx_id)
@@ -193,12 +254,25 @@ class TransactionSession:
             self.join()
             self._prepare(participants, mark)
             tx_id = self.tx_id
-            self._coordinator.apply(self.transactional_id, tx_id)
+            base_offsets = self._coordinator.apply(self.transactional_id, tx_id)
             self._completion = self._connection.runtime.fan_out.start(
                 lambda: self._coordinator.complete(self.transactional_id, tx_id)
             )
+        return base_offsets
+
+    def _require_in_time(self) -> None:
+        """Without BEGIN no other process bounds a transaction: the client does (R42)."""
+        elapsed_ms = self._connection.runtime.clock.monotonic_ms() - self._opened_ms
+        if self._is_staged and not self._begun and elapsed_ms > self._timeout_ms:
+            raise TransactionAborted(
+                f"transaction {self.tx_id} was open for {elapsed_ms:.0f} ms, and its "
+                f"transaction.timeout.ms is {self._timeout_ms}. Abort it, then do all of it again.",
+                tx_id=str(self.tx_id),
+            )
 
     def _prepare(self, participants: tuple[Participant, ...], mark: ReplayMark | None) -> None:
+        if not self._may_be_decided:
+            self._require_in_time()
         self._may_be_decided = True
         try:
             self._coordinator.prepare_commit(
@@ -234,12 +308,13 @@ class TransactionSession:
         return known
 
     def abort(self) -> bool:
-        """Abort; nothing is written if nothing was declared. Answers whether its epoch has ended.
+        """Abort; nothing is written if nothing was declared, pended or prepared (R38). Answers
+        whether its epoch has ended.
 
         Raises IllegalTransition after the decision, OutcomeUnknown if it may have committed and is
         forgotten, and ProducerFenced once all of it is aborted.
         """
-        if self._begun or self._groups:
+        if self._begun or self._groups or (self._is_staged and self._may_be_decided):
             undecided = not self._may_be_decided
             self._coordinator.abort(self.transactional_id, self.tx_id, undecided=undecided)
             for group in self._groups:
@@ -257,3 +332,16 @@ class TransactionSession:
             self._completion = None
             raise
         self._completion = None
+
+
+def _require_outlived(timeout_ms: int, process: ProcessSettings) -> None:
+    """Segments and the id must be there as long as a transaction that no journal knows of."""
+    for name in ("staging.retention.ms", "transactional.id.expiration.ms"):
+        kept_ms = getattr(process, name.replace(".", "_"))
+        if timeout_ms >= kept_ms:
+            raise InvalidConfig(
+                f"transaction.timeout.ms is {timeout_ms}, and {name} {kept_ms}: with "
+                "transaction.records=staged it must be less. Give it less, or keep the records in "
+                "the log.",
+                name="transaction.timeout.ms",
+            )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -280,14 +281,18 @@ class Coordinator:
 
     # Finishing.
 
-    def apply(self, transactional_id: str, tx_id: TxId) -> None:
-        """Apply the decision in every topic, then to the offsets; `complete` may follow later."""
+    def apply(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:
+        """Apply the decision in every topic, then to the offsets; `complete` may follow later.
+
+        Answers as `apply_decision` does; nothing if the transaction is complete.
+        """
         known = self.state.ids.get(transactional_id)
         transaction = known.open.get(tx_id) if known is not None else None
         if known is not None and transaction is not None and transaction.state in PREPARED:
-            apply_decision(
+            return apply_decision(
                 self._cluster, self._offsets, self.partition, transaction, known.floor(tx_id)
             )
+        return {}
 
     def finish(self, transactional_id: str, tx_id: TxId) -> None:
         """Apply what is decided, and complete it; anyone may, any number of times."""

@@ -10,7 +10,7 @@ no other from its end.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -44,17 +44,21 @@ def apply_decision(
     coordinator: int,
     transaction: Transaction,
     floor: int,
-) -> None:
-    """Apply a prepared transaction everywhere. Raises the store's errors; then call it again."""
+) -> dict[str, Mapping[int, int]]:
+    """Apply a prepared transaction everywhere. Raises the store's errors; then call it again.
+
+    Answers where its staged records are: topic id -> partition -> first offset, of the topics in
+    which this call wrote the marker.
+    """
     decision = decision_of(transaction.state)
     if decision is None:
         raise InternalError(f"transaction {transaction.tx_id} is not decided. Report this.")
     topic_ids = tuple(participant.topic_id for participant in transaction.participants)
     spans = topic_ids if len(topic_ids) > 1 else ()
 
-    def write_marker(participant: Participant) -> None:
+    def write_marker(participant: Participant) -> Mapping[int, int] | None:
         topic = cluster.topic_of_id(participant.topic, participant.topic_id)
-        topic.execute(
+        base_offsets: Mapping[int, int] | None = topic.execute(
             WriteMarker(
                 tx_id=transaction.tx_id,
                 decision=decision,
@@ -65,8 +69,9 @@ def apply_decision(
                 segments=participant.segments,
             )
         )
+        return base_offsets
 
-    cluster.runtime.fan_out.run_all(
+    written = cluster.runtime.fan_out.run_all(
         [partial(write_marker, participant) for participant in transaction.participants]
     )
     for group in transaction.groups:
@@ -74,6 +79,11 @@ def apply_decision(
             offsets.apply_pending(group, transaction.tx_id)
         else:
             offsets.release_pending(group, transaction.tx_id)
+    return {
+        topic_id: base_offsets
+        for topic_id, base_offsets in zip(topic_ids, written, strict=True)
+        if base_offsets is not None
+    }
 
 
 def end_each(endings: Iterable[tuple[TxId, Ending]]) -> list[TxId]:

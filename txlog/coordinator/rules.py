@@ -198,9 +198,13 @@ def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
 
 
 def require_current(state: CoordinatorState, name: str, tx_id: TxId, tag: str = "") -> None:
-    """Raises ProducerFenced, DuplicateTransaction: what PREPARE_COMMIT would answer by now."""
-    _check_epoch(name, _known(state, name), tx_id)
+    """Raises what PREPARE_COMMIT would answer by now: ProducerFenced, DuplicateTransaction,
+    TransactionAborted if it is over or barred."""
+    known = _known(state, name)
+    _check_epoch(name, known, tx_id)
     _check_tag(state, tx_id, tag)
+    if tx_id not in known.open and tx_id.number <= known.begun_number:
+        raise _is_over(tx_id)
 
 
 def _check_tag(state: CoordinatorState, tx_id: TxId, tag: str) -> None:
@@ -230,10 +234,14 @@ def _require_next(name: str, known: TransactionalId, tx_id: TxId) -> None:
             "commit or abort it first."
         )
     if tx_id.number <= known.begun_number:
-        raise TransactionAborted(
-            f"transaction {tx_id} is over, or was barred by an abort; begin another.",
-            tx_id=str(tx_id),
-        )
+        raise _is_over(tx_id)
+
+
+def _is_over(tx_id: TxId) -> TransactionAborted:
+    return TransactionAborted(
+        f"transaction {tx_id} is over, or was barred by an abort. Abort it here, then begin again.",
+        tx_id=str(tx_id),
+    )
 
 
 def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided:
@@ -405,7 +413,7 @@ def _outcome(state: CoordinatorState, known: TransactionalId, tx_id: TxId) -> Ou
 
 
 def _check_horizon(state: CoordinatorState, participants: tuple[Participant, ...]) -> None:
-    """A staged segment below the horizon may have been collected (design section 10)."""
+    """A staged segment below the horizon may have been collected (R42)."""
     for participant in participants:
         for segment in participant.segments:
             if segment_id_of(segment.path) < state.horizon:

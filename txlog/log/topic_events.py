@@ -277,7 +277,8 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class WriteMarker:
-    """Finish a transaction here. Answer: True if this call did it, False if it was done before."""
+    """Finish a transaction here. Answer: partition -> offset of its first staged record there, or
+    None if it was finished before."""
 
     tx_id: TxId
     decision: Decision

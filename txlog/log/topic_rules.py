@@ -254,10 +254,10 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
     Nor is one of a retired producer new: all of its transactions were complete before it retired.
     """
     if state.closed or is_retired(state.retired, command.tx_id.pid):
-        return Decided((), False)
+        return Decided()
     producer = state.producers.get(command.tx_id.pid, NEW_PRODUCER)
     if producer.is_finished(command.tx_id):
-        return Decided((), False)
+        return Decided()
     segments = command.segments if command.decision is Decision.COMMIT else ()
     for segment in segments:  # An old state may not know them yet: a refusal is looked at again.
         _check_segment(state, segment)
@@ -272,7 +272,7 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
         segments=segments,
         base_offsets=base_offsets,
     )
-    return Decided((event,), True)
+    return Decided((event,), base_offsets)
 
 
 def _decide_log_start(state: TopicState, command: AdvanceLogStart) -> Decided:

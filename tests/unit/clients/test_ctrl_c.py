@@ -25,7 +25,13 @@ from txlog.model import TopicPartition
 
 pytestmark = pytest.mark.slow
 
-SENDING = ["clients/producer.py", "clients/accumulator.py", "clients/sender.py"]
+SENDING = [
+    "clients/producer.py",
+    "clients/accumulator.py",
+    "clients/sender.py",
+    "clients/flush_routes.py",
+]
+STAGING = ["clients/staged_records.py", *SENDING]
 APPENDING = ["clients/appender.py", "clients/delivery.py", "log/topic_log.py"]
 TRANSACTIONS = ["clients/producer.py", "clients/sender.py", "clients/transaction_session.py"]
 OFFSETS = ["clients/transaction_session.py", "groups/offsets.py", "clients/producer.py"]
@@ -149,10 +155,19 @@ def test_a_future_answers_after_ctrl_c() -> None:
 # Transactions.
 
 
-@pytest.mark.parametrize("modules", [TRANSACTIONS, COORDINATOR, JOURNAL])
-def test_a_transaction_is_whole_or_not_there_after_ctrl_c(modules: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("modules", "records"),
+    [
+        (TRANSACTIONS, "in.log"),
+        (COORDINATOR, "in.log"),
+        (JOURNAL, "in.log"),
+        (TRANSACTIONS, "staged"),
+        (STAGING, "staged"),
+    ],
+)
+def test_a_transaction_is_whole_or_not_there_after_ctrl_c(modules: list[str], records: str) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
-        producer = story.log.producer("x")
+        producer = story.log.producer("x", transaction_records=records)
         with interruption:
             for number in range(2):
                 story.under_way = [b"%d.0" % number, b"%d.1" % number]

@@ -63,7 +63,7 @@ def test_R17_the_horizon_only_rises(topic: Fold[TopicState]) -> None:
 def test_a_decided_transaction_is_applied_whatever_the_horizon(topic: Fold[TopicState]) -> None:
     """Its PREPARE_COMMIT protects the segments; to refuse them now would tear it."""
     topic.run(AdvanceHorizon("0005"))
-    assert topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 1}, "0001"),))) is True
+    assert topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 1}, "0001"),))) is not None
 
 
 def test_R11_nothing_lands_in_a_topic_that_was_deleted(topic: Fold[TopicState]) -> None:
@@ -72,7 +72,7 @@ def test_R11_nothing_lands_in_a_topic_that_was_deleted(topic: Fold[TopicState]) 
     before = topic.state
     with pytest.raises(UnknownTopic, match="deleted while it was in use"):
         topic.run(plain({0: 1}))
-    assert topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 1}),))) is False
+    assert topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 1}),))) is None
     assert topic.run(CloseTopic()) is None
     assert topic.run(OpenTopic(OPENED)) is None
     for command in (

@@ -164,8 +164,8 @@ def test_R11_a_retired_producer_is_refused_and_its_markers_have_no_effect() -> N
         topic.run(append({0: 2}))
     with pytest.raises(UnknownProducerId):
         topic.run(append({0: 1}, tx=TxId(9, 5, 0)))
-    assert topic.run(marker(TX)) is False
-    assert topic.run(marker(TxId(9, 1, 4), segments=append({0: 3}).segments)) is False
+    assert topic.run(marker(TX)) is None
+    assert topic.run(marker(TxId(9, 1, 4), segments=append({0: 3}).segments)) is None
     assert ends(topic) == [3, 0, 0]
 
 

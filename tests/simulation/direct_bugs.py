@@ -1,0 +1,14 @@
+"""All planted bugs that direct tests alone see."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from tests.simulation.mutants_of_logs import BUGS_OF_LOGS
+from tests.simulation.mutants_of_staging import BUGS_OF_STAGING
+
+DIRECT_BUGS: Mapping[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    **BUGS_OF_LOGS,
+    **BUGS_OF_STAGING,
+}
+"""Planted bug -> how it is planted, and the test that sees it."""

@@ -1,0 +1,90 @@
+"""Planted bugs about transactions whose records are staged: the absence of rules R37 to R42.
+
+Simulated producers keep the records of open transactions in the log, so that direct tests alone see
+these.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from txlog.clients.producer import Producer
+from txlog.clients.staged_records import StagedRecords
+from txlog.clients.transaction_session import TransactionSession
+from txlog.errors import OutcomeUnknown
+
+Patch = pytest.MonkeyPatch
+
+
+def _without_R37(patch: Patch) -> None:
+    """A commit happens without offsets that may be set aside."""
+    original = Producer._pend_offsets
+
+    def pend(self: Any, session: TransactionSession) -> None:
+        try:
+            original(self, session)
+        except OutcomeUnknown:
+            self._unpended.clear()
+
+    patch.setattr(Producer, "_pend_offsets", pend)
+
+
+def _without_R38(patch: Patch) -> None:
+    """An abort takes it for granted that nothing was decided."""
+    original = TransactionSession.abort
+
+    def abort(self: Any) -> bool:
+        self._may_be_decided = False
+        return original(self)
+
+    patch.setattr(TransactionSession, "abort", abort)
+
+
+def _without_R40(patch: Patch) -> None:
+    """No topic is looked at before the decision."""
+    patch.setattr(StagedRecords, "require_topics", lambda self: None)
+    patch.setattr(StagedRecords, "require_open", lambda self, topic: None)
+
+
+def _without_R41(patch: Patch) -> None:
+    """Every pend without BEGIN lives ten seconds."""
+    original = TransactionSession.pend_staged
+
+    def pend(self: Any, *offsets: Any) -> None:
+        timeout_ms, self._timeout_ms = self._timeout_ms, 10_000
+        try:
+            original(self, *offsets)
+        finally:
+            self._timeout_ms = timeout_ms
+
+    patch.setattr(TransactionSession, "pend_staged", pend)
+
+
+def _without_R42(patch: Patch) -> None:
+    """A commit may come however late."""
+    patch.setattr(TransactionSession, "_require_in_time", lambda self: None)
+
+
+_TESTS = "tests/unit/clients/test_staged_transactions.py::"
+
+BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
+    "without R37": (_without_R37, f"{_TESTS}test_R37_a_pend_of_unknown_outcome_stops_the_commit"),
+    "without R38": (
+        _without_R38,
+        f"{_TESTS}test_R38_after_a_prepare_the_coordinator_decides_what_an_abort_is",
+    ),
+    "without R40": (
+        _without_R40,
+        f"{_TESTS}test_R40_a_commit_into_a_deleted_topic_decides_nothing",
+    ),
+    "without R41": (
+        _without_R41,
+        f"{_TESTS}test_R41_a_pend_lives_as_long_as_its_transaction_may",
+    ),
+    "without R42": (
+        _without_R42,
+        f"{_TESTS}test_R42_without_BEGIN_the_client_bounds_its_own_commit",
+    ),
+}
+"""Planted bug -> how it is planted, and the test that sees it."""
