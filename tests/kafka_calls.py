@@ -27,6 +27,7 @@ from txlog.errors import (
     InvalidConfig,
     InvalidName,
     InvalidRecord,
+    NoOffsetForPartition,
     OffsetOutOfRange,
     ProducerFenced,
     RecordTooLarge,
@@ -309,7 +310,15 @@ def closed_in_a_transaction(log: MemoryLog) -> None:
     assert log.values("u") == []
 
 
-@shows("where a consumer begins")
+@shows("`position` of one partition where another has none, and `auto.offset.reset=none`")
+def one_position_of_two(log: MemoryLog) -> None:
+    log.consumer(group_id="g").commit({U0: 0})
+    consumer = log.consumer("u", "t", group_id="g", auto_offset_reset="none")
+    assert consumer.position(U0) == 0
+    refuses(NoOffsetForPartition, consumer.poll)
+
+
+@shows("where a consumer begins, and where `seek_to_beginning` and `seek_to_end` lead")
 def begins_at_assign(log: MemoryLog) -> None:
     put(log, U0, 3)
     consumer = log.consumer("u", group_id="g")
@@ -319,6 +328,9 @@ def begins_at_assign(log: MemoryLog) -> None:
     waiting = log.consumer("u", group_id="h")
     log.consumer(group_id="h").commit({U0: 2})
     assert values(waiting) == [b"1", b"2"]
+    consumer.seek_to_end()
+    consumer.commit()
+    assert log.consumer(group_id="g").committed(U0) == 3
 
 
 @shows("`commit()` where nothing was read since the last one")

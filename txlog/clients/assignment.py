@@ -189,10 +189,13 @@ class Assignment:
         topics = dict(known or {})
         topics |= self._topics_now(w.topic for w in self.waiting if w.topic not in topics)
         ready = {w: r for w, r in self.waiting.items() if self._is_there(w, topics[w.topic])}
-        started = self._fetchers_from(self._group.starts(ready, self._sought))
+        starts, unknown = self._group.starts(ready, self._sought)
+        started = self._fetchers_from(starts)
         self.fetchers = {**self.fetchers, **started}
         self.waiting = {w: reset for w, reset in self.waiting.items() if w not in started}
         self._sought = {w: at for w, at in self._sought.items() if w not in started}
+        if unknown is not None:
+            raise unknown
 
     def _take_arrived(self) -> None:
         """Topics that exist by now: they are read from their start, as nothing was read before."""
@@ -224,7 +227,11 @@ class Assignment:
         if where in self.waiting and where not in self._sought:
             topic = self._connection.cluster.present_topic(where.topic, certain=True)
             topic.check_partition(where.partition)
-            self._place()
+            try:
+                self._place()
+            except NoOffsetForPartition:
+                if where in self.waiting:
+                    raise
         return self._sought[where] if where in self._sought else self.fetchers[where].position
 
     def seek(self, where: TopicPartition, offset: int) -> None:

@@ -35,36 +35,38 @@ class GroupPositions:
         self,
         resets: Mapping[TopicPartition, AutoOffsetReset],
         sought: Mapping[TopicPartition, int],
-    ) -> dict[TopicPartition, tuple[TopicLog, int]]:
+    ) -> tuple[dict[TopicPartition, tuple[TopicLog, int]], NoOffsetForPartition | None]:
         """Where each partition begins: where it was sought, or the group stands, or else as its
         reset says. A group without a position begins its first range there (I6).
 
-        With the topic that each is meant in (rule R11). The topics are caught up. Raises
-        NoOffsetForPartition, UnstableOffsetCommit, and if a topic was deleted meanwhile
-        UnknownPartition, CommitFailed.
+        With the topic that each is meant in (rule R11). The topics are caught up. Answers besides
+        what is missing where nothing says where to begin: the others begin all the same. Raises
+        UnstableOffsetCommit, and if a topic was deleted meanwhile UnknownPartition, CommitFailed.
         """
         if not resets:
-            return {}
+            return {}, None
         partitions = sorted(resets)
         topics = {name: self._topic(name) for name in dict.fromkeys(w.topic for w in partitions)}
         for where in partitions:
             topics[where.topic].check_partition(where.partition)
         positions, replaced = self._committed(partitions, topics)
         missing = [where for where in partitions if where not in positions]
+        lost = [w for w in missing if w not in sought and resets[w].kind == "none"]
+        missing = [where for where in missing if where not in lost]
         now_ms = self._connection.runtime.clock.wall_ms()
         for where in missing:
             if where in sought:
                 positions[where] = sought[where]
                 continue
-            if resets[where].kind == "none":
-                raise self._no_offset(where)
             topic = topics[where.topic]
             positions[where] = resets[where].offset(topic, where.partition, self._isolation, now_ms)
         self._uncommitted.update(missing)
         self._metadata.committed.update(positions)
-        self._metadata.topic_ids.update({w: topics[w.topic].topic_id for w in partitions})
-        self._metadata.replaced.update(replaced)
-        return {w: (topics[w.topic], sought.get(w, positions[w])) for w in partitions}
+        self._metadata.topic_ids.update({w: topics[w.topic].topic_id for w in positions})
+        self._metadata.replaced.update({w: replaced.get(w, "") for w in positions})
+        begun = sorted(positions)
+        starts = {w: (topics[w.topic], sought.get(w, positions[w])) for w in begun}
+        return starts, self._no_offset(lost[0]) if lost else None
 
     def _committed(
         self, partitions: list[TopicPartition], topics: Mapping[str, TopicLog]

@@ -25,7 +25,7 @@ from txlog.clients.given_arguments import given_function
 from txlog.clients.given_positions import given_mapping
 from txlog.clients.producer_config import ProducerConfig
 from txlog.clients.producer_standing import ProducerStanding
-from txlog.clients.producer_states import ProducerState
+from txlog.clients.producer_states import ProducerState, refusal
 from txlog.clients.record_times import record_time
 from txlog.clients.sender import Sender, may_be_asked_again
 from txlog.clients.staged_records import StagedRecords, make_decidable
@@ -468,7 +468,9 @@ class Producer:
     # The rest.
 
     def partitions_for(self, topic: str) -> list[int]:
-        """The topic's partitions. Raises UnknownTopic."""
+        """The topic's partitions. Raises UnknownTopic, and IllegalTransition once closed."""
+        if self._standing.state is ProducerState.CLOSED:
+            raise refusal(ProducerState.CLOSED, "partitions_for")
         return list(range(len(self._connection.cluster.present_topic(topic).state.partitions)))
 
     def close(self) -> None:

@@ -157,7 +157,7 @@ GRID: dict[str, tuple[Expected, ...]] = {
     ),
     "partitions_for": (
         *(State.UNINITIALIZED, State.READY, IN, State.COMMITTING),
-        *(State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR, State.CLOSED),
+        *(State.ABORTING, State.ABORTABLE_ERROR, State.FATAL_ERROR, ILLEGAL),
     ),
     "close": (State.CLOSED,) * 8,
 }

@@ -11,6 +11,7 @@ from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
 from txlog.errors import (
     IllegalTransition,
+    NoOffsetForPartition,
     OffsetOutOfRange,
     StoreUnavailable,
     UnknownPartition,
@@ -20,7 +21,7 @@ from txlog.errors import (
 from txlog.model import TopicPartition
 
 LATE0 = TopicPartition("late", 0)
-T0, T2 = TopicPartition("t", 0), TopicPartition("t", 2)
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 U0 = TopicPartition("u", 0)
 RESETS = pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
 
@@ -218,6 +219,21 @@ def test_a_position_may_be_sought_where_the_reset_is_none(log: MemoryLog) -> Non
     assert values(consumer) == [b"1"]
     consumer.commit()
     assert consumer.committed(U0) == 2
+    log.check()
+
+
+def test_a_partition_that_begins_nowhere_keeps_no_other_from_its_position(log: MemoryLog) -> None:
+    log.consumer(group_id="g").commit({T1: 0})
+    consumer = log.consumer("t", "u", group_id="g", auto_offset_reset="none")
+    put(log, U0, b"0", b"1")
+    consumer.seek(U0, 1)
+    with pytest.raises(NoOffsetForPartition, match="t-0"):
+        consumer.poll()
+    assert (consumer.position(U0), consumer.position(T1)) == (1, 0)
+    with pytest.raises(NoOffsetForPartition, match="t-0"):
+        consumer.position(T0)
+    consumer.commit()
+    assert [consumer.committed(where) for where in (T0, T1, U0)] == [None, 0, 1]
     log.check()
 
 
