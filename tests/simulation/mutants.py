@@ -199,7 +199,7 @@ MUTANTS: dict[str, Mutant] = {
     "marker by pid instead of TxId": Mutant(marker_by_pid, "late", 51),
     "no pend": Mutant(no_pend, "copiers", 1),
     "offsets compare skipped (I6)": Mutant(rules_out.without_I6_compare, "copiers", 4),
-    "pending offsets not looked at (I6)": Mutant(rules_out.without_I6_pending, "copiers", 54),
+    "pending offsets not looked at (I6)": Mutant(rules_out.without_I6_pending, "copiers", 62),
     "snapshot one entry short": Mutant(short_snapshot, "producers", 1),
     "no consistent cut": Mutant(no_cut, "bank", 0),
     "a cut of several moments": Mutant(cut_of_several_moments, "bank", 26),

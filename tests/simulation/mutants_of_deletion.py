@@ -208,7 +208,7 @@ OF_DELETION: dict[str, Mutant] = {
     "without R17, an append": Mutant(no_R17, "retention", 26, 800),
     "without R17, a PREPARE_COMMIT": Mutant(no_horizon_for_staged, "collected", 2),
     "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 75),
-    "without R18": Mutant(no_R18, "collected", 30),
+    "without R18": Mutant(no_R18, "collected", 280),
     "without R19": Mutant(no_R19, "retention", 14),
     "retention above the last stable offset (I12)": Mutant(
         retention_above_the_lso, "retention", 52, 1000

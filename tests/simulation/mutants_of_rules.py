@@ -361,7 +361,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "collection without a boundary (I12)": Mutant(no_boundary, "storm", 0),
     "cleaned up after an unknown outcome (I13)": Mutant(cleaned_up_on_unknown, "bank", 95),
     "what a listing lacks is not there (I14)": Mutant(tip_by_listing, "producers", 721),
-    "what is late is over (I14)": Mutant(late_is_over, "late", 56),
+    "what is late is over (I14)": Mutant(late_is_over, "late", 88),
     "without R2, other offsets": Mutant(no_R2_offsets, "numbers", 12),
     "without R2, forgotten": Mutant(no_R2_memory, "numbers", 20, 600),
     "without R4": Mutant(no_R4, "flaky", 5, beside=no_outcomes, kind="I4"),
@@ -369,7 +369,7 @@ OF_RULES: Mapping[str, Mutant] = {
         rules_out.without_R5_before_begin, "producers", 3, beside=applied_later
     ),
     "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 29),
-    "without R8, offsets first": Mutant(rules_out.without_R8, "witnessed", 62),
+    "without R8, offsets first": Mutant(rules_out.without_R8, "witnessed", 44),
     "without R8, nobody finishes": Mutant(nobody_finishes, "bank", 120),
     "without R10, late records": Mutant(rules_out.without_R10_refusal, "worn", 31),
     "without R13, one transaction": Mutant(no_R13_group, "bank", 6),

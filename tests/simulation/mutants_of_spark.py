@@ -218,8 +218,8 @@ def no_R30_skips(patch: Patch) -> None:
 
 OF_SPARK: Mapping[str, Mutant] = {
     "without R12": Mutant(no_R12, "rivals", 1),
-    "without R12, asked at the registration only": Mutant(no_R12_at_prepare, "rivals", 27),
-    "without R12, moved by the source": Mutant(moved_by_the_source, "queries", 420, 700),
+    "without R12, asked at the registration only": Mutant(no_R12_at_prepare, "rivals", 130),
+    "without R12, moved by the source": Mutant(moved_by_the_source, "queries", 552, 700),
     "only what a batch moves committed (I10)": Mutant(only_what_moves, "latest", 1),
     "without R20": Mutant(no_R20, "hasty", 8),
     "without R21": Mutant(no_R21, "self-unions", 15),
@@ -227,7 +227,7 @@ OF_SPARK: Mapping[str, Mutant] = {
     "without R23": Mutant(no_R23, "unions", 11),
     "without R24": Mutant(no_R24, "hasty", 23),
     "without R25": Mutant(no_R25, "unions", 33),
-    "without R26": Mutant(no_R26, "queries", 46, 500),
+    "without R26": Mutant(no_R26, "queries", 64, 500),
     "without R27, fenced by replays": Mutant(fenced_by_replays, "rivals", 53),
     "without R27, back again": Mutant(superseded_returns, "rivals", 1126),
     "without R28": Mutant(no_R28, "hasty", 45),

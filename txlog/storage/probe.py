@@ -8,7 +8,7 @@ the stores that were tested. It must not know how any store works.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from functools import partial
 from txlog import layout
 from txlog.clock import Runtime
 from txlog.errors import StoreNotAtomic, TxlogError
+from txlog.storage.held import HoldsLog
 from txlog.storage.store import Created, Exists, Store
 
 WRITERS = 8
@@ -32,7 +33,8 @@ READS_MAX = 40
 
 RACES_AT_ONCE = 6
 """Keys that are raced for at the same time: as many as 64 connections to a store allow, so that a
-store far away does not make each race wait for the one before."""
+store far away does not make each race wait for the one before. On a disk it is one: threads would
+wait for each other."""
 
 THREADS_WAIT_S = 0.1
 """Wait of two calls for each other: whether there are threads. Without them it passes once."""
@@ -104,10 +106,16 @@ class _Race:
     start: threading.Barrier | None
     """None without threads."""
 
-    def calls(self, store: Store) -> list[Callable[[], bytes | None]]:
-        """The writers, then the readers."""
-        writers = [partial(_claim, store, self.key, body, self.start) for body in self.bodies]
-        return [*writers, *[partial(_watch, store, self.key, self.start)] * READERS]
+    def run(self, store: Store, role: int) -> bytes | None:
+        """What one of them sees: the writers have the first roles, then come the readers."""
+        if role < WRITERS:
+            return _claim(store, self.key, self.bodies[role], self.start)
+        return _watch(store, self.key, self.start)
+
+    def call_off(self) -> None:
+        """One of them does not come."""
+        if self.start is not None:
+            self.start.abort()
 
     def conflicts(self, store: Store, seen: Sequence[bytes | None], winner: bytes | None) -> int:
         """How many lost. `seen` is what its calls answered, `winner` what is there afterwards."""
@@ -135,16 +143,30 @@ def _check_races(store: Store, keys: Sequence[str], runtime: Runtime) -> int:
         )
         for key in keys
     ]
-    seen: list[bytes | None] = []
-    for at in range(0, len(races), RACES_AT_ONCE):
-        some = races[at : at + RACES_AT_ONCE]
-        seen += runtime.fan_out.run_together([call for race in some for call in race.calls(store)])
+    groups = 1 if isinstance(store, HoldsLog) else RACES_AT_ONCE
+    roles = [
+        partial(_play, store, races[group::groups], role)
+        for group in range(groups)
+        for role in range(WRITERS + READERS)
+    ]
+    played = runtime.fan_out.run_together(roles)
     winners = runtime.fan_out.run_together([partial(store.get, race.key) for race in races])
-    size = WRITERS + READERS
-    return sum(
-        race.conflicts(store, seen[number * size : (number + 1) * size], winners[number])
-        for number, race in enumerate(races)
-    )
+    conflicts = 0
+    for number, (race, winner) in enumerate(zip(races, winners, strict=True)):
+        group, turn = number % groups, number // groups
+        players = played[group * (WRITERS + READERS) :][: WRITERS + READERS]
+        conflicts += race.conflicts(store, [seen[turn] for seen in players], winner)
+    return conflicts
+
+
+def _play(store: Store, races: Sequence[_Race], role: int) -> list[bytes | None]:
+    """One role in race after race."""
+    try:
+        return [race.run(store, role) for race in races]
+    except BaseException:
+        for race in races:
+            race.call_off()
+        raise
 
 
 def _has_threads(runtime: Runtime) -> bool:

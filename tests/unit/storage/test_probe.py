@@ -4,6 +4,7 @@ import json
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import fsspec
@@ -184,3 +185,22 @@ def test_what_the_store_raises_is_raised() -> None:
 
     with pytest.raises(StoreUnavailable):
         probe(AbsentStore(Runtime()), Runtime())
+
+
+def test_who_does_not_come_to_a_race_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of the races that follow would wait for it."""
+
+    class OnceDeniedStore(MemoryStore):
+        """Refuses the first create of a race."""
+
+        is_denied = False
+
+        def create(self, path: str, data: bytes) -> CreateResult:
+            if path.endswith("/00") and not self.is_denied:
+                self.is_denied = True
+                raise StoreDenied("not now", path=path)
+            return super().create(path, data)
+
+    monkeypatch.setattr(import_module("txlog.storage.probe"), "START_WAIT_S", 60.0)
+    with pytest.raises(StoreDenied, match="not now"):
+        probe(OnceDeniedStore(Runtime()), Runtime())
