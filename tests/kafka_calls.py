@@ -273,6 +273,10 @@ def refused_alone(log: MemoryLog) -> None:
     late_ms = log.clock.wall_ms() + DAY_MS
     refuses(InvalidRecord, lambda: producer.send("u", b"bad", timestamp_ms=late_ms))
     assert good.get().offset == 0
+    log.admin.create_topic("c", config={"cleanup.policy": "compact"})
+    keyed = producer.send("c", b"x", key=b"k")
+    producer.send("c", b"x")
+    refuses(InvalidRecord, producer.flush, keyed.get)
 
 
 @shows("limits of times and sizes that change while records wait")
