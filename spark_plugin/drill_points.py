@@ -22,6 +22,7 @@ from txlog.clock import Runtime
 from txlog.errors import InternalError
 from txlog.layout import CONSUMER_OFFSETS, TOPICS, TRANSACTIONS
 from txlog.storage.held import hold
+from txlog.storage.nearness import is_near
 from txlog.storage.new_object import NewObject, open_new
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 
@@ -194,6 +195,11 @@ class DrilledStore:
     def url(self) -> str:
         """The inner store's URL."""
         return self._store.url
+
+    @property
+    def is_near(self) -> bool:
+        """See NearStore.is_near."""
+        return is_near(self._store)
 
     def hold(self, path: str) -> bool:
         """See HoldsLog.hold."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from txlog.journal.replica import ReplicaOptions
+from txlog.journal.replica_options import ReplicaOptions
 from txlog.log.batch import Segment, SegmentBatch
 from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends
 from txlog.log.topic_events import AppendBatches, TopicOpened, WriteMarker

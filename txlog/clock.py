@@ -30,6 +30,9 @@ class Clock(Protocol):
     def monotonic_ms(self) -> float:
         """Milliseconds since some fixed moment; never goes back."""
 
+    def boot_ms(self) -> float:
+        """The same, also while the machine sleeps."""
+
     def sleep_ms(self, duration_ms: float) -> None:
         """Wait that long."""
 
@@ -65,6 +68,10 @@ class Background(Protocol):
         for the call that is under way. `call` must not raise."""
 
 
+_BOOT = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
+"""Linux's clock of the time since it started; macOS's CLOCK_MONOTONIC goes on in sleep as well."""
+
+
 class SystemClock:
     """The machine's own clocks."""
 
@@ -73,6 +80,9 @@ class SystemClock:
 
     def monotonic_ms(self) -> float:
         return time.monotonic_ns() / 1e6
+
+    def boot_ms(self) -> float:
+        return self.monotonic_ms() if _BOOT is None else time.clock_gettime_ns(_BOOT) / 1e6
 
     def sleep_ms(self, duration_ms: float) -> None:
         time.sleep(max(0.0, duration_ms) / 1000)

@@ -164,6 +164,8 @@ def _require_range(kind: str, name: str, value: int, low: int, high: int | None 
     transaction_state_log_num_partitions="transaction.state.log.num.partitions",
     offsets_topic_num_partitions="offsets.topic.num.partitions",
     journal_snapshot_entries="journal.snapshot.entries",
+    boundary_trust_ms="boundary.trust.ms",
+    boundary_grace_ms="boundary.grace.ms",
 )
 @dataclass(frozen=True, slots=True)
 class LogSettings(SettingsGroup):
@@ -177,6 +179,13 @@ class LogSettings(SettingsGroup):
     """Journals that consumer groups are spread over."""
     journal_snapshot_entries: int = 64
     """A snapshot is written each time a journal has grown by this many entries."""
+    boundary_trust_ms: int = 0
+    """How long a process trusts a look at a journal's boundary, by its own clocks (rule R15): 12
+    hours in a log that is created on an object store, where a look takes a round trip. 0: it trusts
+    no clock, and looks after each answer, as it does anyhow where the store is near."""
+    boundary_grace_ms: int = 0
+    """If looks are trusted, pruned entries stay until a boundary above them is older than this by
+    the store's own dates (rule R14): 7 days; at least twice `boundary.trust.ms` (rule R32)."""
 
     def __post_init__(self) -> None:
         for name in ("transaction_state_log_num_partitions", "offsets_topic_num_partitions"):
@@ -184,6 +193,24 @@ class LogSettings(SettingsGroup):
         _require_range(
             self.kind, "journal.snapshot.entries", self.journal_snapshot_entries, 2, 4096
         )
+        _require_range(self.kind, "boundary.trust.ms", self.boundary_trust_ms, 0, LONG_MAX)
+        twice_ms = 2 * self.boundary_trust_ms
+        if not twice_ms <= self.boundary_grace_ms <= LONG_MAX:
+            raise InvalidConfig(
+                f"log setting 'boundary.grace.ms' is {self.boundary_grace_ms}; it must be at least "
+                f"twice 'boundary.trust.ms', which is {self.boundary_trust_ms}: {twice_ms}."
+            )
+
+    @property
+    def pruning_grace_ms(self) -> int:
+        """How long whoever deletes waits: where no look is trusted, not at all."""
+        return self.boundary_grace_ms if self.boundary_trust_ms else 0
+
+
+BOUNDARY_TRUST_MS = 12 * 3_600_000
+BOUNDARY_GRACE_MS = 7 * 86_400_000
+"""Of logs that are created on an object store. Six and a half days are left for clocks that stood
+still, dates of the store that differ, and writes that are seen later than their date says."""
 
 
 @stored(

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from txlog.cli.check import Check, failed_with, passed, warned
+from txlog.cli.check_dates import date_check
 from txlog.cli.output import counted
 from txlog.clients.connection import open_connection
 from txlog.clock import Runtime
@@ -25,6 +26,7 @@ from txlog.journal.lost import (
 from txlog.layout import TOPICS
 from txlog.log.cluster import Cluster, read_cluster_file
 from txlog.storage.local import LocalStore
+from txlog.storage.nearness import is_near
 from txlog.storage.open import open_store
 from txlog.storage.probe import probe
 from txlog.storage.read_only import ReadOnlyStore
@@ -51,6 +53,8 @@ def store_checks(
         yield warned(STORE, f"{store.url} does not exist", "'txlog topic create' makes it")
         return
     yield _probed(store, runtime)
+    if not is_near(store):
+        yield date_check(store, runtime)
     yield _log(store, runtime)
 
 

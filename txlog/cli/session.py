@@ -11,7 +11,7 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Annotated, Any
@@ -77,9 +77,13 @@ class Session:
         """Options of the log's store. Raises InvalidOption, without a value."""
         return storage_options(self.options.storage_option, os.environ)
 
-    def admin(self, *, create: bool = False) -> Admin:
-        """The log, open. Raises NotATxlog, and what the store raises."""
-        return Admin(self.root, create=create, storage_options=self.storage_options)
+    def admin(
+        self, *, create: bool = False, log_config: Mapping[str, object] | None = None
+    ) -> Admin:
+        """The log, open. Raises NotATxlog, InvalidConfig, and what the store raises."""
+        return Admin(
+            self.root, create=create, storage_options=self.storage_options, log_config=log_config
+        )
 
     def say(self, text: str) -> None:
         """A message for people, on stderr."""

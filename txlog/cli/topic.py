@@ -134,17 +134,27 @@ def create(
         ),
     ] = None,
     config: Config = None,
+    log_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log-config",
+            metavar="NAME=VALUE",
+            help="A setting of the log, which is created with it and keeps it for ever, such as "
+            "boundary.trust.ms=0. Repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Create a topic, and the log too if there is none at the root."""
     topic = NewTopic(name, partitions, _schema(schema), config_pairs(config or ()))
     checked_topic(topic)
     made_log = False
     try:
-        admin = session.admin()
+        admin = session.admin(log_config=config_pairs(log_config or ()))
     except NotATxlog as error:
         if "url" not in error.facts:
             raise
-        admin, made_log = session.admin(create=True), True
+        admin = session.admin(create=True, log_config=config_pairs(log_config or ()))
+        made_log = True
     admin.create_topics([topic])
     if made_log:
         session.say(f"Created a log at {admin.connection.cluster.store.url}.")

@@ -145,11 +145,16 @@ class Admin:
         *,
         create: bool = False,
         storage_options: Mapping[str, object] | None = None,
+        log_config: Mapping[str, object] | None = None,
     ) -> None:
+        """`log_config`: dotted names of LogSettings, for a log that is created. Raises what
+        `connect` does."""
         self.connection = (
             root
             if isinstance(root, Connection)
-            else connect(root, create=create, storage_options=storage_options)
+            else connect(
+                root, create=create, storage_options=storage_options, log_config=log_config
+            )
         )
 
     @property

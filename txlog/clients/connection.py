@@ -103,15 +103,18 @@ def connect(
     create: bool = False,
     storage_options: Mapping[str, object] | None = None,
     process: ProcessSettings | None = None,
+    log_config: Mapping[str, object] | None = None,
 ) -> Connection:
     """The log at `root`, opened once a process, and anew if it is another one than it was.
 
-    With `create`, a log that was removed since this process opened it is made anew. Raises
-    NotATxlog (there is none, and `create` is false), UsageError (one may not be created there),
+    With `create`, a log that was removed since this process opened it is made anew, with the log
+    settings in `log_config`. Raises NotATxlog (there is none, and `create` is false), UsageError
+    (one may not be created there), InvalidConfig (there is one, with other settings),
     StoreNotAtomic, StoreDenied.
     """
     root = given_root(root, storage_options)
-    key = f"{os.getpid()} {root} {sorted((storage_options or {}).items())!r} {process!r}"
+    options = sorted((storage_options or {}).items())
+    key = f"{os.getpid()} {root} {options!r} {process!r} {log_config!r}"
     with _connections_lock:
         known = _connections.get(key)
     if known is not None and _is_there_still(known, certain=create):
@@ -120,7 +123,9 @@ def connect(
     store = open_store(root, runtime, storage_options)
     if create:
         require_own_place(root, store, runtime, storage_options)
-    connection = open_connection(store, runtime, create=create, process=process)
+    connection = open_connection(
+        store, runtime, create=create, process=process, log_config=log_config
+    )
     with _connections_lock:
         if _connections.get(key) is known:
             _connections.pop(key, None)
@@ -145,9 +150,12 @@ def open_connection(
     *,
     create: bool = False,
     process: ProcessSettings | None = None,
+    log_config: Mapping[str, object] | None = None,
 ) -> Connection:
     """The log in `store`, with components of the caller's: for tests and the simulation."""
-    cluster = open_cluster(store, runtime, process, create=create, writer=writer_name())
+    cluster = open_cluster(
+        store, runtime, process, create=create, writer=writer_name(), log_config=log_config
+    )
     return Connection(cluster)
 
 

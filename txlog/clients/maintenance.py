@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from txlog.clients.connection import Connection
 from txlog.clients.producer_expiry import retirable_producers
@@ -28,6 +29,7 @@ from txlog.storage.new_object import sweep_unfinished
 
 log = logging.getLogger(__name__)
 
+DAY_MS = 86_400_000
 RETIRED_PIDS_MAX = 10_000
 """Producer ids of one command: its event has to fit in an entry."""
 
@@ -56,6 +58,17 @@ class MaintenanceReport:
         return [action for action in self.actions if action.is_failure]
 
 
+class _Prunable(Protocol):
+    """A journal, or several."""
+
+    @property
+    def kept_entries(self) -> int:
+        """What the last pruning left, although it lies below a boundary."""
+
+    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
+        """How many entries were deleted."""
+
+
 class Maintenance:
     """Looks after one log. For one thread."""
 
@@ -71,6 +84,8 @@ class Maintenance:
         self._topics = tuple(topics)
         self._vacuum = Vacuum(connection, self._settings.staging_retention_ms)
         self._candidates: Candidates | None = None
+        self._kept_entries: dict[str, int] = {}
+        """Subject -> entries that its last pruning left for a while."""
         self._report = MaintenanceReport()
 
     def run_once(self, *, vacuum: bool = True) -> MaintenanceReport:
@@ -220,25 +235,31 @@ class Maintenance:
         return f"producers forgotten: {count}" if count else ""
 
     def _pruning(self, topic: TopicLog) -> str:
-        return _entries(topic.prune(self._kept, BOUNDARIES_APART_ENTRIES))
+        return self._pruned(topic.name, topic)
 
     # Everything else.
 
-    @property
-    def _kept(self) -> int:
-        return self._settings.journal_retention_entries
-
     def _prune_others(self) -> None:
-        apart, kept = BOUNDARIES_APART_ENTRIES, self._kept
         cluster, offsets = self._connection.cluster, self._connection.offsets
-        self._attempt("pruning", "cluster", lambda: _entries(cluster.prune(kept, apart)))
-        self._attempt("pruning", "consumer groups", lambda: _entries(offsets.prune(kept, apart)))
+        journals: dict[str, _Prunable] = {"cluster": cluster, "consumer groups": offsets}
         for coordinator in self._connection.coordinators():
+            journals[f"coordinator {coordinator.partition}"] = coordinator
+        for subject, journal in journals.items():
+            self._attempt("pruning", subject, partial(self._pruned, subject, journal))
 
-            def prune(run: Callable[[int, int], int] = coordinator.prune) -> str:
-                return _entries(run(kept, apart))
-
-            self._attempt("pruning", f"coordinator {coordinator.partition}", prune)
+    def _pruned(self, subject: str, journals: _Prunable) -> str:
+        """What was deleted, and what stays until no process can trust a look at it any more: that
+        is said once, and again when it is another number."""
+        settings = self._settings
+        count = journals.prune(settings.journal_retention_entries, BOUNDARIES_APART_ENTRIES)
+        deleted = f"entries deleted: {count}" if count else ""
+        kept_before = self._kept_entries.get(subject, 0)
+        self._kept_entries[subject] = journals.kept_entries
+        if journals.kept_entries in (0, kept_before):
+            return deleted
+        days = self._connection.cluster.file.settings.boundary_grace_ms / DAY_MS
+        kept = f"entries kept for {days:.3g} days (boundary.grace.ms): {journals.kept_entries}"
+        return f"{deleted}; {kept}" if deleted else kept
 
     def _temporaries(self) -> str:
         """What writers that died have left half written; nobody can refer to it."""
@@ -283,10 +304,6 @@ def _opened(topic: TopicLog) -> None:
 def _listed(verb: str, found: Iterable[object]) -> str:
     names = [str(one) for one in found]
     return f"{verb} {', '.join(names)}" if names else ""
-
-
-def _entries(count: int) -> str:
-    return f"entries deleted: {count}" if count else ""
 
 
 def _why(interrupted: str) -> str:

@@ -279,6 +279,11 @@ class Coordinator:
         """Delete old journal entries behind a boundary; returns how many."""
         return self._replica.prune(keep_entries, apart_entries)
 
+    @property
+    def kept_entries(self) -> int:
+        """Entries that the last pruning left until their boundary is old enough (rule R14)."""
+        return self._replica.kept_entries
+
     # Finishing.
 
     def apply(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:

@@ -7,7 +7,7 @@ released only after its transaction's ABORT is durable in the coordinator (rule 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import cast
@@ -60,6 +60,10 @@ class GroupOffsets:
         count = self._cluster.file.settings.offsets_topic_num_partitions
         return self._journal(journal_of(group, count))
 
+    def _all_journals(self) -> Iterator[Replica[OffsetsState]]:
+        count = self._cluster.file.settings.offsets_topic_num_partitions
+        return (self._journal(number) for number in range(count))
+
     def _journal(self, number: int) -> Replica[OffsetsState]:
         with self._lock:
             if number not in self._replicas:
@@ -80,8 +84,7 @@ class GroupOffsets:
 
     def groups(self, *, certain: bool = False) -> dict[str, GroupState]:
         """Every group of the log, as of now; they may lag for a few calls, unless `certain`."""
-        count = self._cluster.file.settings.offsets_topic_num_partitions
-        looks = [partial(self._journal(n).catch_up, certain=certain) for n in range(count)]
+        looks = [partial(one.catch_up, certain=certain) for one in self._all_journals()]
         found: dict[str, GroupState] = {}
         for state in self._cluster.answers(looks):
             found.update(state.groups)
@@ -203,9 +206,12 @@ class GroupOffsets:
 
     def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
         """Delete old entries of every journal behind a boundary; returns how many."""
-        count = self._cluster.file.settings.offsets_topic_num_partitions
-        journals = [self._journal(number) for number in range(count)]
-        return sum(journal.prune(keep_entries, apart_entries) for journal in journals)
+        return sum(journal.prune(keep_entries, apart_entries) for journal in self._all_journals())
+
+    @property
+    def kept_entries(self) -> int:
+        """Entries that the last pruning left until their boundary is old enough (rule R14)."""
+        return sum(journal.kept_entries for journal in self._all_journals())
 
     def _with_resolution(
         self, group: str, call: Callable[[], object], own: PendOffsets | None = None

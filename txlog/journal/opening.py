@@ -1,9 +1,9 @@
 """Opening a journal (hint, else the newest boundary's snapshot, else entry 0) and its snapshots.
 
 A hint may be old, wrong or gone, and a snapshot may be damaged or vanish while it is read: each
-only costs time (rule R16). A damaged one is never deleted to be written anew: that DELETE might be
-executed late, and take the new one (rule R47). The number of requests does not grow with the
-journal's length.
+only costs time (rules R16, R34). A damaged one is never deleted to be written anew: that DELETE
+might be executed late, and take the new one (rule R47). The number of requests does not grow with
+the journal's length.
 """
 
 from __future__ import annotations

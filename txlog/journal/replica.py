@@ -2,8 +2,8 @@
 
 `execute(command)` = decide against the state, publish at the next slot, or catch up and decide
 again. All I/O of a journal is here and in the modules that it calls; all protocol rules are in the
-machine. It guards I1 (a slot is won at most once: the store's `create`, and the boundary read after
-it) and I13 (an unknown outcome is raised as such). It must not know what events mean.
+machine. It guards I1 (a slot is won at most once: the store's `create`, and the boundary check that
+goes with it) and I13 (an unknown outcome is raised as such). It must not know what events mean.
 
 Crash points of a publish: before the create nothing has happened; after it the entry is the
 journal's, whether or not this process lives to apply it.
@@ -13,27 +13,31 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import Enum
 from functools import partial
-from typing import Any, Generic
+from typing import Any
 
 from txlog.clock import Runtime
-from txlog.errors import CorruptData, InternalError, TxlogError
+from txlog.errors import (
+    BoundaryMoved,
+    InternalError,
+    NotATxlog,
+    StoreDenied,
+    StoreUnavailable,
+    TxlogError,
+)
 from txlog.journal import boundary as boundaries
 from txlog.journal import replica_errors
-from txlog.journal.boundary import NO_BOUNDARY, Boundary
-from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry, encode_entry
-from txlog.journal.fold import after_entry
+from txlog.journal.boundary import Boundary
+from txlog.journal.entry import Entry, encode_entry
+from txlog.journal.follower import Follower
 from txlog.journal.machine import Machine, StateT
-from txlog.journal.opening import Opened, exists, open_journal, write_snapshot
-from txlog.journal.own_names import own_below
-from txlog.journal.presence import Presence
-from txlog.journal.run import Run
+from txlog.journal.pruning import Pruner
+from txlog.journal.replica_options import ReplicaOptions
 from txlog.journal.ticket import Ticket, doubt_refusals, doubted, interrupted, leave_in_doubt
 from txlog.layout import JournalLayout
-from txlog.settings import ProcessSettings
-from txlog.storage.store import ENTRY_BYTES_MAX, Exists, Store
+from txlog.storage.store import ENTRY_BYTES_MAX, CreateResult, Exists, Store
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +51,11 @@ class _Slot(Enum):
     WON = "won"
     TAKEN = "taken"
     FREED = "freed"
-    """Created, but the boundary is above it: in a number that pruning had freed, or before that,
-    and then it counts."""
+    """The boundary is above it: what is there came into a number that pruning had freed, or before
+    that, and then it counts. Nobody can tell any more what became of this process's own (R33)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaOptions:
-    """Numbers that shape a replica; from LogSettings and ProcessSettings."""
-
-    snapshot_entries: int = 64
-    process: ProcessSettings = field(default_factory=ProcessSettings)
-    writer: str = "txlog"
-    """Names this process in the entries it writes: information only."""
-    presence: Presence = field(default_factory=Presence)
-    """Whether the log is still there."""
-    log_id: str = ""
-    """Of the log whose journals these are."""
-    reads_in_turn: bool = False
-    """The store answers before a thread would have begun: entries are read one by one."""
-
-
-class Replica(Generic[StateT]):
+class Replica(Follower[StateT]):
     """Follows one journal and publishes to it. Safe to use from many threads."""
 
     def __init__(
@@ -78,38 +66,18 @@ class Replica(Generic[StateT]):
         runtime: Runtime,
         options: ReplicaOptions | None = None,
     ) -> None:
-        self.layout = layout
-        self._store = store
-        self._machine = machine
-        self._runtime = runtime
-        self._options = options or ReplicaOptions()
-        self._lock = runtime.new_lock()
+        super().__init__(store, layout, machine, runtime, options)
         self._waiting: deque[Ticket] = deque()
-        self._opened = False
-        self._at = Opened(machine.initial(), 0, GENESIS_CRC32, NO_BOUNDARY)
-        """How far this process has followed: one value, so that Ctrl-C never leaves half of it."""
-        self._idle_polls = 0
-        self._is_snapshot_due = False
-        """The snapshot of the last slot is damaged: the next slot has another one (rule R47)."""
-        self._first_window = 1
-        """Entries that the next look begins with: two after opening, so that a hole is seen."""
-
-    @property
-    def state(self) -> StateT:
-        """The newest state this process has seen; `catch_up` makes it newer."""
-        return self._at.state
-
-    @property
-    def next_slot(self) -> int:
-        """The slot above the last entry that was applied."""
-        return self._at.next_slot
+        self.kept_entries = 0
+        """Entries that the last pruning by this process has left: no boundary above them was old
+        enough (R14)."""
 
     def catch_up(self, *, certain: bool = False) -> StateT:
         """Follow every entry that is there now, and return the state after the last.
 
-        With `certain` the boundary is read even if nothing new is found: the next entry may be
-        missing because it was pruned (rule R15). For answers that rest on an absence; a poll that
-        may lag for a few turns does without, and costs one request.
+        With `certain` that is proved even if nothing new is found: the next entry may be missing
+        because it was pruned (rule R15). Where a boundary check is trusted for a time, that costs
+        nothing; elsewhere a poll that may lag for a few turns does without, and costs one request.
 
         Raises CorruptData, StoreUnavailable, BoundaryMoved (entries were pruned again and again
         while this process tried to read them).
@@ -166,7 +134,7 @@ class Replica(Generic[StateT]):
         steps leaves objects that the next call deletes (rule R14).
         """
         with self._lock:
-            self._catch_up(certain=True)
+            self._catch_up_to_the_newest_boundary()
             lowest = self._at.next_slot - keep_entries
             if lowest - self._at.boundary.lowest_slot >= apart_entries:
                 self._advance_boundary(lowest)
@@ -180,139 +148,19 @@ class Replica(Generic[StateT]):
         and learns there that nothing may follow.
         """
         with self._lock:
-            self._catch_up(certain=True)
+            self._catch_up_to_the_newest_boundary()
             if not self._at.boundary.closed:
                 self._advance_boundary(self._at.next_slot, closed=True)
             return self._delete_below_boundary()
 
-    # Reading.
-
-    def _open(self) -> None:
-        self._options.presence.require()
-        if not self._opened:
-            self._adopt(open_journal(self._store, self.layout, self._machine, NO_BOUNDARY))
-
-    def _adopt(self, opened: Opened[StateT]) -> None:
-        self._at = opened
-        self._first_window = 2
-        self._opened = True
-        if opened.damaged:
-            self._catch_up()
-            self._write_snapshot(check=True)
-
-    def _catch_up(self, found: bytes | None = None, *, certain: bool = False) -> None:
-        """Read a run of entries, believe it only after the boundary (R15), and apply it; again
-        while runs are full: whoever lags far holds one of them at a time."""
-        self._open()
-        reopened = 0
-        while reopened < self._options.process.publish_attempts_max:
-            run = self._read_run(found)
-            found = None
-            if not (run.entries or certain or self._time_to_read_boundary()):
-                return
-            if self._read_boundary().lowest_slot > self._at.next_slot:
-                self._reopen()
-                reopened += 1
-                continue
-            for entry, crc32 in run.entries:
-                self._ingest(entry, crc32)
-            if not run.is_full:
-                return
-            self._skip_ahead()
-        raise replica_errors.pruned_too_fast(self.layout)
-
-    def _read_boundary(self) -> Boundary:
-        """The newest one; now and then with a look whether the log is still there, at once."""
-        read = partial(boundaries.read_newest, self._store, self.layout, self._at.boundary)
-        newest = self._options.presence.asked_beside(read)
-        self._at = replace(self._at, boundary=newest)
-        return newest
-
-    def _skip_ahead(self) -> None:
-        """Whoever lags by a full run goes on from the newest snapshot, if that is further on.
-
-        It is no more than a short cut: the entries lead there, too.
-        """
-        try:
-            opened = open_journal(self._store, self.layout, self._machine, self._at.boundary)
-        except CorruptData as error:
-            log.info("%s: read entry by entry: %s", self.layout.root, error)
-            return
-        if opened.next_slot > self._at.next_slot and not opened.damaged:
-            self._adopt(opened)
-
-    def _time_to_read_boundary(self) -> bool:
-        self._idle_polls += 1
-        if self._idle_polls < self._options.process.boundary_probe_polls:
-            return False
-        self._idle_polls = 0
-        return True
-
-    def _read_run(self, found: bytes | None) -> Run:
-        """Entries from the next slot on, as far as they reach without a hole, or until it is full.
-
-        It is full only beyond the limits: what ends below them has reached the tip.
-        """
-        run = Run()
-        slot, window = self._at.next_slot, self._first_window
-        while not run.is_full:
-            bodies = self._fetch(slot, window) if found is None else list[bytes | None]([found])
-            found = None
-            for number, data in enumerate(bodies):
-                if data is None:
-                    later = bodies[number + 1 :]
-                    if self._first_window > 1 and not later:
-                        later = self._fetch(slot + 1, 1)
-                    self._require_no_hole(slot, later)
-                    self._first_window = 1
-                    return run
-                run.add(decode_own_entry(data, self.layout, slot), len(data))
-                slot += 1
-            window = min(window * 2, self._options.process.catch_up_window_max)
-        return run
-
-    def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
-        """Nobody makes an entry before the one below it is there, so a later one proves that it
-        was. It may have come between the two looks, or have been pruned; otherwise it is lost.
-        """
-        path = self.layout.entry(slot)
-        if all(data is None for data in later) or self._store.get(path) is not None:
-            return
-        newest = boundaries.read_newest(self._store, self.layout, self._at.boundary)
-        if newest.lowest_slot <= slot:
-            raise replica_errors.missing_entry(path)
-
-    def _fetch(self, slot: int, count: int) -> list[bytes | None]:
-        names = [self.layout.entry(slot + index) for index in range(count)]
-        if count == 1 or self._options.reads_in_turn:
-            return [self._store.get(name) for name in names]
-        return self._runtime.fan_out.run_all([partial(self._store.get, name) for name in names])
-
-    def _ingest(self, entry: Entry, crc32: int) -> None:
-        path = self.layout.entry(entry.slot)
-        if entry.prior_crc32 != self._at.crc32:
-            raise replica_errors.broken_chain(path, entry.prior_crc32, self._at.crc32)
-        self._adopt_entry(after_entry(self._machine, self.state, entry, path), entry.slot, crc32)
-        self._forget_saved(entry.slot)
-
-    def _forget_saved(self, slot: int) -> None:
-        """Let go of chunks that the writer of this entry has saved with its snapshot.
-
-        Chunks are saved before the snapshot that refers to them. Without this look, a process that
-        only follows would keep every chunk of the journal in memory.
-        """
-        if (slot + 1) % self._options.snapshot_entries == 0:
-            path = self.layout.snapshot(slot)
-            if self._machine.unsaved_chunks(self.state) and exists(self._store, path):
-                self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
-
-    def _adopt_entry(self, state: StateT, slot: int, crc32: int) -> None:
-        self._at = replace(self._at, state=state, next_slot=slot + 1, crc32=crc32)
-
-    def _reopen(self) -> None:
-        log.info("%s: its boundary rose; opening it again", self.layout.root)
-        self._opened = False
-        self._adopt(open_journal(self._store, self.layout, self._machine, self._at.boundary))
+    def is_close_due(self) -> bool:
+        """Whether `close` of a journal that has entries would do something now."""
+        if not self._options.grace_ms:
+            return True
+        with self._lock:
+            self._catch_up_to_the_newest_boundary()
+            known = self._at.boundary
+            return not known.closed or self._pruner.deletable(known).lowest_slot > 0
 
     # Writing.
 
@@ -408,10 +256,9 @@ class Replica(Generic[StateT]):
     def _try_slot(self, state: StateT, data: bytes, crc32: int) -> _Slot:
         """Create the next entry. If another writer has it, its entry was read."""
         slot = self._at.next_slot
-        result = self._store.create(self.layout.entry(slot), data)
+        result = self._created(slot, data)
         if isinstance(result, Exists):
-            self._catch_up(result.data)
-            return _Slot.TAKEN
+            return self._follow_winner(slot, result.data)
         if not self._counts(slot):
             return _Slot.FREED
         self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
@@ -420,13 +267,33 @@ class Replica(Generic[StateT]):
             self._write_snapshot()
         return _Slot.WON
 
+    def _created(self, slot: int, data: bytes) -> CreateResult:
+        """Raises OutcomeUnknown also if the log is found to be gone beside it."""
+        path = self.layout.entry(slot)
+        try:
+            return self._checks.beside(partial(self._store.create, path, data))
+        except NotATxlog as error:
+            raise replica_errors.unclear_slot(path, error) from error
+
+    def _follow_winner(self, slot: int, winner: bytes) -> _Slot:
+        """Go on from another writer's entry. If the journal has to be opened again, that one may
+        have come into a number that was freed after this writer's own had counted (R33)."""
+        openings = self._openings
+        try:
+            self._catch_up(winner)
+        except (StoreUnavailable, StoreDenied, BoundaryMoved) as error:
+            if self._openings == openings and self._at.next_slot > slot:
+                raise
+            raise replica_errors.unclear_slot(self.layout.entry(slot), error) from error
+        return _Slot.TAKEN if self._openings == openings else _Slot.FREED
+
     def _counts(self, slot: int) -> bool:
-        """Whether the boundary, read after the create of `slot`, is not above it (R15).
+        """Whether the created entry of `slot` counts (R15).
 
         False: the journal was opened again. Raises OutcomeUnknown, as the entry was made.
         """
         try:
-            if self._read_boundary().lowest_slot <= slot:
+            if self._is_believed(slot):
                 return True
             self._reopen()
             self._catch_up()
@@ -434,29 +301,7 @@ class Replica(Generic[StateT]):
             raise replica_errors.unclear_slot(self.layout.entry(slot), error) from error
         return False
 
-    # Snapshots and pruning.
-
-    def _write_snapshot(self, check: bool = False) -> None:
-        """Best effort: a commit never fails because a snapshot could not be written."""
-        try:
-            is_written = self._saved(check)
-        except TxlogError as error:
-            slot = self._at.next_slot - 1
-            log.warning("%s: no snapshot at slot %d: %s", self.layout.root, slot, error)
-            return
-        if is_written:
-            self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
-
-    def _saved(self, check: bool) -> bool:
-        """Write a snapshot of now; False if a damaged one has its name (rule R47)."""
-        head = self._head()
-        done = write_snapshot(self._store, self.layout, self._machine, self.state, head, check)
-        self._is_snapshot_due = not done
-        return done
-
-    def _head(self) -> tuple[int, int, int]:
-        """What a snapshot of now says of itself: last slot, CRC32 and boundary."""
-        return (self._at.next_slot - 1, self._at.crc32, self._at.boundary.ordinal)
+    # Pruning.
 
     def _advance_boundary(self, lowest: int, *, closed: bool = False) -> None:
         """Where its snapshot cannot be had now, the boundary stays as it is."""
@@ -489,11 +334,10 @@ class Replica(Generic[StateT]):
             self._catch_up(certain=True)
         return False
 
+    @property
+    def _pruner(self) -> Pruner:
+        return Pruner(self._store, self.layout, self._runtime, self._options.grace_ms)
+
     def _delete_below_boundary(self) -> int:
-        """The boundary's own snapshot is kept until there is another boundary (rule R16)."""
-        known = self._at.boundary
-        entries = own_below(self._store, self.layout.entry, known.lowest_slot)
-        snapshots = own_below(self._store, self.layout.snapshot, max(known.snapshot_slot, 0))
-        doomed = [*entries, *snapshots]
-        self._runtime.fan_out.run_all([partial(self._store.delete, path) for path in doomed])
-        return len(entries)
+        deleted, self.kept_entries = self._pruner.delete_below(self._at.boundary)
+        return deleted

@@ -1,6 +1,7 @@
 """Commands that wait for their place in an entry, and what they are told if it is not clear.
 
-It guards I13: a command that may be durable is never called refused. It must not know the store.
+It guards I13: a command that may be durable is never called refused (R33). It must not know the
+store.
 """
 
 from __future__ import annotations

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
 from txlog.clock import FanOut, Runtime, SerialFanOut
-from txlog.errors import CorruptData, NotATxlog, UnknownTopic, UnsupportedFormat
+from txlog.errors import CorruptData, InvalidConfig, NotATxlog, UnknownTopic, UnsupportedFormat
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import FORMAT_VERSION, checked_body, seal, unsupported
 from txlog.journal.lost import first_below, require_nothing_led_to
 from txlog.journal.presence import LogPresence
-from txlog.journal.replica import Replica, ReplicaOptions
+from txlog.journal.replica import Replica
+from txlog.journal.replica_options import ReplicaOptions
 from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, TOPICS, LogLayout, is_log_id
 from txlog.log.cluster_state import (
     AllocateProducerIds,
@@ -36,8 +37,15 @@ from txlog.log.cluster_state import (
 from txlog.log.topic_events import CloseTopic, TopicOpened, check_partition_count
 from txlog.log.topic_log import TopicLog
 from txlog.model import WallMs, validate_topic_name
-from txlog.settings import LogSettings, ProcessSettings, TopicConfig
+from txlog.settings import (
+    BOUNDARY_GRACE_MS,
+    BOUNDARY_TRUST_MS,
+    LogSettings,
+    ProcessSettings,
+    TopicConfig,
+)
 from txlog.storage.held import hold
+from txlog.storage.nearness import is_near
 from txlog.storage.probe import ProbeResult, probe
 from txlog.storage.store import Exists, Store
 from txlog.stored import stored
@@ -90,13 +98,16 @@ class Cluster:
         )
         if self._is_held:  # The file that is held may have come after the one that was read.
             self._presence.ask()
+        settings = file.settings
         self.options = ReplicaOptions(
-            file.settings.journal_snapshot_entries,
+            settings.journal_snapshot_entries,
             process,
             writer,
             self._presence,
             file.log_id,
             reads_in_turn=self._is_held,
+            trust_ms=0 if is_near(store) else settings.boundary_trust_ms,
+            grace_ms=settings.pruning_grace_ms,
         )
         self.layout = LogLayout(file.log_id)
         self._replica: Replica[ClusterState] = Replica(
@@ -271,6 +282,11 @@ class Cluster:
         """Delete old entries of the cluster's journal behind a boundary; returns how many."""
         return self._replica.prune(keep_entries, apart_entries)
 
+    @property
+    def kept_entries(self) -> int:
+        """Entries that the last pruning left until their boundary is old enough (rule R14)."""
+        return self._replica.kept_entries
+
     def _execute(self, command: CreateTopic | AllocateProducerIds) -> Any:
         """The first command of a log begins its journal: there is no topic before that."""
         if self._replica.next_slot == 0:
@@ -308,12 +324,20 @@ def create_cluster(
         FORMAT_VERSION,
         runtime.entropy.token(),
         runtime.clock.wall_ms(),
-        settings or LogSettings(),
+        settings or default_log_settings(store),
         json.dumps(result.as_json()),
     )
     data = seal(json.dumps(encode(file), separators=(",", ":")).encode())
     answer = store.create(CLUSTER_FILE, data)
     return decode_cluster_file(answer.data, store.url) if isinstance(answer, Exists) else file
+
+
+def default_log_settings(store: Store) -> LogSettings:
+    """Of a log that is created there: where a look at a boundary takes a round trip, it is trusted
+    for a time."""
+    if is_near(store):
+        return LogSettings()
+    return LogSettings(boundary_trust_ms=BOUNDARY_TRUST_MS, boundary_grace_ms=BOUNDARY_GRACE_MS)
 
 
 def _created_meanwhile(store: Store, first: str) -> ClusterFile | None:
@@ -386,13 +410,32 @@ def open_cluster(
     *,
     create: bool = False,
     writer: str = "txlog",
+    log_config: Mapping[str, object] | None = None,
 ) -> Cluster:
-    """Open the log in `store`; with `create`, make it if there is none. Raises NotATxlog."""
-    file = create_cluster(store, runtime) if create else read_cluster_file(store)
+    """Open the log in `store`; with `create`, make it if there is none. Raises NotATxlog.
+
+    `log_config` has log settings by their dotted names, for a log that is created: InvalidConfig if
+    the log is there already and says otherwise.
+    """
+    settings = default_log_settings(store).altered(log_config) if log_config else None
+    file = create_cluster(store, runtime, settings) if create else read_cluster_file(store)
     if file is None:
         raise NotATxlog(
             f"there is no log at {store.url} (no {CLUSTER_FILE} there). Check the path, or create "
             "one with 'txlog topic create' or Admin(root, create=True).",
             url=store.url,
         )
+    _require_settings(file.settings, log_config or {}, store.url)
     return Cluster(store, file, runtime, process or ProcessSettings(), writer)
+
+
+def _require_settings(settings: LogSettings, wanted: Mapping[str, object], url: str) -> None:
+    """Raises InvalidConfig: what a log was created with never changes (rule R32)."""
+    has, asked = settings.to_dotted(), settings.altered(wanted).to_dotted()
+    for name in wanted:
+        if asked[name] != has[name]:
+            raise InvalidConfig(
+                f"the log at {url} was created with {name}={has[name]}, which cannot be changed to "
+                f"{asked[name]}. Leave it out, or create another log.",
+                name=name,
+            )

@@ -24,7 +24,8 @@ from txlog.errors import (
     UnknownTopic,
 )
 from txlog.journal.lost import require_nothing_led_to
-from txlog.journal.replica import Replica, ReplicaOptions
+from txlog.journal.replica import Replica
+from txlog.journal.replica_options import ReplicaOptions
 from txlog.layout import JournalLayout, LogLayout
 from txlog.log.batch import Segment
 from txlog.log.index import (
@@ -140,9 +141,18 @@ class TopicLog:
         """Delete old journal entries behind a boundary; returns how many."""
         return self._replica.prune(keep_entries, apart_entries)
 
+    @property
+    def kept_entries(self) -> int:
+        """Entries that the last pruning left until their boundary is old enough (rule R14)."""
+        return self._replica.kept_entries
+
     def end(self) -> int:
         """End the journal of a deleted topic; returns how many entries were deleted."""
         return self._replica.close()
+
+    def is_end_due(self) -> bool:
+        """Whether `end` would do something now, while there are entries."""
+        return self._replica.is_close_due()
 
     def new_name(self) -> str:
         """A name that no object of the topic has, above the staging horizon; names sort by the

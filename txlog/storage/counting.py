@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from txlog import layout
 from txlog.storage.held import hold
+from txlog.storage.nearness import is_near
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 
 _FOLDER_KINDS = {
@@ -80,6 +81,11 @@ class CountingStore:
     def url(self) -> str:
         """The inner store's URL."""
         return self._store.url
+
+    @property
+    def is_near(self) -> bool:
+        """See NearStore.is_near."""
+        return is_near(self._store)
 
     def hold(self, path: str) -> bool:
         """See HoldsLog.hold."""

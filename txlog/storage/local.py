@@ -88,6 +88,11 @@ class LocalStore:
         """The absolute path of the folder."""
         return self._folder
 
+    @property
+    def is_near(self) -> bool:
+        """See NearStore.is_near."""
+        return True
+
     def hold(self, path: str) -> bool:
         """See HoldsLog.hold."""
         check_path(path)

@@ -47,6 +47,11 @@ class MemoryStore:
         """`memory://` and the name."""
         return f"memory://{self._name}"
 
+    @property
+    def is_near(self) -> bool:
+        """See NearStore.is_near."""
+        return True
+
     def opened_again(self) -> MemoryStore:
         """The same objects, for a caller that holds nothing yet."""
         other = copy(self)

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from txlog.errors import StoreDenied
 from txlog.storage.held import hold
+from txlog.storage.nearness import is_near
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 
 
@@ -24,6 +25,11 @@ class ReadOnlyStore:
     def url(self) -> str:
         """The inner store's URL."""
         return self._store.url
+
+    @property
+    def is_near(self) -> bool:
+        """See NearStore.is_near."""
+        return is_near(self._store)
 
     def hold(self, path: str) -> bool:
         """See HoldsLog.hold."""

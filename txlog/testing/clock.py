@@ -27,6 +27,10 @@ class ManualClock:
         """The same moment: this clock never jumps."""
         return self.now_ms
 
+    def boot_ms(self) -> float:
+        """The same again: this machine never sleeps."""
+        return self.now_ms
+
     def sleep_ms(self, duration_ms: float) -> None:
         """Move on by that much, and note it in `slept_ms`."""
         self.slept_ms.append(duration_ms)

@@ -47,6 +47,10 @@ class RoundClock:
         """The same moment."""
         return self.now_ms
 
+    def boot_ms(self) -> float:
+        """The same moment."""
+        return self.now_ms
+
     def sleep_ms(self, duration_ms: float) -> None:
         """Move on by that much."""
         self.now_ms += max(0.0, duration_ms)

@@ -43,6 +43,8 @@ SETTINGS = LogSettings(
     transaction_state_log_num_partitions=2,
     offsets_topic_num_partitions=2,
     journal_snapshot_entries=2,
+    boundary_trust_ms=500,
+    boundary_grace_ms=1_000,
 )
 FIRST_MS = 1_700_000_000_000
 LONG = 140
@@ -141,6 +143,8 @@ def make() -> tuple[MemoryLog, list[str]]:
     rare.make_replaced(log)
     rare.make_cleaned_again(log)
     rare.make_buried(log)
+    log.process().cluster.topic("plain").prune(keep_entries=6)
+    log.clock.advance(SETTINGS.boundary_grace_ms + 1)
     log.process().cluster.topic("plain").prune(keep_entries=6)
     return log, [*asked, "order-1", "paid", "open", "9-9-9"]
 

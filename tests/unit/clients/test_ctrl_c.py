@@ -39,7 +39,13 @@ COORDINATOR = ["coordinator/coordinator.py", "log/cluster.py"]
 HALVES = ["clients/transaction_mq_producer.py", "clients/half_store.py", "clients/check_service.py"]
 READING = ["clients/consumer.py", "clients/fetcher.py", "clients/record_iteration.py"]
 LOOKING = ["clients/assignment.py", "log/reader.py", "clients/group_positions.py"]
-JOURNAL = ["journal/replica.py", "journal/opening.py", "journal/fold.py"]
+JOURNAL = [
+    "journal/replica.py",
+    "journal/follower.py",
+    "journal/boundary_checks.py",
+    "journal/opening.py",
+    "journal/fold.py",
+]
 JOURNAL_AGAIN = pytest.param(JOURNAL, marks=pytest.mark.extra)
 """Transactions, positions and polls come by the same places in the same way."""
 

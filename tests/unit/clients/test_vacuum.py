@@ -167,6 +167,31 @@ def test_a_deleted_topic_leaves_two_small_objects(log: MemoryLog) -> None:
     log.check()
 
 
+def test_R14_entries_of_a_deleted_topic_go_when_its_last_boundary_is_old_enough() -> None:
+    """Until then there is nothing to do, and no pass says that there is."""
+    log = MemoryLog(LogSettings(boundary_trust_ms=1_000, boundary_grace_ms=DAY_MS))
+    log.admin.create_topic("u", 1)
+    for number in range(5):
+        log.producer().send("u", b"%d" % number).get()
+    root = log.connection.cluster.topic("u").layout.root
+    log.admin.delete_topics(["u"])
+
+    def left() -> list[str]:
+        return sorted({path.split("/")[3] for path in log.objects() if path.startswith(root)})
+
+    assert vacuum(log).topics_ended == ["u"]
+    assert left() == ["boundaries", "entries", "hint.json", "snapshots"]
+    assert vacuum(log).topics_ended == []
+    assert left() == ["boundaries", "entries", "snapshots"]
+    assert Vacuum(log.process(), DAY_MS).look().is_empty
+    log.clock.advance(DAY_MS + 1)
+    assert vacuum(log).topics_ended == ["u"]
+    vacuum(log)
+    assert left() == ["boundaries", "snapshots"]
+    assert Vacuum(log.process(), DAY_MS).look().is_empty
+    log.check()
+
+
 def test_R14_a_writer_that_stalled_before_its_topic_was_ended_is_told(log: MemoryLog) -> None:
     stalled = log.elsewhere()
     stalled.send("u", b"before").get()

@@ -153,7 +153,7 @@ def test_I13_what_a_thread_that_is_interrupted_has_taken_is_answered_or_waits_on
         replica = process(new_store())
         waiting = Ticket(Put("of another thread"))
         replica._waiting.append(waiting)
-        with Interruption(["journal/replica.py"], at) as interruption:
+        with Interruption(["journal/replica.py", "journal/follower.py"], at) as interruption:
             replica.execute(Put("own"))
         left = [ticket for ticket in replica._waiting if ticket is waiting]
         assert waiting.done or left, interruption.places[-1]

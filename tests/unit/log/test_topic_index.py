@@ -12,7 +12,7 @@ from tests.faulty_stores import HookedStore
 from tests.fold import Fold
 from tests.topic_history import PARTITIONS, STEPS, History, Step
 from txlog.errors import CorruptData, MissingObject, StoreUnavailable
-from txlog.journal.replica import ReplicaOptions
+from txlog.journal.replica_options import ReplicaOptions
 from txlog.log.index import FANOUT, IndexedBatch, SealedIndex
 from txlog.log.topic_events import OpenTopic, TopicCommand, TopicOpened
 from txlog.log.topic_log import TopicLog

@@ -30,7 +30,7 @@ from txlog.testing.simulation.readers import Reader
 from txlog.testing.simulation.role import TIMEOUT_MS, Role
 from txlog.testing.simulation.stewards import Steward, Straggler
 from txlog.testing.simulation.tellers import Auditor, Teller
-from txlog.testing.simulation.world import Scenario
+from txlog.testing.simulation.world import BOUNDARY_TRUST_MS, Scenario
 
 _WORN = {"ta": 2, "kb": 1}
 
@@ -229,7 +229,56 @@ def _denied(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_TRUSTED = {"ta": 1, "tb": 1}
+
+
+def _days(choices: random.Random) -> Faults:
+    """Processes and requests stand still for longer than anything is kept, and clocks are wrong."""
+    return Faults(
+        crash_midway=choices.choice((0.0, 0.01)),
+        lost_response=choices.choice((0.0, 0.03)),
+        late_landing=choices.choice((0.01, 0.05)),
+        duplicate=choices.choice((0.0, 0.05)),
+        replayed=choices.choice((0.0, 0.02)),
+        slow=choices.choice((0.0, 0.02)),
+        pause=choices.choice((0.01, 0.05)),
+        clock_jump=choices.choice((0.0, 0.01)),
+        stale_list=choices.choice((0.0, 0.2)),
+        clock_stop=choices.choice((0.0, 0.01)),
+    )
+
+
+def _trusted(choices: random.Random) -> Sequence[Role]:
+    """Looks at boundaries are trusted, and everything is pruned all the time."""
+    topics = tuple(_TRUSTED)
+    duties = choices.choice(
+        (("prune_topic",), ("prune_coordinator",), ("prune_topic", "prune_coordinator", "maintain"))
+    )
+    others: list[Role] = [
+        TransactionalProducer("p2", choices.choice(("one", "two")), topics),
+        Teller("t1", "teller", topics),
+        PlainProducer("plain 2", topics),
+        Copier("c1", "copier", "g", "ta", "tb"),
+    ]
+    return [
+        TransactionalProducer("p1", "one", topics),
+        PlainProducer("plain", topics),
+        choices.choice(others),
+        *(Steward(f"s{number}", topics, duties, 20_000) for number in range(1, 3)),
+        Reader("committed", topics, "read_committed"),
+        Reader("uncommitted", topics, "read_uncommitted"),
+    ]
+
+
 EDGES = (
+    Scenario(
+        "trusted",
+        _TRUSTED,
+        _trusted,
+        requests_max=700,
+        faults=_days,
+        boundary_trust_ms=BOUNDARY_TRUST_MS,
+    ),
     Scenario("denied", _DENIED, _denied, requests_max=500, faults=_refusals),
     Scenario("collected", _COLLECTED, _collected, requests_max=800, faults=_stalls),
     Scenario("worn", _WORN, _worn, requests_max=300, begin=_worn_out),

@@ -53,7 +53,15 @@ class Faults:
     denied: float = 0.0
     """From now on, for a while, this process's credentials are refused: 403. Only in worlds of
     their own: it says for certain that a request was not carried out, and so hides what is not."""
+    clock_stop: float = 0.0
+    """The process stands still, and none of its clocks knows: a machine that was frozen. Only in
+    worlds whose logs allow for so much, see LOST_MS_MAX."""
 
+
+_OF_WORLDS_OF_THEIR_OWN = ("denied", "clock_stop")
+
+LOST_MS_MAX = 5_000
+"""What the clocks of one process lose, all told."""
 
 NONE = Faults()
 
@@ -99,7 +107,8 @@ def drawn(choices: random.Random) -> Faults:
     faults = scaled(MILD, 10 ** choices.uniform(-0.5, 0.7))
     if kind < 0.5:
         return faults
-    kept = choices.sample([field.name for field in fields(Faults) if field.name != "denied"], 4)
+    names = [field.name for field in fields(Faults) if field.name not in _OF_WORLDS_OF_THEIR_OWN]
+    kept = choices.sample(names, 4)
     some = {name: min(0.2, getattr(faults, name) * 6) for name in kept}
     return replace(NONE, **some)
 

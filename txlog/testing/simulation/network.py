@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar, cast
 from txlog.storage.object_failure import Failure
 from txlog.storage.retry import Attempts
 from txlog.storage.s3_failure import read_failure
+from txlog.testing.simulation.faults import LOST_MS_MAX
 from txlog.testing.simulation.scene import Scene
 from txlog.testing.simulation.service import Answer, Request, as_s3
 
@@ -54,6 +55,8 @@ class Network:
         self.is_dead = False
         self.wall_offset_ms = 0.0
         """How far the process's wall clock is off."""
+        self.lost_ms = 0.0
+        """Time that none of the process's clocks knows of."""
         self._cut_off_until_ms = 0.0
         self._denied_until_ms = 0.0
         self._broken_page = ("", -1.0)
@@ -192,6 +195,16 @@ class Network:
         self.scene.scheduler.sleep(duration_ms)
         return answer
 
+    def _stop_clock(self, request: Request, timeout_ms: float) -> Answer:
+        """The machine is frozen, and its clocks go on from where they were."""
+        left_ms = LOST_MS_MAX - self.lost_ms
+        lost_ms = min(left_ms, self.scene.log_uniform(100, LOST_MS_MAX))
+        before = self.scene.scheduler.random.random() < 0.5
+        answer = None if before else self._carry_out(request)
+        self.scene.scheduler.sleep(lost_ms)
+        self.lost_ms += lost_ms
+        return self._carry_out(request) if answer is None else answer
+
     def _lost_response(self, request: Request, timeout_ms: float) -> Answer:
         answer = self._carry_out(request)
         self._give_up(request, 0.0, f"{answer.status}, answer lost")
@@ -256,6 +269,7 @@ _AT_THE_SERVICE: Mapping[str, Callable[[Network, Request, float], Answer]] = {
     "crash_midway": Network._crash_midway,
     "crash_after": Network._crash_after,
     "pause": Network._pause,
+    "clock_stop": Network._stop_clock,
     "lost_response": Network._lost_response,
     "lost_request": Network._lost_request,
     "late_landing": Network._late_landing,

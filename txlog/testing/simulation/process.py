@@ -33,7 +33,8 @@ EPOCH_MS = 1_750_000_000_000
 
 
 class ProcessClock:
-    """The world's time, as this process sees it: its wall clock may be off."""
+    """The world's time, as this process sees it: its wall clock may be off, and all of its clocks
+    may have stood still."""
 
     def __init__(self, scheduler: Scheduler, network: Network) -> None:
         self._scheduler = scheduler
@@ -41,11 +42,15 @@ class ProcessClock:
 
     def wall_ms(self) -> int:
         """See Clock.wall_ms."""
-        return int(EPOCH_MS + self._scheduler.now_ms + self._network.wall_offset_ms)
+        return int(EPOCH_MS + self.monotonic_ms() + self._network.wall_offset_ms)
 
     def monotonic_ms(self) -> float:
         """See Clock.monotonic_ms."""
-        return self._scheduler.now_ms
+        return self._scheduler.now_ms - self._network.lost_ms
+
+    def boot_ms(self) -> float:
+        """See Clock.boot_ms."""
+        return self.monotonic_ms()
 
     def sleep_ms(self, duration_ms: float) -> None:
         """Others run meanwhile."""

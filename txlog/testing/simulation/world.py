@@ -27,7 +27,7 @@ from txlog.log.cluster import ClusterFile, open_cluster
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy
-from txlog.testing.simulation.faults import Faults, calmed, drawn, length_drawn
+from txlog.testing.simulation.faults import LOST_MS_MAX, Faults, calmed, drawn, length_drawn
 from txlog.testing.simulation.judge import note_end
 from txlog.testing.simulation.logged import listening
 from txlog.testing.simulation.network import Network, ProcessDied
@@ -59,6 +59,13 @@ LOG_ID = "10" * 16
 
 NEVER_MS = 1 << 60
 
+DATES_APART_MS = 4_000
+"""How far the dates are apart that the servers of one store give."""
+
+BOUNDARY_TRUST_MS = 5_000
+BOUNDARY_GRACE_MS = BOUNDARY_TRUST_MS + LOST_MS_MAX + DATES_APART_MS + 1_000
+"""As much as the worlds do to it, and no more (rule R15)."""
+
 LIVES_AMONG_MORTALS_MAX = 50
 """The same, where a deleted topic ends lives."""
 
@@ -80,6 +87,9 @@ class Scenario:
     """What may go wrong."""
     log_presence_interval_ms: int = NEVER_MS
     """How often processes look whether their log is still there; only in some worlds it may go."""
+    boundary_trust_ms: int = 0
+    """How long processes trust a look at a boundary, which then is old enough to delete by after
+    BOUNDARY_GRACE_MS. By default they look again each time."""
 
 
 @dataclass(slots=True)
@@ -105,6 +115,8 @@ class World:
             transaction_state_log_num_partitions=choices.choice((1, 2)),
             offsets_topic_num_partitions=1,
             journal_snapshot_entries=choices.choice((2, 3, 4, 8)),
+            boundary_trust_ms=self.scenario.boundary_trust_ms,
+            boundary_grace_ms=BOUNDARY_GRACE_MS if self.scenario.boundary_trust_ms else 0,
         )
         self._limits = ProcessSettings(
             publish_attempts_max=30,
@@ -118,7 +130,10 @@ class World:
         self.length = length_drawn(shape)
         topics = tuple(self.scenario.topics.items())
         objects = _new_log(settings, topics, self.scenario.begin, shape.random() < 0.3)
-        runtime = Runtime(_ServiceClock(scheduler), SeededEntropy(), SerialFanOut())
+        dates = random.Random(f"{self.scenario.name}/{self.seed}/dates")
+        apart_ms = DATES_APART_MS if self.scenario.boundary_trust_ms else 0
+        clock = _ServiceClock(scheduler, dates, apart_ms)
+        runtime = Runtime(clock, SeededEntropy(), SerialFanOut())
         service = Service(runtime, objects)
         scheduler.turns_max = TURNS_MAX * self.length
         drawn_faults = calmed(self.scenario.faults(choices), self.length, shape)
@@ -221,17 +236,23 @@ class World:
 
 
 class _ServiceClock:
-    """Dates what is stored: nobody's clock is off there."""
+    """Dates what is stored; each server of the store by a clock of its own."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, choices: random.Random, apart_ms: float) -> None:
         self._scheduler = scheduler
+        self._random = choices
+        self._off_ms = [choices.uniform(-apart_ms / 2, apart_ms / 2) for _ in range(3)]
 
     def wall_ms(self) -> int:
         """See Clock.wall_ms."""
-        return int(EPOCH_MS + self._scheduler.now_ms)
+        return int(EPOCH_MS + self._scheduler.now_ms + self._random.choice(self._off_ms))
 
     def monotonic_ms(self) -> float:
         """See Clock.monotonic_ms."""
+        return self._scheduler.now_ms
+
+    def boot_ms(self) -> float:
+        """See Clock.boot_ms."""
         return self._scheduler.now_ms
 
     def sleep_ms(self, duration_ms: float) -> None:

@@ -1,0 +1,54 @@
+"""Processes that trust a look at the boundary for a time, on a store that dates what it holds."""
+
+from dataclasses import dataclass, replace
+
+from tests.shelf_journal import OPTIONS, process
+from tests.shelf_machine import Shelf
+from txlog.clock import Runtime, SerialFanOut
+from txlog.journal.replica import Replica
+from txlog.storage import MemoryStore, Store
+from txlog.testing.clock import SeededEntropy
+
+TRUST_MS = 1_000
+GRACE_MS = 7_000
+TRUSTING = replace(OPTIONS, trust_ms=TRUST_MS, grace_ms=GRACE_MS)
+_seeds = iter(range(1 << 20, 1 << 30))
+
+
+@dataclass
+class MachineClocks:
+    """The clocks of one machine, which may differ from those of others and from each other."""
+
+    wall: float = 1_000_000.0
+    boot: float = 5_000.0
+
+    def wall_ms(self) -> int:
+        return int(self.wall)
+
+    def monotonic_ms(self) -> float:
+        return self.boot
+
+    def boot_ms(self) -> float:
+        return self.boot
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.pass_ms(duration_ms)
+
+    def pass_ms(self, duration_ms: float) -> None:
+        """Time passes, and both clocks go."""
+        self.wall += duration_ms
+        self.boot += duration_ms
+
+
+def dated_store(clocks: MachineClocks) -> MemoryStore:
+    """An empty store, dated by these clocks."""
+    return MemoryStore(_runtime(clocks))
+
+
+def trusting(store: Store, clocks: MachineClocks) -> Replica[Shelf]:
+    """A process of its own, on a machine with these clocks."""
+    return process(store, TRUSTING, _runtime(clocks))
+
+
+def _runtime(clocks: MachineClocks) -> Runtime:
+    return Runtime(clocks, SeededEntropy(next(_seeds)), SerialFanOut())

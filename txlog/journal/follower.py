@@ -1,0 +1,238 @@
+"""How a process follows a journal: opening it, reading runs of entries, snapshots on the way.
+
+It guards that nothing is applied that may not be believed (rule R15), and that a hole is damage and
+never skipped (I15). It writes snapshots, which only make opening quick, and no entry: that is
+`replica.py`'s. It must not know what events mean.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Generic
+
+from txlog.clock import Runtime
+from txlog.errors import CorruptData, TxlogError
+from txlog.journal import replica_errors
+from txlog.journal.boundary import NO_BOUNDARY, Boundary
+from txlog.journal.boundary_checks import BoundaryChecks
+from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
+from txlog.journal.fold import after_entry
+from txlog.journal.machine import Machine, StateT
+from txlog.journal.opening import Opened, exists, open_journal, write_snapshot
+from txlog.journal.replica_options import ReplicaOptions
+from txlog.journal.run import Run
+from txlog.layout import JournalLayout
+from txlog.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class Follower(Generic[StateT]):
+    """One process's copy of a journal's state. Its methods are for whoever holds its lock."""
+
+    def __init__(
+        self,
+        store: Store,
+        layout: JournalLayout,
+        machine: Machine[StateT],
+        runtime: Runtime,
+        options: ReplicaOptions | None = None,
+    ) -> None:
+        self.layout = layout
+        self._store = store
+        self._machine = machine
+        self._runtime = runtime
+        self._options = options or ReplicaOptions()
+        self._lock = runtime.new_lock()
+        self._opened = False
+        self._at = Opened(machine.initial(), 0, GENESIS_CRC32, NO_BOUNDARY)
+        """How far this process has followed: one value, so that Ctrl-C never leaves half of it."""
+        trust_ms = self._options.trust_ms
+        self._checks = BoundaryChecks(store, layout, runtime, self._options.presence, trust_ms)
+        self._openings = 0
+        self._idle_polls = 0
+        self._is_snapshot_due = False
+        """The snapshot of the last slot is damaged: the next slot has another one (rule R47)."""
+        self._first_window = 1
+        """Entries that the next look begins with: two after opening, so that a hole is seen."""
+
+    @property
+    def state(self) -> StateT:
+        """The newest state this process has seen; `catch_up` makes it newer."""
+        return self._at.state
+
+    @property
+    def next_slot(self) -> int:
+        """The slot above the last entry that was applied."""
+        return self._at.next_slot
+
+    def _open(self) -> None:
+        self._options.presence.require()
+        if not self._opened:
+            self._adopt(self._read_opening(NO_BOUNDARY))
+
+    def _read_opening(self, known: Boundary) -> Opened[StateT]:
+        """The newest state that can be had."""
+        read = partial(open_journal, self._store, self.layout, self._machine, known)
+        return self._checks.by_opening(read)
+
+    def _adopt(self, opened: Opened[StateT]) -> None:
+        self._at = opened
+        self._first_window = 2
+        self._opened = True
+        if opened.damaged:
+            self._catch_up()
+            self._write_snapshot(check=True)
+
+    def _catch_up(self, found: bytes | None = None, *, certain: bool = False) -> None:
+        """Read a run of entries, apply it if it is believed (R15); again while runs are full:
+        whoever lags far holds one of them at a time."""
+        self._open()
+        reopened = 0
+        while reopened < self._options.process.publish_attempts_max:
+            run = self._checks.beside(partial(self._read_run, found))
+            found = None
+            if not (run.entries or certain or self._is_absence_judged()):
+                return
+            if not self._is_believed(self._at.next_slot):
+                self._reopen()
+                reopened += 1
+                continue
+            for entry, crc32 in run.entries:
+                self._ingest(entry, crc32)
+            if not run.is_full:
+                return
+            self._skip_ahead()
+        raise replica_errors.pruned_too_fast(self.layout)
+
+    def _is_believed(self, slot: int) -> bool:
+        """Whether what was just answered about `slot`, and those above it, counts (R15)."""
+        is_believed = self._checks.is_believed(slot, self._at.boundary)
+        self._at = replace(self._at, boundary=self._checks.newest(self._at.boundary))
+        return is_believed
+
+    def _read_boundary(self) -> None:
+        self._at = replace(self._at, boundary=self._checks.look(self._at.boundary).boundary)
+
+    def _catch_up_to_the_newest_boundary(self) -> None:
+        """Trusting nothing: for whoever is about to raise it."""
+        self._checks.forget()
+        self._catch_up(certain=True)
+
+    def _skip_ahead(self) -> None:
+        """Whoever lags by a full run goes on from the newest snapshot, if that is further on.
+
+        It is no more than a short cut: the entries lead there, too.
+        """
+        try:
+            opened = self._read_opening(self._at.boundary)
+        except CorruptData as error:
+            log.info("%s: read entry by entry: %s", self.layout.root, error)
+            return
+        if opened.next_slot > self._at.next_slot and not opened.damaged:
+            self._adopt(opened)
+
+    def _is_absence_judged(self) -> bool:
+        """Always, where checks are trusted; elsewhere each time a boundary would have to be read
+        for it, and some polls lag."""
+        if self._checks.are_trusted:
+            return True
+        self._idle_polls += 1
+        if self._idle_polls < self._options.process.boundary_probe_polls:
+            return False
+        self._idle_polls = 0
+        return True
+
+    def _read_run(self, found: bytes | None) -> Run:
+        """Entries from the next slot on, as far as they reach without a hole, or until it is full.
+
+        It is full only beyond the limits: what ends below them has reached the tip.
+        """
+        run = Run()
+        slot, window = self._at.next_slot, self._first_window
+        while not run.is_full:
+            bodies = self._fetch(slot, window) if found is None else list[bytes | None]([found])
+            found = None
+            for number, data in enumerate(bodies):
+                if data is None:
+                    later = bodies[number + 1 :]
+                    if self._first_window > 1 and not later:
+                        later = self._fetch(slot + 1, 1)
+                    self._require_no_hole(slot, later)
+                    self._first_window = 1
+                    return run
+                run.add(decode_own_entry(data, self.layout, slot), len(data))
+                slot += 1
+            window = min(window * 2, self._options.process.catch_up_window_max)
+        return run
+
+    def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
+        """Nobody makes an entry before the one below it is there, so a later one proves that it
+        was. It may have come between the two looks, or have been pruned, which only a boundary
+        check that is sent now can tell (R34); otherwise it is lost.
+        """
+        path = self.layout.entry(slot)
+        if all(data is None for data in later) or self._store.get(path) is not None:
+            return
+        self._read_boundary()
+        if self._at.boundary.lowest_slot <= slot:
+            raise replica_errors.missing_entry(path)
+
+    def _fetch(self, slot: int, count: int) -> list[bytes | None]:
+        names = [self.layout.entry(slot + index) for index in range(count)]
+        if count == 1 or self._options.reads_in_turn:
+            return [self._store.get(name) for name in names]
+        return self._runtime.fan_out.run_all([partial(self._store.get, name) for name in names])
+
+    def _ingest(self, entry: Entry, crc32: int) -> None:
+        path = self.layout.entry(entry.slot)
+        if entry.prior_crc32 != self._at.crc32:
+            raise replica_errors.broken_chain(path, entry.prior_crc32, self._at.crc32)
+        self._adopt_entry(after_entry(self._machine, self.state, entry, path), entry.slot, crc32)
+        self._forget_saved(entry.slot)
+
+    def _forget_saved(self, slot: int) -> None:
+        """Let go of chunks that the writer of this entry has saved with its snapshot.
+
+        Chunks are saved before the snapshot that refers to them. Without this look, a process that
+        only follows would keep every chunk of the journal in memory.
+        """
+        if (slot + 1) % self._options.snapshot_entries == 0:
+            path = self.layout.snapshot(slot)
+            if self._machine.unsaved_chunks(self.state) and exists(self._store, path):
+                self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
+
+    def _adopt_entry(self, state: StateT, slot: int, crc32: int) -> None:
+        self._at = replace(self._at, state=state, next_slot=slot + 1, crc32=crc32)
+
+    def _reopen(self) -> None:
+        log.info("%s: its boundary rose; opening it again", self.layout.root)
+        self._opened = False
+        self._openings += 1
+        self._adopt(self._read_opening(self._at.boundary))
+
+    # Snapshots.
+
+    def _write_snapshot(self, check: bool = False) -> None:
+        """Best effort: a commit never fails because a snapshot could not be written."""
+        try:
+            is_written = self._saved(check)
+        except TxlogError as error:
+            slot = self._at.next_slot - 1
+            log.warning("%s: no snapshot at slot %d: %s", self.layout.root, slot, error)
+            return
+        if is_written:
+            self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
+
+    def _saved(self, check: bool) -> bool:
+        """Write a snapshot of now; False if a damaged one has its name (rule R47)."""
+        head = self._head()
+        done = write_snapshot(self._store, self.layout, self._machine, self.state, head, check)
+        self._is_snapshot_due = not done
+        return done
+
+    def _head(self) -> tuple[int, int, int]:
+        """What a snapshot of now says of itself: last slot, CRC32 and boundary."""
+        return (self._at.next_slot - 1, self._at.crc32, self._at.boundary.ordinal)

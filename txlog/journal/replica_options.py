@@ -1,0 +1,31 @@
+"""What shapes a replica: numbers of the log and of the process, as data.
+
+It must not know the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from txlog.journal.presence import Presence
+from txlog.settings import ProcessSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """Numbers that shape a replica; from LogSettings and ProcessSettings."""
+
+    snapshot_entries: int = 64
+    process: ProcessSettings = field(default_factory=ProcessSettings)
+    writer: str = "txlog"
+    """Names this process in the entries it writes: information only."""
+    presence: Presence = field(default_factory=Presence)
+    """Whether the log is still there."""
+    log_id: str = ""
+    """Of the log whose journals these are."""
+    reads_in_turn: bool = False
+    """The store answers before a thread would have begun: entries are read one by one."""
+    trust_ms: int = 0
+    """How long a boundary check is trusted (R15); 0: each answer has one of its own, after it."""
+    grace_ms: int = 0
+    """What is deleted lies below a boundary that is older (R14); 0: whatever age it has."""
