@@ -143,6 +143,22 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_R16_the_boundarys_snapshot_stays_as_long_as_the_boundary"
         ),
     },
+    "tests/unit/journal/test_pruning_grace.py": {
+        "without R14, whatever its age": (
+            "test_R14_nothing_goes_before_the_boundary_is_old_enough"
+        ),
+    },
+    "tests/unit/journal/test_trusted_checks.py": {
+        "without R15, trusted for ever": (
+            "test_R15_a_writer_that_stood_still_does_not_believe_a_freed_slot"
+        ),
+        "without R15, by the wall clock alone": (
+            "test_R15_a_writer_that_stood_still_does_not_believe_a_freed_slot"
+        ),
+    },
+    "tests/unit/log/test_boundary_settings.py": {
+        "without R32": "test_R32_deletion_obeys_the_grace_of_the_file_on_any_store",
+    },
     "tests/unit/log/test_cut.py": {
         "LSO ignored": "test_I11_also_where_its_other_part_is_sealed_by_now",
         "no consistent cut": (

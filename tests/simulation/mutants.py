@@ -12,6 +12,7 @@ from tests.simulation.mutants_of_answers import OF_ANSWERS
 from tests.simulation.mutants_of_deletion import OF_DELETION
 from tests.simulation.mutants_of_rules import OF_RULES
 from tests.simulation.mutants_of_spark import OF_SPARK
+from tests.simulation.mutants_of_trust import OF_TRUST
 from txlog.clients import producer as producers
 from txlog.clock import segment_id
 from txlog.coordinator import rules
@@ -222,4 +223,5 @@ MUTANTS: dict[str, Mutant] = {
     **OF_DELETION,
     **OF_SPARK,
     **OF_ANSWERS,
+    **OF_TRUST,
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from txlog.journal import boundary, entry, opening, replica
+from txlog.journal import boundary, entry, opening, pruning
 from txlog.journal.presence import LogPresence
 from txlog.layout import JournalLayout, LogLayout
 from txlog.storage import folder_walk, local, memory, root_folder
@@ -73,7 +73,7 @@ def _foreign_names(patch: Patch) -> None:
         listed = store.list_after(f"{name(0).rpartition('/')[0]}/")
         return [stored.path for stored in listed if stored.path < name(limit)]
 
-    patch.setattr(replica, "own_below", below)
+    patch.setattr(pruning, "own_below", below)
 
 
 def _names_without_id(patch: Patch) -> None:
@@ -155,7 +155,7 @@ BUGS_OF_LOGS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "a bucket is asked each time": (
         _asked_each_time,
-        f"{_BUCKET}test_it_is_asked_once_in_an_interval_beside_the_read_of_a_boundary",
+        f"{_BUCKET}test_it_is_asked_once_in_an_interval_beside_another_request",
     ),
     "told once that the log is gone": (
         _forgotten,

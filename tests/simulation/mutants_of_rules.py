@@ -22,6 +22,7 @@ from txlog.journal.boundary import Boundary
 from txlog.journal.codec import encode
 from txlog.journal.entry import decode_entry
 from txlog.journal.machine import Decided
+from txlog.journal.own_names import own_below
 from txlog.journal.replica import Replica
 from txlog.layout import JournalLayout, parse_number
 from txlog.log import cut
@@ -219,7 +220,7 @@ def no_boundary(patch: Patch) -> None:
         self._catch_up(certain=True)
         self._write_snapshot()
         lowest = max(0, self._at.next_slot - keep_entries)
-        doomed = [*self._below(self.layout.entries, self.layout.entry(lowest))]
+        doomed = own_below(self._store, self.layout.entry, lowest)
         for path in doomed:
             self._store.delete(path)
         return len(doomed)
@@ -253,7 +254,7 @@ def hint_believed(patch: Patch) -> None:
                 return found
         return original(store, layout, machine, known)
 
-    patch.setattr("txlog.journal.replica.open_journal", opened)
+    patch.setattr("txlog.journal.follower.open_journal", opened)
 
 
 def vanished_is_an_error(patch: Patch) -> None:
@@ -275,12 +276,10 @@ def snapshot_deleted_early(patch: Patch) -> None:
     """Only the newest snapshot is kept, and not the boundary's (R16)."""
 
     def delete(self: Replica[Any]) -> int:
-        entries = [
-            *self._below(self.layout.entries, self.layout.entry(self._at.boundary.lowest_slot))
-        ]
+        entries = own_below(self._store, self.layout.entry, self._at.boundary.lowest_slot)
         newest = self._at.next_slot - self._at.next_slot % self._options.snapshot_entries - 1
-        kept = self.layout.snapshot(max(newest, self._at.boundary.snapshot_slot))
-        for path in [*entries, *self._below(self.layout.snapshots, kept)]:
+        kept = max(newest, self._at.boundary.snapshot_slot, 0)
+        for path in [*entries, *own_below(self._store, self.layout.snapshot, kept)]:
             self._store.delete(path)
         return len(entries)
 

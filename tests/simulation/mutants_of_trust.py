@@ -1,0 +1,191 @@
+"""Planted bugs about boundaries that are trusted for a time, and about what lies below them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from tests.simulation.mutant import Mutant, Patch
+from txlog.errors import CorruptData
+from txlog.journal import boundary_checks, boundary_trust, opening
+from txlog.journal.boundary import Boundary, read_boundary
+from txlog.journal.boundary_checks import BoundaryChecks
+from txlog.journal.boundary_trust import BoundaryCheck, Moment, moment
+from txlog.journal.follower import Follower
+from txlog.journal.opening import Opened
+from txlog.journal.pruning import Pruner
+from txlog.journal.replica import Replica, _Slot
+from txlog.journal.replica_errors import missing_entry
+from txlog.layout import JournalLayout
+from txlog.settings import LogSettings
+from txlog.storage.store import Store
+
+
+def no_grace(patch: Patch) -> None:
+    """What lies below the newest boundary goes at once."""
+    original = Pruner.delete_below
+
+    def delete_below(self: Pruner, newest: Boundary) -> tuple[int, int]:
+        return original(replace(self, grace_ms=0), newest)
+
+    patch.setattr(Pruner, "delete_below", delete_below)
+
+
+def age_by_own_clock(patch: Patch) -> None:
+    """A boundary is as old as the clock of the process says that deletes."""
+    patch.setattr(Pruner, "_store_date", lambda self: self.runtime.clock.wall_ms())
+
+
+def trusted_for_ever(patch: Patch) -> None:
+    """A check counts for as long as its process lives."""
+    patch.setattr(boundary_trust, "_is_within", lambda sent, arrived, trust_ms: True)
+
+
+def trusted_by(clock: str) -> Callable[[Patch], None]:
+    """Only one clock says for how long."""
+
+    def plant(patch: Patch) -> None:
+        def is_within(sent: Moment, arrived: Moment, trust_ms: int) -> bool:
+            passed = getattr(arrived, clock) - getattr(sent, clock)
+            return bool(passed < trust_ms)
+
+        patch.setattr(boundary_trust, "_is_within", is_within)
+
+    return plant
+
+
+def from_the_answer_on(patch: Patch) -> None:
+    """The time runs from when a check is answered."""
+    original = BoundaryChecks.look
+
+    def look(self: BoundaryChecks, known: Boundary) -> BoundaryCheck:
+        check = original(self, known)
+        self._newest = replace(check, sent=moment(self._clock))
+        return self._newest
+
+    patch.setattr(BoundaryChecks, "look", look)
+
+
+def judged_by_the_last(patch: Patch) -> None:
+    """Of a run of entries the last one is judged, and with it all of them."""
+    original = Follower._is_believed
+
+    def is_believed(self: Follower[Any], slot: int) -> bool:
+        return original(self, getattr(self, "last_read", slot))
+
+    read_run = Follower._read_run
+
+    def read(self: Follower[Any], found: bytes | None) -> Any:
+        run = read_run(self, found)
+        self.last_read = self._at.next_slot + len(run.entries)  # type: ignore[attr-defined]
+        return run
+
+    patch.setattr(Follower, "_is_believed", is_believed)
+    patch.setattr(Follower, "_read_run", read)
+
+
+def snapshots_check(patch: Patch) -> None:
+    """The boundary that a snapshot names is taken for the newest one."""
+
+    def boundary_of(store: Store, layout: JournalLayout, head: Any, known: Boundary) -> Boundary:
+        if head.boundary <= known.ordinal:
+            return known
+        return read_boundary(store, layout, head.boundary) or known
+
+    patch.setattr(opening, "_boundary_of", boundary_of)
+
+
+def inherited(patch: Patch) -> None:
+    """A check is anybody's who has it in memory."""
+    patch.setattr(boundary_checks, "os", SimpleNamespace(getpid=lambda: 1))
+
+
+def lost_for_certain(patch: Patch) -> None:
+    """A slot that is said to be another's was never this process's own."""
+
+    def follow_winner(self: Replica[Any], slot: int, winner: bytes) -> _Slot:
+        self._catch_up(winner)
+        return _Slot.TAKEN
+
+    patch.setattr(Replica, "_follow_winner", follow_winner)
+
+
+def holes_by_the_check_at_hand(patch: Patch) -> None:
+    """A hole is damage if the boundary that is known does not explain it."""
+
+    def require_no_hole(self: Follower[Any], slot: int, later: list[bytes | None]) -> None:
+        path = self.layout.entry(slot)
+        if all(data is None for data in later) or self._store.get(path) is not None:
+            return
+        if self._at.boundary.lowest_slot <= slot:
+            raise missing_entry(path)
+
+    patch.setattr(Follower, "_require_no_hole", require_no_hole)
+
+
+def absent_snapshots_by_the_check_at_hand(patch: Patch) -> None:
+    """So is a snapshot that the boundary names and that is not there."""
+    original = opening._from_snapshot
+
+    def from_snapshot(
+        store: Store, layout: JournalLayout, machine: Any, slot: int, known: Boundary
+    ) -> Opened[Any] | None:
+        found = original(store, layout, machine, slot, known)
+        if found is None and slot == known.snapshot_slot:
+            path = layout.snapshot(slot)
+            raise CorruptData(f"{path} is missing. Restore it from a backup.", path=path)
+        return found
+
+    patch.setattr(opening, "_from_snapshot", from_snapshot)
+
+
+def own_grace(patch: Patch) -> None:
+    """Each process deletes as it is configured itself, and not as the log's file says."""
+    patch.setattr(LogSettings, "pruning_grace_ms", 0)
+
+
+OF_TRUST: Mapping[str, Mutant] = {
+    "without R14, whatever its age": Mutant(no_grace, "trusted", 21),
+    "without R15, trusted for ever": Mutant(trusted_for_ever, "trusted", 6),
+    "without R15, by the wall clock alone": Mutant(trusted_by("wall_ms"), "trusted", 25),
+    "without R32": Mutant(own_grace, "trusted", 21),
+}
+
+_CHECKS = "tests/unit/journal/test_trusted_checks.py::"
+_GRACE = "tests/unit/journal/test_pruning_grace.py::"
+
+BUGS_OF_TRUST: Mapping[str, tuple[Callable[[Patch], None], str]] = {
+    "a boundary ages by one's own clock (R14)": (
+        age_by_own_clock,
+        f"{_GRACE}test_R14_the_clock_of_the_process_that_deletes_says_nothing",
+    ),
+    "a check counts from its answer on (R15)": (
+        from_the_answer_on,
+        f"{_CHECKS}test_R15_the_time_runs_from_before_the_check_was_sent",
+    ),
+    "a run is judged by its last slot (R15)": (
+        judged_by_the_last,
+        f"{_CHECKS}test_R15_a_run_is_judged_by_its_first_slot",
+    ),
+    "a check is inherited (R31)": (
+        inherited,
+        f"{_CHECKS}test_R31_a_forked_child_looks_for_itself",
+    ),
+    "a lost slot was never one's own (R33)": (
+        lost_for_certain,
+        f"{_CHECKS}test_R33_a_command_whose_slot_was_freed_and_filled_again_is_in_doubt",
+    ),
+    "a snapshot's boundary is a check (R31)": (
+        snapshots_check,
+        f"{_CHECKS}test_R31_what_a_snapshot_says_of_the_boundary_is_no_check",
+    ),
+    "a hole is damage at once (R34)": (
+        holes_by_the_check_at_hand,
+        f"{_CHECKS}test_R34_a_hole_is_judged_by_a_check_that_is_sent_after_it_was_seen",
+    ),
+    "a missing snapshot is damage at once (R34)": (
+        absent_snapshots_by_the_check_at_hand,
+        f"{_CHECKS}test_R34_a_snapshot_that_is_gone_is_judged_by_a_check_that_is_sent_afterwards",
+    ),
+}
+"""Planted bug -> how it is planted, and the test that sees it."""
