@@ -30,6 +30,9 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_MS = 3_000
 """Wait for a connection; part of the time that one attempt may take."""
 
+TIMEOUT_MIN_MS = 250
+"""An attempt that begins just before the deadline has so long at least."""
+
 SMALL_BYTES = 256 << 10
 """Bodies up to here share connections and one time limit, those up to 16 times it, and so on."""
 
@@ -90,24 +93,29 @@ class ObstoreBucket:
         credentials = self._settings.credentials
         return None if credentials is None else credentials.refusal()
 
-    def handle(self, size_bytes: int) -> Any:
-        """For a body of that size. Raises InvalidOption if obstore does not take the settings."""
+    def handle(self, attempts: Attempts) -> Any:
+        """For the size of a call's body, and the time that it has left.
+
+        Raises InvalidOption if obstore does not take the settings.
+        """
         size_max = SMALL_BYTES
-        while size_max < size_bytes:
+        while size_max < attempts.size_bytes:
             size_max *= 16
-        handle = self._handles.get(size_max)
+        timeout_ms = self._limits.attempt_timeout_ms + self._limits.transfer_ms(size_max)
+        while timeout_ms > max(attempts.left_ms(), TIMEOUT_MIN_MS):
+            timeout_ms //= 2  # There are not many of them, so that handles are few.
+        handle = self._handles.get(timeout_ms)
         if handle is None:
             try:
-                handle = self._handles.setdefault(size_max, self._new_handle(size_max))
+                handle = self._handles.setdefault(timeout_ms, self._new_handle(timeout_ms))
             except Exception as error:  # noqa: BLE001 - obstore's, of any kind
                 raise _unusable(error, self._settings) from None
         return handle
 
-    def _new_handle(self, size_max: int) -> Any:
+    def _new_handle(self, timeout_ms: int) -> Any:
         from obstore import store
 
         given = self._settings
-        timeout_ms = self._limits.attempt_timeout_ms + self._limits.transfer_ms(size_max)
         options = {
             "connect_timeout": f"{min(CONNECT_TIMEOUT_MS, timeout_ms)}ms",
             "timeout": f"{timeout_ms}ms",
@@ -167,7 +175,7 @@ class ObstoreClient:
             _obstore().put(handle, key, body, mode=mode, use_multipart=False)
 
         try:
-            return self._ask(attempts.size_bytes, key, store)
+            return self._ask(attempts, key, store)
         except InternalError:  # It may have been sent, so it is read back (I13).
             return Failure(Meaning.UNCLEAR, "nothing (a panic of obstore's)")
 
@@ -181,7 +189,7 @@ class ObstoreClient:
                 return Unread(size_bytes)
             return bytes(found.bytes())
 
-        return self._ask(attempts.size_bytes, key, read)
+        return self._ask(attempts, key, read)
 
     def get_spans(
         self, attempts: Attempts, key: str, spans: Sequence[Span]
@@ -189,7 +197,7 @@ class ObstoreClient:
         """See ObjectClient.get_spans."""
 
         def read(span: Span) -> Bytes | Failure:
-            return self._ask(attempts.size_bytes, key, partial(_read_span, key, span))
+            return self._ask(attempts, key, partial(_read_span, key, span))
 
         return self._fan_out.run_all([partial(read, span) for span in spans])
 
@@ -199,13 +207,13 @@ class ObstoreClient:
         def remove(handle: Any) -> None:
             _obstore().delete(handle, key)
 
-        return self._ask(attempts.size_bytes, key, remove)
+        return self._ask(attempts, key, remove)
 
     def pages(self, prefix: str, after: str) -> ObstorePages:
         """See ObjectClient.pages."""
-        return ObstorePages(partial(self._ask, 0, ""), prefix, after)
+        return ObstorePages(self._ask, prefix, after)
 
-    def _ask(self, size_bytes: int, key: str, call: Callable[[Any], T]) -> T | Failure:
+    def _ask(self, attempts: Attempts, key: str, call: Callable[[Any], T]) -> T | Failure:
         """Make one request. Raises InternalError if obstore panics."""
         global _user
         if not may_be_used():
@@ -218,7 +226,7 @@ class ObstoreClient:
             return refusal
         _user = os.getpid()
         try:
-            return call(bucket.handle(size_bytes))
+            return call(bucket.handle(attempts))
         except TxlogError:
             raise
         except Exception as error:  # noqa: BLE001 - all are read, none passed over.
@@ -235,7 +243,10 @@ class ObstorePages:
     """See Pages. obstore lists whole folders only, so names are compared here."""
 
     def __init__(
-        self, ask: Callable[[Callable[[Any], Page]], Page | Failure], prefix: str, after: str
+        self,
+        ask: Callable[[Attempts, str, Callable[[Any], Page]], Page | Failure],
+        prefix: str,
+        after: str,
     ) -> None:
         self._ask = ask
         self._prefix = prefix
@@ -245,7 +256,7 @@ class ObstorePages:
 
     def next(self, attempts: Attempts) -> Page | Failure:
         """See Pages.next."""
-        answer = self._ask(self._read)
+        answer = self._ask(attempts, "", self._read)
         if isinstance(answer, Failure):
             self._stream = None  # It does not go on after an error; the next begins where it was.
         return answer

@@ -16,11 +16,17 @@ import pytest
 
 from tests.scripted_s3 import Answer, ScriptedServer, scripted_server
 from txlog.clock import Runtime
-from txlog.storage import azure, gcs
+from txlog.storage import azure, gcs, obstore_client
 from txlog.storage.byte_spans import Span
 from txlog.storage.object_client import Unread
 from txlog.storage.object_failure import Failure, Meaning
-from txlog.storage.obstore_client import BucketSettings, ObstoreBucket, ObstoreClient, may_be_used
+from txlog.storage.obstore_client import (
+    BucketSettings,
+    ObstoreBucket,
+    ObstoreClient,
+    may_be_used,
+    shared_bucket,
+)
 from txlog.storage.retry import Attempts, RetrySettings
 from txlog.storage.s3_credentials import GivenKeys
 
@@ -39,7 +45,7 @@ def server(running: ScriptedServer) -> ScriptedServer:
     return running
 
 
-def client_of(url: str, bucket: str = "bucket") -> ObstoreClient:
+def client_of(url: str, bucket: str = "bucket", limits: RetrySettings = LIMITS) -> ObstoreClient:
     config = {
         "endpoint": url,
         "region": "us-east-1",
@@ -48,7 +54,7 @@ def client_of(url: str, bucket: str = "bucket") -> ObstoreClient:
         "skip_signature": False,
     }
     keys = GivenKeys("AKIAEXAMPLE", "hush-hush", "")
-    opened = ObstoreBucket(BucketSettings("S3Store", bucket, url, config, {}, keys), LIMITS)
+    opened = ObstoreBucket(BucketSettings("S3Store", bucket, url, config, {}, keys), limits)
     return ObstoreClient(lambda: opened, Runtime().fan_out)
 
 
@@ -235,6 +241,31 @@ def test_I13_a_broken_answer_is_unclear_and_nothing_is_sent_again(ending: str) -
             assert server.requests == 2
     finally:
         server.close()
+
+
+def test_I16_a_call_ends_at_its_deadline_whatever_an_attempt_may_take() -> None:
+    server = BrokenServer("silence")
+    limits = RetrySettings(attempt_timeout_ms=60_000, deadline_ms=1_000)
+    try:
+        client = client_of(server.url, limits=limits)
+        clock = Runtime().clock
+        begun_ms = clock.monotonic_ms()
+        failure = client.get(Attempts(limits, Runtime()), "a", None)
+        assert isinstance(failure, Failure)
+        assert clock.monotonic_ms() - begun_ms < 10_000
+    finally:
+        server.close()
+
+
+def test_a_process_keeps_the_buckets_that_it_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obstore_client, "_buckets", {})
+    monkeypatch.setattr(obstore_client, "BUCKETS_MAX", 3)
+    settings = gcs.bucket_settings("lake", {})
+    opened = [shared_bucket((number,), lambda: settings, LIMITS) for number in range(4)]
+    assert shared_bucket((1,), lambda: settings, LIMITS) is opened[1]
+    assert shared_bucket((0,), lambda: settings, LIMITS) is not opened[0]
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert shared_bucket((1,), lambda: settings, LIMITS) is not opened[1]
 
 
 def test_I13_a_refused_connection_is_known_as_such() -> None:
