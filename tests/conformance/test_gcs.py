@@ -9,6 +9,7 @@ from itertools import count
 
 import pytest
 
+from tests.conformance.raw_objects import put_object
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied
 from txlog.storage import Created, ObjectStore, Store, open_store
@@ -85,6 +86,17 @@ def test_a_missing_bucket_is_named(google: TcpProxy) -> None:
     ):
         with pytest.raises(StoreDenied, match="no bucket 'no-such-bucket'"):
             call()
+
+
+def test_a_listing_that_no_client_can_read_says_why(
+    url: str, google: TcpProxy, ministack: S3Server
+) -> None:
+    store = open_store(url, Runtime(), {"endpoint_url": google.endpoint_url, "token": "anon"})
+    store.create("a", b"x")
+    put_object(ministack, f"{url.removeprefix('gs://')}/b//c")
+    with pytest.raises(StoreDenied, match=r"empty part.*delete it from bucket 'txlog-test'"):
+        list(store.list_after(""))
+    assert store.get("a") == b"x"
 
 
 def test_an_emulator_is_found_by_its_variable(

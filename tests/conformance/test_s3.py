@@ -1,15 +1,14 @@
 """S3 keeps the contract of a store, on two real servers and over a line that breaks."""
 
-import http.client
 import multiprocessing
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from itertools import count
-from urllib.parse import quote, urlsplit
 
 import pytest
 
+from tests.conformance.raw_objects import put_object
 from txlog.clock import Runtime
 from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable
 from txlog.storage import ByteRange, Created, Exists, Store, open_store
@@ -255,12 +254,3 @@ def test_a_name_that_is_not_the_logs_breaks_no_listing(
     listed = [found.path for found in store.list_after("")]
     assert listed == sorted(["a", "under/a", "under/z", "z", path])
     assert [found.path for found in store.list_after("under/", "under/y")] == ["under/z"]
-
-
-def put_object(server: S3Server, place: str) -> None:
-    """Under any name whatever, without a client that has an opinion of names."""
-    address = urlsplit(server.endpoint_url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
-    with closing(connection):
-        connection.request("PUT", "/" + quote(place, safe="/"), body=b"foreign")
-        assert connection.getresponse().status == 200

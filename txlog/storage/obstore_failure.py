@@ -13,12 +13,14 @@ import re
 
 from txlog.storage.object_failure import Failure, Meaning, read_status
 
+# A point matches no line's end, so both look at the first line only.
 _STATUS = re.compile(
     r".*?Error performing [A-Z]+ (\S+) in \S+ - "
     r"(?:Server returned non-2xx status code: (\d{3})\b|Received redirect without LOCATION)"
 )
 # Azure deletes in batches, also a single object.
-_IN_BATCH = re.compile(r".*?Bulk delete request failed for key .* \(code: (\d{3})\)")
+_IN_BATCH = re.compile(r".*?Bulk delete request failed for key .* \(code: (\d{3})\)(?:\n|\Z)")
+_LOOK_ALIKE = re.compile("Error performing|Bulk delete")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 _DETAILS = "\n\nDebug source:\n"
 # Rust escapes line ends in texts that it quotes, so neither a name nor a body can look like this.
@@ -31,12 +33,12 @@ def read_failure(error: BaseException, key: str, origin: str) -> Failure:
     if kind == "InvalidPathError":
         return Failure(Meaning.STRANGE_NAME, kind)
     said, _, details = str(error).partition(_DETAILS)
-    # The text begins with the name: one like this could pass for a status.
-    line = "" if "Error performing" in key or "Bulk delete" in key else said.partition("\n")[0]
-    found = _STATUS.match(line)
+    if _LOOK_ALIKE.search(key):  # The text begins with the name.
+        return Failure(Meaning.UNCLEAR, f"nothing ({kind})")
+    found = _STATUS.match(said)
     if found is not None:
         return _read_answer(found, said, origin)
-    in_batch = _IN_BATCH.fullmatch(line)
+    in_batch = _IN_BATCH.match(said)
     if in_batch is not None:
         return read_status(int(in_batch[1]), "")
     failed = _KIND.search(details)

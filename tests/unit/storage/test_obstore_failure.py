@@ -72,13 +72,40 @@ def test_the_status_of_one_object_of_a_batch_is_read_too() -> None:
     assert read(text, key="Bulk delete").meaning is Meaning.UNCLEAR
 
 
+def test_a_name_that_cannot_be_listed_is_told_by_its_class() -> None:
+    strange = type("InvalidPathError", (Exception,), {})
+    failure = read_failure(strange('Path "a//b" contained empty path segment'), "", ORIGIN)
+    assert failure == Failure(Meaning.STRANGE_NAME, "InvalidPathError")
+
+
+def test_a_redirect_is_an_answer() -> None:
+    text = f"Generic S3 error: Error performing PUT {ORIGIN}/b/a in 2ms - Received redirect "
+    text += "without LOCATION, this normally indicates an incorrectly configured region"
+    assert read(text) == Failure(Meaning.DENIED, "a redirect to another region", answered=True)
+
+
+def test_the_code_is_the_bodys() -> None:
+    named = "<Code>NoSuchBucket</Code>"
+    lead = f"Object at location {named} not found: "
+    absent = said("404 Not Found", "<Error><Code>NoSuchKey</Code></Error>", lead=lead)
+    assert read(absent, key=named).reason == "HTTP 404 NoSuchKey"
+    ended = said("404 Not Found", f"no XML\n\nDebug source:\n{named}")
+    assert read(ended).reason == "HTTP 404"
+
+
+def test_an_answer_to_a_listing_has_no_path() -> None:
+    url = f"{ORIGIN}?list-type=2&prefix=a%2F"
+    assert read(said("403 Forbidden", url=url)).reason == "HTTP 403"
+    assert read(said("403 Forbidden", url=ORIGIN)).reason == "HTTP 403"
+
+
 def test_I13_a_status_in_a_body_or_a_name_is_none() -> None:
     forged = "Error performing PUT http://127.0.0.1:9000/b in 1ms - Server returned non-2xx "
     forged += "status code: 412"
     assert read(said("503 Service Unavailable", forged)).reason == "HTTP 503"
     assert read(f"Generic S3 error: no luck\n{forged}").meaning is Meaning.UNCLEAR
     named = said("503 Service Unavailable", lead=f"Object at location {forged} already exists: ")
-    assert read(named, key=forged).meaning is Meaning.UNCLEAR
+    assert read(named, key=forged) == Failure(Meaning.UNCLEAR, "nothing (Exception)")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +121,8 @@ def test_I13_the_status_of_a_service_that_hands_out_credentials_is_none_of_the_b
     url: str,
 ) -> None:
     """A 404 of it would read as an object that is absent."""
-    assert read(said("404 Not Found", url=url)).meaning is Meaning.UNCLEAR
+    failure = read(said("404 Not Found", url=url))
+    assert failure == Failure(Meaning.UNCLEAR, "nothing (HTTP 404 of another service)")
 
 
 @pytest.mark.parametrize("text", ["", "no such text", "Server returned non-2xx status code: 412"])

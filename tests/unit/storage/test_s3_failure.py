@@ -164,3 +164,12 @@ def test_the_error_says_what_was_done_where_and_what_to_do(
     assert error.message.startswith("cannot write s3://b/log/x: http://s3 said HTTP 1")
     assert remedy in error.message
     assert error.facts == {"place": "s3://b/log/x", "bucket": "b", "reason": "HTTP 1"}
+
+
+def test_a_name_that_cannot_be_listed_is_to_be_deleted() -> None:
+    failure = Failure(Meaning.STRANGE_NAME, "InvalidPathError")
+    error = as_error(failure, "list", "s3://b/log/", Service("b", "http://s3"))
+    assert type(error) is StoreDenied
+    assert error.message.startswith("cannot list s3://b/log/: an object lies below it whose name")
+    assert "delete it from bucket 'b'" in error.message
+    assert error.facts["place"] == "s3://b/log/"
