@@ -35,12 +35,18 @@ class FarLog:
             self.admin.create_topic(name, PARTITIONS)
         self.producer = Producer(self.connection, transactional_id="id")
         self.producer.init_transactions()
+        self.staging = Producer(
+            self.connection, transactional_id="stage", transaction_records="staged"
+        )
+        self.staging.init_transactions()
         self.idempotent = Producer(self.connection)
         self.done = 0
         for _ in range(RECORDS):
             self.idempotent.send("in", b"record").get()
         self.transaction("a")
         self.transaction("a", "b", group="group")
+        self.staged("a")
+        self.staged("a", "b", group="group")
 
     def open(self, *, create: bool = False) -> Connection:
         """As another process has it."""
@@ -48,15 +54,22 @@ class FarLog:
 
     def transaction(self, *topics: str, group: str = "") -> None:
         """Records in every partition of the topics, and a position of the group."""
-        self.producer.begin_transaction()
+        self._transaction(self.producer, topics, group)
+
+    def staged(self, *topics: str, group: str = "") -> None:
+        """The same, with records that are staged."""
+        self._transaction(self.staging, topics, group)
+
+    def _transaction(self, producer: Producer, topics: tuple[str, ...], group: str) -> None:
+        producer.begin_transaction()
         for name in topics:
             for partition in range(PARTITIONS):
-                self.producer.send(name, b"record", partition=partition)
+                producer.send(name, b"record", partition=partition)
         if group:
             self.done += 1
             moved = {TopicPartition("in", 0): self.done}
-            self.producer.send_offsets_to_transaction(moved, group)
-        self.producer.commit_transaction()
+            producer.send_offsets_to_transaction(moved, group)
+        producer.commit_transaction()
 
     def waits(self, operation: Callable[[], object]) -> int:
         """Round trips of it; the requests are printed, should the count be wrong."""
@@ -106,6 +119,10 @@ OPERATIONS: dict[str, Callable[[FarLog], Callable[[], object]]] = {
     "transaction: 1 topic": lambda log: lambda: log.transaction("a"),
     "transaction: 2 topics and a group's offsets": lambda log: (
         lambda: log.transaction("a", "b", group="group")
+    ),
+    "staged transaction: 1 topic": lambda log: lambda: log.staged("a"),
+    "staged transaction: 2 topics and a group's offsets": lambda log: (
+        lambda: log.staged("a", "b", group="group")
     ),
     "idempotent send and flush": lambda log: lambda: log.idempotent.send("a", b"record").get(),
     "begin, send, commit until a consumer has it": end_to_end,

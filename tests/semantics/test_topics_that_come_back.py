@@ -139,6 +139,7 @@ def test_R11_what_is_committed_is_told_of_the_topic_that_has_the_name(log: Memor
 # Offsets.
 
 
+@pytest.mark.in_log
 def test_R11_a_transaction_ends_in_the_new_topic_too(log: MemoryLog) -> None:
     """Without a marker there its readers would wait for ever."""
     producer = log.producer("a")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from txlog.clients.connection import Connection
 from txlog.clients.given_positions import given_mapping, given_partition, given_position
@@ -31,12 +32,21 @@ class ConsumerGroupMetadata:
     """Where the group stood in an earlier topic of that name: that topic's id."""
 
 
+class TopicLooks(Protocol):
+    """Looks at topics that a transaction reads, before it is decided."""
+
+    def look_at_input(self, topic: TopicLog) -> None:
+        """Begin to look; the commit raises CommitFailed if the topic is deleted by then."""
+
+
 def pending_offsets(
     connection: Connection,
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
     group: ConsumerGroupMetadata | str,
+    looks: TopicLooks | None = None,
 ) -> tuple[PendingOffset, ...]:
-    """Offsets with their topics' ids and starts.
+    """Offsets with their topics' ids and starts. `looks` looks at the topics meanwhile, for a
+    caller that decides about the positions later.
 
     Raises InvalidName, UnknownTopic, UnknownPartition, OffsetOutOfRange, InvalidRecord (an offset
     that is no whole number, a note that is no text or too long), and CommitFailed if the consumer
@@ -52,7 +62,7 @@ def pending_offsets(
     given = {given_partition(w): at for w, at in given_mapping(offsets, "23").items()}
     names = dict.fromkeys(where.topic for where in given)
     # Surely of now: a group is never led back to a topic that was deleted (rule R11).
-    logs = {name: connection.cluster.present_topic(name, certain=True) for name in names}
+    logs = {name: _topic(connection, name, looks) for name in names}
     pending = []
     for where, wanted in given.items():
         log = logs[where.topic]
@@ -73,6 +83,14 @@ def pending_offsets(
             )
         )
     return tuple(pending)
+
+
+def _topic(connection: Connection, name: str, looks: TopicLooks | None) -> TopicLog:
+    if looks is None:
+        return connection.cluster.present_topic(name, certain=True)
+    topic = connection.cluster.known_topic(name)
+    looks.look_at_input(topic)
+    return topic
 
 
 def _check_end(log: TopicLog, partition: int, offset: int) -> None:

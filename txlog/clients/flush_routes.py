@@ -22,6 +22,7 @@ from txlog.clients.staged_records import StagedRecords
 from txlog.clients.transaction_session import TransactionSession
 from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
 from txlog.log.batch import Segment
+from txlog.log.cluster import Cluster
 from txlog.log.topic_log import TopicLog
 
 
@@ -44,6 +45,9 @@ class FlushRoute(Protocol):
     goes_on: bool
     """Whether the program may go on while a flush is on its way."""
 
+    def topic(self, name: str) -> TopicLog:
+        """The topic that records of that name go to. Raises UnknownTopic."""
+
     def begin(self, flush: Flush) -> None:
         """Begin to write it in the background, if that is this route's way. Raises nothing."""
 
@@ -64,9 +68,16 @@ class InLogRoute:
 
     goes_on = False
 
-    def __init__(self, appender: Appender, session: TransactionSession | None) -> None:
+    def __init__(
+        self, cluster: Cluster, appender: Appender, session: TransactionSession | None
+    ) -> None:
+        self._cluster = cluster
         self._appender = appender
         self._session = session
+
+    def topic(self, name: str) -> TopicLog:
+        """See FlushRoute."""
+        return self._cluster.present_topic(name)
 
     def begin(self, flush: Flush) -> None:
         """See FlushRoute."""
@@ -97,11 +108,20 @@ class StagedRoute:
     goes_on = True
 
     def __init__(
-        self, appender: Appender, session: TransactionSession, records: StagedRecords
+        self,
+        cluster: Cluster,
+        appender: Appender,
+        session: TransactionSession,
+        records: StagedRecords,
     ) -> None:
+        self._cluster = cluster
         self._appender = appender
         self._session = session
         self._records = records
+
+    def topic(self, name: str) -> TopicLog:
+        """See FlushRoute. As this process knows it: it is looked at beside the upload."""
+        return self._cluster.known_topic(name)
 
     def begin(self, flush: Flush) -> None:
         """See FlushRoute."""

@@ -122,8 +122,8 @@ class Producer:
         self._sender = self._new_sender(session, new_pid)
 
     def _new_sender(self, session: ProducerSession, new_pid: Callable[[], int] | None) -> Sender:
-        process = self._connection.cluster.process
-        appender = Appender(self._connection.runtime, process, session, self.config, new_pid)
+        runtime, process = self._connection.runtime, self._connection.cluster.process
+        appender = Appender(runtime, process, session, self.config, new_pid)
         return Sender(
             self._connection,
             appender,
@@ -134,10 +134,11 @@ class Producer:
         )
 
     def _route(self, appender: Appender) -> FlushRoute:
+        cluster = self._connection.cluster
         if self._transaction is None or self.config.transaction_records != "staged":
-            return InLogRoute(appender, self._transaction)
+            return InLogRoute(cluster, appender, self._transaction)
         self._staged = StagedRecords(self._connection.runtime)
-        return StagedRoute(appender, self._transaction, self._staged)
+        return StagedRoute(cluster, appender, self._transaction, self._staged)
 
     @classmethod
     def from_config(cls, config: Mapping[str, object]) -> Producer:
@@ -247,14 +248,13 @@ class Producer:
         self, topic: str, table: pa.Table | pa.RecordBatch, columns: BatchColumns
     ) -> tuple[TopicLog, pa.RecordBatch, Partitions]:
         """A table as the topic takes it. Raises UnknownTopic, InvalidRecord, UnknownPartition."""
-        cluster = self._connection.cluster
-        log = cluster.present_topic(topic)
+        log = self._sender.route.topic(topic)
         given = (table, columns, self._wall_ms())
         sticky = self._sender.next_sticky()
         try:
             return log, *prepared_batch(log, *given, sticky)
         except InvalidRecord:  # Of an old look, perhaps (R15).
-            log = cluster.present_topic(topic, certain=True)
+            log = self._connection.cluster.present_topic(topic, certain=True)
         return log, *prepared_batch(log, *given, sticky)
 
     def flush(self) -> None:
@@ -376,10 +376,12 @@ class Producer:
         while self._unpended:
             group, offsets = self._unpended[0]
             try:
-                pending = pending_offsets(self._connection, offsets, group)
+                pending = pending_offsets(self._connection, offsets, group, self._staged)
                 if pending:
                     name = group if isinstance(group, str) else group.group_id
                     session.pend(name, pending)
+                if self._staged is not None:
+                    self._staged.require_inputs()
             except Exception as error:
                 if not (isinstance(error, TxlogError) and may_be_asked_again(error)):
                     self._standing.refused("a group's offsets", error)

@@ -70,7 +70,7 @@ class Sender:
 
     def new_pile(self, topic: str, flush: Callable[[], None]) -> Pile:
         """The pile of a topic that has none. Raises UnknownTopic."""
-        pile = new_pile(self._connection.cluster.present_topic(topic), flush)
+        pile = new_pile(self.route.topic(topic), flush)
         self.piles[topic] = pile
         return pile
 

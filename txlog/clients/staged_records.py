@@ -20,6 +20,7 @@ from txlog.clients.transaction_session import TransactionSession
 from txlog.clock import Runtime
 from txlog.coordinator.events import Participant
 from txlog.errors import UnknownTopic
+from txlog.groups.offsets import deleted_meanwhile
 from txlog.log.batch import Segment
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
@@ -59,12 +60,15 @@ class StagedRecords:
     _looks: dict[str, _Look] = field(default_factory=dict)
     """By topic id."""
     _by_topic: list[tuple[TopicLog, tuple[Segment, ...]]] | None = None
+    _inputs: dict[str, TopicLog] = field(default_factory=dict)
+    """Topic id -> a topic whose positions are committed."""
     _appended: dict[str, Mapping[int, int]] = field(default_factory=dict)
     """Topic id -> base offsets of what was put into the log before the decision."""
 
     def clear(self) -> None:
         """For the next transaction."""
-        self._flushes, self._looks, self._by_topic, self._appended = {}, {}, None, {}
+        self._flushes, self._looks, self._inputs = {}, {}, {}
+        self._by_topic, self._appended = None, {}
 
     @property
     def entry_weight(self) -> int:
@@ -77,6 +81,11 @@ class StagedRecords:
         now_ms = self.runtime.clock.monotonic_ms()
         look = self.runtime.fan_out.start(partial(topic.catch_up, certain=True))
         self._looks[topic.topic_id] = _Look(now_ms, look)
+
+    def look_at_input(self, topic: TopicLog) -> None:
+        """See TopicLooks."""
+        self._inputs[topic.topic_id] = topic
+        self.look_at(topic)
 
     def add(
         self, number: int, topic: TopicLog, segments: tuple[Segment, ...], delivery: Delivery
@@ -92,23 +101,36 @@ class StagedRecords:
         self._appended[topic.topic_id] = base_offsets
 
     def require_topics(self) -> None:
-        """Raises UnknownTopic if a topic was deleted since its records were sent (R40)."""
-        topics = [topic for topic, _ in self._parts()]
+        """Raises UnknownTopic if a topic was deleted since its records were sent (R40), and
+        CommitFailed if one was whose positions are committed (R11)."""
+        outputs = [topic for topic, _ in self._parts()]
+        topics = [*outputs, *self._inputs.values()]
         oldest_ms = self.runtime.clock.monotonic_ms() - LOOK_AGE_MS_MAX
         for topic in topics:
             known = self._looks.get(topic.topic_id)
             if known is None or known.begun_ms < oldest_ms:
                 self.look_at(topic)
-        for topic in topics:
+        for topic in outputs:
             self.require_open(topic)
+        self.require_inputs()
+
+    def require_inputs(self) -> None:
+        """Raises CommitFailed if the look finds one deleted whose positions are committed."""
+        for topic in self._inputs.values():
+            if self._state(topic).closed:
+                raise deleted_meanwhile(topic.name)
 
     def require_open(self, topic: TopicLog) -> None:
         """Raises UnknownTopic if the look finds it deleted; and what keeps it from being looked
         at, then the next call looks again."""
-        look = self._looks.pop(topic.topic_id)
-        if look.state().closed:
+        if self._state(topic).closed:
             raise _deleted(topic)
+
+    def _state(self, topic: TopicLog) -> TopicState:
+        look = self._looks.pop(topic.topic_id)
+        state = look.state()
         self._looks[topic.topic_id] = look
+        return state
 
     def participants(self) -> tuple[Participant, ...]:
         """What the decision names, in order of the topics' first records."""

@@ -73,6 +73,8 @@ class TransactionSession:
         """A commit was asked for, and not refused as aborted."""
         self._declared: dict[str, set[int]] = {}
         self._groups: list[str] = []
+        self._offsets_end: Callable[[], object] | None = None
+        """Of the transaction before: its offsets are applied in the background."""
         self._completion: Callable[[], object] | None = None
 
     @property
@@ -219,6 +221,7 @@ class TransactionSession:
             self.pend_staged(group, offsets)
             return
         self.look()
+        self._join_offsets()
         self.pend_staged(group, offsets)
         self.require_looked()
 
@@ -254,11 +257,26 @@ class TransactionSession:
             self.join()
             self._prepare(participants, mark)
             tx_id = self.tx_id
-            base_offsets = self._coordinator.apply(self.transactional_id, tx_id)
-            self._completion = self._connection.runtime.fan_out.start(
-                lambda: self._coordinator.complete(self.transactional_id, tx_id)
-            )
+            if self._is_staged:
+                base_offsets = self._coordinator.write_markers(self.transactional_id, tx_id)
+                end = partial(self._coordinator.end_offsets, self.transactional_id, tx_id)
+                self._offsets_end = self._connection.runtime.fan_out.start(end)
+            else:
+                base_offsets = self._coordinator.apply(self.transactional_id, tx_id)
+            self._completion = self._begin_completion(tx_id, self._offsets_end)
         return base_offsets
+
+    def _begin_completion(
+        self, tx_id: TxId, offsets_end: Callable[[], object] | None
+    ) -> Callable[[], object]:
+        """COMMITTED, in the background; after the offsets of every group (R36)."""
+
+        def complete() -> None:
+            if offsets_end is not None:
+                offsets_end()
+            self._coordinator.complete(self.transactional_id, tx_id)
+
+        return self._connection.runtime.fan_out.start(complete)
 
     def _require_in_time(self) -> None:
         """Without BEGIN no other process bounds a transaction: the client does (R42)."""
@@ -321,6 +339,12 @@ class TransactionSession:
                 self._connection.offsets.release_pending(group, self.tx_id)
         newest = self._require_newest()
         return (newest.pid, newest.epoch) != (self.tx_id.pid, self.tx_id.epoch)
+
+    def _join_offsets(self) -> None:
+        """Wait until the offsets of the transaction before are applied."""
+        ended, self._offsets_end = self._offsets_end, None
+        if ended is not None:
+            ended()
 
     def join(self) -> None:
         """Wait for the completion of the transaction before."""

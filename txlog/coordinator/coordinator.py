@@ -36,7 +36,13 @@ from txlog.coordinator.events import (
 )
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.past import is_past, presumed_outcome
-from txlog.coordinator.recovery import OffsetsParticipant, apply_decision, end_each
+from txlog.coordinator.recovery import (
+    OffsetsParticipant,
+    apply_decision,
+    end_each,
+    end_offsets,
+    write_markers,
+)
 from txlog.coordinator.rules import require_current
 from txlog.coordinator.state import CoordinatorState, Transaction
 from txlog.coordinator.states import PREPARED, decision_of
@@ -289,21 +295,33 @@ class Coordinator:
     def apply(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:
         """Apply the decision in every topic, then to the offsets; `complete` may follow later.
 
-        Answers as `apply_decision` does; nothing if the transaction is complete.
+        Answers as `write_markers` does.
         """
-        known = self.state.ids.get(transactional_id)
-        transaction = known.open.get(tx_id) if known is not None else None
-        if known is not None and transaction is not None and transaction.state in PREPARED:
-            return apply_decision(
-                self._cluster, self._offsets, self.partition, transaction, known.floor(tx_id)
-            )
-        return {}
+        transaction = self._prepared(transactional_id, tx_id)
+        if transaction is None:
+            return {}
+        floor = self.state.ids[transactional_id].floor(tx_id)
+        return apply_decision(self._cluster, self._offsets, self.partition, transaction, floor)
+
+    def write_markers(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:
+        """Apply the decision in every topic: topic id -> partition -> offset of its first staged
+        record, as far as this call wrote the marker. Nothing if the transaction is complete."""
+        transaction = self._prepared(transactional_id, tx_id)
+        if transaction is None:
+            return {}
+        floor = self.state.ids[transactional_id].floor(tx_id)
+        return write_markers(self._cluster, self.partition, transaction, floor)
+
+    def end_offsets(self, transactional_id: str, tx_id: TxId) -> None:
+        """Apply the decision to the offsets, once its markers are in every topic (R8)."""
+        transaction = self._prepared(transactional_id, tx_id)
+        if transaction is not None:
+            end_offsets(self._offsets, transaction)
 
     def finish(self, transactional_id: str, tx_id: TxId) -> None:
         """Apply what is decided, and complete it; anyone may, any number of times."""
         self.catch_up()
-        transaction = self._open(transactional_id, tx_id)
-        if transaction is not None and transaction.state in PREPARED:
+        if self._prepared(transactional_id, tx_id) is not None:
             self.apply(transactional_id, tx_id)
             self.complete(transactional_id, tx_id)
 
@@ -319,9 +337,11 @@ class Coordinator:
         self.prepare_abort(transactional_id, tx_id, fence=fence, undecided=undecided)
         self.finish(transactional_id, tx_id)
 
-    def _open(self, transactional_id: str, tx_id: TxId) -> Transaction | None:
+    def _prepared(self, transactional_id: str, tx_id: TxId) -> Transaction | None:
+        """The transaction, if it is decided and not complete."""
         known = self.state.ids.get(transactional_id)
-        return known.open.get(tx_id) if known is not None else None
+        transaction = known.open.get(tx_id) if known is not None else None
+        return transaction if transaction and transaction.state in PREPARED else None
 
     def maintain(self, first: TxId | None = None) -> list[TxId]:
         """One pass: end what has timed out, finish what is decided. Returns what it touched.

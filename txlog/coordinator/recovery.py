@@ -45,14 +45,21 @@ def apply_decision(
     transaction: Transaction,
     floor: int,
 ) -> dict[str, Mapping[int, int]]:
-    """Apply a prepared transaction everywhere. Raises the store's errors; then call it again.
+    """Apply a prepared transaction everywhere; answers and raises as `write_markers` does."""
+    base_offsets = write_markers(cluster, coordinator, transaction, floor)
+    end_offsets(offsets, transaction)
+    return base_offsets
+
+
+def write_markers(
+    cluster: Cluster, coordinator: int, transaction: Transaction, floor: int
+) -> dict[str, Mapping[int, int]]:
+    """Apply a decision in every topic, at once. Raises the store's errors; then call it again.
 
     Answers where its staged records are: topic id -> partition -> first offset, of the topics in
     which this call wrote the marker.
     """
-    decision = decision_of(transaction.state)
-    if decision is None:
-        raise InternalError(f"transaction {transaction.tx_id} is not decided. Report this.")
+    decision = _decision(transaction)
     topic_ids = tuple(participant.topic_id for participant in transaction.participants)
     spans = topic_ids if len(topic_ids) > 1 else ()
 
@@ -74,16 +81,28 @@ def apply_decision(
     written = cluster.runtime.fan_out.run_all(
         [partial(write_marker, participant) for participant in transaction.participants]
     )
-    for group in transaction.groups:
-        if decision is Decision.COMMIT:
-            offsets.apply_pending(group, transaction.tx_id)
-        else:
-            offsets.release_pending(group, transaction.tx_id)
     return {
         topic_id: base_offsets
         for topic_id, base_offsets in zip(topic_ids, written, strict=True)
         if base_offsets is not None
     }
+
+
+def end_offsets(offsets: OffsetsParticipant, transaction: Transaction) -> None:
+    """Apply a decision to the groups' offsets, once it is applied in every topic (R8)."""
+    is_commit = _decision(transaction) is Decision.COMMIT
+    for group in transaction.groups:
+        if is_commit:
+            offsets.apply_pending(group, transaction.tx_id)
+        else:
+            offsets.release_pending(group, transaction.tx_id)
+
+
+def _decision(transaction: Transaction) -> Decision:
+    decision = decision_of(transaction.state)
+    if decision is None:
+        raise InternalError(f"transaction {transaction.tx_id} is not decided. Report this.")
+    return decision
 
 
 def end_each(endings: Iterable[tuple[TxId, Ending]]) -> list[TxId]:

@@ -187,6 +187,15 @@ class Cluster:
             raise half_deleted_topic(name, self.store.url)
         return topic
 
+    def known_topic(self, name: str) -> TopicLog:
+        """The same as this process has seen it last: no request if it has. Raises UnknownTopic.
+
+        For records and positions that are decided about later, after a look that goes out
+        meanwhile (R40).
+        """
+        topic = self.topic(name)
+        return topic if topic.state.topic_id else self.present_topic(name)
+
     def find_topic(self, name: str) -> TopicLog | None:
         """The same, surely of now, or None: for whoever goes through all names."""
         try:
