@@ -155,6 +155,12 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
         "without R15, by the wall clock alone": (
             "test_R15_a_writer_that_stood_still_does_not_believe_a_freed_slot"
         ),
+        "without R31, a snapshot's boundary": (
+            "test_R31_what_a_snapshot_says_of_the_boundary_is_no_check"
+        ),
+        "without R34, a hole": (
+            "test_R34_a_hole_is_judged_by_a_check_that_is_sent_after_it_was_seen"
+        ),
     },
     "tests/unit/log/test_boundary_settings.py": {
         "without R32": "test_R32_deletion_obeys_the_grace_of_the_file_on_any_store",

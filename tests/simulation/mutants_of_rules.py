@@ -378,6 +378,6 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R14, another snapshot": Mutant(snapshot_below_the_boundary, "storm", 5),
     "without R16, a hint is believed": Mutant(hint_believed, "hinted", 372),
     "without R16, a snapshot that vanished": Mutant(vanished_is_an_error, "hinted", 0),
-    "without R16, deleted early": Mutant(snapshot_deleted_early, "hinted", 111),
+    "without R16, deleted early": Mutant(snapshot_deleted_early, "hinted", 11),
     "without R39": Mutant(no_R39, "flaky", 0, 800, beside=few_outcomes, kind="wrong answer"),
 }

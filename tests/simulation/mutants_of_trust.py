@@ -148,7 +148,9 @@ OF_TRUST: Mapping[str, Mutant] = {
     "without R14, whatever its age": Mutant(no_grace, "trusted", 21),
     "without R15, trusted for ever": Mutant(trusted_for_ever, "trusted", 6),
     "without R15, by the wall clock alone": Mutant(trusted_by("wall_ms"), "trusted", 25),
+    "without R31, a snapshot's boundary": Mutant(snapshots_check, "trusted", 35),
     "without R32": Mutant(own_grace, "trusted", 21),
+    "without R34, a hole": Mutant(holes_by_the_check_at_hand, "trusted", 10),
 }
 
 _CHECKS = "tests/unit/journal/test_trusted_checks.py::"
@@ -174,14 +176,6 @@ BUGS_OF_TRUST: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "a lost slot was never one's own (R33)": (
         lost_for_certain,
         f"{_CHECKS}test_R33_a_command_whose_slot_was_freed_and_filled_again_is_in_doubt",
-    ),
-    "a snapshot's boundary is a check (R31)": (
-        snapshots_check,
-        f"{_CHECKS}test_R31_what_a_snapshot_says_of_the_boundary_is_no_check",
-    ),
-    "a hole is damage at once (R34)": (
-        holes_by_the_check_at_hand,
-        f"{_CHECKS}test_R34_a_hole_is_judged_by_a_check_that_is_sent_after_it_was_seen",
     ),
     "a missing snapshot is damage at once (R34)": (
         absent_snapshots_by_the_check_at_hand,
