@@ -38,6 +38,7 @@ def run(folder: Path) -> Sequence[Figure]:
         taken = in_turn({**clients.sides(), **others}, ROUNDS, WARM_UP)
         return [
             *(round_trips(name, s, TARGETS.get(name)) for name, s in {**taken, **openings}.items()),
+            _chain_of_a_new_log(clients),
             *_new_processes(clients, folder),
             round_trips("the line: a bare HEAD", [store.bare_request_s() for _ in range(ROUNDS)]),
             _processor_time(clients),
@@ -155,6 +156,14 @@ class FarClients:
         if reset == "latest":
             consumer.poll(0)
         return consumer
+
+
+def _chain_of_a_new_log(clients: FarClients) -> Figure:
+    """However long the server takes for each of the requests."""
+    clients.store.line.logged()
+    clients.create_log()
+    waits = len(chain(clients.store.line.logged()))
+    return Figure("create log: requests that wait for each other", waits, "", at_most(20))
 
 
 def _new_processes(clients: FarClients, folder: Path) -> list[Figure]:

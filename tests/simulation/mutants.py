@@ -1,6 +1,7 @@
 """Planted bugs: what one might write instead, and where it does not show at once."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from spark_plugin import batch_commit
@@ -26,8 +27,9 @@ from txlog.log.segment import encode_segment
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
 from txlog.model import TxId
-from txlog.storage import s3
-from txlog.storage.retry import Attempts
+from txlog.storage import s3fs_client
+from txlog.storage.object_store import ObjectStore
+from txlog.storage.readback import create_with_readback
 from txlog.storage.store import CreateResult
 from txlog.testing.simulation import tellers
 
@@ -38,18 +40,18 @@ def no_read_back(patch: Patch) -> None:
     Of segments it is known whose they are: they have names that nobody else gives.
     """
 
-    def create(self: s3.S3Store, path: str, data: bytes) -> CreateResult:
-        def put(where: str, unlike: bytes, attempts: Attempts) -> object:
-            return self._put_whole(where, data, attempts)
+    def create(self: ObjectStore, path: str, data: bytes) -> CreateResult:
+        attempts = self._attempts(len(data))
+        put = partial(self._put_answer, path, data, attempts)
+        read = partial(self._read, path, attempts)
+        return create_with_readback(self._place(path), bytes(len(data)), attempts, put, read)
 
-        return self._create(path, bytes(len(data)), put)
-
-    patch.setattr(s3.S3Store, "create", create)
+    patch.setattr(ObjectStore, "create", create)
 
 
 def overwrite(patch: Patch) -> None:
     """A PUT without its condition."""
-    patch.setattr(s3, "_ONLY_IF_ABSENT", {})
+    patch.setattr(s3fs_client, "_ONLY_IF_ABSENT", {})
 
 
 def commit_before_upload(patch: Patch) -> None:
@@ -192,7 +194,7 @@ def no_R9(patch: Patch) -> None:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "no read-back": Mutant(no_read_back, "followers", 117, kind="made up position"),
+    "no read-back": Mutant(no_read_back, "followers", 18, kind="made up position"),
     "no epoch check (I8)": Mutant(rules_out.without_I8, "producers", 1),
     "overwrite instead of create": Mutant(overwrite, "producers", 1),
     "commit entry before the segments": Mutant(commit_before_upload, "producers", 39),

@@ -367,7 +367,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R5, before begin": Mutant(
         rules_out.without_R5_before_begin, "producers", 3, beside=applied_later
     ),
-    "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 29),
+    "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 50),
     "without R8, offsets first": Mutant(rules_out.without_R8, "witnessed", 44),
     "without R8, nobody finishes": Mutant(nobody_finishes, "bank", 120),
     "without R10, late records": Mutant(rules_out.without_R10_refusal, "worn", 31),
