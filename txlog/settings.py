@@ -203,7 +203,7 @@ class LogSettings(SettingsGroup):
 
     @property
     def pruning_grace_ms(self) -> int:
-        """How long whoever deletes waits: where no look is trusted, not at all."""
+        """How long a process that deletes waits: where no look is trusted, not at all."""
         return self.boundary_grace_ms if self.boundary_trust_ms else 0
 
 

@@ -96,7 +96,7 @@ def snapshots_check(patch: Patch) -> None:
 
 
 def inherited(patch: Patch) -> None:
-    """A check is anybody's who has it in memory."""
+    """A check belongs to any process that has it in memory."""
     patch.setattr(boundary_checks, "os", SimpleNamespace(getpid=lambda: 1))
 
 

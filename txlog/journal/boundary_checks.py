@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class BoundaryChecks:
-    """For whoever holds the replica's lock."""
+    """For the thread that holds the replica's lock."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Follower(Generic[StateT]):
-    """One process's copy of a journal's state. Its methods are for whoever holds its lock."""
+    """One process's copy of a journal's state. The caller of a method holds its lock."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Follower(Generic[StateT]):
 
     def _catch_up(self, found: bytes | None = None, *, certain: bool = False) -> None:
         """Read a run of entries, apply it if it is believed (R15); again while runs are full:
-        whoever lags far holds one of them at a time."""
+        a process that lags far holds one of them at a time."""
         self._open()
         reopened = 0
         while reopened < self._options.process.publish_attempts_max:
@@ -117,14 +117,14 @@ class Follower(Generic[StateT]):
         self._at = replace(self._at, boundary=self._checks.look(self._at.boundary).boundary)
 
     def _catch_up_to_the_newest_boundary(self) -> None:
-        """Trusting nothing: for whoever is about to raise it."""
+        """Trusting no earlier check: the caller is about to raise it."""
         self._checks.forget()
         self._catch_up(certain=True)
 
     def _skip_ahead(self) -> None:
-        """Whoever lags by a full run goes on from the newest snapshot, if that is further on.
+        """A process that lags by a full run goes on from the newest snapshot, if it is further on.
 
-        It is no more than a short cut: the entries lead there, too.
+        It is a short cut only: the entries lead there, too.
         """
         try:
             opened = self._read_opening(self._at.boundary)
@@ -169,7 +169,7 @@ class Follower(Generic[StateT]):
         return run
 
     def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
-        """Nobody makes an entry before the one below it is there, so a later one proves that it
+        """A writer makes an entry when the one below it is there, so a later one proves that it
         was. It may have come between the two looks, or have been pruned, which only a boundary
         check that is sent now can tell (R34); otherwise it is lost.
         """
