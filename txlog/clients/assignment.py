@@ -183,6 +183,11 @@ class Assignment:
         except (UnstableOffsetCommit, NoOffsetForPartition) as error:
             log.info("offsets are not known yet: %s", error)
 
+    def place_sought(self) -> None:
+        """What was sought is a position, also before the next `poll`: a commit stores it."""
+        if self._sought:
+            self._place_quietly({})
+
     def _place(self, known: _Topics | None = None) -> None:
         self._placed_at_ms = self._now_ms()
         self._take_arrived()

@@ -390,6 +390,7 @@ class Consumer:
         if offsets is not None:
             self._group.commit(offsets, asked=True)
         else:
+            self._assigned.place_sought()
             self._commit_positions(self._positions)
         self._committed_at_ms = self._now_ms()
 

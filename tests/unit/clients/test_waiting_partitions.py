@@ -237,6 +237,13 @@ def test_a_partition_that_begins_nowhere_keeps_no_other_from_its_position(log: M
     log.check()
 
 
+def test_a_position_that_was_sought_is_committed_before_the_first_poll(log: MemoryLog) -> None:
+    consumer = log.consumer("t", group_id="g", auto_offset_reset="none")
+    consumer.seek(T1, 0)
+    consumer.commit()
+    assert [consumer.committed(where) for where in (T0, T1)] == [None, 0]
+
+
 def test_I6_of_two_that_sought_their_first_position_one_commits(log: MemoryLog) -> None:
     put(log, U0, b"0", b"1")
     both = [log.consumer("u", group_id="g", auto_offset_reset="none") for _ in range(2)]
