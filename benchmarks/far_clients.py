@@ -25,7 +25,12 @@ PARTITIONS = 4
 ROUNDS = 12
 WARM_UP = 2
 OPENINGS = 5
-TARGETS = {"create log": at_most(20), "create topic": at_most(6)}
+TARGETS = {
+    "staged transaction: 1 topic x 4 partitions, 400 KB": at_most(4.0),
+    "staged transaction: 2 topics and a group's offsets": at_most(4.4),
+    "create log": at_most(20),
+    "create topic": at_most(6),
+}
 
 
 def run(folder: Path) -> Sequence[Figure]:
@@ -60,9 +65,10 @@ class FarClients:
         self._numbers = count(1)
         self._options = store.storage_options
         self._admin = Admin(self.root, create=True, storage_options=self._options)
-        for name in ("a", "b", "in"):
+        for name in ("a", "b", "c", "d", "in"):
             self._admin.create_topic(name, PARTITIONS)
         self._producer = self._new_producer("transactions")
+        self._staging = self._new_producer("staged", transaction_records="staged")
         self._idempotent = Producer(self.root, storage_options=self._options)
         for name in ("a", "in"):
             self._idempotent.send_batch(name, self.table, key="key")
@@ -75,6 +81,8 @@ class FarClients:
         return {
             "transaction: 1 topic x 4 partitions, 400 KB": lambda: timed(self.transaction),
             "transaction: 2 topics and a group's offsets": lambda: timed(self.transaction_of_two),
+            "staged transaction: 1 topic x 4 partitions, 400 KB": lambda: timed(self.staged),
+            "staged transaction: 2 topics and a group's offsets": lambda: timed(self.staged_of_two),
             "idempotent send and flush of a record": lambda: timed(self.send_and_flush),
             "begin, send, commit until a consumer has it": self.end_to_end,
             "idle poll": lambda: timed(lambda: self._idle.poll(0)),
@@ -93,17 +101,31 @@ class FarClients:
 
     def transaction(self) -> None:
         """One topic, four partitions."""
-        with self._producer.transaction():
-            self._producer.send_batch("a", self.table, key="key")
+        self._transaction(self._producer, "a")
 
     def transaction_of_two(self) -> None:
         """Two topics, and a position of the group."""
+        self._transaction_of_two(self._producer, "a", "b", group="group")
+
+    def staged(self) -> None:
+        """One topic, and nothing of it there before the decision; others write elsewhere."""
+        self._transaction(self._staging, "c")
+
+    def staged_of_two(self) -> None:
+        """Two topics, and a position of the group."""
+        self._transaction_of_two(self._staging, "c", "d", group="staging")
+
+    def _transaction(self, producer: Producer, topic: str) -> None:
+        with producer.transaction():
+            producer.send_batch(topic, self.table, key="key")
+
+    def _transaction_of_two(self, producer: Producer, *topics: str, group: str) -> None:
         moved = {TopicPartition("in", 0): next(self._numbers)}
-        self._producer.begin_transaction()
-        for topic in ("a", "b"):
-            self._producer.send_batch(topic, self.table, key="key")
-        self._producer.send_offsets_to_transaction(moved, "group")
-        self._producer.commit_transaction()
+        producer.begin_transaction()
+        for topic in topics:
+            producer.send_batch(topic, self.table, key="key")
+        producer.send_offsets_to_transaction(moved, group)
+        producer.commit_transaction()
 
     def send_and_flush(self) -> None:
         """One record of 100 bytes, durable and readable."""
@@ -138,9 +160,12 @@ class FarClients:
             pass
         consumer.close()
 
-    def _new_producer(self, transactional_id: str) -> Producer:
+    def _new_producer(self, transactional_id: str, transaction_records: str = "in.log") -> Producer:
         producer = Producer(
-            self.root, transactional_id=transactional_id, storage_options=self._options
+            self.root,
+            transactional_id=transactional_id,
+            transaction_records=transaction_records,
+            storage_options=self._options,
         )
         producer.init_transactions()
         return producer
