@@ -22,6 +22,7 @@ _STATUS = re.compile(
 _IN_BATCH = re.compile(r".*?Bulk delete request failed for key .* \(code: (\d{3})\)(?:\n|\Z)")
 _LOOK_ALIKE = re.compile("Error performing|Bulk delete")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
+_REGION = re.compile(r"<Region>([a-z0-9-]{1,32})</Region>")
 _DETAILS = "\n\nDebug source:\n"
 # Rust escapes line ends in texts that it quotes, so neither a name nor a body can look like this.
 _KIND = re.compile(r"HttpError \{\n +kind: ([A-Za-z]{1,32}),\n")
@@ -55,7 +56,12 @@ def _read_answer(found: re.Match[str], said: str, origin: str) -> Failure:
     if status is None:  # AWS's answer where the region is not the bucket's.
         return Failure(Meaning.DENIED, "a redirect to another region", answered=True)
     code = _CODE.search(said, found.end())
-    return read_status(int(status), code[1] if code else "")
+    failure = read_status(int(status), code[1] if code else "")
+    region = _REGION.search(said, found.end())
+    if region is None or failure.meaning is not Meaning.DENIED:
+        return failure
+    reason = f"{failure.reason}, the bucket's region being {region[1]}"
+    return Failure(failure.meaning, reason, answered=True)
 
 
 def _is_at(url: str, origin: str) -> bool:

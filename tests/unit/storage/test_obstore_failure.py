@@ -84,6 +84,19 @@ def test_a_redirect_is_an_answer() -> None:
     assert read(text) == Failure(Meaning.DENIED, "a redirect to another region", answered=True)
 
 
+def test_the_region_of_a_bucket_is_told() -> None:
+    """s3fs goes there by itself."""
+    body = "<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"
+    failure = read(said("400 Bad Request", body))
+    reason = "HTTP 400 AuthorizationHeaderMalformed, the bucket's region being eu-west-1"
+    assert failure == Failure(Meaning.DENIED, reason, answered=True)
+    assert read(said("500 Internal", body)).reason == "HTTP 500 AuthorizationHeaderMalformed"
+    evil = body.replace("eu-west-1", "hush hush")
+    assert read(said("400 Bad Request", evil)).reason == "HTTP 400 AuthorizationHeaderMalformed"
+    url = f"{ORIGIN}/<Region>eu-west-1</Region>"
+    assert read(said("400 Bad Request", url=url)).reason == "HTTP 400"
+
+
 def test_the_code_is_the_bodys() -> None:
     named = "<Code>NoSuchBucket</Code>"
     lead = f"Object at location {named} not found: "
