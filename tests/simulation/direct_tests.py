@@ -103,7 +103,7 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
         "without R3, no bar": "test_R3_the_bar_holds_after_its_outcome_is_forgotten",
         "without R5, before init": ("test_R5_nothing_begins_before_what_was_prepared_is_complete"),
         "without R7": "test_R7_the_floor_stays_below_every_other_open_transaction",
-        "without R4": "test_R4_no_number_at_or_below_the_highest_is_decided_again",
+        "without R4": "test_R4_a_number_that_was_left_out_is_never_used",
         "without R5, before begin": ("test_R5_nothing_begins_before_what_was_prepared_is_complete"),
         "without R12": "test_R12_a_group_is_not_declared_by_a_stranger",
         "without R12, asked at the registration only": (

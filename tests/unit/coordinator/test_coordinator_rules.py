@@ -170,6 +170,18 @@ def test_R4_no_number_at_or_below_the_highest_is_decided_again(last: str) -> Non
     coordinator.run(begin(tx(8)))
 
 
+@pytest.mark.parametrize("last", ["commit", "bar"])
+def test_R4_a_number_that_was_left_out_is_never_used(last: str) -> None:
+    """Nothing is forgotten: R39 lets it pass, and the highest number alone refuses it."""
+    coordinator = registered()
+    coordinator.run(commit(tx(7)) if last == "commit" else abort(tx(7)))
+    if last == "commit":
+        coordinator.run(complete(tx(7)))
+    for command in (begin(tx(3)), commit(tx(3))):
+        with pytest.raises(TransactionAborted):
+            coordinator.run(command)
+
+
 def test_R4_the_highest_number_is_in_the_snapshot() -> None:
     coordinator = registered()
     coordinator.run(commit(tx(7)))
