@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -159,14 +159,20 @@ class SerialFanOut:
         return self.run_all(calls)
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
-        try:
-            result = call()
-        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
-            return partial(_raise, error)
+        result = call()
         return lambda: result
 
 
-def _raise(error: Exception) -> Any:
+def begun(fan_out: FanOut, call: Callable[[], T]) -> Callable[[], T]:
+    """Begin one call in the background, also where that means at once: what it raises is raised
+    where its result is asked for."""
+    try:
+        return fan_out.start(call)
+    except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+        return partial(_raise, error)
+
+
+def _raise(error: Exception) -> NoReturn:
     raise error
 
 

@@ -20,7 +20,9 @@ def test_a_long_log_is_opened_with_few_requests_and_read_whole(place: LogPlace) 
     counts = counting.snapshot()
     assert (counts.puts, counts.lists) == (0, 0)
     assert counts.of("get", "entry") < 64
-    assert place.process().cluster.topic(topic).prune(keep_entries=20) == 61
+    pruned = place.process().cluster.topic(topic)
+    # In a bucket they are kept until their boundary is old enough (R14).
+    assert pruned.prune(keep_entries=20) + pruned.kept_entries == 61
     assert place.values(topic) == [b"%d" % number for number in range(COMMITS)]
     with producer.transaction():
         producer.send(topic, b"after")

@@ -16,7 +16,7 @@ from txlog.clients.appender import Appender
 from txlog.clients.check_service import CheckService
 from txlog.clients.producer import Producer
 from txlog.errors import InternalError, OutcomeUnknown, ProducerFenced, StoreDenied
-from txlog.journal import replica
+from txlog.journal import follower
 from txlog.journal.replica import Replica
 from txlog.log import compaction
 from txlog.log.reader import read_rows, row_source
@@ -48,7 +48,7 @@ def broken_compaction(patch: Patch) -> None:
 
 def broken_snapshots(patch: Patch) -> None:
     """Snapshots are best effort, so that nobody is told."""
-    patch.setattr(replica, "write_snapshot", _broken)
+    patch.setattr(follower, "write_snapshot", _broken)
 
 
 def broken_checks(patch: Patch) -> None:

@@ -1,4 +1,4 @@
-"""Planted bugs about transactions whose records are staged: the absence of rules R37 to R42.
+"""Planted bugs about transactions whose records are staged: the absence of rules R36 to R42.
 
 Simulated producers keep the records of open transactions in the log, so that direct tests alone see
 these.
@@ -15,6 +15,16 @@ from txlog.clients.transaction_session import TransactionSession
 from txlog.errors import OutcomeUnknown
 
 Patch = pytest.MonkeyPatch
+
+
+def _without_R36(patch: Patch) -> None:
+    """COMMITTED is written beside the offsets."""
+    original = TransactionSession._begin_completion
+    patch.setattr(
+        TransactionSession,
+        "_begin_completion",
+        lambda self, tx_id, offsets_end: original(self, tx_id, None),
+    )
 
 
 def _without_R37(patch: Patch) -> None:
@@ -69,6 +79,10 @@ def _without_R42(patch: Patch) -> None:
 _TESTS = "tests/unit/clients/test_staged_transactions.py::"
 
 BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
+    "without R36": (
+        _without_R36,
+        f"{_TESTS}test_R36_a_transaction_is_complete_after_its_offsets_are_applied",
+    ),
     "without R37": (_without_R37, f"{_TESTS}test_R37_a_pend_of_unknown_outcome_stops_the_commit"),
     "without R38": (
         _without_R38,

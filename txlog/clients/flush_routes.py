@@ -20,6 +20,7 @@ from txlog.clients.appender import Appender
 from txlog.clients.delivery import Delivery
 from txlog.clients.staged_records import StagedRecords
 from txlog.clients.transaction_session import TransactionSession
+from txlog.clock import begun
 from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
 from txlog.log.batch import Segment
 from txlog.log.cluster import Cluster
@@ -133,7 +134,7 @@ class StagedRoute:
             self._session.look()
             self._records.look_at(flush.log)
             stage = partial(self._appender.stage, flush.log, flush.batch, flush.partitions)
-            flush.upload = upload = self._records.runtime.fan_out.start(stage)
+            flush.upload = upload = begun(self._records.runtime.fan_out, stage)
         return upload
 
     def write(self, flush: Flush) -> None:

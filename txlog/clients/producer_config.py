@@ -39,7 +39,7 @@ class ProducerConfig(SettingsGroup):
     transaction_records: str = "in.log"
     """in.log: records of an open transaction stand in their topics, for read_uncommitted to see, as
     in Kafka. staged: they are uploaded, and stand nowhere before the commit: fewer waits, and an
-    open transaction is in no reader's way."""
+    open transaction delays no reader."""
     transaction_group: str = ""
     """Transactions of one group share a coordinator; by default the transactional id."""
     buffer_memory: int = 32 << 20

@@ -17,7 +17,7 @@ from weakref import ref
 from txlog.clients.appender import ENTRY_BATCHES_MAX, Appender
 from txlog.clients.delivery import Delivery
 from txlog.clients.transaction_session import TransactionSession
-from txlog.clock import Runtime
+from txlog.clock import Runtime, begun
 from txlog.coordinator.events import Participant
 from txlog.errors import UnknownTopic
 from txlog.groups.offsets import deleted_meanwhile
@@ -79,7 +79,7 @@ class StagedRecords:
     def look_at(self, topic: TopicLog) -> None:
         """Begin to look at the tip of a topic, beside the upload of its records."""
         now_ms = self.runtime.clock.monotonic_ms()
-        look = self.runtime.fan_out.start(partial(topic.catch_up, certain=True))
+        look = begun(self.runtime.fan_out, partial(topic.catch_up, certain=True))
         self._looks[topic.topic_id] = _Look(now_ms, look)
 
     def look_at_input(self, topic: TopicLog) -> None:

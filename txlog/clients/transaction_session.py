@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from txlog.clients.connection import Connection
+from txlog.clock import begun
 from txlog.coordinator.coordinator import InitOptions
 from txlog.coordinator.events import Participant, Registration, ReplayMark
 from txlog.coordinator.state import TransactionalId
@@ -152,7 +153,7 @@ class TransactionSession:
         ask = partial(
             self._coordinator.require_current, self.transactional_id, self.tx_id, self._tag
         )
-        self._look = self._connection.runtime.fan_out.start(ask)
+        self._look = begun(self._connection.runtime.fan_out, ask)
 
     def require_looked(self) -> None:
         """Raises what the look has found: ProducerFenced, TransactionAborted."""
@@ -260,7 +261,7 @@ class TransactionSession:
             if self._is_staged:
                 base_offsets = self._coordinator.write_markers(self.transactional_id, tx_id)
                 end = partial(self._coordinator.end_offsets, self.transactional_id, tx_id)
-                self._offsets_end = self._connection.runtime.fan_out.start(end)
+                self._offsets_end = begun(self._connection.runtime.fan_out, end)
             else:
                 base_offsets = self._coordinator.apply(self.transactional_id, tx_id)
             self._completion = self._begin_completion(tx_id, self._offsets_end)
@@ -276,7 +277,8 @@ class TransactionSession:
                 offsets_end()
             self._coordinator.complete(self.transactional_id, tx_id)
 
-        return self._connection.runtime.fan_out.start(complete)
+        fan_out = self._connection.runtime.fan_out
+        return begun(fan_out, complete) if self._is_staged else fan_out.start(complete)
 
     def _require_in_time(self) -> None:
         """Without BEGIN no other process bounds a transaction: the client does (R42)."""

@@ -15,7 +15,6 @@ import logging
 from collections import deque
 from dataclasses import replace
 from enum import Enum
-from functools import partial
 from typing import Any
 
 from txlog.clock import Runtime
@@ -268,12 +267,17 @@ class Replica(Follower[StateT]):
         return _Slot.WON
 
     def _created(self, slot: int, data: bytes) -> CreateResult:
-        """Raises OutcomeUnknown also if the log is found to be gone beside it."""
+        """Raises NotATxlog if the store refuses it because the log is gone, and OutcomeUnknown if
+        that is found out beside a create that was carried out."""
         path = self.layout.entry(slot)
+        made: list[CreateResult] = []
         try:
-            return self._checks.beside(partial(self._store.create, path, data))
+            self._checks.beside(lambda: made.append(self._store.create(path, data)))
         except NotATxlog as error:
+            if not made:
+                raise
             raise replica_errors.unclear_slot(path, error) from error
+        return made[0]
 
     def _follow_winner(self, slot: int, winner: bytes) -> _Slot:
         """Go on from another writer's entry. If the journal has to be opened again, that one may

@@ -34,7 +34,9 @@ def test_kafkas_dotted_names_make_a_producer(root: str) -> None:
             "buffer.memory": 1 << 20,
         }
     )
-    assert producer.config == ProducerConfig("a", True, 5_000, "", 1 << 20)
+    assert producer.config == ProducerConfig(
+        transactional_id="a", transaction_timeout_ms=5_000, buffer_memory=1 << 20
+    )
     producer.init_transactions()
     with producer.transaction():
         producer.send("t", b"x")
@@ -58,6 +60,7 @@ def test_defaults_are_kafkas() -> None:
         "transactional.id": "",
         "enable.idempotence": True,
         "transaction.timeout.ms": 60_000,
+        "transaction.records": "in.log",
         "transaction.group": "",
         "buffer.memory": 33_554_432,
         "acks": "all",

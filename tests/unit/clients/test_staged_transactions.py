@@ -225,6 +225,33 @@ def test_a_large_one_whose_append_is_in_doubt_is_there_once(log: MemoryLog, effe
     log.check()
 
 
+def test_R36_a_transaction_is_complete_after_its_offsets_are_applied(log: MemoryLog) -> None:
+    """Both go on in the background; COMMITTED does not pass offsets that take long."""
+    is_complete = threading.Event()
+    was_complete = []
+
+    def complete(call: Call) -> object:
+        is_complete.set()
+        return call()
+
+    def apply(call: Call) -> object:
+        was_complete.append(is_complete.wait(0.5))
+        return call()
+
+    producer = Producer(
+        open_connection(log.store, Runtime()), transactional_id="a", transaction_records="staged"
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("u", b"x")
+    producer.send_offsets_to_transaction({U0: 0}, "g")
+    log.store.on("create", "__consumer_offsets", apply)
+    log.store.on("create", "transactions/", complete, holding="transaction_completed")
+    producer.commit_transaction()
+    producer.close()
+    assert (was_complete, is_complete.is_set(), committed(log)) == ([False], True, 0)
+
+
 def test_R37_a_pend_of_unknown_outcome_stops_the_commit(log: MemoryLog) -> None:
     """The commit asks again whether the offsets are set aside, and does not happen without."""
     producer = log.producer("a")
