@@ -98,12 +98,14 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
     "tests/unit/coordinator/test_forgotten_outcomes.py": {
         "without R39": "test_R39_a_commit_whose_outcome_is_forgotten_is_not_called_aborted",
     },
+    "tests/unit/coordinator/test_used_numbers.py": {
+        "without R4": "test_R4_a_number_that_was_left_out_is_never_used",
+    },
     "tests/unit/coordinator/test_coordinator_rules.py": {
         "no epoch check (I8)": "test_R3_a_later_epoch_bars_without_a_word",
         "without R3, no bar": "test_R3_the_bar_holds_after_its_outcome_is_forgotten",
         "without R5, before init": ("test_R5_nothing_begins_before_what_was_prepared_is_complete"),
         "without R7": "test_R7_the_floor_stays_below_every_other_open_transaction",
-        "without R4": "test_R4_a_number_that_was_left_out_is_never_used",
         "without R5, before begin": ("test_R5_nothing_begins_before_what_was_prepared_is_complete"),
         "without R12": "test_R12_a_group_is_not_declared_by_a_stranger",
         "without R12, asked at the registration only": (

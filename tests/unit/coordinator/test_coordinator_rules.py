@@ -39,7 +39,6 @@ from txlog.errors import (
     ConcurrentTransactions,
     GroupOwned,
     IllegalTransition,
-    OutcomeUnknown,
     ProducerFenced,
     SegmentExpired,
     TransactionAborted,
@@ -147,46 +146,6 @@ def test_R3_a_later_epoch_bars_without_a_word() -> None:
     assert len(coordinator.events) == count
     with pytest.raises(ProducerFenced):
         coordinator.run(commit(tx(0, epoch=0)))
-
-
-# R4: numbers are used once, for ever.
-
-
-@pytest.mark.parametrize("last", ["commit", "abort", "bar"])
-def test_R4_no_number_at_or_below_the_highest_is_decided_again(last: str) -> None:
-    coordinator = registered()
-    if last != "bar":
-        coordinator.run(begin(tx(7)))
-        coordinator.run(commit(tx(7)) if last == "commit" else abort(tx(7)))
-        coordinator.run(complete(tx(7)))
-    else:
-        coordinator.run(abort(tx(7)))
-    known = replace(coordinator.state.ids[NAME], forgotten=tx(7))
-    coordinator.state = replace(coordinator.state, outcomes=({},), ids={NAME: known})
-    for number in (0, 6, 7):
-        for command in (begin(tx(number)), commit(tx(number))):
-            with pytest.raises(OutcomeUnknown):
-                coordinator.run(command)
-    coordinator.run(begin(tx(8)))
-
-
-@pytest.mark.parametrize("last", ["commit", "bar"])
-def test_R4_a_number_that_was_left_out_is_never_used(last: str) -> None:
-    """Nothing is forgotten: R39 lets it pass, and the highest number alone refuses it."""
-    coordinator = registered()
-    coordinator.run(commit(tx(7)) if last == "commit" else abort(tx(7)))
-    if last == "commit":
-        coordinator.run(complete(tx(7)))
-    for command in (begin(tx(3)), commit(tx(3))):
-        with pytest.raises(TransactionAborted):
-            coordinator.run(command)
-
-
-def test_R4_the_highest_number_is_in_the_snapshot() -> None:
-    coordinator = registered()
-    coordinator.run(commit(tx(7)))
-    coordinator.run(complete(tx(7)))
-    assert coordinator.reopened().ids[NAME].begun_number == 7
 
 
 # R5: one entry, and one transaction after the other.
