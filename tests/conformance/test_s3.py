@@ -172,12 +172,14 @@ class TestS3OverABreakingLine(LostAnswerConformance):
     ) -> None:
         """s3fs's HTTP client sends a write again when a kept connection breaks, so the refusal of
         the second connection says nothing of what the first one carried. obstore sends it once: a
-        connection that it has not made carried nothing.
+        connection that it has not made carried nothing, and on the kept one, if it has not noticed
+        yet that it is closed, the write may have gone out.
         """
         with TcpProxy(ministack.endpoint_url) as proxy:
             store = opened(endpoint_url=proxy.endpoint_url, **SHORT_LIMITS)
             create_at_last(store, "first", b"so that a connection is kept")
-        with pytest.raises(OutcomeUnknown if client == "s3fs" else StoreUnavailable):
+        told = OutcomeUnknown if client == "s3fs" else (OutcomeUnknown, StoreUnavailable)
+        with pytest.raises(told):
             store.create("second", b"mine")
 
     def test_I16_a_store_that_says_nothing_is_given_up_at_the_deadline(
