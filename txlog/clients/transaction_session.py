@@ -187,6 +187,7 @@ class TransactionSession:
         if self._begun:
             self._coordinator.add_participants(self.transactional_id, self.tx_id, participants)
             return
+        self._require_in_time()
         self.join()
         timeout_ms = timeout_ms or self._timeout_ms
         self._coordinator.begin(

@@ -361,6 +361,19 @@ def test_R42_without_BEGIN_the_client_bounds_its_own_commit(log: MemoryLog) -> N
     assert log.values("u") == [b"in time"]
 
 
+def test_R42_one_that_is_too_large_for_an_entry_is_no_exception(log: MemoryLog) -> None:
+    """Its BEGIN, which is written when it is committed, gives it no more time."""
+    producer = log.producer("a", transaction_timeout_ms=5_000)
+    producer.begin_transaction()
+    for number in range(appender.ENTRY_BATCHES_MAX // 3 + 10):
+        _flushed(producer, number)
+    log.clock.advance(5_001)
+    with pytest.raises(TransactionAborted, match="was open for 5001 ms"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert log.values("u", isolation="read_uncommitted") == []
+
+
 def test_R42_what_is_staged_outlives_its_transaction(log: MemoryLog) -> None:
     settings = ProcessSettings(staging_retention_ms=60_000)
     connection = open_connection(log.memory, Runtime(log.clock), process=settings)
