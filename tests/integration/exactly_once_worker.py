@@ -1,9 +1,9 @@
 """Started by `test_processes.py` as a process of its own: it reads, processes and writes.
 
-`python -m tests.integration.exactly_once_worker work ROOT STEP` turns records of `source` into
+`python -m tests.integration.exactly_once_worker in.log ROOT STEP` turns records of `source` into
 records of `left` and `right`, two at a time, and dies by SIGKILL at the step that is named, in its
-second transaction. `... race ROOT NAME` writes transactions of its own under an id that another
-process uses too.
+second transaction; `... staged ROOT STEP` does the same with records that are staged. `... race
+ROOT NAME` writes transactions of its own under an id that another process uses too.
 """
 
 import json
@@ -38,9 +38,22 @@ STEPS: dict[str, tuple[str, str, int]] = {
 """Name -> which side of the entry that holds the event for the nth time."""
 
 
-def work(connection: Connection, on_second: Callable[[], object] = lambda: None) -> None:
+STAGED_STEPS = [step for step in STEPS if "BEGIN" not in step and "append" not in step]
+"""Those of a transaction whose records are staged."""
+
+
+def work(
+    connection: Connection,
+    on_second: Callable[[], object] = lambda: None,
+    transaction_records: str = "in.log",
+) -> None:
     """Until nothing is left to read. Prints each transaction's id before its first write."""
-    producer = Producer(connection, transactional_id=NAME, transaction_timeout_ms=1)
+    producer = Producer(
+        connection,
+        transactional_id=NAME,
+        transaction_records=transaction_records,
+        transaction_timeout_ms=1 if transaction_records == "in.log" else 60_000,
+    )
     producer.init_transactions()
     consumer = Consumer(
         SOURCE, root=connection, group_id=GROUP, isolation_level="read_committed",
@@ -128,10 +141,8 @@ def main(verb: str, root: str, argument: str) -> None:
     store, connection = scripted_log(root)
     if verb == "race":
         race(connection, argument)
-    elif argument in STEPS:
-        work(connection, lambda: arm(store, argument))
     else:
-        work(connection)
+        work(connection, lambda: arm(store, argument), verb)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,14 @@ import pytest
 from tests.empty_log import empty_log
 from tests.forked_process import run_forked
 from tests.integration import exactly_once_worker as worker
-from tests.integration.exactly_once_worker import GROUP, NAME, RESULTS, SOURCE, STEPS
+from tests.integration.exactly_once_worker import (
+    GROUP,
+    NAME,
+    RESULTS,
+    SOURCE,
+    STAGED_STEPS,
+    STEPS,
+)
 from tests.source_tree import ROOT
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
@@ -79,9 +86,9 @@ def results(numbers: range) -> list[bytes]:
     return [b"result %d" % number for number in numbers]
 
 
-def killed(root: str, step: str) -> TxId:
+def killed(root: str, step: str, transaction_records: str = "in.log") -> TxId:
     """A worker dies at that step of its second transaction, whose id is the answer."""
-    done = run_forked(worker.main, "work", root, step)
+    done = run_forked(worker.main, transaction_records, root, step)
     assert done.status == -signal.SIGKILL, done.err
     first, doomed = (TxId.parse(line) for line in done.out.split())
     assert first.number + 1 == doomed.number
@@ -99,6 +106,21 @@ def test_a_worker_killed_at_any_step_is_succeeded_without_loss_or_repeat(
     expected = TransactionOutcome.COMMITTED if is_decided else TransactionOutcome.ABORTED
     if step != "before BEGIN":
         assert successor.outcome(doomed) is expected
+    for topic in RESULTS:
+        assert _values(root, topic) == results(range(COUNT))
+    assert Admin(successor).describe_group(GROUP).lag == 0
+    assert check_log(_process(root)) == []
+
+
+@pytest.mark.parametrize("step", STAGED_STEPS)
+def test_a_worker_that_stages_its_records_is_succeeded_as_well(root: str, step: str) -> None:
+    """By one that does so, too; what its pend held is free at once, as a later epoch began."""
+    doomed = killed(root, step, "staged")
+    is_decided = list(STEPS).index(step) >= DECIDED
+    successor = _process(root)
+    worker.work(successor, transaction_records="staged")
+    expected = TransactionOutcome.COMMITTED if is_decided else TransactionOutcome.ABORTED
+    assert successor.outcome(doomed) is expected
     for topic in RESULTS:
         assert _values(root, topic) == results(range(COUNT))
     assert Admin(successor).describe_group(GROUP).lag == 0
