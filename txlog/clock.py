@@ -60,12 +60,25 @@ class FanOut(Protocol):
         """Begin one call in the background; the answer waits for it and gives its result."""
 
 
+class Event(Protocol):
+    """Something that one thread waits for, and another one says that it has come."""
+
+    def wait_ms(self, timeout_ms: float) -> bool:
+        """Until it has come, or that long; whether it has come."""
+
+    def set(self) -> None:
+        """It has come."""
+
+
 class Background(Protocol):
     """Runs what a process does beside its work, for as long as it lives."""
 
     def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
         """Make that call every so often, the first time at once; the answer ends it and waits
         for the call that is under way. `call` must not raise."""
+
+    def begin(self, call: Callable[[], object]) -> None:
+        """Make that call once, beside everything else. The process may end before it does."""
 
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
@@ -176,8 +189,24 @@ def _raise(error: Exception) -> NoReturn:
     raise error
 
 
+class ThreadEvent:
+    """Among the threads of a process."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wait_ms(self, timeout_ms: float) -> bool:
+        return self._event.wait(timeout_ms / 1000)
+
+    def set(self) -> None:
+        self._event.set()
+
+
 class ThreadBackground:
     """A thread for each call, which does not keep the process alive."""
+
+    def begin(self, call: Callable[[], object]) -> None:
+        threading.Thread(target=call, name="txlog-background", daemon=True).start()
 
     def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
         ended = threading.Event()
@@ -208,6 +237,8 @@ class Runtime:
     background: Background = field(default_factory=ThreadBackground)
     new_lock: Callable[[], AbstractContextManager[object]] = threading.RLock
     """Makes a lock that its holder may take again: for what is held while requests are made."""
+    new_event: Callable[[], Event] = ThreadEvent
+    """Makes what a thread waits for while another one makes requests for both."""
 
 
 def elapsed_ms(since_ms: int, now_ms: int) -> int:

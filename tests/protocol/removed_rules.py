@@ -30,7 +30,7 @@ def without_the_look_at_the_tip(patch: Patch) -> None:
         self._decide_all(tickets)
         if any(t.decided is None or not t.decided.events for t in tickets):
             for ticket in tickets:
-                ticket.done = True
+                ticket.end()
             return
         original(self, tickets)
 
@@ -45,9 +45,15 @@ def without_R15_for_writers(patch: Patch) -> None:
 def without_R15_for_readers(patch: Patch) -> None:
     """Who finds an entry takes it for the next one."""
 
-    def catch_up(self: Replica[Any], found: bytes | None = None, *, certain: bool = False) -> None:
+    def catch_up(
+        self: Replica[Any],
+        found: bytes | None = None,
+        *,
+        certain: bool = False,
+        reads_on: bool = True,
+    ) -> None:
         self._open()
-        for entry, crc32 in self._read_run(found).entries:
+        for entry, crc32 in self._read_run(found, reads_on).entries:
             self._ingest(entry, crc32)
 
     patch.setattr(Replica, "_catch_up", catch_up)

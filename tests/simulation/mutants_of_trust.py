@@ -75,8 +75,8 @@ def judged_by_the_last(patch: Patch) -> None:
 
     read_run = Follower._read_run
 
-    def read(self: Follower[Any], found: bytes | None) -> Any:
-        run = read_run(self, found)
+    def read(self: Follower[Any], found: bytes | None, reads_on: bool) -> Any:
+        run = read_run(self, found, reads_on)
         self.last_read = self._at.next_slot + len(run.entries)  # type: ignore[attr-defined]
         return run
 
@@ -103,8 +103,8 @@ def inherited(patch: Patch) -> None:
 def lost_for_certain(patch: Patch) -> None:
     """A slot that is said to be another's was never this process's own."""
 
-    def follow_winner(self: Replica[Any], slot: int, winner: bytes) -> _Slot:
-        self._catch_up(winner)
+    def follow_winner(self: Replica[Any], slot: int, winner: bytes, reads_on: bool) -> _Slot:
+        self._catch_up(winner, reads_on=reads_on)
         return _Slot.TAKEN
 
     patch.setattr(Replica, "_follow_winner", follow_winner)

@@ -86,14 +86,17 @@ class Follower(Generic[StateT]):
             self._catch_up()
             self._write_snapshot(check=True)
 
-    def _catch_up(self, found: bytes | None = None, *, certain: bool = False) -> None:
+    def _catch_up(
+        self, found: bytes | None = None, *, certain: bool = False, reads_on: bool = True
+    ) -> None:
         """Read a run of entries, apply it if it is believed (R15); again while runs are full:
-        a process that lags far holds one of them at a time."""
+        a process that lags far holds one of them at a time. `found` is the next entry; without
+        `reads_on` it is all of the run."""
         self._open()
         reopened = 0
         while reopened < self._options.process.publish_attempts_max:
-            run = self._checks.beside(partial(self._read_run, found))
-            found = None
+            run = self._checks.beside(partial(self._read_run, found, reads_on))
+            found, reads_on = None, True
             if not (run.entries or certain or self._is_absence_judged()):
                 return
             if not self._is_believed(self._at.next_slot):
@@ -145,7 +148,7 @@ class Follower(Generic[StateT]):
         self._idle_polls = 0
         return True
 
-    def _read_run(self, found: bytes | None) -> Run:
+    def _read_run(self, found: bytes | None, reads_on: bool) -> Run:
         """Entries from the next slot on, as far as they reach without a hole, or until it is full.
 
         It is full only beyond the limits: what ends below them has reached the tip.
@@ -165,6 +168,8 @@ class Follower(Generic[StateT]):
                     return run
                 run.add(decode_own_entry(data, self.layout, slot), len(data))
                 slot += 1
+            if not reads_on:
+                return run
             window = min(window * 2, self._options.process.catch_up_window_max)
         return run
 

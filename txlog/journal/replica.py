@@ -12,7 +12,6 @@ journal's, whether or not this process lives to apply it.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -29,14 +28,23 @@ from txlog.errors import (
 from txlog.journal import boundary as boundaries
 from txlog.journal import replica_errors
 from txlog.journal.boundary import Boundary
+from txlog.journal.commit_queue import CommitQueue
 from txlog.journal.entry import Entry, encode_entry
 from txlog.journal.follower import Follower
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.pruning import Pruner
 from txlog.journal.replica_options import ReplicaOptions
-from txlog.journal.ticket import Ticket, doubt_refusals, doubted, interrupted, leave_in_doubt
+from txlog.journal.ticket import (
+    LOOK,
+    Ticket,
+    doubt_refusals,
+    doubted,
+    interrupted,
+    leave_in_doubt,
+)
 from txlog.layout import JournalLayout
 from txlog.storage.store import ENTRY_BYTES_MAX, CreateResult, Exists, Store
+from txlog.storage.turns import turn
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +74,7 @@ class Replica(Follower[StateT]):
         options: ReplicaOptions | None = None,
     ) -> None:
         super().__init__(store, layout, machine, runtime, options)
-        self._waiting: deque[Ticket] = deque()
+        self._queue = CommitQueue(self._lock, runtime.new_event, self._publish)
         self.kept_entries = 0
         """Entries that the last pruning by this process has left: no boundary above them was old
         enough (R14)."""
@@ -81,8 +89,11 @@ class Replica(Follower[StateT]):
         Raises CorruptData, StoreUnavailable, BoundaryMoved (entries were pruned again and again
         while this process tried to read them).
         """
+        if certain:
+            self._answered(Ticket(LOOK))
+            return self._at.state
         with self._lock:
-            self._catch_up(certain=certain)
+            self._catch_up()
             return self._at.state
 
     def follow(self) -> StateT:
@@ -100,20 +111,17 @@ class Replica(Follower[StateT]):
         Commands of other threads that wait at the same time go into the same entry. Raises the
         machine's rejection, PublishContention, OutcomeUnknown or StoreUnavailable.
         """
-        ticket = Ticket(command)
-        try:
-            self._waiting.append(ticket)
-            while not ticket.done:
-                with self._lock:
-                    if not ticket.done:
-                        self._publish()
-        finally:
-            ticket.done = True  # Whoever was interrupted while he waited wants it no more.
-        if ticket.error is not None:
-            raise ticket.error
+        ticket = self._answered(Ticket(command))
         if ticket.decided is None:
             raise InternalError(f"{self.layout.root}: a command has no answer. Please report this.")
         return ticket.decided.result
+
+    def _answered(self, ticket: Ticket) -> Ticket:
+        """The ticket once it is done. Raises its error."""
+        self._queue.wait_for([ticket])
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket
 
     def snapshot(self) -> int:
         """Write a snapshot of the present state now; returns the last slot it covers, or -1."""
@@ -163,38 +171,35 @@ class Replica(Follower[StateT]):
 
     # Writing.
 
-    def _drain(self, tickets: list[Ticket]) -> None:
-        """Take what waits; a ticket leaves the queue only when it is among them."""
-        while self._waiting and len(tickets) < self._options.process.publish_batch_max:
-            if not self._waiting[0].done:
-                tickets.append(self._waiting[0])
-            self._waiting.popleft()
-
     def _publish(self) -> None:
         """Give every ticket its answer: a result, its rejection, or the store's error."""
         tickets: list[Ticket] = []
         try:
-            self._drain(tickets)
-            self._open()
-            if self._first_window > 1:
-                self._catch_up()  # Before the first write, lest it fill a hole.
-                self._idle_polls = 0
-            self._publish_decided(tickets)
+            with turn(self._store, self.layout.entries.rstrip("/")) as others_have_written:
+                self._queue.drain(tickets, self._options.process.publish_batch_max)
+                self._open()
+                self._publish_drained(tickets, is_behind=others_have_written)
         except TxlogError as error:
-            for ticket in tickets:
-                if not ticket.done:
-                    ticket.error, ticket.done = error, True
+            self._queue.end_all(tickets, error)
         except BaseException as error:
-            for ticket in tickets:
-                if not ticket.done:
-                    ticket.error, ticket.done = interrupted(self.layout, error), True
+            self._queue.end_all(tickets, interrupted(self.layout, error))
             raise
+
+    def _publish_drained(self, tickets: list[Ticket], is_behind: bool) -> None:
+        commands = [ticket for ticket in tickets if ticket.command is not LOOK]
+        # Before the first write, lest it fill a hole.
+        if self._first_window > 1 or not commands or is_behind:
+            self._catch_up(certain=not commands)
+            self._idle_polls = 0
+        if commands:
+            self._publish_decided(commands)
+        self._queue.end_all(tickets)  # To win a slot, or to be refused, says as much as a look.
 
     def _publish_decided(self, tickets: list[Ticket], may_be_stored: bool = False) -> None:
         # The first decision may rest on an old state: if it is right the slot is won, if not the
         # winner's entry comes back. Only an answer without events needs a look at the tip first.
-        fresh = may_be_stored
-        for _ in range(self._options.process.publish_attempts_max):
+        fresh, lost = may_be_stored, 0
+        while lost < self._options.process.publish_attempts_max:
             state, events = self._decide_all(tickets)
             if may_be_stored:
                 doubt_refusals(self.layout, tickets)
@@ -207,12 +212,15 @@ class Replica(Follower[StateT]):
                 self._publish_decided(tickets[: len(tickets) // 2], may_be_stored)
                 self._publish_decided(tickets[len(tickets) // 2 :], may_be_stored)
                 return
-            tried = self._try_slot(state, data, crc32) if events else _Slot.WON
+            # What the winner wrote is there already; the second time the process is far behind.
+            reads_on = lost > 0 or not self._options.is_far
+            tried = self._try_slot(state, data, crc32, reads_on) if events else _Slot.WON
             if tried is _Slot.WON:
                 for ticket in tickets:
-                    ticket.done = True
+                    ticket.end()
                 return
-            fresh = True
+            lost += 1
+            fresh = fresh or reads_on or tried is _Slot.FREED
             if tried is _Slot.FREED:
                 may_be_stored, tickets = True, leave_in_doubt(self.layout, tickets)
         contention = replica_errors.lost_slots(
@@ -252,12 +260,13 @@ class Replica(Follower[StateT]):
         )
         return encode_entry(entry)
 
-    def _try_slot(self, state: StateT, data: bytes, crc32: int) -> _Slot:
-        """Create the next entry. If another writer has it, its entry was read."""
+    def _try_slot(self, state: StateT, data: bytes, crc32: int, reads_on: bool) -> _Slot:
+        """Create the next entry. If another writer has it, its entry was read; with `reads_on`
+        those that came after it, too."""
         slot = self._at.next_slot
         result = self._created(slot, data)
         if isinstance(result, Exists):
-            return self._follow_winner(slot, result.data)
+            return self._follow_winner(slot, result.data, reads_on)
         if not self._counts(slot):
             return _Slot.FREED
         self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
@@ -279,12 +288,12 @@ class Replica(Follower[StateT]):
             raise replica_errors.unclear_slot(path, error) from error
         return made[0]
 
-    def _follow_winner(self, slot: int, winner: bytes) -> _Slot:
+    def _follow_winner(self, slot: int, winner: bytes, reads_on: bool) -> _Slot:
         """Go on from another writer's entry. If the journal has to be opened again, that one may
         have come into a number that was freed after this writer's own had counted (R33)."""
         openings = self._openings
         try:
-            self._catch_up(winner)
+            self._catch_up(winner, reads_on=reads_on)
         except (StoreUnavailable, StoreDenied, BoundaryMoved) as error:
             if self._openings == openings and self._at.next_slot > slot:
                 raise

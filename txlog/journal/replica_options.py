@@ -25,6 +25,8 @@ class ReplicaOptions:
     """Of the log whose journals these are."""
     reads_in_turn: bool = False
     """The store answers before a thread would have begun: entries are read one by one."""
+    is_far: bool = False
+    """A request takes a round trip."""
     trust_ms: int = 0
     """How long a boundary check is trusted (R15); 0: each answer has one of its own, after it."""
     grace_ms: int = 0

@@ -9,9 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from txlog.clock import Event
 from txlog.errors import OutcomeUnknown, TxlogError
 from txlog.journal.machine import Decided
 from txlog.layout import JournalLayout
+
+
+class Look:
+    """No command: to know the journal as it is now, which an entry that is won proves as well."""
+
+
+LOOK = Look()
 
 
 @dataclass(slots=True)
@@ -22,6 +30,16 @@ class Ticket:
     decided: Decided | None = None
     error: BaseException | None = None
     done: bool = False
+    told: Event | None = None
+    """What its thread waits for, if it does."""
+
+    def end(self, error: BaseException | None = None) -> None:
+        """It has its answer, or this error; its thread goes on."""
+        if error is not None:
+            self.error = error
+        self.done = True
+        if self.told is not None:
+            self.told.set()
 
 
 def doubt_refusals(layout: JournalLayout, tickets: list[Ticket]) -> None:
@@ -35,7 +53,7 @@ def leave_in_doubt(layout: JournalLayout, tickets: list[Ticket]) -> list[Ticket]
     """Those that may be decided again although they may be stored; the others are told (I13)."""
     for ticket in tickets:
         if ticket.decided is not None and ticket.decided.once:
-            ticket.error, ticket.done = _unknown(layout), True
+            ticket.end(_unknown(layout))
     return [ticket for ticket in tickets if not ticket.done]
 
 

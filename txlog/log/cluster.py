@@ -106,6 +106,7 @@ class Cluster:
             self._presence,
             file.log_id,
             reads_in_turn=self._is_held,
+            is_far=not is_near(store),
             trust_ms=0 if is_near(store) else settings.boundary_trust_ms,
             grace_ms=settings.pruning_grace_ms,
         )

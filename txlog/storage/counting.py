@@ -8,12 +8,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from txlog import layout
 from txlog.storage.held import hold
 from txlog.storage.nearness import is_near
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
+from txlog.storage.turns import turn
 
 _FOLDER_KINDS = {
     "entries": "entry",
@@ -86,6 +88,10 @@ class CountingStore:
     def is_near(self) -> bool:
         """See NearStore.is_near."""
         return is_near(self._store)
+
+    def turn(self, folder: str) -> AbstractContextManager[bool]:
+        """See GivesTurns.turn."""
+        return turn(self._store, folder)
 
     def hold(self, path: str) -> bool:
         """See HoldsLog.hold."""

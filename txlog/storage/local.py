@@ -16,13 +16,14 @@ import mmap
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TypeVar
 
 from txlog.clock import Runtime
 from txlog.errors import InternalError, OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
 from txlog.storage.draft import Draft, NewFile, write_parts
+from txlog.storage.folder_turns import FolderTurns
 from txlog.storage.folder_walk import sweep_temporaries, walk
 from txlog.storage.object_path import TEMPORARY_PREFIX, check_path, check_prefix
 from txlog.storage.open_below import HANDLE, OPEN_FOLDER, open_below
@@ -79,6 +80,7 @@ class LocalStore:
         self._durable = durable
         self._publish = publish
         self._root = RootFolder(self._folder, durable)
+        self._turns = FolderTurns(self._opened_folder, runtime)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (LocalStore, (self._folder, self._runtime, self._durable, self._publish))
@@ -98,6 +100,10 @@ class LocalStore:
         check_path(path)
         self._root.hold(path)
         return True
+
+    def turn(self, folder: str) -> AbstractContextManager[bool]:
+        """See GivesTurns.turn."""
+        return self._turns.turn(folder)
 
     def create(self, path: str, data: bytes) -> CreateResult:
         """See Store.create. After OutcomeUnknown the file is visible, but perhaps not on disk."""
@@ -291,14 +297,18 @@ class LocalStore:
             self._root.open_folder(folder), f"{TEMPORARY_PREFIX}{self._entropy.token()}", name
         )
 
-    def _sync_folder_of(self, path: str) -> None:
+    def _opened_folder(self, folder: str) -> int:
         root = self._root.handle()
-        if root is not None:
-            folder = open_below(root, path.rpartition("/")[0] or ".", OPEN_FOLDER)
-            try:
-                sync_descriptor(folder)
-            finally:
-                os.close(folder)
+        if root is None:
+            raise FileNotFoundError(self._folder)
+        return open_below(root, folder, OPEN_FOLDER)
+
+    def _sync_folder_of(self, path: str) -> None:
+        folder = self._opened_folder(path.rpartition("/")[0] or ".")
+        try:
+            sync_descriptor(folder)
+        finally:
+            os.close(folder)
 
     def _sync_again(self, path: str) -> None:
         """The same as `_sync_name` for an object that was there already, with this content."""

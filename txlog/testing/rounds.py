@@ -168,6 +168,9 @@ class _NoBackground:
         """See Background."""
         return lambda: None
 
+    def begin(self, call: Callable[[], object]) -> None:
+        """See Background.begin; nothing is begun."""
+
 
 class Rounds:
     """A store one round trip away, a runtime to go with it, and the count of round trips."""

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from signal import SIGINT, pthread_kill, signal
 from threading import Event, Semaphore, get_ident
 from types import FrameType
@@ -18,6 +19,7 @@ from tests.shelf_machine import Look, Put, Shelf, Take
 from txlog.errors import IllegalTransition, OutcomeUnknown, StoreUnavailable
 from txlog.journal.replica import Replica
 from txlog.journal.ticket import Ticket
+from txlog.storage import CountingStore
 from txlog.storage.store import ENTRY_BYTES_MAX
 
 Command = Put | Take | Look
@@ -42,7 +44,7 @@ def while_first_publishes(
 ) -> list[Future[Any]]:
     """Run `first`; all `others` are waiting, in order, by the time it creates its entry."""
     queue = AnnouncedQueue()
-    replica._waiting = queue
+    replica._queue.waiting = queue
     futures: list[Future[Any]] = []
 
     def others_join() -> None:
@@ -73,6 +75,72 @@ def test_commands_that_wait_at_once_share_an_entry() -> None:
     assert written(store, 1) == [command.name for command in others]
     assert replica.next_slot == 2
     assert process(store).catch_up() == replica.state
+
+
+def test_who_is_done_does_not_wait_for_those_who_publish_next() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    queue = replica._queue.waiting = AnnouncedQueue()
+    done: list[Future[Any]] = []
+
+    def join(command: Put) -> Future[Any]:
+        future = pool.submit(replica.execute, command)
+        assert queue.joined.acquire(timeout=PATIENCE_S)
+        return future
+
+    def all_are_told() -> None:
+        assert [outcome(future) for future in done] == [True] * 4
+
+    with ThreadPoolExecutor(max_workers=6) as pool:
+        store.before("create", LAYOUT.entry(0), lambda: done.extend(map(join, map(Put, "bcd"))))
+        last: list[Future[Any]] = []
+        store.before("create", LAYOUT.entry(1), lambda: last.append(join(Put("last"))))
+        store.before("create", LAYOUT.entry(2), all_are_told)
+        done.append(join(Put("a")))
+        all_are_told()
+        assert outcome(last[0]) is True
+    assert [written(store, slot) for slot in range(3)] == [["a"], ["b", "c", "d"], ["last"]]
+
+
+def test_a_look_at_the_tip_is_answered_by_an_entry_that_is_won() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    queue = replica._queue.waiting = AnnouncedQueue()
+    counting = CountingStore(store.inner)
+    others: list[Future[Any]] = []
+
+    def others_join() -> None:
+        store.inner = counting
+        for work in (partial(replica.catch_up, certain=True), partial(replica.execute, Put("b"))):
+            others.append(pool.submit(work))
+            assert queue.joined.acquire(timeout=PATIENCE_S)
+
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        store.before("create", LAYOUT.entry(0), others_join)
+        assert replica.execute(Put("a")) is True
+        assert [outcome(future) for future in others] == [("a", "b"), True]
+    assert (counting.snapshot().of("create"), counting.snapshot().of("get", "entry")) == (2, 0)
+
+
+def test_a_look_at_the_tip_outlives_the_error_of_a_command_beside_it() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    queue = replica._queue.waiting = AnnouncedQueue()
+    others: list[Future[Any]] = []
+
+    def others_join() -> None:
+        for work in (partial(replica.catch_up, certain=True), partial(replica.execute, Put("b"))):
+            others.append(pool.submit(work))
+            assert queue.joined.acquire(timeout=PATIENCE_S)
+
+    def fail() -> None:
+        raise StoreUnavailable("no answer; call again.")
+
+    with ThreadPoolExecutor(max_workers=3) as pool:
+        store.before("create", LAYOUT.entry(0), others_join)
+        store.before("create", LAYOUT.entry(1), fail)
+        assert replica.execute(Put("a")) is True
+        assert [outcome(future) for future in others] == [("a",), StoreUnavailable]
 
 
 def test_I16_an_entry_holds_the_commands_of_so_many_only() -> None:
@@ -152,10 +220,12 @@ def test_I13_what_a_thread_that_is_interrupted_has_taken_is_answered_or_waits_on
     def interrupted(at: int | None) -> Interruption:
         replica = process(new_store())
         waiting = Ticket(Put("of another thread"))
-        replica._waiting.append(waiting)
-        with Interruption(["journal/replica.py", "journal/follower.py"], at) as interruption:
+        replica._queue.waiting.append(waiting)
+        with Interruption(
+            ["journal/replica.py", "journal/follower.py", "journal/commit_queue.py"], at
+        ) as interruption:
             replica.execute(Put("own"))
-        left = [ticket for ticket in replica._waiting if ticket is waiting]
+        left = [ticket for ticket in replica._queue.waiting if ticket is waiting]
         assert waiting.done or left, interruption.places[-1]
         replica.execute(Put("another"))
         assert waiting.done
@@ -184,7 +254,7 @@ def interrupted_once() -> Iterator[None]:
 def test_a_command_that_is_interrupted_while_it_waits_is_not_carried_out_later() -> None:
     store = HookedStore(new_store())
     replica = process(store)
-    queue = replica._waiting = AnnouncedQueue()
+    queue = replica._queue.waiting = AnnouncedQueue()
     is_over, main = Event(), get_ident()
 
     def interrupt_who_waits() -> None:

@@ -21,7 +21,7 @@ from txlog.storage.retry import RetrySettings
 from txlog.storage.s3 import S3Store
 from txlog.testing.clock import SeededEntropy
 from txlog.testing.simulation.network import Network
-from txlog.testing.simulation.scheduler import Scheduler, TurnLock
+from txlog.testing.simulation.scheduler import Scheduler, TurnEvent, TurnLock
 from txlog.testing.simulation.service import BUCKET
 
 T = TypeVar("T")
@@ -118,6 +118,9 @@ class NoBackground:
         """See Background.repeat; refused."""
         raise RuntimeError("a simulated process has no background; call it yourself.")
 
+    def begin(self, call: Callable[[], object]) -> None:
+        """See Background.begin; nothing is begun."""
+
 
 class SimulatedProcess:
     """One life of a process. It is made, and used, in its actor's turns only."""
@@ -134,6 +137,7 @@ class SimulatedProcess:
             self.fan_out,
             NoBackground(),
             new_lock,
+            partial(TurnEvent, scheduler),
         )
         retries = RetrySettings(deadline_ms=15_000, attempts_max=3, pause_max_ms=500)
         self.store = S3Store(BUCKET, "", self.runtime, settings=retries, requests=network)

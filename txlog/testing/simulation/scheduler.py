@@ -62,6 +62,34 @@ class TurnLock:
             self._scheduler.wake(self._waiting.popleft())
 
 
+class TurnEvent:
+    """What one actor of a process waits for, until another one says that it has come."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._has_come = False
+        self._waiting: Actor | None = None
+
+    def wait_ms(self, timeout_ms: float) -> bool:
+        """See Event.wait_ms."""
+        me = self._scheduler.current
+        if not self._has_come and me is not None:
+            self._waiting = me
+            self._scheduler.at(timeout_ms, self._wake)
+            self._scheduler.park()
+        return self._has_come
+
+    def set(self) -> None:
+        """See Event.set."""
+        self._has_come = True
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._scheduler.wake(waiting)
+
+
 _Item: TypeAlias = Actor | Callable[[], object]
 
 

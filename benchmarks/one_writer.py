@@ -1,4 +1,4 @@
-"""A process that commits one small transaction after the other: `python -m benchmarks.far_writer`.
+"""A process that commits one small transaction after the other: `python -m benchmarks.one_writer`.
 
 It says the moment of every commit, by the clock that all processes of a machine share.
 """
