@@ -119,7 +119,7 @@ class ThreadFanOut:
     holds a lock, and threads that all wait for that lock, would wait for each other for ever.
     """
 
-    workers_max: int = 16
+    workers_max: int = 32
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
     _process: int = field(default=0, repr=False)
 
@@ -183,6 +183,15 @@ def begun(fan_out: FanOut, call: Callable[[], T]) -> Callable[[], T]:
         return fan_out.start(call)
     except Exception as error:  # noqa: BLE001 - raised where the result is asked for
         return partial(_raise, error)
+
+
+def tried(call: Callable[[], T]) -> Callable[[], T]:
+    """Make the call now; its result, or its error, comes as often as it is asked for."""
+    try:
+        result = call()
+    except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+        return partial(_raise, error)
+    return lambda: result
 
 
 def _raise(error: Exception) -> NoReturn:

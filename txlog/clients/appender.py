@@ -111,15 +111,15 @@ class Appender:
         batch: pa.RecordBatch,
         partitions: Partitions,
         tx_id: TxId | None,
-        declare: Callable[[], object] | None = None,
+        beside: Sequence[Callable[[], object]] = (),
     ) -> Mapping[int, int]:
         """Store the records; answers the base offset of each partition.
 
-        `batch` is in a physical schema of the topic, the newest or an earlier one. `declare` runs
-        while the segment is written, and has ended before anything is appended. Raises what it
-        raises, and OutcomeUnknown if the log does not say within the limit whether the records are
-        stored. Until `forget` the same call, with that very batch, may be made again, also after
-        Ctrl-C.
+        `batch` is in a physical schema of the topic, the newest or an earlier one. What is to be
+        done `beside` runs while the segment is written, and has ended before anything is appended.
+        Raises what that raises, and OutcomeUnknown if the log does not say within the limit whether
+        the records are stored. Until `forget` the same call, with that very batch, may be made
+        again, also after Ctrl-C.
         """
         schema_id, adapted = _as_of_now(topic, batch)
         counts = np.bincount(partitions)
@@ -129,8 +129,8 @@ class Appender:
         for _ in range(self._process.finish_attempts_max):
             try:
                 with self._doubted(topic):
-                    segments = self._stage(topic, adapted, partitions, schema_id, declare)
-                    declare = None
+                    segments = self._stage(topic, adapted, partitions, schema_id, beside)
+                    beside = ()
                     base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
             except SegmentExpired:
                 continue
@@ -159,7 +159,7 @@ class Appender:
     ) -> tuple[Segment, ...]:
         """Segments of the records, which nothing names yet: the same call may be made again."""
         schema_id, adapted = _as_of_now(topic, batch)
-        return self._stage(topic, adapted, partitions, schema_id, None)
+        return self._stage(topic, adapted, partitions, schema_id, ())
 
     def append_staged(
         self, topic: TopicLog, segments: tuple[Segment, ...], tx_id: TxId
@@ -206,11 +206,11 @@ class Appender:
         batch: pa.RecordBatch,
         partitions: Partitions,
         schema_id: int,
-        declare: Callable[[], object] | None,
+        beside: Sequence[Callable[[], object]],
     ) -> tuple[Segment, ...]:
         """Segments of the records in their order, written at once.
 
-        Nobody sees a segment before its append, so none of them waits for the declaration.
+        Nobody sees a segment before its append, so none of them waits for what is done beside.
         """
         segments: dict[int, Segment] = {}
         row_count = max(1, batch.num_rows * SEGMENT_BYTES // max(batch.nbytes, 1))
@@ -220,7 +220,7 @@ class Appender:
             parts = split_by_partition(rows, chosen)
             segments[start] = topic.stage({p: [part] for p, part in parts.items()}, schema_id)
 
-        calls: list[Callable[[], object]] = [] if declare is None else [declare]
+        calls = [*beside]
         calls += [partial(stage, start) for start in range(0, batch.num_rows, row_count)]
         self._runtime.fan_out.run_all(calls)
         return tuple(segments[start] for start in sorted(segments))

@@ -6,7 +6,7 @@ appended again as it is. It must not know what waits, nor the states of a produc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +15,19 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from txlog.clients.accumulator import Partitions
+from txlog.clients.accumulator import Look, Partitions
 from txlog.clients.appender import Appender
 from txlog.clients.delivery import Delivery
 from txlog.clients.staged_records import StagedRecords
 from txlog.clients.transaction_session import TransactionSession
-from txlog.clock import begun
-from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
+from txlog.clock import begun, tried
+from txlog.errors import (
+    OutcomeUnknown,
+    StoreDenied,
+    StoreUnavailable,
+    TxlogError,
+    UnknownTopic,
+)
 from txlog.log.batch import Segment
 from txlog.log.cluster import Cluster
 from txlog.log.topic_log import TopicLog
@@ -36,6 +42,8 @@ class Flush:
     batch: pa.RecordBatch
     partitions: Partitions
     delivery: Delivery
+    look: Look | None = None
+    """Of records that were checked against a topic as this process knew it."""
     upload: Callable[[], tuple[Segment, ...]] | None = None
     """Of staged records: answers their segments, once they are written."""
 
@@ -46,8 +54,9 @@ class FlushRoute(Protocol):
     goes_on: bool
     """Whether the program may go on while a flush is on its way."""
 
-    def topic(self, name: str) -> TopicLog:
-        """The topic that records of that name go to. Raises UnknownTopic."""
+    def topic(self, name: str) -> tuple[TopicLog, Look | None]:
+        """The topic that records of that name go to, and the look at it if that goes on. Raises
+        UnknownTopic."""
 
     def begin(self, flush: Flush) -> None:
         """Begin to write it in the background, if that is this route's way. Raises nothing."""
@@ -76,28 +85,52 @@ class InLogRoute:
         self._appender = appender
         self._session = session
 
-    def topic(self, name: str) -> TopicLog:
-        """See FlushRoute."""
-        return self._cluster.present_topic(name)
+    def topic(self, name: str) -> tuple[TopicLog, Look | None]:
+        """See FlushRoute. Far away as this process knows it, while the look at it is under way."""
+        cluster = self._cluster
+        known = cluster.topic(name) if cluster.is_far else None
+        if known is None or not known.state.topic_id:
+            return cluster.present_topic(name), None
+        return known, _kept(begun(cluster.runtime.fan_out, partial(cluster.present_topic, name)))
 
     def begin(self, flush: Flush) -> None:
         """See FlushRoute."""
 
     def write(self, flush: Flush) -> None:
         """See FlushRoute."""
-        session, log = self._session, flush.log
-        if session is None:
-            base_offsets = self._appender.append(log, flush.batch, flush.partitions, None)
-        else:
-            wanted = set(np.flatnonzero(np.bincount(flush.partitions)).tolist())
-            declare = None
-            if not session.has_declared(log, wanted):
-                declare = partial(session.declare, log, wanted)
-            with session.told_apart():
-                base_offsets = self._appender.append(
-                    log, flush.batch, flush.partitions, session.tx_id, declare
-                )
+        try:
+            base_offsets = self._appended(flush)
+        except UnknownTopic:
+            following = self._following(flush)
+            if following is None:
+                raise
+            self._appender.forget()  # First: its sequences are those of the other topic.
+            flush.log, flush.look = following, None
+            base_offsets = self._appended(flush)
         flush.delivery.succeed(flush.partitions, base_offsets)
+
+    def _appended(self, flush: Flush) -> Mapping[int, int]:
+        """The base offset of each partition. The look is waited for beside the upload."""
+        session, log = self._session, flush.log
+        beside = [] if flush.look is None else [partial(_require_same, log, flush.look)]
+        if session is None:
+            return self._appender.append(log, flush.batch, flush.partitions, None, beside)
+        wanted = set(np.flatnonzero(np.bincount(flush.partitions)).tolist())
+        if not session.has_declared(log, wanted):
+            beside.append(partial(session.declare, log, wanted))
+        with session.told_apart():
+            return self._appender.append(log, flush.batch, flush.partitions, session.tx_id, beside)
+
+    def _following(self, flush: Flush) -> TopicLog | None:
+        """The topic of that name that was there already when the records were sent, if they mean
+        there what they were checked to mean."""
+        if flush.look is None:
+            return None
+        with suppress(TxlogError):
+            found = flush.look()
+            if found.topic_id != flush.log.topic_id and _are_alike(flush.log, found):
+                return found
+        return None
 
     def drop(self) -> None:
         """See FlushRoute."""
@@ -120,9 +153,9 @@ class StagedRoute:
         self._session = session
         self._records = records
 
-    def topic(self, name: str) -> TopicLog:
+    def topic(self, name: str) -> tuple[TopicLog, Look | None]:
         """See FlushRoute. As this process knows it: it is looked at beside the upload."""
-        return self._cluster.known_topic(name)
+        return self._cluster.known_topic(name), None
 
     def begin(self, flush: Flush) -> None:
         """See FlushRoute."""
@@ -154,3 +187,41 @@ class StagedRoute:
     def drop(self) -> None:
         """See FlushRoute. What is uploaded already is collected by the vacuum."""
         self._records.cancel()
+
+
+def _kept(look: Look) -> Look:
+    """Its first answer, also if that is an error: what was decided on it is not decided anew."""
+    answers: list[Look] = []
+
+    def answer() -> TopicLog:
+        if not answers:
+            answers.append(tried(look))
+        return answers[0]()
+
+    return answer
+
+
+def _require_same(log: TopicLog, look: Look) -> None:
+    """Raises UnknownTopic if the topic was deleted before its records were sent. What keeps it
+    from being looked at says nothing: the topic's own journal decides."""
+    try:
+        found = look()
+    except (StoreUnavailable, OutcomeUnknown, StoreDenied):
+        return
+    if found.topic_id != log.topic_id:
+        raise UnknownTopic(
+            f"topic {log.name!r} was deleted and created again, and takes other records now than "
+            "those that were sent. Send them again.",
+            topic=log.name,
+            topic_id=log.topic_id,
+        )
+
+
+def _are_alike(before: TopicLog, after: TopicLog) -> bool:
+    """Whether two topics take the same records, and put each into the same partition."""
+    old, new = before.state, after.state
+    return (
+        old.config == new.config
+        and len(old.partitions) == len(new.partitions)
+        and before.schema().equals(after.schema())
+    )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.clients.accumulator import Headers, Partitions, Pile
+from txlog.clients.accumulator import Headers, Look, Partitions, Pile
 from txlog.clients.appender import Appender, ProducerSession
 from txlog.clients.batch_columns import BatchColumns, prepared_batch
 from txlog.clients.connection import Connection, connect, given_configuration
@@ -233,7 +233,7 @@ class Producer:
             self._standing.require_sendable("send_batch")
             try:
                 given_function("on_delivery", on_delivery)
-                log, batch, partitions = self._prepared(
+                log, look, batch, partitions = self._prepared(
                     topic, table, BatchColumns(key, partition, timestamp)
                 )
             except Exception as error:
@@ -241,21 +241,21 @@ class Producer:
                 raise
             if batch.num_rows:
                 delivery = Delivery(topic, self.flush, on_delivery)
-                self._sender.write_batch(log, batch, partitions, delivery)
+                self._sender.write_batch(log, look, batch, partitions, delivery)
             return int(batch.num_rows)
 
     def _prepared(
         self, topic: str, table: pa.Table | pa.RecordBatch, columns: BatchColumns
-    ) -> tuple[TopicLog, pa.RecordBatch, Partitions]:
+    ) -> tuple[TopicLog, Look | None, pa.RecordBatch, Partitions]:
         """A table as the topic takes it. Raises UnknownTopic, InvalidRecord, UnknownPartition."""
-        log = self._sender.route.topic(topic)
+        log, look = self._sender.route.topic(topic)
         given = (table, columns, self._wall_ms())
         sticky = self._sender.next_sticky()
         try:
-            return log, *prepared_batch(log, *given, sticky)
+            return log, look, *prepared_batch(log, *given, sticky)
         except InvalidRecord:  # Of an old look, perhaps (R15).
             log = self._connection.cluster.present_topic(topic, certain=True)
-        return log, *prepared_batch(log, *given, sticky)
+        return log, None, *prepared_batch(log, *given, sticky)
 
     def flush(self) -> None:
         """Write everything that was sent. Raises what kept it from being stored."""
@@ -289,8 +289,8 @@ class Producer:
     def _pile_of_now(self, topic: str, pile: Pile) -> Pile:
         """Where a record goes that was refused: since the pile was begun the topic may have got
         the column, or the wider limit, that the record needs (R15)."""
-        pile.topic.catch_up(certain=True)
-        if pile.is_of_now:
+        is_closed = pile.topic.catch_up(certain=True).closed
+        if pile.is_of_now and not is_closed:
             return pile
         self.flush()
         return self._sender.piles.get(topic) or self._new_pile(topic)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from txlog.clients.accumulator import Partitions, Pile, new_pile
+from txlog.clients.accumulator import Look, Partitions, Pile, new_pile
 from txlog.clients.appender import Appender
 from txlog.clients.connection import Connection
 from txlog.clients.delivery import Delivery
@@ -70,19 +70,26 @@ class Sender:
 
     def new_pile(self, topic: str, flush: Callable[[], None]) -> Pile:
         """The pile of a topic that has none. Raises UnknownTopic."""
-        pile = new_pile(self.route.topic(topic), flush)
+        log, look = self.route.topic(topic)
+        pile = new_pile(log, flush)
+        pile.look = look
         self.piles[topic] = pile
         return pile
 
     def write_batch(
-        self, log: TopicLog, batch: pa.RecordBatch, partitions: Partitions, delivery: Delivery
+        self,
+        log: TopicLog,
+        look: Look | None,
+        batch: pa.RecordBatch,
+        partitions: Partitions,
+        delivery: Delivery,
     ) -> None:
         """Write records that are a batch already, behind those that were sent before them.
 
         They are taken if all of those are written, or may be by the next flush. Raises what kept
         either from being stored.
         """
-        taken = self._new_flush(log, batch, partitions, delivery)
+        taken = self._new_flush(log, batch, partitions, delivery, look)
         if self.route.goes_on:
             self._collect()
             self._unwritten.append(taken)
@@ -98,10 +105,15 @@ class Sender:
         self.flush()
 
     def _new_flush(
-        self, log: TopicLog, batch: pa.RecordBatch, partitions: Partitions, delivery: Delivery
+        self,
+        log: TopicLog,
+        batch: pa.RecordBatch,
+        partitions: Partitions,
+        delivery: Delivery,
+        look: Look | None,
     ) -> Flush:
         self._last_number += 1
-        return Flush(self._last_number, log, batch, partitions, delivery)
+        return Flush(self._last_number, log, batch, partitions, delivery, look)
 
     def _collect(self) -> None:
         """Records leave for the very topic that they were checked against (rule R11)."""
@@ -110,10 +122,14 @@ class Sender:
         now_ms = self._connection.runtime.clock.wall_ms()
         unwritten = self._unwritten.copy()
         for pile in self.piles.values():
+            if not pile.delivery.timestamps:
+                continue
             if is_append_time(pile.topic.state.config):
                 pile.delivery.timestamps = [now_ms] * len(pile.delivery.timestamps)
             batch, partitions = pile.batch(self.next_sticky())
-            unwritten.append(self._new_flush(pile.topic, batch, partitions, pile.delivery))
+            unwritten.append(
+                self._new_flush(pile.topic, batch, partitions, pile.delivery, pile.look)
+            )
         # With no call in between: Ctrl-C finds every record in one of the two, and in one only.
         self.piles, self._unwritten = {}, unwritten
 

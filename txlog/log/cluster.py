@@ -106,7 +106,7 @@ class Cluster:
             self._presence,
             file.log_id,
             reads_in_turn=self._is_held,
-            is_far=not is_near(store),
+            is_far=self.is_far,
             trust_ms=0 if is_near(store) else settings.boundary_trust_ms,
             grace_ms=settings.pruning_grace_ms,
         )
@@ -125,6 +125,11 @@ class Cluster:
     def is_near(self) -> bool:
         """Whether the log lies on a disk."""
         return self._is_held
+
+    @property
+    def is_far(self) -> bool:
+        """Whether a request takes a round trip."""
+        return not is_near(self.store)
 
     def answers(self, calls: Sequence[Callable[[], T]]) -> Iterator[T]:
         """In order. On a disk each call is made when its answer is wanted; elsewhere all are made

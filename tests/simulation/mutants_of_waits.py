@@ -1,0 +1,49 @@
+"""Planted bugs of what goes out before the answer that it used to wait for."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.simulation.mutant import Patch
+from txlog.clients.flush_routes import Flush, InLogRoute
+from txlog.errors import TxlogError
+from txlog.journal.entry import decode_own_entry
+from txlog.journal.replica import Replica
+
+
+def _follows_the_name(patch: Patch) -> None:
+    """Records go to whatever topic has the name by the time that they are written."""
+
+    def following(self: InLogRoute, flush: Flush) -> Any:
+        try:
+            return self._cluster.present_topic(flush.log.name)
+        except TxlogError:
+            return None
+
+    patch.setattr(InLogRoute, "_following", following)
+
+
+def _believes_what_it_finds(patch: Patch) -> None:
+    """An entry that a wait has found is the next one."""
+
+    def take(self: Replica[Any], slot: int, data: bytes) -> bool:
+        if slot == self._at.next_slot:
+            self._ingest(*decode_own_entry(data, self.layout, slot))
+        return True
+
+    patch.setattr(Replica, "take", take)
+
+
+_FLUSHES = "tests/unit/clients/test_far_flushes.py::"
+_AHEAD = "tests/unit/journal/test_opening_ahead.py::"
+
+BUGS_OF_WAITS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
+    "records follow the name of their topic (R11)": (
+        _follows_the_name,
+        f"{_FLUSHES}test_R11_what_was_sent_before_the_topic_was_created_again_goes_nowhere",
+    ),
+    "what a wait finds is believed (R15)": (
+        _believes_what_it_finds,
+        f"{_AHEAD}test_R15_an_entry_that_a_wait_has_found_is_judged_as_any_other",
+    ),
+}
+"""Planted bug -> how it is planted, and the test that sees it."""
