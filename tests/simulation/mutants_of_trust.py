@@ -139,6 +139,29 @@ def absent_snapshots_by_the_check_at_hand(patch: Patch) -> None:
     patch.setattr(opening, "_from_snapshot", from_snapshot)
 
 
+def absent_since_it_was_opened(patch: Patch) -> None:
+    """What opening has read ahead is believed by every later call."""
+    patch.setattr(Follower, "_forget_ahead", lambda self: None)
+
+
+def absent_before_it_was_named(patch: Patch) -> None:
+    """A boundary that was absent when it was asked for ahead is missing."""
+    patch.setattr(opening, "sent_now", lambda store: SimpleNamespace(get=lambda path: None))
+
+
+def opened_from_the_answer_on(patch: Patch) -> None:
+    """The time of the check that opening makes runs from its end."""
+    original = BoundaryChecks.by_opening
+
+    def by_opening(self: BoundaryChecks, read: Callable[[], Opened[Any]]) -> Opened[Any]:
+        opened = original(self, read)
+        assert self._newest is not None
+        self._newest = replace(self._newest, sent=moment(self._clock))
+        return opened
+
+    patch.setattr(BoundaryChecks, "by_opening", by_opening)
+
+
 def own_grace(patch: Patch) -> None:
     """Each process deletes as it is configured itself, and not as the log's file says."""
     patch.setattr(LogSettings, "pruning_grace_ms", 0)
@@ -154,6 +177,7 @@ OF_TRUST: Mapping[str, Mutant] = {
 }
 
 _CHECKS = "tests/unit/journal/test_trusted_checks.py::"
+_AHEAD = "tests/unit/journal/test_opening_ahead.py::"
 _GRACE = "tests/unit/journal/test_pruning_grace.py::"
 
 BUGS_OF_TRUST: Mapping[str, tuple[Callable[[Patch], None], str]] = {
@@ -164,6 +188,18 @@ BUGS_OF_TRUST: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "a check counts from its answer on (R15)": (
         from_the_answer_on,
         f"{_CHECKS}test_R15_the_time_runs_from_before_the_check_was_sent",
+    ),
+    "an opening counts from its end on (R15)": (
+        opened_from_the_answer_on,
+        f"{_AHEAD}test_R15_the_time_of_an_opening_runs_from_before_its_first_request",
+    ),
+    "what was absent at the opening stays absent (R15)": (
+        absent_since_it_was_opened,
+        f"{_AHEAD}test_R15_an_absence_that_was_read_ahead_is_for_the_call_that_opens",
+    ),
+    "a boundary that came meanwhile is missing (R34)": (
+        absent_before_it_was_named,
+        f"{_AHEAD}test_R34_a_boundary_that_came_after_it_was_asked_for_is_not_missing",
     ),
     "a run is judged by its last slot (R15)": (
         judged_by_the_last,

@@ -15,6 +15,7 @@ from txlog.errors import CorruptData
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal
 from txlog.journal.owner import require_own
+from txlog.journal.reads_ahead import Reads
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import Slot, SlotOrNone
 from txlog.storage.store import Created, Store
@@ -51,7 +52,7 @@ class Boundary:
 NO_BOUNDARY = Boundary(ordinal=-1, lowest_slot=0, snapshot_slot=-1, token="")
 
 
-def read_newest(store: Store, layout: JournalLayout, known: Boundary) -> Boundary:
+def read_newest(store: Reads, layout: JournalLayout, known: Boundary) -> Boundary:
     """Probe upward from the boundary that is known. Raises CorruptData."""
     newest = known
     while (data := store.get(path := layout.boundary(newest.ordinal + 1))) is not None:
@@ -59,7 +60,7 @@ def read_newest(store: Store, layout: JournalLayout, known: Boundary) -> Boundar
     return newest
 
 
-def read_boundary(store: Store, layout: JournalLayout, ordinal: int) -> Boundary | None:
+def read_boundary(store: Reads, layout: JournalLayout, ordinal: int) -> Boundary | None:
     """The boundary of that ordinal, if it exists. Raises CorruptData."""
     data = store.get(path := layout.boundary(ordinal))
     return None if data is None else decode_own_boundary(data, layout, path)

@@ -21,6 +21,7 @@ from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
 from txlog.journal.fold import after_entry
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.opening import Opened, exists, open_journal, write_snapshot
+from txlog.journal.reads_ahead import Reads, ReadsAhead
 from txlog.journal.replica_options import ReplicaOptions
 from txlog.journal.run import Run
 from txlog.layout import JournalLayout
@@ -57,6 +58,8 @@ class Follower(Generic[StateT]):
         """The snapshot of the last slot is damaged: the next slot has another one (rule R47)."""
         self._first_window = 1
         """Entries that the next look begins with: two after opening, so that a hole is seen."""
+        self._ahead: ReadsAhead | None = None
+        """What opening has read ahead, for the call that opens alone: an absence grows old."""
 
     @property
     def state(self) -> StateT:
@@ -75,7 +78,11 @@ class Follower(Generic[StateT]):
 
     def _read_opening(self, known: Boundary) -> Opened[StateT]:
         """The newest state that can be had."""
-        read = partial(open_journal, self._store, self.layout, self._machine, known)
+        self._ahead = None
+        store: Reads = self._store
+        if self._options.is_far:
+            store = self._ahead = ReadsAhead(store, self._runtime.fan_out)
+        read = partial(open_journal, store, self.layout, self._machine, known)
         return self._checks.by_opening(read)
 
     def _adopt(self, opened: Opened[StateT]) -> None:
@@ -92,6 +99,7 @@ class Follower(Generic[StateT]):
         """Read a run of entries, apply it if it is believed (R15); again while runs are full:
         a process that lags far holds one of them at a time. `found` is the next entry; without
         `reads_on` it is all of the run."""
+        self._forget_ahead()
         self._open()
         reopened = 0
         while reopened < self._options.process.publish_attempts_max:
@@ -154,10 +162,11 @@ class Follower(Generic[StateT]):
         It is full only beyond the limits: what ends below them has reached the tip.
         """
         run = Run()
-        slot, window = self._at.next_slot, self._first_window
+        slot = self._at.next_slot
+        at_hand = self._at_hand(slot, found)
+        window = self._first_window if len(at_hand) < 2 else 2 * len(at_hand)
         while not run.is_full:
-            bodies = self._fetch(slot, window) if found is None else list[bytes | None]([found])
-            found = None
+            bodies, at_hand = at_hand or self._fetch(slot, window), []
             for number, data in enumerate(bodies):
                 if data is None:
                     later = bodies[number + 1 :]
@@ -172,6 +181,20 @@ class Follower(Generic[StateT]):
                 return run
             window = min(window * 2, self._options.process.catch_up_window_max)
         return run
+
+    def _forget_ahead(self) -> None:
+        """What was absent when the journal was opened may be there by this call."""
+        self._ahead = None
+
+    def _at_hand(self, slot: int, found: bytes | None) -> list[bytes | None]:
+        """What is known of the next slots: a winner's entry, or what opening has read ahead."""
+        ahead, self._ahead = self._ahead, None
+        if found is not None:
+            return [found]
+        bodies: list[bytes | None] = []
+        while ahead is not None and ahead.expects(path := self.layout.entry(slot + len(bodies))):
+            bodies.append(ahead.get(path))
+        return bodies
 
     def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
         """A writer makes an entry when the one below it is there, so a later one proves that it

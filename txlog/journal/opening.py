@@ -20,11 +20,18 @@ from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32
 from txlog.journal.fold import decoded_state
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.owner import require_own
+from txlog.journal.reads_ahead import Reads, expect, sent_now
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.layout import SLOT_DIGITS, JournalLayout
 from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Store
 
 log = logging.getLogger(__name__)
+
+FIRST_ENTRIES = 8
+"""Of a journal that may be young: asked for beside its hint, far away."""
+
+ENTRIES_BEHIND_SNAPSHOT = 32
+"""Asked for beside a snapshot, far away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +47,15 @@ class Opened(Generic[StateT]):
 
 
 def open_journal(
-    store: Store, layout: JournalLayout, machine: Machine[StateT], known: Boundary
+    store: Reads, layout: JournalLayout, machine: Machine[StateT], known: Boundary
 ) -> Opened[StateT]:
     """The newest state that can be had without reading every entry.
 
     Raises CorruptData if no readable snapshot covers what was pruned.
     """
+    expect(store, [layout.boundary(known.ordinal + 1), layout.hint])
+    if known.ordinal < 0:
+        expect(store, map(layout.entry, range(FIRST_ENTRIES)))
     hinted = _hinted_slot(store, layout)
     damaged = False
     if hinted is not None and hinted + 1 >= known.lowest_slot:
@@ -62,7 +72,7 @@ def open_journal(
 
 
 def _from_boundary(
-    store: Store, layout: JournalLayout, machine: Machine[StateT], known: Boundary, damaged: bool
+    store: Reads, layout: JournalLayout, machine: Machine[StateT], known: Boundary, damaged: bool
 ) -> Opened[StateT]:
     newest = boundaries.read_newest(store, layout, known)
     if newest.ordinal < 0:
@@ -70,7 +80,7 @@ def _from_boundary(
     opened = _from_snapshot(store, layout, machine, newest.snapshot_slot, newest)
     if opened is not None:
         return replace(opened, damaged=damaged)
-    if boundaries.read_newest(store, layout, newest) != newest:
+    if boundaries.read_newest(sent_now(store), layout, newest) != newest:
         # The next boundary has its own snapshot, so this one was free to vanish (rule R16).
         return _from_boundary(store, layout, machine, newest, damaged)
     raise CorruptData(
@@ -80,7 +90,7 @@ def _from_boundary(
     )
 
 
-def _hinted_slot(store: Store, layout: JournalLayout) -> int | None:
+def _hinted_slot(store: Reads, layout: JournalLayout) -> int | None:
     """None unless it is one: a hint may be anything (rule R16)."""
     try:
         data = store.get(layout.hint)
@@ -91,9 +101,11 @@ def _hinted_slot(store: Store, layout: JournalLayout) -> int | None:
 
 
 def _from_snapshot(
-    store: Store, layout: JournalLayout, machine: Machine[StateT], slot: int, known: Boundary
+    store: Reads, layout: JournalLayout, machine: Machine[StateT], slot: int, known: Boundary
 ) -> Opened[StateT] | None:
-    data = store.get(path := layout.snapshot(slot))
+    expect(store, [path := layout.snapshot(slot)])
+    expect(store, map(layout.entry, range(slot + 1, slot + 1 + ENTRIES_BEHIND_SNAPSHOT)))
+    data = store.get(path)
     if data is None:
         return None
     head, sections = decode_snapshot(data, path)
@@ -106,10 +118,13 @@ def _from_snapshot(
 
 
 def _boundary_of(
-    store: Store, layout: JournalLayout, head: SnapshotHead, known: Boundary
+    store: Reads, layout: JournalLayout, head: SnapshotHead, known: Boundary
 ) -> Boundary:
     if head.boundary > known.ordinal:
+        expect(store, map(layout.boundary, (head.boundary, head.boundary + 1)))
         found = boundaries.read_boundary(store, layout, head.boundary)
+        if found is None:  # It may have come since it was asked for (R34).
+            found = boundaries.read_boundary(sent_now(store), layout, head.boundary)
         if found is None:
             path = layout.boundary(head.boundary)
             raise MissingObject(

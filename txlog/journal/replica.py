@@ -105,6 +105,18 @@ class Replica(Follower[StateT]):
             return at.state
         return self.catch_up()
 
+    def take(self, slot: int, data: bytes) -> bool:
+        """Apply an entry that the store has given just now, if it is the next one, is believed
+        (R15), and this process has the journal open; answers whether it was. Reads no further.
+
+        Raises as `catch_up` does.
+        """
+        with self._lock:
+            is_next = self._opened and slot == self._at.next_slot
+            if is_next:
+                self._catch_up(data, reads_on=False)
+            return is_next
+
     def execute(self, command: Any) -> Any:
         """Decide `command` and make its events durable; returns what the machine answers.
 
@@ -177,7 +189,7 @@ class Replica(Follower[StateT]):
         try:
             with turn(self._store, self.layout.entries.rstrip("/")) as others_have_written:
                 self._queue.drain(tickets, self._options.process.publish_batch_max)
-                self._open()
+                self._options.presence.require()
                 self._publish_drained(tickets, is_behind=others_have_written)
         except TxlogError as error:
             self._queue.end_all(tickets, error)
@@ -188,7 +200,7 @@ class Replica(Follower[StateT]):
     def _publish_drained(self, tickets: list[Ticket], is_behind: bool) -> None:
         commands = [ticket for ticket in tickets if ticket.command is not LOOK]
         # Before the first write, lest it fill a hole.
-        if self._first_window > 1 or not commands or is_behind:
+        if not self._opened or self._first_window > 1 or not commands or is_behind:
             self._catch_up(certain=not commands)
             self._idle_polls = 0
         if commands:

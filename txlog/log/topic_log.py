@@ -118,6 +118,17 @@ class TopicLog:
             )
         return state
 
+    def entry_at(self, slot: int) -> bytes | None:
+        """What stands there just now: one request. Only `take_entry` may believe it."""
+        return self.store.get(self.layout.entry(slot))
+
+    def take_entry(self, slot: int, data: bytes) -> bool:
+        """Go on by an entry that was found there, if it is the next one; answers whether it was.
+
+        No more is read. Raises as `catch_up` does.
+        """
+        return self._replica.take(slot, data)
+
     def look(self) -> TopicState:
         """The state as of now, of a topic that may not have a name yet; begins nothing."""
         return self._replica.catch_up()

@@ -31,10 +31,9 @@ KEYS = 24
 READS_MAX = 40
 """Reads of one reader for one key."""
 
-RACES_AT_ONCE = 6
-"""Keys that are raced for at the same time: as many as 64 connections to a store allow, so that a
-store far away does not make each race wait for the one before. On a disk it is one: threads would
-wait for each other."""
+RACES_AT_ONCE = 12
+"""Keys that are raced for at the same time, so that far away a race does not wait for the
+one before. On a disk it is one: threads would wait for each other."""
 
 THREADS_WAIT_S = 0.1
 """Wait of two calls for each other: whether there are threads. Without them it passes once."""

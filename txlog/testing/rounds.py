@@ -61,7 +61,7 @@ class RoundFanOut:
     """Runs calls one after the other and lets the clock say that they ran beside each other."""
 
     clock: RoundClock
-    workers_max: int = 16
+    workers_max: int = 32
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """See FanOut. A call begins when a worker is free."""
