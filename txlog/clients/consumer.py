@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from txlog.clients.assignment import Assignment
 from txlog.clients.auto_offset_reset import AutoOffsetReset
-from txlog.clients.blocked_reader import BlockedReader
 from txlog.clients.connection import Connection, connect, given_configuration
 from txlog.clients.consumer_config import ConsumerConfig
 from txlog.clients.consumer_group import ConsumerGroupMetadata
@@ -25,18 +24,17 @@ from txlog.clients.given_arguments import given_limit, given_timeout
 from txlog.clients.given_positions import given_offset, given_partition, given_partitions
 from txlog.clients.group_positions import GroupPositions
 from txlog.clients.listed_offsets import ListedOffsets
+from txlog.clients.poller import Poller, Taken
 from txlog.clients.read_to_end import ReadToEnd
 from txlog.clients.record_iteration import all_at_once, kept_if_interrupted, one_by_one
 from txlog.clients.subscription import Subscription, subscription_to
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
-    OffsetOutOfRange,
-    TxlogError,
     UnknownTopic,
     UnstableOffsetCommit,
 )
-from txlog.log.reader import FetchedBatch, evolved
+from txlog.log.reader import evolved
 from txlog.log.schema import physical_schema
 from txlog.model import (
     IsolationLevel,
@@ -47,8 +45,6 @@ from txlog.model import (
 )
 
 log = logging.getLogger(__name__)
-
-_POLL_WAIT_MS = 20.0
 
 
 class Consumer:
@@ -69,6 +65,9 @@ class Consumer:
         max_poll_records: int = 500,
         fetch_max_bytes: int = 52_428_800,
         metadata_max_age_ms: int = 300_000,
+        fetch_interval_ms: int = 10,
+        fetch_interval_max_ms: int = 200,
+        fetch_max_in_flight: int = 4,
         storage_options: Mapping[str, object] | None = None,
     ) -> None:
         if group_id is not None and not group_id:
@@ -83,6 +82,9 @@ class Consumer:
                 "max.poll.records": max_poll_records,
                 "fetch.max.bytes": fetch_max_bytes,
                 "metadata.max.age.ms": metadata_max_age_ms,
+                "fetch.interval.ms": fetch_interval_ms,
+                "fetch.interval.max.ms": fetch_interval_max_ms,
+                "fetch.max.in.flight": fetch_max_in_flight,
             }
         )
         self._connection = (
@@ -98,8 +100,7 @@ class Consumer:
         )
         self._listed = ListedOffsets(self._connection, self._isolation)
         self._committed_at_ms = self._now_ms()
-        self._turn = 0
-        self._blocked = BlockedReader(self._connection)
+        self._poller = Poller(self._connection, self._assigned, self.config)
         self._closed = False
         if topics:
             self.subscribe(topics)
@@ -230,70 +231,12 @@ class Consumer:
     def _fetchers(self) -> Mapping[TopicPartition, PartitionFetcher]:
         return self._assigned.fetchers
 
-    def _fetch(
-        self, timeout_ms: float, limit: int, one_topic: bool = False
-    ) -> list[tuple[TopicPartition, FetchedBatch]]:
+    def _fetch(self, timeout_ms: float, limit: int, one_topic: bool = False) -> Taken:
         self._require_assigned("poll")
         timeout_ms = given_timeout(timeout_ms)
         self._auto_commit()
         self._assigned.place()
-        deadline = self._now_ms() + timeout_ms
-        while True:
-            taken = self._take_ready(limit, one_topic)
-            if taken:
-                return taken
-            self._assigned.look(self.config.metadata_max_age_ms)
-            taken = self._take_ready(limit, one_topic)
-            if not taken and self._blocked.unblock(self._assigned.blocked_by().values()):
-                self._assigned.look(self.config.metadata_max_age_ms)
-                taken = self._take_ready(limit, one_topic)
-            remaining = deadline - self._now_ms()
-            if taken or remaining <= 0:
-                return taken
-            self._connection.runtime.clock.sleep_ms(min(_POLL_WAIT_MS, remaining))
-
-    def _take_ready(self, limit: int, one_topic: bool) -> list[tuple[TopicPartition, FetchedBatch]]:
-        """Records that are there, partition by partition, beginning with another one each time."""
-        order = list(self._assigned.fetchers)
-        if not order:
-            return []
-        self._turn = (self._turn + 1) % len(order)
-        taken: list[tuple[TopicPartition, FetchedBatch]] = []
-        room, bytes_left = limit, self.config.fetch_max_bytes
-        for where in order[self._turn :] + order[: self._turn]:
-            if where in self._assigned.paused or room <= 0:
-                continue
-            if one_topic and taken and where.topic != taken[0][0].topic:
-                continue
-            fetcher = self._assigned.fetchers[where]
-            try:
-                while room > 0 and (fetched := self._next(fetcher, room, bytes_left)) is not None:
-                    taken.append((where, fetched))
-                    room -= fetched.batch.num_rows
-                    bytes_left -= fetched.batch.nbytes
-            except TxlogError:
-                # What was taken is handed out now. The error comes back when nothing else is ready
-                # or it is this partition's turn.
-                if not taken:
-                    raise
-                break
-        return taken
-
-    def _next(self, fetcher: PartitionFetcher, room: int, bytes_left: int) -> FetchedBatch | None:
-        """What is at hand, or else at the store; of a topic that was deleted the rest is gone."""
-        fetched = fetcher.take(room)
-        state = fetcher.topic.state
-        is_wanted = fetched is None and bytes_left > 0 and not state.closed
-        if is_wanted and (fetcher.is_behind() or fetcher.is_beyond()):
-            try:
-                fetcher.fill(bytes_left)
-            except OffsetOutOfRange as error:
-                self._assigned.reset_position(fetcher, error)
-                return None
-            except UnknownTopic:
-                return None  # `look` says whether there is another one.
-            fetched = fetcher.take(room)
-        return fetched
+        return self._poller.fetch(timeout_ms, limit, one_topic)
 
     # Positions.
 

@@ -12,6 +12,15 @@ from txlog.errors import InvalidConfig
 from txlog.model import IsolationLevel, validate_group_id
 from txlog.settings import SettingsGroup
 
+_FROM_ONE_UP = (
+    "auto.commit.interval.ms",
+    "max.poll.records",
+    "fetch.max.bytes",
+    "fetch.interval.ms",
+    "fetch.interval.max.ms",
+    "fetch.max.in.flight",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig(SettingsGroup):
@@ -37,6 +46,13 @@ class ConsumerConfig(SettingsGroup):
     """Stored bytes that one `poll` reads at most, and one batch at least."""
     metadata_max_age_ms: int = 300_000
     """How often `poll` looks for new topics that match a subscribed pattern."""
+    fetch_interval_ms: int = 10
+    """Far away: the least time between two questions of a `poll` that waits whether more has come.
+    It grows to a hundredth of the time since something came."""
+    fetch_interval_max_ms: int = 200
+    """The longest time between two such questions."""
+    fetch_max_in_flight: int = 4
+    """Such questions that are under way at once, of all topics together."""
 
     def __post_init__(self) -> None:
         if self.group_id:
@@ -47,7 +63,7 @@ class ConsumerConfig(SettingsGroup):
                 "read_uncommitted."
             )
         AutoOffsetReset.parse(self.auto_offset_reset)
-        for name in ("auto.commit.interval.ms", "max.poll.records", "fetch.max.bytes"):
+        for name in _FROM_ONE_UP:
             if getattr(self, name.replace(".", "_")) < 1:
                 raise InvalidConfig(f"{name} must be at least 1.")
         if self.metadata_max_age_ms < 0:

@@ -7,6 +7,7 @@ above the last stable offset is read (I3). It must not know consumer groups.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 from txlog.errors import BoundaryMoved
 from txlog.log.index import IndexedBatch
@@ -24,6 +25,19 @@ from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel
 
 _NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRead:
+    """What was read of a partition, and not put before its reader yet."""
+
+    start: int
+    """The offset that it goes on from."""
+    end: int
+    batches: list[FetchedBatch]
+    stored_bytes: int
+    is_cut: bool
+    """It would have taken much more in memory than in the store: there is less of it."""
 
 
 class PartitionFetcher:
@@ -79,36 +93,61 @@ class PartitionFetcher:
             self.topic.require_offset(self.partition, self._fetched_to)
             if not self.is_behind():
                 return 0
+        return self.adopt(self.read(bytes_max))
+
+    @property
+    def has_at_hand(self) -> bool:
+        """Whether something is read ahead."""
+        self._settle()
+        return bool(self._ahead)
+
+    def is_hungry(self) -> bool:
+        """Whether there is more to read, as far as this process has seen, and nothing at hand."""
+        is_open = not self.topic.state.closed
+        return is_open and not self.has_at_hand and self._fetched_to < self._end()
+
+    def read(
+        self, bytes_max: int, decoded_bytes_max: int = DECODED_FETCH_BYTES_MAX
+    ) -> PartitionRead:
+        """What comes next; nothing changes: in a thread of its own, if that is wanted."""
         bytes_max = min(bytes_max, self._stored_bytes_max)
+        start = self._fetched_to
         try:
-            rows, end = self._rows(bytes_max)
+            rows, end = self._rows(start, bytes_max)
         except BoundaryMoved:  # The index was rewritten since this process last looked.
             self.topic.catch_up(certain=True)
-            rows, end = self._rows(bytes_max)
-        # All or none: what is read again after an error may not be handed out twice.
-        source = row_source(self.topic, self.topic.state, self._fetched_to)
-        fetched, count = read_ahead(source, rows, self.topic.fan_out, DECODED_FETCH_BYTES_MAX)
-        if count < len(rows):
+            rows, end = self._rows(start, bytes_max)
+        source = row_source(self.topic, self.topic.state, start)
+        fetched, count = read_ahead(source, rows, self.topic.fan_out, decoded_bytes_max)
+        is_cut = count < len(rows)
+        if is_cut:
             rows, end = rows[:count], min(end, rows[count - 1].next_offset)
-            self._stored_bytes_max = sum(row.length for row in rows)
-        else:
-            self._stored_bytes_max = min(2 * self._stored_bytes_max, 1 << 62)
-        self._ahead_from = _NOWHERE
-        self._ahead.extend(sliced(batch, self._fetched_to, end) for batch in fetched)
-        self._fetched_to, self._ahead_from = end, self.position
-        return sum(row.length for row in rows)
+        stored_bytes = sum(row.length for row in rows)
+        batches = [sliced(batch, start, end) for batch in fetched]
+        return PartitionRead(start, end, batches, stored_bytes, is_cut)
 
-    def _rows(self, bytes_max: int) -> tuple[list[IndexedBatch], int]:
+    def adopt(self, read: PartitionRead) -> int:
+        """Put it before the reader, all or none: what is read again after an error may not be
+        handed out twice. Returns its stored bytes."""
+        self._settle()
+        if read.start != self._fetched_to:
+            return 0
+        more = read.stored_bytes if read.is_cut else min(2 * self._stored_bytes_max, 1 << 62)
+        self._stored_bytes_max = more
+        self._ahead_from = _NOWHERE
+        self._ahead.extend(read.batches)
+        self._fetched_to, self._ahead_from = read.end, self.position
+        return read.stored_bytes
+
+    def _rows(self, start: int, bytes_max: int) -> tuple[list[IndexedBatch], int]:
         """The next batches to read, and the offset after them."""
         state = self.topic.state
-        self.topic.check_offset(state, self.partition, self._fetched_to)
+        self.topic.check_offset(state, self.partition, start)
         # Of this very state: another thread of the process may move the topic on meanwhile.
         end = visible_end(state, self.partition, self._isolation)
         rows: list[IndexedBatch] = []
         size = 0
-        for row in visible_rows(
-            self.topic, state, self.partition, self._fetched_to, end, self._isolation
-        ):
+        for row in visible_rows(self.topic, state, self.partition, start, end, self._isolation):
             rows.append(row)
             size += row.length
             if size >= bytes_max:

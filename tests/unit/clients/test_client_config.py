@@ -77,6 +77,9 @@ def test_defaults_are_kafkas() -> None:
         "max.poll.records": 500,
         "fetch.max.bytes": 52_428_800,
         "metadata.max.age.ms": 300_000,
+        "fetch.interval.ms": 10,
+        "fetch.interval.max.ms": 200,
+        "fetch.max.in.flight": 4,
     }
 
 

@@ -14,7 +14,7 @@ from txlog.clients.offset_reset import ShiftBy, ToEarliest, apply_resets, plan_r
 from txlog.errors import AbortableError
 from txlog.model import TopicPartition
 from txlog.testing.simulation.process import SimulatedProcess
-from txlog.testing.simulation.role import UNCLEAR, Recurring
+from txlog.testing.simulation.role import UNCLEAR, Recurring, poll_wait_ms
 from txlog.testing.simulation.topics import as_history, require_topics
 
 Positions = list[list[object]]
@@ -82,7 +82,7 @@ class Follower:
 
     def _poll(self, process: SimulatedProcess, consumer: Consumer) -> None:
         move = self._moving(process, consumer) if self._is_auto else ""
-        polled = as_history(consumer.poll(max_records=process.random.choice((1, 3, 20))))
+        polled = as_history(consumer.poll(poll_wait_ms(process), process.random.choice((1, 3, 20))))
         if move:
             process.note("moved", move=move, group=self._group, answer="unknown")
         if polled:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from txlog.clients.consumer import Consumer
 from txlog.testing.simulation.process import SimulatedProcess
-from txlog.testing.simulation.role import UNCLEAR
+from txlog.testing.simulation.role import UNCLEAR, poll_wait_ms
 from txlog.testing.simulation.topics import as_history, require_topics
 
 QUIET_TRIES = 50
@@ -52,7 +52,7 @@ class Reader:
                     auto_offset_reset="earliest",
                     enable_auto_commit=False,
                 )
-            polled = consumer.poll(max_records=process.random.choice((2, 10, 500)))
+            polled = consumer.poll(poll_wait_ms(process), process.random.choice((2, 10, 500)))
         except UNCLEAR:
             return consumer
         if polled:

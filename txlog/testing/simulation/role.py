@@ -31,6 +31,11 @@ TIMEOUT_MS = 30_000
 """Of transactions: shorter than the longest pause, longer than most work."""
 
 
+def poll_wait_ms(process: SimulatedProcess) -> float:
+    """How long a poll waits for records: mostly not at all."""
+    return process.random.choice((0.0, 0.0, 0.0, 0.0, 100.0))
+
+
 class Recurring(ABC):
     """A role that does the same again and again while the world is busy, whatever it meets."""
 

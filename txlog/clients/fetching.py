@@ -1,0 +1,50 @@
+"""Reading of several partitions at the same time, where a request takes a round trip.
+
+It guards I16: together they read no more than one poll may. It must not know whose poll it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from txlog.clients.fetcher import PartitionFetcher, PartitionRead
+from txlog.clock import FanOut
+from txlog.errors import StoreUnavailable, TxlogError
+from txlog.log.reader import DECODED_FETCH_BYTES_MAX
+
+FETCHED_TOGETHER_MAX = 16
+"""Partitions that are read at the same time."""
+
+
+def fill_together(
+    fetchers: Sequence[PartitionFetcher], fan_out: FanOut, stored_bytes_max: int
+) -> None:
+    """Read of each partition what comes next, if nothing at all is at hand.
+
+    What cannot be read is left to whoever reads that partition by itself, who is told why. Raises
+    StoreUnavailable if that is said of all of them.
+    """
+    if any(fetcher.has_at_hand for fetcher in fetchers):
+        return
+    hungry = [fetcher for fetcher in fetchers if fetcher.is_hungry()][:FETCHED_TOGETHER_MAX]
+    if len(hungry) < 2:
+        return
+    stored_bytes = max(1, stored_bytes_max // len(hungry))
+    decoded_bytes = DECODED_FETCH_BYTES_MAX // len(hungry)
+    reads = fan_out.run_all([partial(_tried, f, stored_bytes, decoded_bytes) for f in hungry])
+    failures = [read for read in reads if isinstance(read, StoreUnavailable)]
+    if len(failures) == len(hungry):
+        raise failures[0]
+    for fetcher, read in zip(hungry, reads, strict=True):
+        if isinstance(read, PartitionRead):
+            fetcher.adopt(read)
+
+
+def _tried(
+    fetcher: PartitionFetcher, stored_bytes: int, decoded_bytes: int
+) -> PartitionRead | TxlogError:
+    try:
+        return fetcher.read(stored_bytes, decoded_bytes)
+    except TxlogError as error:
+        return error
