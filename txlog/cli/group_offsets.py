@@ -30,11 +30,7 @@ from txlog.clients.offset_reset import (
     ToOffset,
     ToTable,
     ToTime,
-    apply_resets,
     committed_partitions,
-    delete_group,
-    delete_offsets,
-    plan_resets,
     require_no_live_owner,
 )
 from txlog.errors import UsageError
@@ -103,13 +99,13 @@ def reset(
         }
     )
     partitions = _partitions(admin, group, topic or (), all_topics, to)
-    plan = plan_resets(admin.connection, group, partitions, to)
+    plan = admin.plan_group_reset(group, to, partitions)
     if export:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows((*reset.where, reset.new) for reset in plan)
         return
     if execute:
-        apply_resets(admin.connection, group, plan)
+        admin.reset_group(group, plan)
     _show(session, group, plan, execute)
 
 
@@ -182,7 +178,7 @@ def delete(session: Session, group: Group, execute: Execute = False) -> None:
         require_no_live_owner(admin.connection, group)
         session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
         return
-    delete_group(admin.connection, group)
+    admin.delete_group(group)
     session.say(f"Deleted {what}.")
 
 
@@ -203,7 +199,7 @@ def delete_some(
     committed_partitions(admin.connection, group)
     doomed = sorted(wanted & set(known))
     if execute:
-        doomed = delete_offsets(admin.connection, group, doomed)
+        doomed = admin.delete_group_offsets(group, doomed)
     else:
         require_no_live_owner(admin.connection, group)
     document = [

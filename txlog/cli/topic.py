@@ -11,7 +11,8 @@ import typer
 from txlog.cli.output import Facts, Grid, Section, counted
 from txlog.cli.schema_text import parse_schema, type_text
 from txlog.cli.session import Session, topic_names, with_session
-from txlog.clients.admin import NewTopic, TopicDescription, checked_topic
+from txlog.clients.admin import NewTopic, TopicDescription
+from txlog.clients.admin.topics import checked_topic
 from txlog.errors import NotATxlog, UsageError
 from txlog.settings import TopicConfig
 

@@ -11,7 +11,6 @@ from txlog.cli.record_json import iso_time
 from txlog.cli.session import Session, topic_names, with_session
 from txlog.cli.txn import app
 from txlog.clients.iso_duration import duration_ms
-from txlog.clients.transaction_admin import describe_producers, find_hanging
 from txlog.errors import UnknownTransaction
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 
@@ -48,7 +47,7 @@ def producers(
     partition: Annotated[int, typer.Argument(metavar="PARTITION", help="Its number.")],
 ) -> None:
     """The producers that a partition remembers, and where their open transactions begin."""
-    found = describe_producers(session.admin().connection, TopicPartition(topic, partition))
+    found = session.admin().describe_producers(TopicPartition(topic, partition))
     document = [
         {
             "producer_id": each.producer_id,
@@ -92,7 +91,7 @@ def hanging(
     admin = session.admin()
     now_ms = admin.connection.runtime.clock.wall_ms()
     limit_ms = None if max_timeout is None else duration_ms(max_timeout)
-    found = find_hanging(admin.connection, topic, limit_ms)
+    found = admin.find_hanging_transactions(topic, limit_ms)
     document = [
         {
             "topic": each.where.topic,

@@ -19,7 +19,7 @@ from txlog.clients.given_positions import (
     whole_number,
 )
 from txlog.clients.offset_times import offset_for_time
-from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup
+from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup, UsageError
 from txlog.groups.offsets_state import CommittedOffset, PendingOffset
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition, validate_group_id
@@ -101,8 +101,8 @@ def plan_resets(
     return [_planned(connection, group, where, committed, given) for where in wanted]
 
 
-def _given(to: ResetTo) -> ResetTo:
-    """The same, with ints. Raises InvalidRecord."""
+def _given(to: object) -> ResetTo:
+    """The same, with ints. Raises InvalidRecord, UsageError."""
     match to:
         case ToOffset():
             return ToOffset(whole_number("the offset of a reset", to.offset))
@@ -114,6 +114,11 @@ def _given(to: ResetTo) -> ResetTo:
             return ToTable(given_offsets(to.offsets))
         case ToEarliest() | ToLatest() | ToCurrent():
             return to
+        case _:
+            raise UsageError(
+                f"{to!r:.80} does not say where to reset to; give one of ToEarliest(), ToLatest(), "
+                "ToCurrent(), ToOffset(n), ShiftBy(n), ToTime(ms), ToTable({TopicPartition: n})."
+            )
 
 
 def _planned(

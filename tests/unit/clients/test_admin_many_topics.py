@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import pytest
 
-from txlog.clients.admin import FAN_OUT_TOPICS_MAX, QUICK_MS, TRIED_TOPICS, Admin, NewTopic
+from txlog.clients.admin import Admin, NewTopic
+from txlog.clients.admin.topics import FAN_OUT_TOPICS_MAX, QUICK_MS, TRIED_TOPICS
 from txlog.clients.connection import open_connection
 from txlog.clock import Runtime
 from txlog.log.schema import decode_schema, encode_schema

@@ -20,8 +20,10 @@ from tests.memory_log import MemoryLog
 from txlog.clients.admin import Admin, NewTopic
 from txlog.clients.consumer import Consumer
 from txlog.clients.half_message import HalfTransaction, Message
+from txlog.clients.offset_reset import ToEarliest
 from txlog.clients.producer import Producer
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
+from txlog.clients.vacuum import Candidates
 from txlog.errors import TxlogError, UsageError
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId
 
@@ -75,6 +77,10 @@ OF_THE_CALLER = {"on_delivery: type", "on_delivery: function"}
 """They can be called, and what they raise is the caller's own."""
 
 RIGHT: dict[str, object] = {
+    "found": Candidates(),
+    "plan": [],
+    "to": ToEarliest(),
+    "where": T0,
     "topic": "t",
     "name": "t",
     "names": ["t"],
