@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import re
 import sys
 from collections.abc import Iterator
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from txlog.cli.check import Check, failed, passed, warned
 from txlog.distribution import DISTRIBUTION, install_command
 
 PYTHON_MIN = (3, 11)
 
-_REQUIREMENT = re.compile(r'([\w.-]+)\s*([^;\s]*)\s*(?:;\s*extra\s*==\s*["\'](\w+)["\'])?')
-_CLAUSE = re.compile(r"(==|>=|<=|<|>|!=)([\w.]+)")
 _CORE = ("pyarrow", "numpy", "fsspec")
 _EXTRAS = (("pyspark", "spark"), ("pandas", "spark"), ("obstore", "s3"), ("s3fs", "s3"))
 
@@ -30,9 +30,9 @@ def package_checks() -> Iterator[Check]:
     if not requirements:
         yield warned(DISTRIBUTION, "not installed as a package", "'pip install .' in a clone of it")
     for name in _CORE:
-        yield _package(name, requirements.get((name, ""), ""))
+        yield _package(name, requirements.get(name, SpecifierSet()))
     for name, extra in _EXTRAS:
-        yield _package(name, requirements.get((name, extra), ""), extra)
+        yield _package(name, _requirements(extra).get(name, SpecifierSet()), extra)
 
 
 def installed_version(name: str) -> str | None:
@@ -50,51 +50,26 @@ def _python() -> Check:
     return failed("Python", found, "use Python 3.11 or newer")
 
 
-def _package(name: str, wanted: str, extra: str = "") -> Check:
+def _package(name: str, wanted: SpecifierSet, extra: str = "") -> Check:
     found = installed_version(name)
     if found is None:
         if not extra:
             return failed(name, "not installed", f"pip install '{name}{wanted}'")
         return warned(name, "not installed", f"{install_command(extra)} if you need it")
-    if satisfies(found, wanted):
+    if wanted.contains(found, prereleases=True):
         return passed(name, found)
     return failed(name, f"{found}, but txlog needs {wanted}", f"pip install '{name}{wanted}'")
 
 
-def _requirements() -> dict[tuple[str, str], str]:
-    """(package, extra) -> version specifier, of the installed txlog."""
+def _requirements(extra: str = "") -> dict[str, SpecifierSet]:
+    """Package -> wanted versions, of the installed txlog with that extra."""
     try:
         lines = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return {}
-    matches = [match for line in lines if (match := _REQUIREMENT.match(line))]
-    return {(match[1], match[3] or ""): match[2] for match in matches}
-
-
-def satisfies(version: str, specifier: str) -> bool:
-    """Whether a version fits `>=26,<27` and the like; only the numbers of the release count."""
-    return all(
-        _compare(_release(version), operator, _release(bound))
-        for operator, bound in _CLAUSE.findall(specifier)
-    )
-
-
-def _release(version: str) -> tuple[int, ...]:
-    numbers = [int(part) for part in re.findall(r"\d+", version)[:4]]
-    return tuple(numbers + [0] * (4 - len(numbers)))
-
-
-def _compare(found: tuple[int, ...], operator: str, bound: tuple[int, ...]) -> bool:
-    match operator:
-        case "==":
-            return found == bound
-        case "!=":
-            return found != bound
-        case ">=":
-            return found >= bound
-        case "<=":
-            return found <= bound
-        case ">":
-            return found > bound
-        case _:
-            return found < bound
+    wanted = [Requirement(line) for line in lines]
+    return {
+        one.name: one.specifier
+        for one in wanted
+        if one.marker is None or one.marker.evaluate({"extra": extra})
+    }

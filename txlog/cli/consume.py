@@ -39,6 +39,8 @@ FETCH_BYTES_MAX = 8 << 20
 FOLLOW_TIMEOUT_MS = 1_000
 """How long one poll waits for new records; the next one follows at once."""
 
+app = typer.Typer()
+
 EXAMPLES = """Examples:
 
 txlog consume orders -n 10
@@ -59,6 +61,7 @@ class OutputFormat(StrEnum):
     ARROW = "arrow"
 
 
+@app.command("consume", epilog=EXAMPLES)
 @with_session
 def consume(
     session: Session,

@@ -16,6 +16,8 @@ from txlog.cli.exit_codes import FAILED
 from txlog.cli.output import Facts, Grid
 from txlog.cli.session import Session, with_session
 
+app = typer.Typer()
+
 EXAMPLES = """Examples:
 
 txlog --root s3://bucket/log doctor
@@ -24,6 +26,7 @@ txlog --root ./data doctor --checkpoint ./checkpoints/orders
 """
 
 
+@app.command("doctor", epilog=EXAMPLES)
 @with_session
 def doctor(
     session: Session,

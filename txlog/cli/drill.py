@@ -42,6 +42,8 @@ BUNDLED_JOB = PACKAGES / "spark_plugin" / "jobs" / "numbers_job.py"
 KILLS_MAX = 1_000
 WAIT_S = 180.0
 
+app = typer.Typer()
+
 EXAMPLES = """Examples:
 
 txlog drill --report drill.html
@@ -52,6 +54,7 @@ txlog --root ./data drill --job copy.py --checkpoint ./checkpoints/copy -- --roo
 """
 
 
+@app.command("drill", epilog=EXAMPLES)
 @with_session
 def drill(
     session: Session,

@@ -25,6 +25,8 @@ from txlog.model import IsolationLevel
 from txlog.redaction import redact_url
 from txlog.storage.output_file import new_output_file, require_new
 
+app = typer.Typer()
+
 EXAMPLES = """Examples:
 
 txlog export orders --file orders.parquet
@@ -47,6 +49,7 @@ class _Exported:
     records: int
 
 
+@app.command("export", epilog=EXAMPLES)
 @with_session
 def export(
     session: Session,

@@ -19,6 +19,8 @@ from txlog.clients.maintenance import Maintenance, MaintenanceAction, Maintenanc
 from txlog.clients.vacuum import Candidates, Vacuum, VacuumReport
 from txlog.settings import ProcessSettings
 
+app = typer.Typer()
+
 MAINTAIN_EXAMPLES = (
     "Examples: txlog maintain --once, "
     "txlog maintain --interval-ms 60000 --config staging.retention.ms=3600000"
@@ -40,6 +42,7 @@ def _settings(session: Session, pairs: list[str] | None) -> ProcessSettings:
     return known.altered(config_pairs(pairs or ()))
 
 
+@app.command("maintain", epilog=MAINTAIN_EXAMPLES)
 @with_session
 def maintain(
     session: Session,
@@ -128,6 +131,7 @@ def _line(action: MaintenanceAction) -> str:
     return f"{_status(action)}  {action.task}  {action.subject}  {action.detail}"
 
 
+@app.command("vacuum", epilog=VACUUM_EXAMPLES)
 @with_session
 def vacuum(
     session: Session,

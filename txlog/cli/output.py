@@ -19,10 +19,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO, TypeAlias
 
-from rich.console import Console, JustifyMethod
-from rich.table import Table
-from rich.text import Text
-
 from txlog.redaction import redact
 
 STYLES = {
@@ -163,6 +159,11 @@ def _plainly(stream: TextIO) -> Callable[[Section], None]:
 
 
 def _on_terminal(no_color: bool) -> Callable[[Section], None]:
+    """Imports rich, which takes as long as a short command, and which plain columns do not need."""
+    from rich.console import Console, JustifyMethod
+    from rich.table import Table
+    from rich.text import Text
+
     def draw(section: Section) -> None:
         grid = Grid(("", ""), section.pairs) if isinstance(section, Facts) else section
         table = Table(box=None, show_header=grid is section, padding=(0, GAP, 0, 0))
@@ -171,7 +172,8 @@ def _on_terminal(no_color: bool) -> Callable[[Section], None]:
             table.add_column(Text(printable(header)), justify=justify, overflow="fold")
         table.columns[0].style = "" if grid is section else "bold"
         for row in grid.rows:
-            table.add_row(*(_styled(cell(value)) for value in row))
+            texts = [cell(value) for value in row]
+            table.add_row(*(Text(text, style=STYLES.get(text, "")) for text in texts))
         width = max(Console().width, _width_min(grid))
         Console(width=width, no_color=no_color or None, highlight=False).print(table)
 
@@ -186,10 +188,6 @@ def _width_min(grid: Grid) -> int:
         for header, column in zip(grid.headers, columns, strict=True)
     )
     return sum(length + GAP for length in longest)
-
-
-def _styled(text: str) -> Text:
-    return Text(text, style=STYLES.get(text, ""))
 
 
 def counted(count: int, noun: str) -> str:

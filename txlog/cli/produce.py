@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+import typer
+
 from txlog.cli import produce_options as options
 from txlog.cli.input_csv import csv_blocks
 from txlog.cli.input_json import parse_json
@@ -35,6 +37,8 @@ BLOCK_BYTES = 8 << 20
 
 TEXT_FACTOR = 8
 """JSON and CSV take more room than the record: a byte may be written as \\u00ff."""
+
+app = typer.Typer()
 
 EXAMPLES = """Examples:
 
@@ -109,6 +113,7 @@ def _limits(line_bytes: int) -> BlockLimits:
     return BlockLimits(BLOCK_RECORDS, BLOCK_BYTES, line_bytes)
 
 
+@app.command("produce", epilog=EXAMPLES)
 @with_session
 def produce(
     session: Session,

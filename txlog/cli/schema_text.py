@@ -13,7 +13,6 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from txlog.errors import UsageError
 from txlog.log.column_types import NESTING_DEPTH_MAX
@@ -95,6 +94,8 @@ def _schema_of_file(path: Path) -> pa.Schema:
         with path.open("rb") as file:
             magic = file.read(6)
         if magic[:4] == b"PAR1":
+            import pyarrow.parquet as pq
+
             return pq.read_schema(path)
         with pa.OSFile(str(path)) as source:
             if magic == b"ARROW1":

@@ -18,10 +18,10 @@ from typing import Annotated, Any
 
 import typer
 
+import txlog
 from txlog.cli.output import Section, close_stdout, message_text, write_json, write_sections
 from txlog.cli.storage_options import HELP as STORAGE_HELP
 from txlog.cli.storage_options import storage_options
-from txlog.clients.admin import Admin
 from txlog.errors import UsageError
 
 PANEL = "Global options"
@@ -79,9 +79,9 @@ class Session:
 
     def admin(
         self, *, create: bool = False, log_config: Mapping[str, object] | None = None
-    ) -> Admin:
+    ) -> txlog.Admin:
         """The log, open. Raises NotATxlog, InvalidConfig, and what the store raises."""
-        return Admin(
+        return txlog.Admin(
             self.root, create=create, storage_options=self.storage_options, log_config=log_config
         )
 
@@ -161,18 +161,22 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Shell completion: the topics of the log, or nothing if it cannot be asked."""
-    return [name for name in _names(ctx, Admin.list_topics) if name.startswith(incomplete)]
+    return [
+        name for name in _names(ctx, lambda log: log.list_topics()) if name.startswith(incomplete)
+    ]
 
 
 def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Shell completion: the consumer groups of the log."""
-    return [name for name in _names(ctx, Admin.list_groups) if name.startswith(incomplete)]
+    return [
+        name for name in _names(ctx, lambda log: log.list_groups()) if name.startswith(incomplete)
+    ]
 
 
-def _names(ctx: typer.Context, ask: Callable[[Admin], list[str]]) -> list[str]:
+def _names(ctx: typer.Context, ask: Callable[[txlog.Admin], list[str]]) -> list[str]:
     root = ctx.params.get("root") or ctx.find_root().params.get("root")
     try:
         place = root or os.environ.get("TXLOG_ROOT", "")
-        return ask(Admin(place, storage_options=storage_options((), os.environ)))
+        return ask(txlog.Admin(place, storage_options=storage_options((), os.environ)))
     except Exception:  # noqa: BLE001 - a shell that waits for completions shows no errors
         return []

@@ -20,6 +20,8 @@ from txlog.cli.session import Session, topic_names, with_session
 from txlog.clients.log_audit import JournalReport, LogReport, audit_log, stored_objects
 from txlog.journal.audit import Finding
 
+app = typer.Typer()
+
 EXAMPLES = """Examples:
 
 txlog verify ./data && echo whole
@@ -32,6 +34,7 @@ txlog verify s3://bucket/log --at-rest -o json
 ROOT_ARGUMENT_HELP = "The log, in place of --root."
 
 
+@app.command("verify", epilog=EXAMPLES)
 @with_session
 def verify(
     session: Session,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.clients.accumulator import Partitions, check_partition, keyed_partitions, too_large
 from txlog.clients.record_times import with_record_times
@@ -141,6 +140,7 @@ def _explicit(topic: TopicLog, column: pa.Array) -> Partitions:
             f"is {column.type} with {column.null_count} nulls."
         )
     if len(column):
-        for partition in (pc.min(column).as_py(), pc.max(column).as_py()):
+        numbers = np.asarray(column)
+        for partition in (int(numbers.min()), int(numbers.max())):
             topic.check_partition(partition)
     return np.asarray(column.cast(pa.int32()))

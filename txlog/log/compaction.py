@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txlog.log.index import ChunkRef, IndexedBatch
 from txlog.log.index_units import units
@@ -190,7 +189,7 @@ class _Pass:
         stays &= fetched.offsets >= self.state.partitions[row.partition].log_start
         # What has no key deletes nothing.
         tombstones = _tombstones(fetched.batch, self.config.key_column) & stays
-        tombstones &= np.asarray(pc.is_valid(keys))
+        tombstones &= np.asarray(keys.is_valid())
         if not tombstones.any():
             return Part(row, _taken(fetched, stays))
         go_ms = row.delete_horizon_ms
@@ -243,5 +242,5 @@ def _tombstones(batch: pa.RecordBatch, key_column: str) -> npt.NDArray[np.bool_]
         return np.zeros(batch.num_rows, dtype=bool)
     empty = np.ones(batch.num_rows, dtype=bool)
     for name in names:
-        empty &= np.asarray(pc.is_null(batch.column(name)))
+        empty &= np.asarray(batch.column(name).is_null())
     return empty

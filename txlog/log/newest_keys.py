@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 _GATHER_ROWS = 200_000
 """Rows that are gathered before they are reduced to one a key."""
@@ -31,7 +30,7 @@ class NewestKeys:
         """Records of that partition; those without a key are passed over."""
         table = pa.table({"key": keys, "offset": pa.array(offsets)})
         gathered = self._gathered.setdefault(partition, [])
-        gathered.append(table.filter(pc.is_valid(table["key"])))
+        gathered.append(table.filter(table["key"].is_valid()))
         if sum(part.num_rows for part in gathered) >= _GATHER_ROWS:
             self._reduce(partition)
 
@@ -46,8 +45,11 @@ class NewestKeys:
         table = self._tables.get(partition)
         if table is None or not len(keys):
             return np.ones(len(keys), dtype=bool)
+        # Imported here: it takes as long as the rest of pyarrow, and only compaction needs it.
+        import pyarrow.compute as pc
+
         places = pc.index_in(keys, value_set=table["key"].combine_chunks())
-        latest = pc.take(table["offset"], places).fill_null(-1)
+        latest = table["offset"].take(places).fill_null(-1)
         return np.asarray(offsets >= np.asarray(latest))
 
     def _reduce(self, partition: int) -> None:

@@ -15,7 +15,7 @@ from tests.command_line import Run, files, run
 from tests.sample_log import SampleLog
 from tests.source_tree import ROOT
 from txlog.cli.check import Check, Status, failed_with
-from txlog.cli.check_packages import package_checks, satisfies
+from txlog.cli.check_packages import package_checks
 from txlog.cli.check_spark import discovered, java_version, properties
 from txlog.cli.check_store import store_checks
 from txlog.clients.transaction_session import TransactionSession
@@ -202,24 +202,28 @@ def test_what_is_wanted_of_packages_is_what_setup_cfg_says() -> None:
     assert found["pyarrow"].found == importlib.metadata.version("pyarrow")
 
 
-@pytest.mark.parametrize(
-    ("version", "specifier", "fits"),
-    [
-        ("26.0.1", "<27,>=26", True),
-        ("27.0.0", "<27,>=26", False),
-        ("25.9", "<27,>=26", False),
-        ("26", ">=26.0.0", True),
-        ("2.2.0rc1", ">=2.2,<3", True),
-        ("3.0.0", "<3,>=2.2", False),
-        ("4.4.0", "==4.4.0", True),
-        ("4.4.1", "==4.4.0", False),
-        ("1", "", True),
-        ("2", "!=2", False),
-        ("2", ">2,<=3", False),
-    ],
-)
-def test_version_specifiers(version: str, specifier: str, fits: bool) -> None:
-    assert satisfies(version, specifier) is fits
+def test_a_version_that_does_not_fit_is_named_with_what_installs_the_right_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requirements of an extra count for that extra only."""
+    info = tmp_path / "txlog_spark-9.dist-info"
+    info.mkdir()
+    wanted = (
+        "pyarrow>=99,<100",
+        "numpy>=1",
+        'pandas==0.1; extra == "spark"',
+        'numpy<1; extra == "s3"',
+    )
+    lines = ("Metadata-Version: 2.1", "Name: txlog-spark", "Version: 9")
+    (info / "METADATA").write_text(
+        "\n".join([*lines, *(f"Requires-Dist: {one}" for one in wanted)])
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = {check.name: check for check in package_checks()}
+    assert found["pyarrow"].status is Status.FAIL
+    assert found["pyarrow"].found.endswith("but txlog needs <100,>=99")
+    assert found["pyarrow"].fix == "pip install 'pyarrow<100,>=99'"
+    assert (found["numpy"].status, found["pandas"].status) == (Status.OK, Status.FAIL)
 
 
 def test_a_log_of_a_newer_format_fails(own_log: SampleLog, quick: dict[str, str]) -> None:

@@ -1,6 +1,8 @@
 """The command as a whole: shared options, help, and that every recommended command exists."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import typer
 from tests.command_line import run
 from tests.sample_log import SampleLog
 from tests.source_tree import PRODUCT, ROOT, modules
+from txlog.cli.commands import COMMANDS
 from txlog.cli.main import app
 from txlog.cli.session import GlobalOptions, Output
 
@@ -53,6 +56,35 @@ def test_without_a_command_there_is_the_help() -> None:
     assert "consume" in done.out
     assert done.err == ""
     assert run("-h").code == 0
+
+
+def test_the_help_lists_what_each_command_says_of_itself() -> None:
+    """It is drawn without importing them, so the lines are written twice."""
+    group = typer.main.get_group(app)
+    for name, known in COMMANDS.items():
+        assert group.commands[name].help.split("\n\n")[0].replace("\n", " ") == known.help
+        assert known.help.split(". ")[0].split(",")[0] in run("--help").out
+
+
+WITHOUT_COMMANDS = """
+import sys
+from txlog.cli.commands import COMMANDS
+from txlog.cli.main import app
+try:
+    app(["--help"])
+except SystemExit as done:
+    assert done.code == 0
+heavy = {"pyarrow", "numpy", "fsspec", "obstore", "rich.progress", "spark_plugin", "txlog.clients"}
+print(sorted(heavy & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def test_the_help_imports_no_command_and_no_log() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_COMMANDS], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == "[]\n"
+    assert "vacuum" in done.stdout
 
 
 def test_version() -> None:
