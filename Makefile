@@ -44,9 +44,11 @@ export SPARK_CONF_DIR ?= $(CURDIR)/conf
 # Spark starts its Python workers with this one, so that they find what is installed in it.
 export PYSPARK_PYTHON = $(abspath $(PYTHON))
 
+comma = ,
+
 .DEFAULT_GOAL = help
 .PHONY: help install servers java demo delivery test test-fast sim system-test soak check format
-.PHONY: style types layers tidy bench clean mutants nightly test-all where
+.PHONY: style types layers tidy bench clean mutants nightly test-all where release lock
 
 help:
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -69,14 +71,16 @@ install: $(INSTALLED) ## Make the virtual environment; done again only when its 
 
 # Editable, so that tests and jobs run what is in this folder. setup.cfg says why Spark still finds
 # pyspark_txlog, which it would not after an editable install of setuptools' default kind.
-$(INSTALLED): setup.cfg pyproject.toml
+# Versions and hashes come from requirements.lock, so that each machine has what was tested.
+$(INSTALLED): setup.cfg pyproject.toml requirements.lock
 	@$(require_python); test -x $(PYTHON) || $$found -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "The venv module does not work: on Debian or Ubuntu, apt install python3-venv." >&2; \
 	  exit 1; }
 	@echo "Installing into $(VENV); the first time this downloads about 600 MB."
 	$(PYTHON) -m pip install --quiet --upgrade pip
 	@$(leave_former_name)
-	$(PYTHON) -m pip install --editable ".[$(EXTRAS)]"
+	$(PYTHON) -m pip install --require-hashes --requirement requirements.lock
+	$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@rm -f $@ && touch $@ # A new file: copies of an environment may share this one.
 
 # An environment from before the distribution was renamed: two would claim the package `txlog`.
@@ -175,6 +179,18 @@ layers: install ## Imports go one way (import-linter)
 
 tidy: install ## Sizes, docstrings, dead modules; prints the figures
 	$(PYTHON) -m pytest -q -s tests/test_tidy.py
+
+##@ Release
+
+release: install ## Build the source distribution and the wheel, and try each in an empty environment
+	rm -rf dist
+	$(PYTHON) -m build --outdir dist .
+	$(PYTHON) -m tests.packaging.try_release dist
+
+lock: ## Write requirements.lock anew: the newest versions that setup.cfg allows, with their hashes
+	$(PYTHON) -m uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-annotate --no-header --output-file requirements.lock \
+	  $(foreach extra,$(subst $(comma), ,$(EXTRAS)),--extra $(extra)) setup.cfg
 
 clean: ## Remove the environment, caches and demo data; logs of yours are not touched
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
