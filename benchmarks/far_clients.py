@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -13,11 +13,14 @@ import pyarrow as pa
 
 from benchmarks.far_peers import peers
 from benchmarks.far_store import FarStore, far_store, round_trips
-from benchmarks.figures import Figure, Side, at_most, in_turn, timed
+from benchmarks.figures import Figure, Side, at_most, in_turn, quartiles, timed
 from txlog.clients.admin import Admin
+from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
+from txlog.clock import ThreadFanOut
 from txlog.model import TopicPartition
+from txlog.settings import ProcessSettings
 from txlog.testing.request_log import chain
 from txlog.testing.worker_process import WorkerProcess
 
@@ -28,9 +31,16 @@ OPENINGS = 5
 TARGETS = {
     "staged transaction: 1 topic x 4 partitions, 400 KB": at_most(4.0),
     "staged transaction: 2 topics and a group's offsets": at_most(4.4),
+    "idempotent send and flush of a record": at_most(2.6),
+    "begin, send, commit until a waiting consumer has it": at_most(5.5),
     "create log": at_most(20),
     "create topic": at_most(6),
+    "new producer and init_transactions": at_most(4.6),
+    "new consumer to first records, in this process": at_most(4.6),
 }
+S3FS_SHARE = at_most(1.25)
+BEFORE_THE_BEGIN_S = 0.2
+"""A consumer is waiting by then."""
 
 
 def run(folder: Path) -> Sequence[Figure]:
@@ -38,11 +48,13 @@ def run(folder: Path) -> Sequence[Figure]:
     with far_store() as store:
         clients = FarClients(store)
         others = peers(store, clients.table)
+        by_s3fs = FarClients(store, "by-s3fs", client="s3fs")
         store.far()
         openings = in_turn(clients.openings(), OPENINGS)
-        taken = in_turn({**clients.sides(), **others}, ROUNDS, WARM_UP)
+        taken = in_turn({**clients.sides(), **by_s3fs.first_sides(), **others}, ROUNDS, WARM_UP)
         return [
             *(round_trips(name, s, TARGETS.get(name)) for name, s in {**taken, **openings}.items()),
+            *_shares_of_s3fs(taken),
             _chain_of_a_new_log(clients),
             *_new_processes(clients, folder),
             round_trips("the line: a bare HEAD", [store.bare_request_s() for _ in range(ROUNDS)]),
@@ -53,9 +65,10 @@ def run(folder: Path) -> Sequence[Figure]:
 class FarClients:
     """One client of each kind on a log of its own, and what it does in one go."""
 
-    def __init__(self, store: FarStore) -> None:
+    def __init__(self, store: FarStore, place: str = "clients", **options: object) -> None:
+        """`options` are further storage options."""
         self.store = store
-        self.root = store.server.url("clients")
+        self.root = store.server.url(place)
         self.table = pa.table(
             {
                 "key": [os.urandom(8) for _ in range(1_000)],
@@ -63,7 +76,7 @@ class FarClients:
             }
         )
         self._numbers = count(1)
-        self._options = store.storage_options
+        self._options = {**store.storage_options, **options}
         self._admin = Admin(self.root, create=True, storage_options=self._options)
         for name in ("a", "b", "c", "d", "in"):
             self._admin.create_topic(name, PARTITIONS)
@@ -73,7 +86,8 @@ class FarClients:
         for name in ("a", "in"):
             self._idempotent.send_batch(name, self.table, key="key")
         self._idempotent.flush()
-        self._waiting = self._new_consumer("latest")
+        self._fan_out = ThreadFanOut(1)
+        self._waiting = self._new_consumer("latest", "c", self._elsewhere())
         self._idle = self._new_consumer("latest", "in")
 
     def sides(self) -> dict[str, Side]:
@@ -84,9 +98,19 @@ class FarClients:
             "staged transaction: 1 topic x 4 partitions, 400 KB": lambda: timed(self.staged),
             "staged transaction: 2 topics and a group's offsets": lambda: timed(self.staged_of_two),
             "idempotent send and flush of a record": lambda: timed(self.send_and_flush),
-            "begin, send, commit until a consumer has it": self.end_to_end,
+            "begin, send, commit until a waiting consumer has it": self.end_to_end,
             "idle poll": lambda: timed(lambda: self._idle.poll(0)),
         }
+
+    def first_sides(self) -> dict[str, Side]:
+        """Some of them, as sides of another client of the store."""
+        names = (
+            "staged transaction: 1 topic x 4 partitions, 400 KB",
+            "staged transaction: 2 topics and a group's offsets",
+            "idempotent send and flush of a record",
+            "begin, send, commit until a waiting consumer has it",
+        )
+        return {f"s3fs: {name}": self.sides()[name] for name in names}
 
     def openings(self) -> dict[str, Side]:
         """What begins something."""
@@ -133,16 +157,21 @@ class FarClients:
         self._idempotent.flush()
 
     def end_to_end(self) -> float:
-        """Seconds until a waiting consumer has the record of a transaction."""
+        """Seconds until a waiting consumer, which has the log open by itself, has the record of a
+        transaction."""
         while self._waiting.poll(0, max_records=100_000):
             pass  # What the other sides have written.
-        return timed(self._sent_and_received)
+        received = self._fan_out.start(self._received_s)
+        time.sleep(BEFORE_THE_BEGIN_S)
+        begun_s = time.perf_counter()
+        with self._staging.transaction():
+            self._staging.send("c", b"x", key=b"k")
+        return received() - begun_s
 
-    def _sent_and_received(self) -> None:
-        with self._producer.transaction():
-            self._producer.send("a", b"x", key=b"k")
-        while not self._waiting.poll(0):
-            pass
+    def _received_s(self) -> float:
+        """When records have come."""
+        assert self._waiting.poll(60_000)
+        return time.perf_counter()
 
     def create_log(self) -> None:
         """At a place of its own."""
@@ -170,10 +199,16 @@ class FarClients:
         producer.init_transactions()
         return producer
 
-    def _new_consumer(self, reset: str, topic: str = "a") -> Consumer:
+    def _elsewhere(self) -> Connection:
+        """The log as another process has it open."""
+        return connect(self.root, storage_options=self._options, process=ProcessSettings())
+
+    def _new_consumer(
+        self, reset: str, topic: str = "a", root: Connection | None = None
+    ) -> Consumer:
         consumer = Consumer(
             topic,
-            root=self.root,
+            root=root or self.root,
             storage_options=self._options,
             isolation_level="read_committed",
             auto_offset_reset=reset,
@@ -181,6 +216,15 @@ class FarClients:
         if reset == "latest":
             consumer.poll(0)
         return consumer
+
+
+def _shares_of_s3fs(taken: Mapping[str, Sequence[float]]) -> Iterator[Figure]:
+    """What a side takes with s3fs, as a share of what it takes with obstore."""
+    for name, seconds in taken.items():
+        if name.startswith("s3fs: "):
+            pairs = zip(seconds, taken[name.removeprefix("s3fs: ")], strict=True)
+            shares = [by_s3fs / by_obstore for by_s3fs, by_obstore in pairs]
+            yield Figure(f"{name} / obstore", median(shares), "x", S3FS_SHARE, quartiles(shares))
 
 
 def _chain_of_a_new_log(clients: FarClients) -> Figure:
