@@ -16,7 +16,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from txlog.clock import FanOut, Runtime, SerialFanOut
-from txlog.errors import CorruptData, InvalidConfig, NotATxlog, UnknownTopic, UnsupportedFormat
+from txlog.errors import (
+    CorruptData,
+    InvalidConfig,
+    NotATxlog,
+    StoreUnavailable,
+    UnknownTopic,
+    UnsupportedFormat,
+)
 from txlog.journal.codec import decode, encode
 from txlog.journal.entry import FORMAT_VERSION, checked_body, seal, unsupported
 from txlog.journal.lost import first_below, require_nothing_led_to
@@ -387,8 +394,15 @@ def _log_id_there(store: Store) -> str | None:
 
 
 def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
-    """Raises NotATxlog if it is of another format, CorruptData if it is damaged."""
+    """Raises NotATxlog if it is of another format, CorruptData if it is damaged, StoreUnavailable
+    if something else than a store has answered."""
     path = f"{url}/{CLUSTER_FILE}"
+    if data.lstrip().startswith(b"<"):
+        raise StoreUnavailable(
+            f"{path}: a web page came instead of an object. Check that the endpoint is that of an "
+            "object store, and what stands between it and this machine.",
+            place=path,
+        )
     try:
         body, _ = checked_body(data, path)
         value = json.loads(body)

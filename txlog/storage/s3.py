@@ -45,7 +45,7 @@ def open_s3_store(place: str, runtime: Runtime, options: Mapping[str, object]) -
     if not _BUCKET.fullmatch(bucket):
         raise UsageError(
             "the URL of an S3 log is s3://bucket/prefix, with no credentials in it; put those into "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. A bucket's name has two letters or more.",
         )
     prefix = prefix.strip("/")
     if prefix:

@@ -1,0 +1,134 @@
+"""What stands at the endpoint is no S3 service, a bad one, or silent: it is told, and none hangs.
+
+Statuses and codes of real services are in `tests/unit/storage/test_s3_answers.py`.
+"""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.odd_servers import odd_server
+from txlog.clients.admin import Admin
+from txlog.errors import (
+    InvalidOption,
+    NotATxlog,
+    StoreDenied,
+    StoreNotAtomic,
+    StoreUnavailable,
+    TxlogError,
+    UsageError,
+)
+
+PATIENCE_S = 60
+CLIENTS = pytest.mark.parametrize("client", ["obstore", "s3fs"])
+ROOT = "s3://bucket/log"
+
+
+def options(url: str, client: str) -> dict[str, object]:
+    return {
+        "client": client,
+        "endpoint_url": url,
+        "key": "AKIAEXAMPLE",
+        "secret": "hush-hush",
+        "client_kwargs": {"region_name": "us-east-1"},
+        "attempts_max": 2,
+        "pause_min_ms": 1,
+    }
+
+
+@CLIENTS
+@pytest.mark.parametrize(
+    ("status", "create", "error", "told"),
+    [
+        (200, False, StoreUnavailable, "a web page came instead of an object. Check"),
+        (200, True, StoreUnavailable, "a web page came instead of an object. Check"),
+        (404, False, NotATxlog, "there is no log at"),
+        (404, True, StoreDenied, "there is no bucket 'bucket' there.*AWS_ENDPOINT_URL"),
+        (403, False, StoreDenied, "said HTTP 403. Check AWS_ACCESS_KEY_ID"),
+        (500, False, StoreUnavailable, "HTTP 500"),
+    ],
+)
+def test_a_web_site_is_no_store(
+    client: str, status: int, create: bool, error: type[TxlogError], told: str
+) -> None:
+    with odd_server(status) as server, pytest.raises(error, match=told) as raised:
+        Admin(ROOT, create=create, storage_options=options(server.url, client))
+    assert "hush" not in str(raised.value)
+
+
+@CLIENTS
+def test_I1_a_service_that_overlooks_the_condition_can_hold_no_log(client: str) -> None:
+    with odd_server(keeps_objects=True) as server:
+        with pytest.raises(StoreNotAtomic, match="overwrote it.*honours If-None-Match"):
+            Admin(ROOT, create=True, storage_options=options(server.url, client))
+        assert [name for name in server.objects if name.endswith("txlog.json")] == []
+
+
+@CLIENTS
+def test_something_else_than_http_is_no_store(client: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def greet() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                    connection.shutdown(socket.SHUT_WR)
+                    connection.recv(1 << 16)
+
+        greeting = threading.Thread(target=greet)
+        greeting.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(StoreUnavailable, match="no clear answer"):
+            Admin(ROOT, storage_options=options(url, client))
+        listening.shutdown(socket.SHUT_RDWR)
+        greeting.join()
+
+
+@CLIENTS
+@pytest.mark.parametrize(
+    ("url", "error", "told"),
+    [
+        ("localhost:9000", InvalidOption, "must look like https://host:port"),
+        ("http://no-such-host.invalid", StoreUnavailable, "check that the store can be reached"),
+    ],
+)
+def test_an_endpoint_that_leads_nowhere_is_told(
+    client: str, url: str, error: type[TxlogError], told: str
+) -> None:
+    with pytest.raises(error, match=told):
+        Admin(ROOT, storage_options=options(url, client))
+
+
+def test_a_bucket_of_one_letter_is_told() -> None:
+    with pytest.raises(UsageError, match="two letters or more"):
+        Admin("s3://b/log")
+
+
+_WAITS = """
+import sys
+from txlog import Admin
+options = {"client": sys.argv[2], "endpoint_url": sys.argv[1], "key": "k", "secret": "s",
+           "attempt_timeout_ms": 2_000, "deadline_ms": 600_000, "attempts_max": 1_000}
+try:
+    Admin("s3://bucket/log", storage_options=options)
+except KeyboardInterrupt:
+    sys.exit(7)
+"""
+
+
+@CLIENTS
+def test_ctrl_c_ends_a_request_that_hangs_within_the_time_of_an_attempt(client: str) -> None:
+    """The deadline is ten minutes away."""
+    with odd_server(silent=True) as server:
+        process = subprocess.Popen([sys.executable, "-c", _WAITS, server.url, client])
+        assert server.asked.wait(PATIENCE_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 7
