@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import NoReturn, Protocol, TypeVar
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -58,6 +58,62 @@ class FanOut(Protocol):
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         """Begin one call in the background; the answer waits for it and gives its result."""
+
+    def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
+        """Begin one call in the background after a moment, unless it is taken before. Raises
+        nothing: what the call raises is raised where its result is asked for."""
+
+
+class Postponed(Generic[T]):
+    """A call that begins after a moment; at once if its result is asked for, and never if it is
+    taken. Safe to use from threads."""
+
+    def __init__(
+        self,
+        call: Callable[[], T],
+        lock: AbstractContextManager[object] | None = None,
+        on_end: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`lock` is held while the call is made; `on_end` hears that nobody waits any more."""
+        self._call = call
+        self._lock = threading.RLock() if lock is None else lock
+        self._on_end = on_end
+        self._answer: Callable[[], T] | None = None
+        self._is_taken = False
+
+    def take(self) -> bool:
+        """Whether it has not begun. Then it never will: the caller does what it would have done.
+        Waits for a call that is under way."""
+        with self._lock:
+            if self._is_taken or self._answer is not None:
+                return False
+            self._is_taken = True
+        self._on_end()
+        return True
+
+    def begin(self) -> None:
+        """Make the call, unless it was made or taken."""
+        with self._lock:
+            if not self._is_taken and self._answer is None:
+                self._answer = _answered(self._call)
+
+    def __call__(self) -> T:
+        """The result of the call, which is made now if it was not: also by whoever has taken it,
+        and could not do it otherwise."""
+        with self._lock:
+            answer = self._answer = self._answer or _answered(self._call)
+        self._on_end()
+        return answer()
+
+
+def _answered(call: Callable[[], T]) -> Callable[[], T]:
+    """The result of a call, or its error where that is asked for. Ctrl-C is raised at once, and
+    the call may be made again."""
+    try:
+        result = call()
+    except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+        return partial(_raise, error)
+    return lambda: result
 
 
 class Event(Protocol):
@@ -121,6 +177,8 @@ class ThreadFanOut:
 
     workers_max: int = 32
     _pool: ThreadPoolExecutor | None = field(default=None, repr=False)
+    _waiting_pool: ThreadPoolExecutor | None = field(default=None, repr=False)
+    """Of postponed calls, so that those that wait keep no thread from work."""
     _process: int = field(default=0, repr=False)
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -147,19 +205,40 @@ class ThreadFanOut:
 
     def close(self) -> None:
         """End the threads, once they have nothing to do. The next call starts others."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        for pool in (self._pool, self._waiting_pool):
+            if pool is not None:
+                pool.shutdown()
+        self._pool = self._waiting_pool = None
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         future = self._threads().submit(call)
         return cache(lambda: call() if future.cancel() else future.result())
 
+    def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
+        # A thread of the pool waits: the interpreter, too, waits for it when it ends.
+        is_over = threading.Event()
+        postponed = Postponed(call, on_end=is_over.set)
+
+        def begin_after_a_moment() -> None:
+            is_over.wait(delay_ms / 1000)
+            postponed.begin()
+
+        self._forget_those_of_a_parent()
+        if self._waiting_pool is None:
+            self._waiting_pool = ThreadPoolExecutor(self.workers_max, "txlog-later")
+        self._waiting_pool.submit(begin_after_a_moment)
+        return postponed
+
     def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None or self._process != os.getpid():  # A fork has no threads.
+        self._forget_those_of_a_parent()
+        if self._pool is None:
             self._pool = ThreadPoolExecutor(self.workers_max, thread_name_prefix="txlog")
-            self._process = os.getpid()
         return self._pool
+
+    def _forget_those_of_a_parent(self) -> None:
+        if self._process != os.getpid():  # A fork has no threads.
+            self._pool = self._waiting_pool = None
+            self._process = os.getpid()
 
 
 class SerialFanOut:
@@ -174,6 +253,12 @@ class SerialFanOut:
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
         result = call()
         return lambda: result
+
+    def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
+        """See FanOut.postpone. Nothing comes in between: the moment is over at once."""
+        postponed = Postponed(call)
+        postponed.begin()
+        return postponed
 
 
 def begun(fan_out: FanOut, call: Callable[[], T]) -> Callable[[], T]:

@@ -357,6 +357,9 @@ class ProcessSettings(SettingsGroup):
     """How often one call tries to finish a decided transaction of others."""
     finish_backoff_ms: int = 20
     """First wait between such tries; it doubles up to a second."""
+    completion_linger_ms: int = 10
+    """How long the completion of a transaction waits for the producer's next one, to share its
+    entries (offsets with its pend, COMMITTED with its PREPARE_COMMIT)."""
     transaction_timeout_ms: int = 60_000
     """`transaction.timeout.ms` of producers that do not say otherwise (Kafka's default)."""
     transaction_max_timeout_ms: int = 900_000

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from txlog.clients.completion import Completion
 from txlog.clients.producer import Producer
 from txlog.clients.staged_records import StagedRecords
 from txlog.clients.transaction_session import TransactionSession
@@ -19,12 +20,14 @@ Patch = pytest.MonkeyPatch
 
 def _without_R36(patch: Patch) -> None:
     """COMMITTED is written beside the offsets."""
-    original = TransactionSession._begin_completion
-    patch.setattr(
-        TransactionSession,
-        "_begin_completion",
-        lambda self, tx_id, offsets_end: original(self, tx_id, None),
-    )
+    original = Completion._go_on
+
+    def go_on(self: Any) -> None:
+        original(self)
+        if self._groups:
+            self._committed = self._postponed(self._complete)
+
+    patch.setattr(Completion, "_go_on", go_on)
 
 
 def _without_R37(patch: Patch) -> None:

@@ -84,3 +84,64 @@ def test_a_call_in_the_background_is_made_once_however_often_it_is_waited_for() 
     assert [join(), join()] == [1, 1]
     release.set()
     assert made == [1]
+
+
+HOUR_MS = 3_600_000.0
+
+
+def test_a_postponed_call_begins_by_itself_after_a_moment() -> None:
+    begun = threading.Event()
+    ThreadFanOut(1).postpone(begun.set, 1.0)
+    assert begun.wait(PATIENCE_S)
+
+
+def test_a_postponed_call_begins_at_once_when_somebody_asks() -> None:
+    made: list[int] = []
+    postponed = ThreadFanOut(1).postpone(lambda: made.append(1) or len(made), HOUR_MS)
+    assert [postponed(), postponed()] == [1, 1]
+    assert not postponed.take()
+    assert made == [1]
+
+
+def test_a_postponed_call_that_was_taken_never_begins() -> None:
+    """Its thread is free at once, though the moment is not over."""
+    fan_out, made = ThreadFanOut(1), []
+    assert fan_out.postpone(lambda: made.append(1), HOUR_MS).take()
+    begun = threading.Event()
+    fan_out.postpone(begun.set, 1.0)
+    assert begun.wait(PATIENCE_S)
+    fan_out.close()
+    assert made == []
+
+
+def test_who_takes_a_call_that_is_under_way_waits_for_its_end() -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def call() -> int:
+        begun.set()
+        release.wait(PATIENCE_S)
+        return 7
+
+    fan_out = ThreadFanOut(2)
+    postponed = fan_out.postpone(call, 1.0)
+    assert begun.wait(PATIENCE_S)
+    taken = fan_out.start(postponed.take)
+    release.set()
+    assert (taken(), postponed()) == (False, 7)
+
+
+@pytest.mark.parametrize("fan_out", [ThreadFanOut(), SerialFanOut()])
+def test_the_error_of_a_postponed_call_is_raised_where_it_is_asked_for(fan_out: FanOut) -> None:
+    def fail() -> int:
+        raise ValueError("late")
+
+    postponed = fan_out.postpone(fail, 1.0)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="late"):
+            postponed()
+
+
+def test_whoever_took_a_call_and_could_not_make_it_may_ask_for_it() -> None:
+    postponed = ThreadFanOut(1).postpone(returning(3), HOUR_MS)
+    assert postponed.take()
+    assert postponed() == 3

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
+from txlog.clients.completion import Completion
 from txlog.clients.connection import Connection
 from txlog.clock import begun
 from txlog.coordinator.coordinator import InitOptions
@@ -74,9 +75,8 @@ class TransactionSession:
         """A commit was asked for, and not refused as aborted."""
         self._declared: dict[str, set[int]] = {}
         self._groups: list[str] = []
-        self._offsets_end: Callable[[], object] | None = None
-        """Of the transaction before: its offsets are applied in the background."""
-        self._completion: Callable[[], object] | None = None
+        self._completion: Completion | None = None
+        """Of the transaction before."""
 
     @property
     def registration(self) -> Registration:
@@ -188,12 +188,32 @@ class TransactionSession:
             self._coordinator.add_participants(self.transactional_id, self.tx_id, participants)
             return
         self._require_in_time()
-        self.join()
-        timeout_ms = timeout_ms or self._timeout_ms
-        self._coordinator.begin(
-            self.transactional_id, self.tx_id, timeout_ms, participants, self._tag
-        )
+
+        def begin(completed: TxId | None) -> None:
+            self._coordinator.begin(
+                self.transactional_id,
+                self.tx_id,
+                timeout_ms or self._timeout_ms,
+                participants,
+                self._tag,
+                completed=completed,
+            )
+
+        self._after_completion(begin)
         self._begun = True
+
+    def _after_completion(self, decide: Callable[[TxId | None], None]) -> None:
+        """BEGIN or PREPARE_COMMIT, which may bring COMMITTED of the transaction before (R5)."""
+        completion = self._completion
+        if completion is None:
+            decide(None)
+            return
+        try:
+            completion.beside_decision(decide)
+        except TxlogError:
+            self._completion = None  # It goes on by itself; whatever is in the way is finished.
+            raise
+        self._completion = None
 
     @contextmanager
     def told_apart(self) -> Iterator[None]:
@@ -223,20 +243,27 @@ class TransactionSession:
             self.pend_staged(group, offsets)
             return
         self.look()
-        self._join_offsets()
         self.pend_staged(group, offsets)
         self.require_looked()
 
     def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
         """The same for one that begins with its PREPARE_COMMIT; it lives as long as that (R41)."""
-        self._connection.offsets.pend(
-            group,
-            self.tx_id,
-            self.transactional_id,
-            self._coordinator.partition,
-            offsets,
-            self._timeout_ms,
-        )
+
+        def pend(applied: TxId | None) -> None:
+            self._connection.offsets.pend(
+                group,
+                self.tx_id,
+                self.transactional_id,
+                self._coordinator.partition,
+                offsets,
+                self._timeout_ms,
+                applied=applied,
+            )
+
+        if self._completion is None:
+            pend(None)
+        else:
+            self._completion.beside_pend(group, pend)
         if group not in self._groups:
             self._groups.append(group)
 
@@ -256,30 +283,22 @@ class TransactionSession:
             with self.told_apart():
                 self._coordinator.require_current(self.transactional_id, self.tx_id)
         else:
-            self.join()
             self._prepare(participants, mark)
-            tx_id = self.tx_id
-            if self._is_staged:
-                base_offsets = self._coordinator.write_markers(self.transactional_id, tx_id)
-                end = partial(self._coordinator.end_offsets, self.transactional_id, tx_id)
-                self._offsets_end = begun(self._connection.runtime.fan_out, end)
-            else:
-                base_offsets = self._coordinator.apply(self.transactional_id, tx_id)
-            self._completion = self._begin_completion(tx_id, self._offsets_end)
+            base_offsets = self._apply()
         return base_offsets
 
-    def _begin_completion(
-        self, tx_id: TxId, offsets_end: Callable[[], object] | None
-    ) -> Callable[[], object]:
-        """COMMITTED, in the background; after the offsets of every group (R36)."""
-
-        def complete() -> None:
-            if offsets_end is not None:
-                offsets_end()
-            self._coordinator.complete(self.transactional_id, tx_id)
-
-        fan_out = self._connection.runtime.fan_out
-        return begun(fan_out, complete) if self._is_staged else fan_out.start(complete)
+    def _apply(self) -> dict[str, Mapping[int, int]]:
+        """Apply the decision in every topic; what a caller need not wait for follows."""
+        groups: tuple[str, ...] = ()
+        if self._is_staged:
+            base_offsets = self._coordinator.write_markers(self.transactional_id, self.tx_id)
+            groups = tuple(self._groups)
+        else:
+            base_offsets = self._coordinator.apply(self.transactional_id, self.tx_id)
+        self._completion = Completion(
+            self._connection, self._coordinator, self.transactional_id, self.tx_id, groups
+        )
+        return base_offsets
 
     def _require_in_time(self) -> None:
         """Without BEGIN no other process bounds a transaction: the client does (R42)."""
@@ -295,7 +314,8 @@ class TransactionSession:
         if not self._may_be_decided:
             self._require_in_time()
         self._may_be_decided = True
-        try:
+
+        def prepare(completed: TxId | None) -> None:
             self._coordinator.prepare_commit(
                 self.transactional_id,
                 self.tx_id,
@@ -303,7 +323,11 @@ class TransactionSession:
                 tuple(self._groups),
                 mark,
                 self._tag,
+                completed=completed,
             )
+
+        try:
+            self._after_completion(prepare)
         except TransactionAborted:
             self._may_be_decided = False
             self._require_newest()
@@ -343,18 +367,12 @@ class TransactionSession:
         newest = self._require_newest()
         return (newest.pid, newest.epoch) != (self.tx_id.pid, self.tx_id.epoch)
 
-    def _join_offsets(self) -> None:
-        """Wait until the offsets of the transaction before are applied."""
-        ended, self._offsets_end = self._offsets_end, None
-        if ended is not None:
-            ended()
-
     def join(self) -> None:
         """Wait for the completion of the transaction before."""
         if self._completion is None:
             return
         try:
-            self._completion()
+            self._completion.join()
         except TxlogError:
             self._completion = None
             raise

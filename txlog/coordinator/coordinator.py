@@ -151,14 +151,18 @@ class Coordinator:
         return registration
 
     def _until_finished(
-        self, command: CoordinatorCommand, participants: tuple[Participant, ...] = ()
+        self,
+        command: CoordinatorCommand,
+        participants: tuple[Participant, ...] = (),
+        before: tuple[CoordinatorCommand, ...] = (),
     ) -> Any:
-        """Execute; whatever is in the way and decided is finished first."""
+        """Execute, with those `before` it in the same entry if they fit; whatever is in the way and
+        decided is finished first."""
         limit = self._cluster.process.finish_attempts_max
         backoff_ms = float(self._cluster.process.finish_backoff_ms)
         for _ in range(limit):
             try:
-                return self._execute(command)
+                return self._replica.execute_each((*before, command))[-1]
             except ConcurrentTransactions as error:
                 name = str(error.facts["transactional_id"])
                 for tx_id in error.facts["tx_ids"]:  # type: ignore[attr-defined]
@@ -192,15 +196,28 @@ class Coordinator:
         participants: tuple[Participant, ...] = (),
         tag: str = "",
         check_back: CheckBack | None = None,
+        *,
+        completed: TxId | None = None,
     ) -> None:
-        """BEGIN. Raises ProducerFenced, IllegalTransition, TransactionAborted, SegmentExpired."""
+        """BEGIN; its entry may bring COMMITTED of the id's transaction before, `completed`.
+
+        Raises ProducerFenced, IllegalTransition, TransactionAborted, SegmentExpired.
+        """
         now_ms = self._now_ms()
         self._until_finished(
             BeginTransaction(
                 transactional_id, tx_id, now_ms, timeout_ms, participants, tag, check_back
             ),
             participants,
+            self._completions(transactional_id, completed),
         )
+
+    def _completions(
+        self, transactional_id: str, tx_id: TxId | None
+    ) -> tuple[CompleteTransaction, ...]:
+        if tx_id is None:
+            return ()
+        return (CompleteTransaction(transactional_id, tx_id, self._now_ms()),)
 
     def add_participants(
         self,
@@ -222,8 +239,10 @@ class Coordinator:
         tag: str = "",
         *,
         dead_letter: bool = False,
+        completed: TxId | None = None,
     ) -> None:
-        """PREPARE_COMMIT: the point of no return.
+        """PREPARE_COMMIT: the point of no return. Its entry may bring COMMITTED of the id's
+        transaction before, `completed`, which every topic and group has applied.
 
         With `dead_letter` a half transaction is given up instead, and these participants, in place
         of its own, say so.
@@ -237,6 +256,7 @@ class Coordinator:
                 transactional_id, tx_id, now_ms, participants, groups, mark, tag, dead_letter
             ),
             participants,
+            self._completions(transactional_id, completed),
         )
 
     def claim_check(self, transactional_id: str, tx_id: TxId) -> bool:

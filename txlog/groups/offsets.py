@@ -171,8 +171,11 @@ class GroupOffsets:
         coordinator: int,
         offsets: tuple[PendingOffset, ...],
         timeout_ms: int,
+        *,
+        applied: TxId | None = None,
     ) -> None:
-        """Put offsets aside for a transaction (design section 6, step 3).
+        """Put offsets aside for a transaction (design section 6, step 3). The entry may bring along
+        what is pending for another one, `applied`, which is committed in every topic (R8).
 
         Another transaction that is in the way is finished if it is decided, and aborted if it is
         an earlier one of the same transactional id or past its timeout. Raises CommitFailed,
@@ -182,7 +185,9 @@ class GroupOffsets:
         now_ms = self._cluster.runtime.clock.wall_ms()
         pending = Pending(transactional_id, coordinator, offsets, now_ms, timeout_ms)
         command = PendOffsets(group, tx_id, pending)
-        self._with_resolution(group, lambda: self._replica(group).execute(command), command)
+        before = () if applied is None else (ApplyPending(group, applied, now_ms),)
+        execute = partial(self._replica(group).execute_each, (*before, command))
+        self._with_resolution(group, execute, command)
 
     def settle(self, group: str, tx_id: TxId) -> None:
         """Finish or abort a transaction, and end what the group has pending for it.

@@ -28,6 +28,14 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Commands whose events stand in one entry or not at all: each is decided against the state
+    that those before it lead to, and the first rejection is that of all. Answer: one for each."""
+
+    parts: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A part of the state that later snapshots share: its slots and its bytes."""
 
@@ -68,6 +76,25 @@ class Machine(Protocol[StateT]):
 
     def without_unsaved(self, state: StateT) -> StateT:
         """The same state, once those parts are in the store."""
+
+
+def decided_in(
+    machine: Machine[StateT], state: StateT, command: Any, slot: int
+) -> tuple[Decided, StateT]:
+    """What a command, or several of them together, leads to in the entry of `slot`, and the state
+    after its events. Raises the rejection."""
+    parts = command.parts if isinstance(command, Together) else (command,)
+    found: list[Decided] = []
+    for part in parts:
+        decided = machine.decide(state, part)
+        for event in decided.events:
+            state = machine.apply(state, event, slot)
+        found.append(decided)
+    if not isinstance(command, Together):
+        return found[0], state
+    events = tuple(event for decided in found for event in decided.events)
+    results = [decided.result for decided in found]
+    return Decided(events, results, any(decided.once for decided in found)), state
 
 
 class SimpleMachine:

@@ -12,6 +12,7 @@ journal's, whether or not this process lives to apply it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -31,7 +32,7 @@ from txlog.journal.boundary import Boundary
 from txlog.journal.commit_queue import CommitQueue
 from txlog.journal.entry import Entry, encode_entry
 from txlog.journal.follower import Follower
-from txlog.journal.machine import Machine, StateT
+from txlog.journal.machine import Machine, StateT, Together, decided_in
 from txlog.journal.pruning import Pruner
 from txlog.journal.replica_options import ReplicaOptions
 from txlog.journal.ticket import (
@@ -123,17 +124,31 @@ class Replica(Follower[StateT]):
         Commands of other threads that wait at the same time go into the same entry. Raises the
         machine's rejection, PublishContention, OutcomeUnknown or StoreUnavailable.
         """
-        ticket = self._answered(Ticket(command))
+        return self.execute_each((command,))[0]
+
+    def execute_all(self, commands: Sequence[Any]) -> list[Any]:
+        """The same for several commands whose events stand in one entry or not at all; the
+        rejection of one is that of all."""
+        answers: list[Any] = self.execute(Together(tuple(commands)))
+        return answers
+
+    def execute_each(self, commands: Sequence[Any]) -> list[Any]:
+        """The same for several commands, each by itself, in this order and, if they fit, in one
+        entry. Raises the first error, once each of them has its answer."""
+        return [self._result(ticket) for ticket in self._answered(*map(Ticket, commands))]
+
+    def _result(self, ticket: Ticket) -> Any:
         if ticket.decided is None:
             raise InternalError(f"{self.layout.root}: a command has no answer. Please report this.")
         return ticket.decided.result
 
-    def _answered(self, ticket: Ticket) -> Ticket:
-        """The ticket once it is done. Raises its error."""
-        self._queue.wait_for([ticket])
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket
+    def _answered(self, *tickets: Ticket) -> Sequence[Ticket]:
+        """The tickets once they are done. Raises the first error."""
+        self._queue.wait_for(tickets)
+        for ticket in tickets:
+            if ticket.error is not None:
+                raise ticket.error
+        return tickets
 
     def snapshot(self) -> int:
         """Write a snapshot of the present state now; returns the last slot it covers, or -1."""
@@ -249,12 +264,12 @@ class Replica(Follower[StateT]):
         for ticket in tickets:
             ticket.decided = ticket.error = None
             try:
-                ticket.decided = self._machine.decide(state, ticket.command)
+                ticket.decided, state = decided_in(
+                    self._machine, state, ticket.command, self._at.next_slot
+                )
             except TxlogError as rejection:
                 ticket.error = rejection
                 continue
-            for event in ticket.decided.events:
-                state = self._machine.apply(state, event, self._at.next_slot)
             events.extend(ticket.decided.events)
         return state, events
 

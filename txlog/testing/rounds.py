@@ -11,9 +11,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
-from txlog.clock import Runtime
+from txlog.clock import Postponed, Runtime
 from txlog.storage.store import (
     Body,
     ByteRange,
@@ -98,6 +99,41 @@ class RoundFanOut:
             return result
 
         return answer
+
+    def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
+        """See FanOut. Whoever comes before the moment is over may take it; whoever comes later
+        finds that it began then."""
+        return _PostponedInRounds(call, self.clock, self.clock.now_ms + delay_ms)
+
+
+class _PostponedInRounds(Postponed[T]):
+    """Once it is due it has begun, although it is made only when somebody asks."""
+
+    def __init__(self, call: Callable[[], T], clock: RoundClock, due_ms: float) -> None:
+        super().__init__(partial(self._made_when_due, call))
+        self._clock = clock
+        self._due_ms = due_ms
+        self._ended_ms = 0.0
+
+    def _made_when_due(self, call: Callable[[], T]) -> T:
+        now_ms = self._clock.now_ms
+        self._clock.now_ms = min(now_ms, self._due_ms)
+        try:
+            return call()
+        finally:
+            self._ended_ms, self._clock.now_ms = self._clock.now_ms, now_ms
+
+    def __call__(self) -> T:
+        """See Postponed."""
+        self.begin()
+        self._clock.now_ms = max(self._clock.now_ms, self._ended_ms)
+        return super().__call__()
+
+    def take(self) -> bool:
+        """See Postponed.take."""
+        if self._clock.now_ms >= self._due_ms:
+            self.begin()
+        return super().take()
 
 
 @dataclass(slots=True)

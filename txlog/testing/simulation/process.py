@@ -13,7 +13,7 @@ from functools import cache, partial
 from typing import TypeAlias, TypeVar
 
 from txlog.clients.connection import Connection
-from txlog.clock import Runtime
+from txlog.clock import Postponed, Runtime
 from txlog.errors import TxlogError
 from txlog.log.cluster import open_cluster
 from txlog.settings import ProcessSettings
@@ -90,11 +90,20 @@ class DrawnFanOut:
         self._waiting.append(once)
         return lambda: once()()
 
+    def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
+        """See FanOut.postpone: now, or when somebody asks, or when the process is idle, unless it
+        is taken before."""
+        postponed = Postponed(call, self._new_lock())
+        if self._random.random() < 0.5:
+            postponed.begin()
+        else:
+            self._waiting.append(postponed.begin)
+        return postponed
+
     def idle(self) -> None:
         """Nothing else is to be done: what waits is done."""
-        waiting, self._waiting = self._waiting, []
-        for once in waiting:
-            once()
+        while self._waiting:  # Also what those begin.
+            self._waiting.pop(0)()
 
 
 def _tried(call: Callable[[], T]) -> Callable[[], T]:

@@ -1,0 +1,67 @@
+"""Planted bugs about what stands in one entry: several commands, or two transactions of a producer.
+
+A simulated producer that loses its process between two entries looks like one that loses it between
+two transactions, so that direct tests alone see these.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from txlog.errors import TxlogError
+from txlog.journal import replica
+from txlog.journal.machine import Decided, Together
+
+Patch = pytest.MonkeyPatch
+
+
+def _decided_apart(patch: Patch) -> None:
+    """Each part is decided as if it were alone."""
+    original = replica.decided_in
+
+    def decided_in(machine: Any, state: Any, command: Any, slot: int) -> tuple[Decided, Any]:
+        if not isinstance(command, Together):
+            return original(machine, state, command, slot)
+        found = [machine.decide(state, part) for part in command.parts]
+        events = tuple(event for decided in found for event in decided.events)
+        for event in events:
+            state = machine.apply(state, event, slot)
+        return Decided(events, [decided.result for decided in found]), state
+
+    patch.setattr(replica, "decided_in", decided_in)
+
+
+def _refused_apart(patch: Patch) -> None:
+    """A part that is refused leaves the others as they are."""
+    original = replica.decided_in
+
+    def decided_in(machine: Any, state: Any, command: Any, slot: int) -> tuple[Decided, Any]:
+        events: tuple[Any, ...] = ()
+        results = []
+        for part in command.parts if isinstance(command, Together) else ():
+            with suppress(TxlogError):
+                decided, state = original(machine, state, part, slot)
+                events += decided.events
+                results.append(decided.result)
+        if isinstance(command, Together):
+            return Decided(events, results), state
+        return original(machine, state, command, slot)
+
+    patch.setattr(replica, "decided_in", decided_in)
+
+
+_TOGETHER = "tests/unit/journal/test_commands_together.py::"
+
+BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
+    "commands together, decided apart": (
+        _decided_apart,
+        f"{_TOGETHER}test_each_is_decided_against_the_state_that_those_before_it_lead_to",
+    ),
+    "commands together, refused apart": (
+        _refused_apart,
+        f"{_TOGETHER}test_the_rejection_of_one_is_that_of_all",
+    ),
+}
+"""Planted bug -> how it is planted, and the test that sees it."""

@@ -1,0 +1,60 @@
+"""Commands of one caller in one entry: all or nothing, or each by itself."""
+
+import pytest
+
+from tests.faulty_stores import HookedStore
+from tests.shelf_journal import LAYOUT, new_store, process, written
+from tests.shelf_machine import Look, Put, Take
+from txlog.errors import IllegalTransition
+from txlog.journal.entry import decode_entry
+
+
+def test_together_they_are_one_entry_and_each_has_its_answer() -> None:
+    store = new_store()
+    answers = process(store).execute_all([Put("a"), Look("a"), Put("b"), Put("a")])
+    assert answers == [True, True, True, False]
+    assert (written(store, 0), store.get(LAYOUT.entry(1))) == (["a", "b"], None)
+
+
+def test_each_is_decided_against_the_state_that_those_before_it_lead_to() -> None:
+    store = new_store()
+    replica = process(store)
+    assert replica.execute_all([Put("a"), Put("b"), Take("a")]) == [True, True, 2]
+    assert replica.state == process(store).catch_up() == ("b",)
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_the_rejection_of_one_is_that_of_all(refused: int) -> None:
+    store = new_store()
+    replica = process(store)
+    commands: list[object] = [Put("a"), Put("b")]
+    commands.insert(refused, Take("missing"))
+    with pytest.raises(IllegalTransition, match="missing is not there"):
+        replica.execute_all(commands)
+    assert (replica.state, store.get(LAYOUT.entry(0))) == ((), None)
+
+
+def test_together_they_are_decided_anew_behind_a_lost_slot() -> None:
+    store = HookedStore(new_store())
+    other, replica = process(store), process(store)
+    store.before("create", LAYOUT.entry(0), lambda: other.execute(Put("a")))
+    assert replica.execute_all([Put("a"), Put("b")]) == [False, True]
+    assert written(store, 1) == ["b"]
+    other.catch_up()
+    store.before("create", LAYOUT.entry(2), lambda: other.execute(Take("a")))
+    with pytest.raises(IllegalTransition):
+        replica.execute_all([Put("c"), Take("a")])
+    assert (store.is_met, process(store).catch_up()) == (True, ("b",))
+
+
+def test_each_by_itself_they_share_an_entry_and_the_others_stand() -> None:
+    store = new_store()
+    replica = process(store)
+    with pytest.raises(IllegalTransition):
+        replica.execute_each([Put("a"), Take("missing"), Put("b")])
+    assert (written(store, 0), replica.state) == (["a", "b"], ("a", "b"))
+    assert replica.execute_each([Take("a"), Put("a"), Look("b")]) == [2, True, True]
+    data = store.get(LAYOUT.entry(1))
+    assert data is not None
+    kinds = [event["type"] for event in decode_entry(data, LAYOUT.entry(1), 1)[0].events]
+    assert kinds == ["thing_taken", "thing_put"]

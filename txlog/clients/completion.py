@@ -1,0 +1,107 @@
+"""What is left of a transaction once it is decided: markers, its groups' offsets, then COMMITTED.
+
+It guards R36 (COMMITTED after the offsets of every group) and R8 (offsets after all topics). Each
+step goes on in the background after a moment, so that the next transaction of the producer may take
+it into an entry of its own: its pend brings the offsets, its PREPARE_COMMIT brings COMMITTED. One
+whose producer does nothing more is complete after two such moments. A crash in between leaves a
+decided transaction, which the next process to meet it finishes. It must not know how a transaction
+is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txlog.clients.connection import Connection
+from txlog.clock import Postponed
+from txlog.coordinator.coordinator import Coordinator
+from txlog.model import TxId
+
+
+class Completion:
+    """The end of one transaction. Its owner calls it from one thread at a time."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        coordinator: Coordinator,
+        transactional_id: str,
+        tx_id: TxId,
+        groups: tuple[str, ...] = (),
+    ) -> None:
+        """Its markers are in every topic; `groups` have its offsets pending still."""
+        self._connection = connection
+        self._coordinator = coordinator
+        self._transactional_id = transactional_id
+        self._tx_id = tx_id
+        self._groups = groups
+        self._committed: Postponed[None] | None = None
+        self._offsets: Postponed[None] | None = None
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The next step follows after a moment."""
+        if self._groups:
+            self._offsets = self._postponed(self._end_offsets)
+        else:
+            self._committed = self._postponed(self._complete)
+
+    def _postponed(self, step: Callable[[], None]) -> Postponed[None]:
+        cluster = self._connection.cluster
+        return cluster.runtime.fan_out.postpone(step, cluster.process.completion_linger_ms)
+
+    def _end_offsets(self) -> None:
+        self._coordinator.end_offsets(self._transactional_id, self._tx_id)
+        self._groups = ()
+        self._go_on()
+
+    def _complete(self) -> None:
+        self._coordinator.complete(self._transactional_id, self._tx_id)
+
+    def join(self) -> None:
+        """Wait until it is complete, or complete it. Raises what keeps it from that."""
+        self._join_offsets()
+        if self._committed is not None:
+            self._committed()
+
+    def _join_offsets(self) -> None:
+        if self._offsets is not None:
+            self._offsets()
+
+    def beside_pend(self, group: str, pend: Callable[[TxId | None], None]) -> None:
+        """Make the next transaction's pend on `group`: it is told the transaction whose offsets its
+        entry brings along, if they are not applied yet. Raises what the pend raises."""
+        offsets = self._offsets
+        if offsets is None or group not in self._groups:
+            pend(None)
+        elif offsets.take():
+            self._bring_offsets(group, pend)
+        else:
+            offsets()
+            pend(None)
+
+    def _bring_offsets(self, group: str, pend: Callable[[TxId | None], None]) -> None:
+        """If it fails, all of them are applied later: to apply them again changes nothing (R6)."""
+        self._offsets = None
+        try:
+            pend(self._tx_id)
+            self._groups = tuple(other for other in self._groups if other != group)
+        finally:
+            self._go_on()
+
+    def beside_decision(self, decide: Callable[[TxId | None], None]) -> None:
+        """Make the next transaction's BEGIN or PREPARE_COMMIT: it is told the transaction that its
+        entry calls complete, if that is not yet. Raises what keeps the offsets from being applied
+        (R36), and what `decide` raises; then it is completed later."""
+        self._join_offsets()
+        committed = self._committed
+        if committed is None or not committed.take():
+            self.join()
+            decide(None)
+            return
+        try:
+            decide(self._tx_id)
+            self._committed = None
+        except BaseException:
+            self._go_on()
+            raise
