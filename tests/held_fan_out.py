@@ -1,4 +1,4 @@
-"""A fan-out without threads, whose moments are over when the test says so."""
+"""A fan-out without threads, whose background gets its turn when the test says so."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,10 +9,15 @@ T = TypeVar("T")
 
 
 class HeldFanOut(SerialFanOut):
-    """Postponed calls wait until `let_go`, or until somebody asks for them."""
+    """Postponed calls wait until `let_go`, or until somebody asks for them; with `holds_started`
+    what is started in the background does, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, holds_started: bool = False) -> None:
+        self._holds_started = holds_started
         self._held: list[Callable[[], object]] = []
+
+    def start(self, call: Callable[[], T]) -> Callable[[], T]:
+        return self.postpone(call, 0) if self._holds_started else super().start(call)
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
         postponed = Postponed(call)
@@ -20,7 +25,7 @@ class HeldFanOut(SerialFanOut):
         return postponed
 
     def let_go(self) -> None:
-        """A moment passes; what is postponed meanwhile waits for the next one."""
+        """The background gets a turn; what is begun meanwhile waits for the next one."""
         held, self._held = self._held, []
         for begin in held:
             begin()

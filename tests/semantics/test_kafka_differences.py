@@ -53,6 +53,9 @@ ELSEWHERE: dict[str, str] = {
     "records of an open transaction are in the log": (
         "test_no_reader_sees_an_open_transaction_or_waits_for_it"
     ),
+    "a commit returns with the decision, and records show a moment later": (
+        "test_a_commit_returns_with_the_decision"
+    ),
     "`max.in.flight` requests, `linger.ms`, `batch.size`": (
         "test_a_name_of_kafkas_producer_that_means_nothing_here_says_what_to_do"
     ),

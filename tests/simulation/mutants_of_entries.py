@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from txlog.clients.completion import Completion
 from txlog.errors import TxlogError
 from txlog.journal import replica
 from txlog.journal.machine import Decided, Together
@@ -52,6 +53,18 @@ def _refused_apart(patch: Patch) -> None:
     patch.setattr(replica, "decided_in", decided_in)
 
 
+def _without_R45(patch: Patch) -> None:
+    """A transaction is taken for visible as soon as it is decided."""
+    original = Completion.__init__
+
+    def init(self: Any, *given: Any, is_visible: bool) -> None:
+        original(self, *given, is_visible=is_visible)
+        self._markers = None
+        self._go_on()
+
+    patch.setattr(Completion, "__init__", init)
+
+
 _TOGETHER = "tests/unit/journal/test_commands_together.py::"
 
 BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
@@ -62,6 +75,11 @@ BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "commands together, refused apart": (
         _refused_apart,
         f"{_TOGETHER}test_the_rejection_of_one_is_that_of_all",
+    ),
+    "without R45": (
+        _without_R45,
+        "tests/unit/clients/test_commit_returns.py::"
+        "test_R45_the_next_decision_comes_after_the_markers",
     ),
 }
 """Planted bug -> how it is planted, and the test that sees it."""

@@ -1,7 +1,7 @@
 """What is left of a transaction once it is decided: markers, its groups' offsets, then COMMITTED.
 
-It guards R36 (COMMITTED after the offsets of every group) and R8 (offsets after all topics). Each
-step goes on in the background after a moment, so that the next transaction of the producer may take
+It guards R36 (COMMITTED after the offsets of every group), R8 (offsets after all topics) and R45
+(the next decision after the markers, which this process has seen). Each step goes on in the background after a moment, so that the next transaction of the producer may take
 it into an entry of its own: its pend brings the offsets, its PREPARE_COMMIT brings COMMITTED. One
 whose producer does nothing more is complete after two such moments. A crash in between leaves a
 decided transaction, which the next process to meet it finishes. It must not know how a transaction
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from txlog.clients.connection import Connection
-from txlog.clock import Postponed
+from txlog.clock import Postponed, begun
 from txlog.coordinator.coordinator import Coordinator
 from txlog.model import TxId
 
@@ -28,15 +28,26 @@ class Completion:
         transactional_id: str,
         tx_id: TxId,
         groups: tuple[str, ...] = (),
+        *,
+        is_visible: bool = True,
     ) -> None:
-        """Its markers are in every topic; `groups` have its offsets pending still."""
+        """`is_visible`: its markers are in every topic; else they are written now, in the
+        background. `groups` have its offsets pending still."""
         self._connection = connection
         self._coordinator = coordinator
         self._transactional_id = transactional_id
         self._tx_id = tx_id
         self._groups = groups
+        self._markers: Callable[[], object] | None = None
         self._committed: Postponed[None] | None = None
         self._offsets: Postponed[None] | None = None
+        if is_visible:
+            self._go_on()
+        else:
+            self._markers = begun(connection.runtime.fan_out, self._write_markers)
+
+    def _write_markers(self) -> None:
+        self._coordinator.write_markers(self._transactional_id, self._tx_id)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -59,43 +70,53 @@ class Completion:
         self._coordinator.complete(self._transactional_id, self._tx_id)
 
     def join(self) -> None:
-        """Wait until it is complete, or complete it. Raises what keeps it from that."""
+        """Wait until it is complete, or complete it. Raises what keeps it from that, once: then it
+        is left to the next process that meets it, as after a crash."""
         self._join_offsets()
-        if self._committed is not None:
-            self._committed()
+        committed, self._committed = self._committed, None
+        if committed is not None:
+            committed()
+
+    def _join_markers(self) -> None:
+        markers, self._markers = self._markers, None
+        if markers is not None:
+            markers()
 
     def _join_offsets(self) -> None:
-        if self._offsets is not None:
-            self._offsets()
+        self._join_markers()
+        offsets, self._offsets = self._offsets, None
+        if offsets is not None:
+            offsets()
 
     def beside_pend(self, group: str, pend: Callable[[TxId | None], None]) -> None:
         """Make the next transaction's pend on `group`: it is told the transaction whose offsets its
-        entry brings along, if they are not applied yet. Raises what the pend raises."""
-        offsets = self._offsets
-        if offsets is None or group not in self._groups:
+        entry brings along, if they are not applied yet. Raises what the pend raises, and as `join`
+        does."""
+        if group not in self._groups:
             pend(None)
-        elif offsets.take():
+            return
+        self._join_markers()
+        if self._offsets is not None and self._offsets.take():
             self._bring_offsets(group, pend)
         else:
-            offsets()
+            self._join_offsets()
             pend(None)
 
     def _bring_offsets(self, group: str, pend: Callable[[TxId | None], None]) -> None:
         """If it fails, all of them are applied later: to apply them again changes nothing (R6)."""
-        self._offsets = None
         try:
             pend(self._tx_id)
             self._groups = tuple(other for other in self._groups if other != group)
         finally:
+            self._offsets = None
             self._go_on()
 
     def beside_decision(self, decide: Callable[[TxId | None], None]) -> None:
         """Make the next transaction's BEGIN or PREPARE_COMMIT: it is told the transaction that its
-        entry calls complete, if that is not yet. Raises what keeps the offsets from being applied
-        (R36), and what `decide` raises; then it is completed later."""
+        entry calls complete, if it is not yet. First its markers are in all topics (R45), and its
+        offsets applied (R36). Raises what `decide` raises, and as `join` does."""
         self._join_offsets()
-        committed = self._committed
-        if committed is None or not committed.take():
+        if self._committed is None or not self._committed.take():
             self.join()
             decide(None)
             return

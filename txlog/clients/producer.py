@@ -62,6 +62,7 @@ class Producer:
         transaction_timeout_ms: int = 60_000,
         transaction_group: str = "",
         transaction_records: str = "in.log",
+        commit_returns: str = "visible",
         buffer_memory: int = 32 << 20,
         acks: str | int = "all",
         retries: int = 2_147_483_647,
@@ -79,6 +80,7 @@ class Producer:
             "transaction.timeout.ms": transaction_timeout_ms,
             "transaction.group": transaction_group,
             "transaction.records": transaction_records,
+            "commit.returns": commit_returns,
             "buffer.memory": buffer_memory,
             "acks": acks,
             "retries": retries,
@@ -109,13 +111,7 @@ class Producer:
         self._staged: StagedRecords | None = None
         session, new_pid = ProducerSession(), None
         if self.config.transactional_id:
-            self._transaction = TransactionSession(
-                self._connection,
-                self.config.transactional_id,
-                self.config.transaction_group,
-                self.config.transaction_timeout_ms,
-                is_staged=self.config.transaction_records == "staged",
-            )
+            self._transaction = TransactionSession.of_producer(self._connection, self.config)
         elif self.config.enable_idempotence:
             new_pid = self._connection.cluster.producer_id
             session = ProducerSession(new_pid(), 0)

@@ -20,6 +20,7 @@ BUFFER_BYTES_MAX = 1 << 30
 
 ACKS = ("all", "-1", "1", "0")
 TRANSACTION_RECORDS = ("in.log", "staged")
+COMMIT_RETURNS = ("visible", "decided")
 IN_FLIGHT_MAX = 5
 
 
@@ -40,6 +41,9 @@ class ProducerConfig(SettingsGroup):
     """in.log: records of an open transaction stand in their topics, for read_uncommitted to see, as
     in Kafka. staged: they are uploaded, and stand nowhere before the commit: fewer waits, and an
     open transaction delays no reader."""
+    commit_returns: str = "visible"
+    """When `commit_transaction` returns. visible: every topic shows the records to read_committed.
+    decided: they are committed, whoever dies, and show a moment later, as in Kafka."""
     transaction_group: str = ""
     """Transactions of one group share a coordinator; by default the transactional id."""
     buffer_memory: int = 32 << 20
@@ -67,6 +71,11 @@ class ProducerConfig(SettingsGroup):
             raise InvalidConfig(
                 f"transaction.records is {self.transaction_records!r}; it must be one of "
                 f"{', '.join(TRANSACTION_RECORDS)}."
+            )
+        if self.commit_returns not in COMMIT_RETURNS:
+            raise InvalidConfig(
+                f"commit.returns is {self.commit_returns!r}; it must be one of "
+                f"{', '.join(COMMIT_RETURNS)}."
             )
         if self.acks not in ACKS:
             raise InvalidConfig(f"acks is {self.acks!r}; it must be one of {', '.join(ACKS)}.")

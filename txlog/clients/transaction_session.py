@@ -15,6 +15,7 @@ from functools import partial
 
 from txlog.clients.completion import Completion
 from txlog.clients.connection import Connection
+from txlog.clients.producer_config import ProducerConfig
 from txlog.clock import begun
 from txlog.coordinator.coordinator import InitOptions
 from txlog.coordinator.events import Participant, Registration, ReplayMark
@@ -49,8 +50,10 @@ class TransactionSession:
         timeout_ms: int | None = None,
         *,
         is_staged: bool = False,
+        is_visible: bool = True,
     ) -> None:
         """`is_staged`: a transaction begins with its PREPARE_COMMIT, unless it is declared.
+        `is_visible`: `commit` returns once every topic shows it, and not with the decision.
 
         Raises InvalidConfig if what it has staged could be collected before it times out (R42).
         """
@@ -66,6 +69,7 @@ class TransactionSession:
         self._number = -1
         self._tag = ""
         self._is_staged = is_staged
+        self._is_visible = is_visible
         self._begun = False
         self._opened_ms = 0.0
         """When `begin` was called, by the monotonic clock."""
@@ -77,6 +81,18 @@ class TransactionSession:
         self._groups: list[str] = []
         self._completion: Completion | None = None
         """Of the transaction before."""
+
+    @classmethod
+    def of_producer(cls, connection: Connection, config: ProducerConfig) -> TransactionSession:
+        """As a producer is configured. Raises InvalidConfig."""
+        return cls(
+            connection,
+            config.transactional_id,
+            config.transaction_group,
+            config.transaction_timeout_ms,
+            is_staged=config.transaction_records == "staged",
+            is_visible=config.commit_returns == "visible",
+        )
 
     @property
     def registration(self) -> Registration:
@@ -289,14 +305,20 @@ class TransactionSession:
 
     def _apply(self) -> dict[str, Mapping[int, int]]:
         """Apply the decision in every topic; what a caller need not wait for follows."""
-        groups: tuple[str, ...] = ()
-        if self._is_staged:
+        base_offsets: dict[str, Mapping[int, int]] = {}
+        groups = tuple(self._groups)
+        if self._is_visible and self._is_staged:
             base_offsets = self._coordinator.write_markers(self.transactional_id, self.tx_id)
-            groups = tuple(self._groups)
-        else:
+        elif self._is_visible:
             base_offsets = self._coordinator.apply(self.transactional_id, self.tx_id)
+            groups = ()
         self._completion = Completion(
-            self._connection, self._coordinator, self.transactional_id, self.tx_id, groups
+            self._connection,
+            self._coordinator,
+            self.transactional_id,
+            self.tx_id,
+            groups,
+            is_visible=self._is_visible,
         )
         return base_offsets
 

@@ -221,7 +221,7 @@ def _check_tag(state: CoordinatorState, tx_id: TxId, tag: str) -> None:
 
 
 def _require_next(name: str, known: TransactionalId, tx_id: TxId) -> None:
-    """A number is used once, and after the transaction before it is complete (R4, R5).
+    """A number is used once, and after the transaction before it is complete (R4, R5, R45).
 
     An instance may have several transactions open if it says so, but nothing of an epoch before:
     a topic skips markers of an older epoch than the last one that it has applied (R6).
