@@ -58,7 +58,7 @@ class FarLog:
 
     def staged(self, *topics: str, group: str = "") -> None:
         """The same, with records that are staged."""
-        self._transaction(self.staging, topics, group)
+        self._transaction(self.staging, topics, group and f"{group} of the staging one")
 
     def _transaction(self, producer: Producer, topics: tuple[str, ...], group: str) -> None:
         producer.begin_transaction()

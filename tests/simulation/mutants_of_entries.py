@@ -65,6 +65,7 @@ def _without_R45(patch: Patch) -> None:
     patch.setattr(Completion, "__init__", init)
 
 
+_RETURNS = "tests/unit/clients/test_commit_returns.py::"
 _TOGETHER = "tests/unit/journal/test_commands_together.py::"
 
 BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
@@ -78,8 +79,7 @@ BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "without R45": (
         _without_R45,
-        "tests/unit/clients/test_commit_returns.py::"
-        "test_R45_the_next_decision_comes_after_the_markers",
+        f"{_RETURNS}test_R45_the_next_decision_comes_after_the_markers",
     ),
 }
 """Planted bug -> how it is planted, and the test that sees it."""

@@ -1,11 +1,11 @@
 """What is left of a transaction once it is decided: markers, its groups' offsets, then COMMITTED.
 
 It guards R36 (COMMITTED after the offsets of every group), R8 (offsets after all topics) and R45
-(the next decision after the markers, which this process has seen). Each step goes on in the background after a moment, so that the next transaction of the producer may take
-it into an entry of its own: its pend brings the offsets, its PREPARE_COMMIT brings COMMITTED. One
-whose producer does nothing more is complete after two such moments. A crash in between leaves a
-decided transaction, which the next process to meet it finishes. It must not know how a transaction
-is decided.
+(the next decision after the markers, which this process has seen). Each step goes on in the
+background after a moment, so that the next transaction of the producer may take it into an entry of
+its own: its pend brings the offsets, its PREPARE_COMMIT brings COMMITTED. One whose producer does
+nothing more is complete after two such moments. A crash in between leaves a decided transaction,
+which the next process to meet it finishes. It must not know how a transaction is decided.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from txlog.errors import StoreUnavailable
 from txlog.model import TopicPartition, TransactionOutcome
 from txlog.testing.clock import SeededEntropy
 
-U0 = TopicPartition("u", 0)
+IN0 = TopicPartition("in", 0)
 
 
 class Hasty:
@@ -25,6 +25,9 @@ class Hasty:
         self.log = MemoryLog(transaction_records=transaction_records)
         self.log.admin.create_topic("t", 1)
         self.log.admin.create_topic("u", 1)
+        self.log.admin.create_topic("in", 1)
+        for _ in range(9):
+            self.log.elsewhere().send("in", b"source").get()
         self.fan_out = HeldFanOut(holds_started=True)
         runtime = Runtime(self.log.clock, SeededEntropy(98), self.fan_out)
         self.producer = Producer(
@@ -42,7 +45,7 @@ class Hasty:
             for topic in ("t", "u"):
                 self.producer.send(topic, value)
             if position is not None:
-                self.producer.send_offsets_to_transaction({U0: position}, "g")
+                self.producer.send_offsets_to_transaction({IN0: position}, "g")
 
     def new_events(self) -> list[str]:
         """Of all entries since the last call, in order."""
@@ -88,7 +91,7 @@ def test_close_finishes_what_was_decided(hasty: Hasty) -> None:
         "pending_applied",
         "transaction_completed",
     ]
-    assert hasty.log.process().offsets.group("g").committed[U0].offset == 5
+    assert hasty.log.process().offsets.group("g").committed[IN0].offset == 5
 
 
 def test_R45_the_next_decision_comes_after_the_markers(hasty: Hasty) -> None:
@@ -107,7 +110,7 @@ def test_R8_offsets_follow_the_markers_though_the_next_pend_brings_them(hasty: H
     kinds = hasty.new_events()
     assert kinds[: kinds.index("pending_applied")].count("marker_written") == 2
     hasty.producer.close()
-    assert hasty.log.process().offsets.group("g").committed[U0].offset == 2
+    assert hasty.log.process().offsets.group("g").committed[IN0].offset == 2
 
 
 def test_whoever_meets_what_is_decided_finishes_it(hasty: Hasty) -> None:
@@ -118,7 +121,7 @@ def test_whoever_meets_what_is_decided_finishes_it(hasty: Hasty) -> None:
     with successor.transaction():
         successor.send("t", b"2")
     assert hasty.log.values("t") == [b"1", b"2"]
-    assert hasty.log.process().offsets.group("g").committed[U0].offset == 3
+    assert hasty.log.process().offsets.group("g").committed[IN0].offset == 3
 
 
 def test_an_error_of_what_follows_is_told_once_and_made_up_for(hasty: Hasty) -> None:
@@ -127,10 +130,11 @@ def test_an_error_of_what_follows_is_told_once_and_made_up_for(hasty: Hasty) -> 
     hasty.fan_out.let_go()
     hasty.log.store.heal()
     hasty.producer.begin_transaction()
+    future = hasty.producer.send("t", b"2")
     with pytest.raises(StoreUnavailable):
-        hasty.producer.send("t", b"2")
         hasty.producer.commit_transaction()
     hasty.producer.commit_transaction()
+    assert future.get().partition == 0
     hasty.producer.close()
     assert hasty.log.values("t") == [b"1", b"2"]
 

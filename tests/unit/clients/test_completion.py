@@ -15,7 +15,7 @@ from txlog.errors import CommitFailed, ProducerFenced, StoreUnavailable
 from txlog.model import TopicPartition, TransactionOutcome
 from txlog.testing.clock import SeededEntropy
 
-U0 = TopicPartition("u", 0)
+IN0 = TopicPartition("in", 0)
 
 
 class Lingering:
@@ -25,6 +25,9 @@ class Lingering:
         self.log = MemoryLog(transaction_records=transaction_records)
         self.log.admin.create_topic("t", 2)
         self.log.admin.create_topic("u", 1)
+        self.log.admin.create_topic("in", 1)
+        for _ in range(9):
+            self.log.elsewhere().send("in", b"source").get()
         self.fan_out = HeldFanOut()
         runtime = Runtime(self.log.clock, SeededEntropy(99), self.fan_out)
         self.connection = open_connection(self.log.store, runtime)
@@ -39,7 +42,7 @@ class Lingering:
         self.producer.begin_transaction()
         self.producer.send("t", b"%d" % number, partition=0)
         if group:
-            self.producer.send_offsets_to_transaction({U0: number}, group)
+            self.producer.send_offsets_to_transaction({IN0: number}, group)
         self.producer.commit_transaction()
 
     def new_entries(self) -> list[list[str]]:
@@ -55,7 +58,7 @@ class Lingering:
 
     def committed(self, group: str = "g") -> int | None:
         """As another process sees it, which finishes nothing."""
-        found = self.log.process().offsets.group(group).committed.get(U0)
+        found = self.log.process().offsets.group(group).committed.get(IN0)
         return None if found is None else found.offset
 
 
@@ -126,7 +129,7 @@ def test_R36_the_offsets_of_every_group_come_before_COMMITTED(staged: Lingering)
     staged.producer.begin_transaction()
     staged.producer.send("t", b"x")
     for group in ("g", "h"):
-        staged.producer.send_offsets_to_transaction({U0: 1}, group)
+        staged.producer.send_offsets_to_transaction({IN0: 1}, group)
     staged.producer.commit_transaction()
     staged.transaction(2, group="h")
     kinds = [kind for entry in staged.new_entries() for kind in entry]
@@ -136,13 +139,13 @@ def test_R36_the_offsets_of_every_group_come_before_COMMITTED(staged: Lingering)
 
 def test_a_pend_that_is_refused_leaves_the_transaction_before_complete(staged: Lingering) -> None:
     staged.transaction(1)
-    consumer = staged.log.consumer("u", group_id="g")
+    consumer = staged.log.consumer("in", group_id="g")
     consumer.poll()
     staged.producer.begin_transaction()
     metadata = consumer.group_metadata()
-    metadata.committed[U0] = 7
+    metadata.committed[IN0] = 7
     with pytest.raises(CommitFailed):
-        staged.producer.send_offsets_to_transaction({U0: 8}, metadata)
+        staged.producer.send_offsets_to_transaction({IN0: 8}, metadata)
     staged.producer.abort_transaction()
     for _ in range(2):
         staged.fan_out.let_go()
@@ -155,7 +158,6 @@ def test_a_pend_that_is_refused_leaves_the_transaction_before_complete(staged: L
 def test_a_decision_that_is_refused_leaves_the_transaction_before_complete(
     staged: Lingering,
 ) -> None:
-    tx_id = None
     with staged.producer.transaction() as tx_id:
         staged.producer.send("t", b"1")
     staged.producer.begin_transaction()
@@ -174,7 +176,7 @@ def test_an_entry_that_is_not_written_is_made_up_for(staged: Lingering) -> None:
     staged.producer.send("t", b"2", partition=0)
     staged.log.store.on("create", "", unavailable, holding="offsets_pended", times=10)
     with pytest.raises(StoreUnavailable):
-        staged.producer.send_offsets_to_transaction({U0: 2}, "g")
+        staged.producer.send_offsets_to_transaction({IN0: 2}, "g")
     staged.log.store.heal()
     staged.log.store.on("create", "", unavailable, holding="commit_prepared", times=10)
     with pytest.raises(StoreUnavailable):
@@ -187,7 +189,7 @@ def test_an_entry_that_is_not_written_is_made_up_for(staged: Lingering) -> None:
 
 def test_whoever_meets_what_lingers_finishes_it(staged: Lingering) -> None:
     staged.transaction(1)
-    assert staged.log.process().offsets.fetch("g", [U0])[U0].offset == 1  # type: ignore[union-attr]
+    assert staged.log.process().offsets.fetch("g", [IN0])[IN0].offset == 1  # type: ignore[union-attr]
     staged.transaction(2)
     staged.producer.close()
     assert (staged.committed(), staged.log.values("t")) == (2, [b"1", b"2"])

@@ -300,7 +300,6 @@ def test_I13_an_unknown_decision_is_asked_for_again_until_it_is_known(
         ("topics/t", "marker_written"),
         ("topics/u", "marker_written"),
         ("offsets", "pending_applied"),
-        ("transactions", "transaction_completed"),
     ],
 )
 def test_I4_after_the_decision_a_commit_may_be_repeated_at_every_step(
@@ -316,6 +315,23 @@ def test_I4_after_the_decision_a_commit_may_be_repeated_at_every_step(
     producer.commit_transaction()
     assert log.values("t", "u") == [b"x", b"y"]
     assert log.admin.describe_group("g").partitions[0].current_offset == 0
+    log.check()
+
+
+@pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
+def test_a_completion_that_fails_is_told_to_the_next_transaction_once(
+    log: MemoryLog, effect: Effect
+) -> None:
+    producer = begun(log)
+    producer.send("t", b"x")
+    log.store.on("create", "transactions", effect, holding="transaction_completed")
+    producer.commit_transaction()
+    producer.begin_transaction()
+    producer.send("t", b"y")
+    with pytest.raises((OutcomeUnknown, StoreUnavailable)):
+        producer.flush()
+    producer.commit_transaction()
+    assert log.values("t") == [b"x", b"y"]
     log.check()
 
 
