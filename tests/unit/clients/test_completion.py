@@ -150,9 +150,8 @@ def test_a_pend_that_is_refused_leaves_the_transaction_before_complete(staged: L
     for _ in range(2):
         staged.fan_out.let_go()
     assert staged.committed() == 1
-    assert not [
-        found for listing in staged.log.admin.list_transactions() for found in listing.all_open
-    ]
+    listed = staged.log.admin.list_transactions()
+    assert not [opened for listing in listed for opened in listing.all_open]
 
 
 def test_a_decision_that_is_refused_leaves_the_transaction_before_complete(
@@ -189,7 +188,9 @@ def test_an_entry_that_is_not_written_is_made_up_for(staged: Lingering) -> None:
 
 def test_whoever_meets_what_lingers_finishes_it(staged: Lingering) -> None:
     staged.transaction(1)
-    assert staged.log.process().offsets.fetch("g", [IN0])[IN0].offset == 1  # type: ignore[union-attr]
+    fetched = staged.log.process().offsets.fetch("g", [IN0])[IN0]
+    assert fetched is not None
+    assert fetched.offset == 1
     staged.transaction(2)
     staged.producer.close()
     assert (staged.committed(), staged.log.values("t")) == (2, [b"1", b"2"])
