@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 
 import pytest
 
@@ -30,6 +31,7 @@ def rows() -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in tables}
 
 
+@cache
 def in_code() -> dict[str, set[str]]:
     """Number -> product files that name it."""
     found = defaultdict(set)
@@ -39,10 +41,13 @@ def in_code() -> dict[str, set[str]]:
     return found
 
 
+@cache
 def in_tests() -> dict[str, set[str]]:
     """Number -> tests whose name or docstring, or whose module's, has it."""
     found = defaultdict(set)
     for module in modules("tests"):
+        if not numbers_in(module.text):  # It need not be parsed.
+            continue
         about = numbers_in(ast.get_docstring(module.tree) or "")
         for function in module.functions:
             if function.name.startswith("test_"):

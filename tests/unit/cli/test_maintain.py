@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,15 @@ QUICK = ("--config", "staging.retention.ms=1", "--config", "file.delete.delay.ms
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(made: Path, tmp_path: Path) -> Path:
+    """A copy for this test alone."""
+    return Path(shutil.copytree(made, tmp_path / "log"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Topic `orders`, to be cut down to 1,000 bytes, and `prices`, which is compacted."""
-    root = tmp_path / "log"
+    root = tmp_path_factory.mktemp("made") / "log"
     admin = Admin(empty_log(root))
     admin.create_topic("orders", 1, config={"retention.bytes": 1_000})
     admin.create_topic("prices", 1, config={"cleanup.policy": "compact"})
