@@ -46,7 +46,7 @@ CHECKPOINTS = _named(
 READS = _named("tests/unit/spark_plugin", "data_loss planning read_plan read_task stream_reader")
 S3 = _named(
     "tests/unit/storage",
-    "byte_spans obstore_failure open probe readback retry s3_answers s3_failure",
+    "byte_spans object_store obstore_failure open probe readback retry s3_answers s3_failure",
 )
 
 
