@@ -80,7 +80,7 @@ class LocalStore:
         self._durable = durable
         self._publish = publish
         self._root = RootFolder(self._folder, durable)
-        self._turns = FolderTurns(self._opened_folder, runtime)
+        self._turns = FolderTurns(partial(_opened_folder, self._root), runtime)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (LocalStore, (self._folder, self._runtime, self._durable, self._publish))
@@ -297,14 +297,8 @@ class LocalStore:
             self._root.open_folder(folder), f"{TEMPORARY_PREFIX}{self._entropy.token()}", name
         )
 
-    def _opened_folder(self, folder: str) -> int:
-        root = self._root.handle()
-        if root is None:
-            raise FileNotFoundError(self._folder)
-        return open_below(root, folder, OPEN_FOLDER)
-
     def _sync_folder_of(self, path: str) -> None:
-        folder = self._opened_folder(path.rpartition("/")[0] or ".")
+        folder = _opened_folder(self._root, path.rpartition("/")[0] or ".")
         try:
             sync_descriptor(folder)
         finally:
@@ -346,6 +340,14 @@ class LocalStore:
             "same content, and clean up nothing before that.",
             path=place,
         )
+
+
+def _opened_folder(root: RootFolder, folder: str) -> int:
+    """A descriptor of a folder below the root. Raises OSError."""
+    handle = root.handle()
+    if handle is None:
+        raise FileNotFoundError(root.path)
+    return open_below(handle, folder, OPEN_FOLDER)
 
 
 def _taken(target: str) -> InternalError:
