@@ -5,6 +5,7 @@ same on every machine. One that has fallen belongs into the table as one that ha
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -79,10 +80,11 @@ class FarLog:
 
 
 def create_log(log: FarLog) -> None:
-    """In a place of its own, after the look at what is there, as `connect` does it."""
-    log.rounds.store.store = MemoryStore(manual_runtime())
-    require_own_place("memory://log", log.rounds.store, log.rounds.runtime, None)
-    log.open(create=True)
+    """In a place of its own, with the look at what is there, as `connect` does it."""
+    rounds = log.rounds
+    rounds.store.store = MemoryStore(manual_runtime())
+    look = partial(require_own_place, "memory://log", rounds.store, rounds.runtime, None)
+    open_connection(rounds.store, rounds.runtime, create=True, require_place=look)
 
 
 def first_records(connection: Connection) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -121,10 +121,13 @@ def connect(
         return known
     runtime = Runtime()
     store = open_store(root, runtime, storage_options)
-    if create:
-        require_own_place(root, store, runtime, storage_options)
     connection = open_connection(
-        store, runtime, create=create, process=process, log_config=log_config
+        store,
+        runtime,
+        create=create,
+        process=process,
+        log_config=log_config,
+        require_place=partial(require_own_place, root, store, runtime, storage_options),
     )
     with _connections_lock:
         if _connections.get(key) is known:
@@ -151,10 +154,19 @@ def open_connection(
     create: bool = False,
     process: ProcessSettings | None = None,
     log_config: Mapping[str, object] | None = None,
+    require_place: Callable[[], object] = lambda: None,
 ) -> Connection:
-    """The log in `store`, with components of the caller's: for tests and the simulation."""
+    """The log in `store`, with components of the caller's: for tests and the simulation.
+
+    `require_place` raises what keeps a log from being created there."""
     cluster = open_cluster(
-        store, runtime, process, create=create, writer=writer_name(), log_config=log_config
+        store,
+        runtime,
+        process,
+        create=create,
+        writer=writer_name(),
+        log_config=log_config,
+        require_place=require_place,
     )
     return Connection(cluster)
 

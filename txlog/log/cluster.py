@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from txlog.clock import FanOut, Runtime, SerialFanOut
+from txlog.clock import FanOut, Runtime, SerialFanOut, begun
 from txlog.errors import (
     CorruptData,
     InvalidConfig,
@@ -330,17 +330,23 @@ class Cluster:
 
 
 def create_cluster(
-    store: Store, runtime: Runtime, settings: LogSettings | None = None
+    store: Store,
+    runtime: Runtime,
+    settings: LogSettings | None = None,
+    require_place: Callable[[], object] = lambda: None,
 ) -> ClusterFile:
     """Create a log: probe the store, then write the cluster file. An existing log is left as it is.
 
     Raises StoreNotAtomic if the store fails the probe, CorruptData if a log's cluster file is gone,
-    and what `read_cluster_file` raises.
+    what `require_place` raises if there is no log, and what `read_cluster_file` raises.
     """
-    begun = runtime.fan_out.start(partial(first_below, store, f"{CLUSTER_JOURNAL}/"))
-    existing = read_cluster_file(store) or _created_meanwhile(store, begun())
+    fan_out = SerialFanOut() if is_near(store) else runtime.fan_out
+    listed = begun(fan_out, partial(first_below, store, f"{CLUSTER_JOURNAL}/"))
+    allowed = begun(fan_out, require_place)
+    existing = read_cluster_file(store) or _created_meanwhile(store, listed())
     if existing is not None:
         return existing
+    allowed()
     result: ProbeResult = probe(store, runtime)
     file = ClusterFile(
         FORMAT_VERSION,
@@ -440,14 +446,19 @@ def open_cluster(
     create: bool = False,
     writer: str = "txlog",
     log_config: Mapping[str, object] | None = None,
+    require_place: Callable[[], object] = lambda: None,
 ) -> Cluster:
     """Open the log in `store`; with `create`, make it if there is none. Raises NotATxlog.
 
     `log_config` has log settings by their dotted names, for a log that is created: InvalidConfig if
-    the log is there already and says otherwise.
+    the log is there already and says otherwise; `require_place` raises what keeps one from being
+    created.
     """
     settings = default_log_settings(store).altered(log_config) if log_config else None
-    file = create_cluster(store, runtime, settings) if create else read_cluster_file(store)
+    if create:
+        file: ClusterFile | None = create_cluster(store, runtime, settings, require_place)
+    else:
+        file = read_cluster_file(store)
     if file is None:
         raise NotATxlog(
             f"there is no log at {store.url} (no {CLUSTER_FILE} there). Check the path, or create "
