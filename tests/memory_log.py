@@ -16,7 +16,7 @@ from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
 from txlog.storage.store import Store
-from txlog.testing.clock import ManualClock, SeededEntropy
+from txlog.testing.clock import ManualClock, SeededEntropy, StillBackground
 from txlog.testing.invariants import check_log
 
 
@@ -49,7 +49,7 @@ class MemoryLog:
     def process(self, store: Store | None = None) -> Connection:
         """Another process that has the log open."""
         entropy = SeededEntropy(next(self._seeds))
-        runtime = Runtime(self.clock, entropy, SerialFanOut())
+        runtime = Runtime(self.clock, entropy, SerialFanOut(), StillBackground())
         return open_connection(store or self.memory, runtime)
 
     def process_admin(self) -> Admin:

@@ -22,7 +22,7 @@ from txlog.model import IsolationLevel, TopicPartition
 from txlog.settings import LogSettings, ProcessSettings, TopicConfig
 from txlog.storage import MemoryStore, Store
 from txlog.storage.store import ByteRange
-from txlog.testing.clock import ManualClock, SeededEntropy
+from txlog.testing.clock import ManualClock, SeededEntropy, StillBackground
 
 SCHEMA = pa.schema([pa.field("v", pa.int64())])
 SETTINGS = LogSettings(
@@ -72,7 +72,7 @@ class World:
     def runtime(self) -> Runtime:
         """Of a process: the clock is everybody's, tokens are its own."""
         self._seed += 1
-        return Runtime(self.clock, SeededEntropy(self._seed), SerialFanOut())
+        return Runtime(self.clock, SeededEntropy(self._seed), SerialFanOut(), StillBackground())
 
     def process(self) -> Process:
         """A new one, which knows nothing yet."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from tests.simulation.mutants_of_carrying import BUGS_OF_CARRYING
 from tests.simulation.mutants_of_entries import BUGS_OF_ENTRIES
 from tests.simulation.mutants_of_logs import BUGS_OF_LOGS
 from tests.simulation.mutants_of_staging import BUGS_OF_STAGING
@@ -11,6 +12,7 @@ from tests.simulation.mutants_of_trust import BUGS_OF_TRUST
 from tests.simulation.mutants_of_waits import BUGS_OF_WAITS
 
 DIRECT_BUGS: Mapping[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    **BUGS_OF_CARRYING,
     **BUGS_OF_ENTRIES,
     **BUGS_OF_LOGS,
     **BUGS_OF_STAGING,

@@ -17,6 +17,7 @@ from typing import Any
 from txlog.clients.given_arguments import given_root
 from txlog.clients.new_root import require_own_place
 from txlog.clock import Runtime
+from txlog.coordinator.carrier import Carriers
 from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.errors import InvalidConfig, NotATxlog, UnknownTransaction
 from txlog.groups.offsets import GroupOffsets
@@ -35,6 +36,7 @@ class Connection:
         self.offsets = GroupOffsets(cluster, self.coordinator)
         self._coordinators: dict[int, Coordinator] = {}
         self._lock = threading.Lock()
+        cluster.carry = Carriers(cluster.runtime, self.coordinators).begin
 
     @property
     def runtime(self) -> Runtime:

@@ -155,7 +155,8 @@ class StagedRecords:
     def tell(self, base_offsets: BaseOffsets) -> None:
         """The transaction is committed: each record has its offset, if it is known.
 
-        It is not known where another process has written the marker. Raises what a callback raises.
+        It is not known where another process wrote the marker long ago. Raises what a callback
+        raises.
         """
         flushes, known = self._flushes, {**base_offsets, **self._appended}
         self.clear()

@@ -61,6 +61,9 @@ from txlog.model import Decision, TransactionOutcome, TxId
 
 log = logging.getLogger(__name__)
 
+LOOKED_AHEAD = 2
+"""Entries that a carrier asks for at once."""
+
 
 def journal_of(key: str, count: int) -> int:
     """Which of `count` journals serves a transaction group or consumer group.
@@ -107,6 +110,15 @@ class Coordinator:
     def catch_up(self) -> CoordinatorState:
         """The state as of now; what is missing from it did not happen (rule R15)."""
         return self._replica.catch_up(certain=True)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process follows its journal."""
+        return self._replica.is_open
+
+    def look_ahead(self) -> CoordinatorState:
+        """The state after the next entries, as far as one round of requests shows; it may lag."""
+        return self._replica.look_ahead(LOOKED_AHEAD)
 
     def _execute(self, command: CoordinatorCommand) -> Any:
         return self._replica.execute(command)
@@ -325,7 +337,7 @@ class Coordinator:
 
     def write_markers(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:
         """Apply the decision in every topic: topic id -> partition -> offset of its first staged
-        record, as far as this call wrote the marker. Nothing if the transaction is complete."""
+        record, as far as that is known. Nothing if the transaction is complete."""
         transaction = self._prepared(transactional_id, tx_id)
         if transaction is None:
             return {}

@@ -56,25 +56,16 @@ def write_markers(
 ) -> dict[str, Mapping[int, int]]:
     """Apply a decision in every topic, at once. Raises the store's errors; then call it again.
 
-    Answers where its staged records are: topic id -> partition -> first offset, of the topics in
-    which this call wrote the marker.
+    Answers where its staged records are: topic id -> partition -> first offset, as far as that is
+    known. With its return the marker was seen in every topic, whoever wrote it: nothing may call
+    the transaction complete before (R43).
     """
-    decision = _decision(transaction)
     topic_ids = tuple(participant.topic_id for participant in transaction.participants)
-    spans = topic_ids if len(topic_ids) > 1 else ()
 
     def write_marker(participant: Participant) -> Mapping[int, int] | None:
         topic = cluster.topic_of_id(participant.topic, participant.topic_id)
         base_offsets: Mapping[int, int] | None = topic.execute(
-            WriteMarker(
-                tx_id=transaction.tx_id,
-                decision=decision,
-                floor=floor,
-                coordinator=coordinator,
-                fence_epoch=transaction.fence_epoch,
-                topic_ids=spans,
-                segments=participant.segments,
-            )
+            marker_of(coordinator, transaction, participant, floor)
         )
         return base_offsets
 
@@ -86,6 +77,22 @@ def write_markers(
         for topic_id, base_offsets in zip(topic_ids, written, strict=True)
         if base_offsets is not None
     }
+
+
+def marker_of(
+    coordinator: int, transaction: Transaction, participant: Participant, floor: int
+) -> WriteMarker:
+    """What is to be written into that topic of a decided transaction."""
+    topic_ids = tuple(participant.topic_id for participant in transaction.participants)
+    return WriteMarker(
+        tx_id=transaction.tx_id,
+        decision=_decision(transaction),
+        floor=floor,
+        coordinator=coordinator,
+        fence_epoch=transaction.fence_epoch,
+        topic_ids=topic_ids if len(topic_ids) > 1 else (),
+        segments=participant.segments,
+    )
 
 
 def end_offsets(offsets: OffsetsParticipant, transaction: Transaction) -> None:

@@ -33,6 +33,7 @@ _BODY: dict[str, type] = {
     "writer": str,
     "written_at_ms": int,
     "prior_crc32": int,
+    "carries": bool,
     "events": list,
 }
 """Fields of the body. Others are not looked at."""
@@ -51,6 +52,8 @@ class Entry:
     prior_crc32: int
     """Checksum of the entry in the slot below: the running check of the whole journal."""
     events: tuple[Json, ...]
+    carries: bool = False
+    """Its writer goes on writing what others have decided (`carrying.py`): information only."""
     journal: str = ""
     """The journal that it belongs to: see `owner.py`."""
     log_id: str = ""
@@ -67,6 +70,7 @@ def encode_entry(entry: Entry) -> tuple[bytes, int]:
             "writer": entry.writer,
             "written_at_ms": entry.written_at_ms,
             "prior_crc32": entry.prior_crc32,
+            "carries": entry.carries,
             "events": entry.events,
         },
         separators=(",", ":"),

@@ -17,6 +17,7 @@ from txlog.errors import CorruptData, TxlogError
 from txlog.journal import replica_errors
 from txlog.journal.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.boundary_checks import BoundaryChecks
+from txlog.journal.carrying import Newest, newest
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
 from txlog.journal.fold import after_entry
 from txlog.journal.machine import Machine, StateT
@@ -56,6 +57,8 @@ class Follower(Generic[StateT]):
         self._idle_polls = 0
         self._is_snapshot_due = False
         """The snapshot of the last slot is damaged: the next slot has another one (rule R47)."""
+        self._newest: Newest | None = None
+        """The newest entry, if another process has written it a moment ago."""
         self._first_window = 1
         """Entries that the next look begins with: two after opening, so that a hole is seen."""
         self._ahead: ReadsAhead | None = None
@@ -196,6 +199,22 @@ class Follower(Generic[StateT]):
             bodies.append(ahead.get(path))
         return bodies
 
+    def _ingest_next(self, slot: int, bodies: list[bytes | None]) -> None:
+        """What was got of the entries from `slot` on, which is the next one, as far as they follow
+        each other: no hole is judged, nor that there are no more."""
+        run = Run()
+        for number, data in enumerate(bodies):
+            if data is None:
+                break
+            run.add(decode_own_entry(data, self.layout, slot + number), len(data))
+        if not run.entries or not self._opened or slot != self._at.next_slot:
+            return
+        if not self._is_believed(slot):
+            self._reopen()
+            return
+        for entry, crc32 in run.entries:
+            self._ingest(entry, crc32)
+
     def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
         """A writer makes an entry when the one below it is there, so a later one proves that it
         was. It may have come between the two looks, or have been pruned, which only a boundary
@@ -220,6 +239,11 @@ class Follower(Generic[StateT]):
             raise replica_errors.broken_chain(path, entry.prior_crc32, self._at.crc32)
         self._adopt_entry(after_entry(self._machine, self.state, entry, path), entry.slot, crc32)
         self._forget_saved(entry.slot)
+        if self._options.is_far:
+            clock = self._runtime.clock
+            self._newest = newest(
+                entry.carries, entry.written_at_ms, clock.wall_ms(), clock.monotonic_ms()
+            )
 
     def _forget_saved(self, slot: int) -> None:
         """Let go of chunks that the writer of this entry has saved with its snapshot.

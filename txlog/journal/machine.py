@@ -25,6 +25,9 @@ class Decided:
     once: bool = False
     """Decided again after it was stored, it would be done a second time: if nobody can tell whether
     it is stored, that is the answer."""
+    settled: bool = False
+    """Without events: whatever comes later, the answer stays, so that it needs no look at the tip.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ journal's, whether or not this process lives to apply it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -29,6 +29,7 @@ from txlog.errors import (
 from txlog.journal import boundary as boundaries
 from txlog.journal import replica_errors
 from txlog.journal.boundary import Boundary
+from txlog.journal.carrying import entries_ahead, leaves_to_carrier
 from txlog.journal.commit_queue import CommitQueue
 from txlog.journal.entry import Entry, encode_entry
 from txlog.journal.follower import Follower
@@ -48,6 +49,9 @@ from txlog.storage.store import ENTRY_BYTES_MAX, CreateResult, Exists, Store
 from txlog.storage.turns import turn
 
 log = logging.getLogger(__name__)
+
+LOOK_PAUSE_MS = 10.0
+"""Between two such looks, at least."""
 
 BOUNDARIES_APART_ENTRIES = 4096
 """Boundaries are never deleted, so they are made rarely (rule R14)."""
@@ -76,6 +80,10 @@ class Replica(Follower[StateT]):
     ) -> None:
         super().__init__(store, layout, machine, runtime, options)
         self._queue = CommitQueue(self._lock, runtime.new_event, self._publish)
+        self.carry: Callable[[], None] | None = None
+        """Begins to carry, in the background, until `is_carrying` is false; must not wait."""
+        self.is_carrying = False
+        """Whether this process carries (`carrying.py`): until it loses a slot, or has nothing."""
         self.kept_entries = 0
         """Entries that the last pruning by this process has left: no boundary above them was old
         enough (R14)."""
@@ -118,13 +126,43 @@ class Replica(Follower[StateT]):
                 self._catch_up(data, reads_on=False)
             return is_next
 
-    def execute(self, command: Any) -> Any:
+    @property
+    def is_open(self) -> bool:
+        """Whether this process follows it."""
+        return self._opened
+
+    def look_ahead(self, count: int) -> StateT:
+        """The state after those of the next `count` entries that are there: one round of requests,
+        in which no writer of this process waits. It may lag, as entries may be missing. Of an open
+        journal only."""
+        slot = self._at.next_slot
+        bodies = self._fetch(slot, count)
+        if bodies[0] is not None:
+            with self._lock:
+                self._ingest_next(slot, bodies)
+        return self._at.state
+
+    def bring(self, commands: Sequence[Any]) -> None:
+        """Publish what other processes have decided, in one entry with what waits here, and in this
+        order. What is refused, or does not fit, is left out, and touches nothing else (R44); so is
+        all of it once a slot is lost.
+
+        Raises the store's errors.
+        """
+        tickets = [Ticket(command, is_brought=True) for command in commands]
+        self._queue.wait_for(tickets)
+        error = next((ticket.error for ticket in tickets if ticket.error is not None), None)
+        if error is not None:
+            raise error
+
+    def execute(self, command: Any, *, is_carried: bool = False) -> Any:
         """Decide `command` and make its events durable; returns what the machine answers.
 
-        Commands of other threads that wait at the same time go into the same entry. Raises the
-        machine's rejection, PublishContention, OutcomeUnknown or StoreUnavailable.
+        Commands of other threads that wait at the same time go into the same entry. `is_carried`: a
+        carrier may bring it, too, and is waited for a moment. Raises the machine's rejection,
+        PublishContention, OutcomeUnknown or StoreUnavailable.
         """
-        return self.execute_each((command,))[0]
+        return self._result(*self._answered(Ticket(command, is_carried=is_carried)))
 
     def execute_all(self, commands: Sequence[Any]) -> list[Any]:
         """The same for several commands whose events stand in one entry or not at all; the
@@ -225,29 +263,33 @@ class Replica(Follower[StateT]):
     def _publish_decided(self, tickets: list[Ticket], may_be_stored: bool = False) -> None:
         # The first decision may rest on an old state: if it is right the slot is won, if not the
         # winner's entry comes back. Only an answer without events needs a look at the tip first.
-        fresh, lost = may_be_stored, 0
+        fresh = may_be_stored
+        begun_ms, looks, lost = self._runtime.clock.monotonic_ms(), 0, 0
         while lost < self._options.process.publish_attempts_max:
             state, events = self._decide_all(tickets)
             if may_be_stored:
                 doubt_refusals(self.layout, tickets)
-            if not fresh and any(not t.decided or not t.decided.events for t in tickets):
+            if not fresh and any(ticket.needs_look for ticket in tickets):
                 self._catch_up(certain=True)
                 fresh = True
                 continue
-            data, crc32 = self._encoded(events)
+            if events and self._is_left_to_carrier(tickets, begun_ms, looks):
+                looks += 1
+                self._look_at_next()
+                continue
+            data, crc32 = self._encoded(events, lost)
             if len(data) > ENTRY_BYTES_MAX and len(tickets) > 1:
-                self._publish_decided(tickets[: len(tickets) // 2], may_be_stored)
-                self._publish_decided(tickets[len(tickets) // 2 :], may_be_stored)
+                self._publish_parts(tickets, may_be_stored)
                 return
             # What the winner wrote is there already; the second time the process is far behind.
             reads_on = lost > 0 or not self._options.is_far
             tried = self._try_slot(state, data, crc32, reads_on) if events else _Slot.WON
             if tried is _Slot.WON:
-                for ticket in tickets:
-                    ticket.end()
+                self._won(tickets, has_carried=bool(events) and lost > 0)
                 return
             lost += 1
             fresh = fresh or reads_on or tried is _Slot.FREED
+            tickets = self._without_brought(tickets)
             if tried is _Slot.FREED:
                 may_be_stored, tickets = True, leave_in_doubt(self.layout, tickets)
         contention = replica_errors.lost_slots(
@@ -256,6 +298,48 @@ class Replica(Follower[StateT]):
         if may_be_stored:
             raise doubted(self.layout, contention)
         raise contention
+
+    def _publish_parts(self, tickets: list[Ticket], may_be_stored: bool) -> None:
+        """What is too large for one entry: what is carried is left out, the rest goes into two."""
+        own = self._without_brought(tickets)
+        parts = [own] if len(own) < len(tickets) else [own[: len(own) // 2], own[len(own) // 2 :]]
+        for part in filter(None, parts):
+            self._publish_decided(part, may_be_stored)
+
+    def _without_brought(self, tickets: list[Ticket]) -> list[Ticket]:
+        """The tickets of this process; those that it carries for others are over."""
+        for ticket in tickets:
+            if ticket.is_brought:
+                ticket.end()
+        return [ticket for ticket in tickets if not ticket.is_brought]
+
+    def _won(self, tickets: list[Ticket], has_carried: bool) -> None:
+        for ticket in tickets:
+            ticket.end()
+        if has_carried and self._may_carry and not self.is_carrying and self.carry is not None:
+            self.is_carrying = True
+            self.carry()
+
+    # Carrying: see `carrying.py`.
+
+    @property
+    def _may_carry(self) -> bool:
+        return self._options.is_far and self.carry is not None
+
+    def _is_left_to_carrier(self, tickets: list[Ticket], begun_ms: float, looks: int) -> bool:
+        if not all(ticket.is_carried for ticket in tickets):
+            return False
+        now_ms = self._runtime.clock.monotonic_ms()
+        return leaves_to_carrier(self._newest, begun_ms, looks, now_ms)
+
+    def _look_at_next(self) -> None:
+        """One round of requests; a store that answers at once is not asked again at once."""
+        slot, clock = self._at.next_slot, self._runtime.clock
+        sent_ms = clock.monotonic_ms()
+        bodies = self._fetch(slot, entries_ahead(self._newest, sent_ms))
+        self._ingest_next(slot, bodies)
+        if bodies[0] is None:
+            clock.sleep_ms(LOOK_PAUSE_MS - (clock.monotonic_ms() - sent_ms))
 
     def _decide_all(self, tickets: list[Ticket]) -> tuple[StateT, list[Any]]:
         """Each command against the state that those before it lead to."""
@@ -268,13 +352,14 @@ class Replica(Follower[StateT]):
                     self._machine, state, ticket.command, self._at.next_slot
                 )
             except TxlogError as rejection:
-                ticket.error = rejection
+                ticket.error = None if ticket.is_brought else rejection
                 continue
             events.extend(ticket.decided.events)
         return state, events
 
-    def _encoded(self, events: list[Any]) -> tuple[bytes, int]:
-        """Bytes and CRC32 of the next entry, should it hold these events."""
+    def _encoded(self, events: list[Any], lost: int) -> tuple[bytes, int]:
+        """Bytes and CRC32 of the next entry, should it hold these events. Its writer carries if it
+        does already, or has lost so many slots."""
         entry = Entry(
             slot=self._at.next_slot,
             token=self._runtime.entropy.token(),
@@ -282,6 +367,7 @@ class Replica(Follower[StateT]):
             written_at_ms=self._runtime.clock.wall_ms(),
             prior_crc32=self._at.crc32,
             events=tuple(self._machine.encode_event(event) for event in events),
+            carries=self._may_carry and (self.is_carrying or lost > 0),
             journal=self.layout.root,
             log_id=self.layout.log_id,
         )
@@ -293,10 +379,12 @@ class Replica(Follower[StateT]):
         slot = self._at.next_slot
         result = self._created(slot, data)
         if isinstance(result, Exists):
+            self.is_carrying = False
             return self._follow_winner(slot, result.data, reads_on)
         if not self._counts(slot):
             return _Slot.FREED
         self._adopt_entry(self._machine.close_entry(state, slot), slot, crc32)
+        self._newest = None
         if self._is_snapshot_due or self._at.next_slot % self._options.snapshot_entries == 0:
             self._is_snapshot_due = False
             self._write_snapshot()

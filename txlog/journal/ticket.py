@@ -32,6 +32,17 @@ class Ticket:
     done: bool = False
     told: Event | None = None
     """What its thread waits for, if it does."""
+    is_carried: bool = False
+    """A carrier finds it without its process, and may bring it."""
+    is_brought: bool = False
+    """It is another process's, which this one carries: it is left out where it does not fit."""
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether its answer rests on the newest state, and writes nothing that would prove it."""
+        if self.is_brought:
+            return False
+        return self.decided is None or not (self.decided.events or self.decided.settled)
 
     def end(self, error: BaseException | None = None) -> None:
         """It has its answer, or this error; its thread goes on."""

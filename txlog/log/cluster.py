@@ -121,6 +121,8 @@ class Cluster:
         self._replica: Replica[ClusterState] = Replica(
             store, self.layout.cluster(), ClusterMachine(), runtime, self.options
         )
+        self.carry: Callable[[TopicLog], None] | None = None
+        """See TopicLog.carry_by: for the topics that are opened from now on."""
         self._topics: dict[str, TopicLog] = {}
         self._pids: list[int] = []
         self._pids_taken_by = 0
@@ -246,9 +248,15 @@ class Cluster:
     def _topic_log(self, opened: TopicOpened) -> TopicLog:
         known = self._topics.get(opened.name)
         if known is None or known.topic_id != opened.topic_id:
-            known = TopicLog(self.store, opened, self.runtime, self.options)
+            known = self._new_topic_log(opened)
             self._topics[opened.name] = known
         return known
+
+    def _new_topic_log(self, opened: TopicOpened) -> TopicLog:
+        topic = TopicLog(self.store, opened, self.runtime, self.options)
+        if self.carry is not None:
+            topic.carry_by(self.carry)
+        return topic
 
     def create_topic(
         self, name: str, partition_count: int, schema: str, config: TopicConfig
@@ -258,7 +266,7 @@ class Cluster:
         check_partition_count(name, partition_count)
         topic_id = self.runtime.entropy.token()[:16]
         opened = TopicOpened(topic_id, name, partition_count, schema, config)
-        topic = TopicLog(self.store, opened, self.runtime, self.options)
+        topic = self._new_topic_log(opened)
         looked = self.fan_out.start(topic.look)  # Beside the entry that names it.
         self._execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
         looked()

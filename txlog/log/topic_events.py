@@ -278,7 +278,7 @@ class AppendResult:
 @dataclass(frozen=True, slots=True)
 class WriteMarker:
     """Finish a transaction here. Answer: partition -> offset of its first staged record there, or
-    None if it was finished before."""
+    None if it was finished before, and that is not known any more."""
 
     tx_id: TxId
     decision: Decision

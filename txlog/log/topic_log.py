@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -40,7 +41,7 @@ from txlog.log.schema import decode_schema
 from txlog.log.segment import encode_segment
 from txlog.log.segment_draft import SegmentDraft
 from txlog.log.stored_values import require_own_rows
-from txlog.log.topic_events import OpenTopic, TopicCommand, TopicOpened
+from txlog.log.topic_events import OpenTopic, TopicCommand, TopicOpened, WriteMarker
 from txlog.log.topic_machine import TopicMachine
 from txlog.log.topic_state import TopicState
 from txlog.model import PARTITIONS_MAX
@@ -142,7 +143,25 @@ class TopicLog:
         """Run a command of `topic_events`; returns its answer or raises its rejection."""
         if not self._replica.state.topic_id:
             self.catch_up()
-        return self._replica.execute(command)
+        return self._replica.execute(command, is_carried=isinstance(command, WriteMarker))
+
+    def bring(self, markers: Sequence[WriteMarker]) -> None:
+        """Write markers of other processes' transactions, as far as they fit; what does not is
+        left to those. Raises the store's errors."""
+        self._replica.bring(markers)
+
+    @property
+    def is_carrying(self) -> bool:
+        """Whether this process carries (`txlog/journal/carrying.py`)."""
+        return self._replica.is_carrying
+
+    def carry_by(self, begin: Callable[[TopicLog], None]) -> None:
+        """From now on `begin` is called when this process is to carry; it must not wait."""
+        self._replica.carry = partial(begin, self)
+
+    def end_carrying(self) -> None:
+        """There is nothing to carry any more, or this process cannot."""
+        self._replica.is_carrying = False
 
     def snapshot(self) -> int:
         """Write a snapshot now; returns the last slot that it covers."""

@@ -60,7 +60,7 @@ from txlog.log.topic_events import (
     WriteMarker,
 )
 from txlog.log.topic_state import NEW_PRODUCER, ProducerState, TopicState
-from txlog.model import PARTITIONS_MAX, Decision
+from txlog.model import PARTITIONS_MAX, Decision, TxId
 from txlog.settings import TopicConfig
 
 
@@ -252,12 +252,13 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
     """Idempotent by order (R6, R7). A topic that was deleted takes no marker: it has no readers.
 
     Nor is one of a retired producer new: all of its transactions were complete before it retired.
+    None of that ever changes. There is no other refusal of what is decided (R46).
     """
     if state.closed or is_retired(state.retired, command.tx_id.pid):
-        return Decided()
+        return Decided(settled=True)
     producer = state.producers.get(command.tx_id.pid, NEW_PRODUCER)
     if producer.is_finished(command.tx_id):
-        return Decided()
+        return Decided((), _staged_offsets(state, command.tx_id), settled=True)
     segments = command.segments if command.decision is Decision.COMMIT else ()
     for segment in segments:  # An old state may not know them yet: a refusal is looked at again.
         _check_segment(state, segment)
@@ -273,6 +274,21 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
         base_offsets=base_offsets,
     )
     return Decided((event,), base_offsets)
+
+
+def _staged_offsets(state: TopicState, tx_id: TxId) -> dict[int, int] | None:
+    """partition -> offset of the first record that its marker appended, whoever wrote that; None if
+    it is not known any more."""
+    mark = state.marks.get(tx_id)
+    if mark is None:
+        return None
+    found: dict[int, int] = {}
+    for row in reversed(state.tail):
+        if row.slot < mark.slot:
+            break
+        if row.slot == mark.slot and row.tx_id == tx_id:
+            found[row.partition] = row.base_offset
+    return found or None
 
 
 def _decide_log_start(state: TopicState, command: AdvanceLogStart) -> Decided:

@@ -7,9 +7,10 @@ one history. It must not read the machine's clock.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime, SerialFanOut, ThreadBackground
 
 
 @dataclass(slots=True)
@@ -56,6 +57,13 @@ class SeededEntropy:
         return self._random.uniform(low, high)
 
 
+class StillBackground(ThreadBackground):
+    """Nothing is begun beside what the test does."""
+
+    def begin(self, call: Callable[[], object]) -> None:
+        """It is left undone."""
+
+
 def manual_runtime(seed: int = 0, clock: ManualClock | None = None) -> Runtime:
     """A Runtime without threads, whose time stands still and whose chance is `seed`'s."""
-    return Runtime(clock or ManualClock(), SeededEntropy(seed), SerialFanOut())
+    return Runtime(clock or ManualClock(), SeededEntropy(seed), SerialFanOut(), StillBackground())

@@ -8,7 +8,7 @@ from tests.fold import Fold
 from tests.segments import segment
 from tests.topic_commands import ABORT, COMMIT, append, ends, marker, new_topic, plain, stable
 from txlog.errors import IllegalTransition, InternalError, InvalidRecord, TransactionAborted
-from txlog.log.topic_events import AddPartitions, MarkerWritten
+from txlog.log.topic_events import AddPartitions, MarkerWritten, SealIndex
 from txlog.log.topic_state import TopicState
 from txlog.model import Decision, TxId
 
@@ -57,6 +57,19 @@ def test_R6_a_second_marker_changes_nothing(topic: Fold[TopicState], again: Deci
     before = topic.state
     assert topic.run(marker(TxId(1, 0, 0), again)) is None
     assert topic.state == before
+
+
+def test_a_second_marker_is_told_where_the_first_one_put_the_records_while_that_is_known(
+    topic: Fold[TopicState],
+) -> None:
+    """Another process may have written it; in the sealed index it is not looked for."""
+    topic.run(plain({0: 2, 1: 1}))
+    staged = (segment({0: [3, 2]}, "one"), segment({1: 4}, "two"))
+    first = topic.run(marker(TxId(1, 0, 0), segments=staged))
+    topic.run(plain({0: 2, 1: 1}))
+    assert topic.run(marker(TxId(1, 0, 0), segments=staged)) == first == {0: 2, 1: 1}
+    topic.run(SealIndex())
+    assert topic.run(marker(TxId(1, 0, 0), segments=staged)) is None
 
 
 @pytest.mark.parametrize("late", [TxId(1, 2, 4), TxId(1, 2, 3), TxId(1, 1, 9), TxId(1, 0, 500)])

@@ -22,6 +22,7 @@ from txlog.model import EPOCH_MAX
 from txlog.storage.store import Store
 from txlog.testing.simulation.bystanders import Collector, HintSpoiler, Operator, Witness
 from txlog.testing.simulation.copiers import Copier
+from txlog.testing.simulation.crews import crew
 from txlog.testing.simulation.faults import Faults
 from txlog.testing.simulation.followers import Follower
 from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
@@ -270,7 +271,27 @@ def _trusted(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_CROWDED = {"ta": 1, "tb": 2}
+
+
+def _crowded(choices: random.Random) -> Sequence[Role]:
+    """Many processes commit to the same topics all the time, some with several threads: who wins
+    carries what the others decided, and dies of it now and then."""
+    topics = tuple(_CROWDED)
+    ids = choices.choice((("teller 5", "teller 6"), ("teller 1", "teller 2")))
+    return [
+        *(Teller(f"t{n}", f"teller {n}", topics, rest_ms=30) for n in range(1, 5)),
+        *crew(*(Teller(f"u{n}", name, topics, rest_ms=30) for n, name in enumerate(ids))),
+        TransactionalProducer("p1", "one", topics),
+        PlainProducer("plain", topics),
+        Steward("finisher", topics, ("maintain", "prune_topic"), 5_000),
+        Auditor("auditor", topics),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
 EDGES = (
+    Scenario("crowded", _CROWDED, _crowded, requests_max=1_500),
     Scenario(
         "trusted",
         _TRUSTED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache, partial
 from typing import TypeAlias, TypeVar
 
@@ -20,7 +20,7 @@ from txlog.settings import ProcessSettings
 from txlog.storage.retry import RetrySettings
 from txlog.storage.s3 import S3Store
 from txlog.testing.clock import SeededEntropy
-from txlog.testing.simulation.network import Network
+from txlog.testing.simulation.network import Network, ProcessDied
 from txlog.testing.simulation.scheduler import Scheduler, TurnEvent, TurnLock
 from txlog.testing.simulation.service import BUCKET
 
@@ -120,15 +120,24 @@ def _tried(call: Callable[[], T]) -> Callable[[], T]:
     return lambda: result
 
 
-class NoBackground:
-    """Nothing runs beside its process here: actors do such work in turns of their own."""
+class SpawnedBackground:
+    """What a process does beside its work is an actor of its own, which dies with the process."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
 
     def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
-        """See Background.repeat; refused."""
-        raise RuntimeError("a simulated process has no background; call it yourself.")
+        """See Background.repeat; refused: actors make such calls in their own turns."""
+        raise RuntimeError("a simulated process has no timers; make the call yourself.")
 
     def begin(self, call: Callable[[], object]) -> None:
-        """See Background.begin; nothing is begun."""
+        """See Background.begin."""
+
+        def live() -> None:
+            with suppress(ProcessDied):
+                call()
+
+        self._network.scene.scheduler.spawn(f"{self._network.process}, beside", live)
 
 
 class SimulatedProcess:
@@ -144,7 +153,7 @@ class SimulatedProcess:
             ProcessClock(scheduler, network),
             SeededEntropy(seed),
             self.fan_out,
-            NoBackground(),
+            SpawnedBackground(network),
             new_lock,
             partial(TurnEvent, scheduler),
         )

@@ -102,6 +102,7 @@ class Scheduler:
         self.turns = 0
         self.turns_max = TURNS_MAX
         self.actors: list[Actor] = []
+        self._threads: list[threading.Thread] = []
         self.on_failure: Callable[[str, str], object] = lambda who, text: None
         """Told at once which actor raised what it should not have, as a traceback."""
         self._due: list[tuple[float, float, int, _Item]] = []
@@ -111,12 +112,19 @@ class Scheduler:
         self._current: Actor | None = None
 
     def spawn(self, name: str, body: Callable[[], object], delay_ms: float = 0.0) -> Actor:
-        """An actor that begins after that time."""
+        """An actor that begins after that time; during the history, too."""
         actor = Actor(name, body)
         actor.may_go.acquire()
         self.actors.append(actor)
         self._put(delay_ms, actor)
+        if self._threads:
+            self._start(actor)
         return actor
+
+    def _start(self, actor: Actor) -> None:
+        thread = threading.Thread(target=self._live, args=(actor,), name=actor.name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def at(self, delay_ms: float, action: Callable[[], object]) -> None:
         """Let something happen by itself, such as a request that lands. It may not wait."""
@@ -124,16 +132,12 @@ class Scheduler:
 
     def run(self) -> None:
         """The whole history, to the end of the last actor."""
-        threads = [
-            threading.Thread(target=self._live, args=(actor,), name=actor.name, daemon=True)
-            for actor in self.actors
-        ]
-        for thread in threads:
-            thread.start()
+        for actor in self.actors:
+            self._start(actor)
         self._finished.acquire()
         self._pass_on(self._next())
         self._finished.acquire()
-        for thread in threads:
+        for thread in self._threads:
             thread.join()
 
     @property

@@ -39,13 +39,20 @@ class Teller:
     comes_back: ClassVar[bool] = False
 
     def __init__(
-        self, name: str, transactional_id: str, topics: tuple[str, ...], wait_ms: int = 0
+        self,
+        name: str,
+        transactional_id: str,
+        topics: tuple[str, ...],
+        wait_ms: int = 0,
+        rest_ms: int = 10_000,
     ) -> None:
-        """`wait_ms`: up to so long it waits before a decision, and again before it applies it."""
+        """`wait_ms`: up to so long it waits before a decision, and again before it applies it;
+        `rest_ms`: up to so long between two transfers."""
         self.name = name
         self._id = transactional_id
         self._topics = topics
         self._wait_ms = wait_ms
+        self._rest_ms = rest_ms
         self._transfers = 0
 
     def live(self, process: SimulatedProcess) -> None:
@@ -59,7 +66,7 @@ class Teller:
                     session = None
             except EXPECTED:
                 session = None
-            process.sleep(1, 10_000)
+            process.sleep(1, self._rest_ms)
 
     def _registered(self, process: SimulatedProcess) -> TransactionSession:
         session = TransactionSession(process.connection, self._id, timeout_ms=TIMEOUT_MS)

@@ -1,0 +1,86 @@
+"""Planted bugs about what a process writes for others: without R43, R44, R46, or a wait's bound."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tests.simulation.mutant import Patch
+from txlog.coordinator import carrying, coordinator, recovery
+from txlog.errors import StoreUnavailable
+from txlog.journal import replica
+from txlog.log import topic_rules
+from txlog.log.topic_events import WriteMarker
+
+
+def without_R43(patch: Patch) -> None:
+    """What a topic did not answer is left to somebody else, and the transaction is complete."""
+    original = recovery.write_markers
+
+    def write(cluster: Any, number: int, transaction: Any, floor: int) -> Any:
+        found: dict[str, Any] = {}
+        for participant in transaction.participants:
+            alone = replace(transaction, participants=(participant,))
+            try:
+                found |= original(cluster, number, alone, floor)
+            except StoreUnavailable:
+                continue
+        return found
+
+    patch.setattr(recovery, "write_markers", write)
+    patch.setattr(coordinator, "write_markers", write)
+
+
+def without_R44(patch: Patch) -> None:
+    """Whatever number a producer has come to is finished with each marker that is brought."""
+    original = carrying._decided
+
+    def decided(topic_id: str, number: int, state: Any) -> Iterator[WriteMarker]:
+        highest = {known.pid: known.begun_number for known in state.ids.values()}
+        for marker in original(topic_id, number, state):
+            yield replace(marker, floor=highest[marker.tx_id.pid])
+
+    patch.setattr(carrying, "_decided", decided)
+
+
+def without_R46(patch: Patch) -> None:
+    """What is decided is refused where its segment is older than the horizon by now."""
+    original = topic_rules._decide_marker
+
+    def decide(state: Any, command: WriteMarker) -> Any:
+        topic_rules._check_segments(state, command.segments)
+        return original(state, command)
+
+    patch.setattr(topic_rules, "_decide_marker", decide)
+
+
+def _without_a_bound(patch: Patch) -> None:
+    """A command waits as long as any carrier writes."""
+    patch.setattr(
+        replica,
+        "leaves_to_carrier",
+        lambda known, since_ms, looks, now_ms: known is not None and known.carries and looks < 150,
+    )
+
+
+_RULES = "tests/unit/coordinator/test_carrying.py::"
+_JOURNAL = "tests/unit/journal/test_carrying.py::"
+
+BUGS_OF_CARRYING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
+    "without R43": (
+        without_R43,
+        f"{_RULES}test_R43_a_transaction_is_complete_only_when_every_topic_has_its_marker",
+    ),
+    "without R44": (
+        without_R44,
+        f"{_RULES}test_R44_a_marker_is_what_the_coordinator_shows_of_that_transaction",
+    ),
+    "without R46": (
+        without_R46,
+        f"{_RULES}test_R46_nothing_but_the_order_refuses_what_is_decided",
+    ),
+    "waiting for a carrier without a limit (I16)": (
+        _without_a_bound,
+        f"{_JOURNAL}test_I16_who_waits_for_a_carrier_that_died_races_soon",
+    ),
+}
+"""Planted bug -> how it is planted, and the test that sees it."""

@@ -1,0 +1,251 @@
+"""What a process brings into a topic for others: their markers, as decided, and nothing else."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.coordinator_commands import (
+    PID,
+    TOPIC_A,
+    TOPIC_B,
+    abort,
+    begin,
+    commit,
+    complete,
+    registered,
+)
+from tests.fold import Fold
+from tests.protocol.steps import coordinator, participant, prepare, register, shown, tx_of
+from tests.protocol.world import World
+from tests.segments import segment
+from tests.topic_commands import marker, new_topic
+from txlog.coordinator.carrier import Carriers
+from txlog.coordinator.carrying import (
+    ACTIVE_SLOTS,
+    BROUGHT_BATCHES_MAX,
+    BROUGHT_MAX,
+    MOVED_MS,
+    OTHERS,
+    active_coordinators,
+    coordinators_to_look_at,
+    markers_to_bring,
+)
+from txlog.coordinator.events import Participant
+from txlog.coordinator.state import CoordinatorState
+from txlog.coordinator.states import TransactionState
+from txlog.errors import StoreUnavailable
+from txlog.log.topic_events import CloseTopic, OpenTopic, RetireProducers, TopicOpened, WriteMarker
+from txlog.log.topic_machine import TopicMachine
+from txlog.log.topic_state import TopicState
+from txlog.model import Decision, TxId
+from txlog.settings import TopicConfig
+
+A = "aaaaaaaaaaaaaaaa"
+STAGED = Participant(A, "t", segments=(segment({0: 2}, folder=f"topics/t/{A}"),))
+
+
+@pytest.fixture
+def topic() -> Fold[TopicState]:
+    """With that id, and three partitions."""
+    fold = Fold(TopicMachine())
+    fold.run(OpenTopic(TopicOpened(A, "t", 3, "schema 0", TopicConfig())))
+    return fold
+
+
+def brought(topic: Fold[TopicState], *states: CoordinatorState) -> tuple[WriteMarker, ...]:
+    """By a process that knows these coordinators, the first of which is number 3."""
+    return markers_to_bring(topic.state, list(enumerate(states, 3)))
+
+
+def concurrent(*numbers: int) -> Fold[CoordinatorState]:
+    """An id that has these transactions open at once, in its epoch 3."""
+    known = registered(3, concurrent=True)
+    for number in numbers:
+        known.run(begin(TxId(PID, 3, number), participants=(STAGED,)))
+    return known
+
+
+def test_R44_a_marker_is_what_the_coordinator_shows_of_that_transaction(
+    topic: Fold[TopicState],
+) -> None:
+    """The floor stays below what is open of the same id, and the other topic is named."""
+    known = concurrent(4, 5, 6)
+    other = replace(TOPIC_B)
+    known.run(commit(TxId(PID, 3, 5), participants=(other,)))
+    (found,) = brought(topic, known.state)
+    assert found == WriteMarker(
+        tx_id=TxId(PID, 3, 5),
+        decision=Decision.COMMIT,
+        floor=3,
+        coordinator=3,
+        fence_epoch=-1,
+        topic_ids=(A, other.topic_id),
+        segments=STAGED.segments,
+    )
+
+
+def test_R44_an_abort_is_brought_with_its_fence(topic: Fold[TopicState]) -> None:
+    known = concurrent(4)
+    known.run(abort(TxId(PID, 3, 4), fence=True))
+    (found,) = brought(topic, known.state)
+    assert (found.decision, found.fence_epoch) == (Decision.ABORT, 4)
+
+
+def test_R44_markers_of_one_id_come_in_the_order_of_their_numbers(
+    topic: Fold[TopicState],
+) -> None:
+    known = concurrent(4, 5, 6)
+    for number in (6, 4):
+        known.run(commit(TxId(PID, 3, number)))
+    assert [found.tx_id.number for found in brought(topic, known.state)] == [4, 6]
+
+
+def test_R44_only_what_is_decided_and_of_this_topic_is_brought(topic: Fold[TopicState]) -> None:
+    known = concurrent(4)
+    assert brought(topic, known.state) == ()
+    elsewhere = registered(3)
+    elsewhere.run(commit(TxId(PID, 3, 0), participants=(TOPIC_A,)))
+    assert brought(topic, elsewhere.state) == ()
+    known.run(commit(TxId(PID, 3, 4)))
+    assert len(brought(topic, known.state, elsewhere.state)) == 1
+    known.run(complete(TxId(PID, 3, 4)))
+    assert brought(topic, known.state) == ()
+
+
+def test_R44_another_incarnation_of_the_name_is_another_topic(topic: Fold[TopicState]) -> None:
+    known = concurrent(4)
+    known.run(commit(TxId(PID, 3, 4)))
+    state = replace(topic.state, topic_id="bbbbbbbbbbbbbbbb")
+    assert markers_to_bring(state, [(0, known.state)]) == ()
+
+
+def test_R44_what_the_topic_has_or_does_not_take_is_left_out(topic: Fold[TopicState]) -> None:
+    known = concurrent(4)
+    known.run(commit(TxId(PID, 3, 4)))
+    assert len(brought(topic, known.state)) == 1
+    for changes in (
+        {"partitions": ()},
+        {"schemas": ()},
+        {"closed": True},
+    ):
+        changed = replace(topic.state, **changes)
+        assert markers_to_bring(changed, [(0, known.state)]) == ()
+    topic.run(marker(TxId(PID, 3, 4), segments=STAGED.segments))
+    assert brought(topic, known.state) == ()
+
+
+def test_R44_a_retired_producer_has_nothing_to_bring(topic: Fold[TopicState]) -> None:
+    known = concurrent(4)
+    known.run(commit(TxId(PID, 3, 4)))
+    topic.run(marker(TxId(PID, 2, 0)))
+    topic.run(RetireProducers((PID,), 1 << 40))
+    assert brought(topic, known.state) == ()
+
+
+def test_I16_so_much_is_brought_at_once_and_no_more(topic: Fold[TopicState]) -> None:
+    known = concurrent(*range(BROUGHT_MAX + 5))
+    for number in range(BROUGHT_MAX + 5):
+        known.run(commit(TxId(PID, 3, number)))
+    assert len(brought(topic, known.state)) == BROUGHT_MAX
+    wide = segment({0: [1] * (BROUGHT_BATCHES_MAX // 2 + 1)}, folder=f"topics/t/{A}")
+    known = registered(3, concurrent=True)
+    for number in range(3):
+        tx_id = TxId(PID, 3, number)
+        known.run(commit(tx_id, participants=(Participant(A, "t", segments=(wide,)),)))
+    assert len(brought(topic, known.state)) == 1
+
+
+# Which coordinators.
+
+
+def test_those_that_moved_a_moment_ago_are_looked_at_each_time() -> None:
+    moved = {2: 1_000.0, 5: 1_000.0 + MOVED_MS / 2}
+    for turn in range(9):
+        looked_at = coordinators_to_look_at(frozenset(), moved, 64, turn, 1_000.0 + MOVED_MS)
+        assert looked_at[0] == 5
+        assert len(looked_at) == 1 + OTHERS
+
+
+def test_those_whose_transactions_the_topic_has_seen_are_looked_at() -> None:
+    assert coordinators_to_look_at(frozenset((9, 63, 64)), {}, 64, 0, 0.0)[:2] == (9, 63)
+
+
+def test_all_others_come_in_turn() -> None:
+    seen = [coordinators_to_look_at(frozenset((1,)), {}, 64, turn, 0.0) for turn in range(16)]
+    assert {number for found in seen for number in found} == set(range(64))
+    assert coordinators_to_look_at(frozenset(), {}, 1, 7, 0.0) == (0,)
+    assert coordinators_to_look_at(frozenset((0,)), {}, 1, 7, 0.0) == (0,)
+
+
+def test_a_coordinator_is_active_while_the_topic_has_a_new_marker_of_it(
+    topic: Fold[TopicState],
+) -> None:
+    assert active_coordinators(topic.state) == frozenset()
+    topic.run(marker(TxId(1, 0, 0), coordinator=7))
+    assert active_coordinators(topic.state) == {7}
+    for number in range(ACTIVE_SLOTS):
+        topic.run(marker(TxId(2, 0, number), coordinator=4))
+    assert active_coordinators(topic.state) == {4}
+
+
+# Rounds.
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create_topics("a", "b")
+    return world
+
+
+def test_R43_a_transaction_is_complete_only_when_every_topic_has_its_marker(world: World) -> None:
+    process, helper = world.process(), world.process()
+    tx = tx_of(register(process, "i"))
+    parts = (participant(process, "a", 1), participant(process, "b", 2))
+    prepare(process, tx, *parts, groups=())
+    topic = helper.topic("b")
+    topic.catch_up()
+
+    def fail() -> None:
+        raise StoreUnavailable("no answer; call again.")
+
+    helper.store.before("create", topic.layout.entry(topic.next_slot), fail)
+    with pytest.raises(StoreUnavailable):
+        coordinator(helper).finish("x", tx)
+    known = coordinator(world.process()).catch_up().ids["x"]
+    assert known.state is TransactionState.PREPARE_COMMIT
+    coordinator(helper).finish("x", tx)
+    assert coordinator(world.process()).catch_up().ids["x"].open == {}
+    assert (shown(world, "a"), shown(world, "b")) == ([1], [2])
+
+
+def test_R43_a_carrier_brings_markers_and_completes_nothing(world: World) -> None:
+    process, carrier = world.process(), world.process()
+    tx = tx_of(register(process, "i"))
+    parts = (participant(process, "a", 1), participant(process, "b", 2))
+    prepare(process, tx, *parts, groups=())
+    topic = carrier.topic("a")
+    topic.catch_up()
+    coordinator(carrier).catch_up()
+    carriers = Carriers(carrier.connection.runtime, carrier.connection.coordinators)
+    topic._replica.is_carrying = True
+    carriers._carry(topic)
+    assert (shown(world, "a"), shown(world, "b")) == ([1], [])
+    known = coordinator(world.process()).catch_up().ids["x"]
+    assert known.state is TransactionState.PREPARE_COMMIT
+    assert not topic.is_carrying, "it found nothing more"
+    assert coordinator(process).write_markers("x", tx) == {
+        part.topic_id: {0: 0} for part in parts
+    }, "its own process finds it there, and where its records are"
+
+
+def test_R46_nothing_but_the_order_refuses_what_is_decided() -> None:
+    """A horizon that rose since, a fence, a retired number: the marker is written all the same."""
+    topic = new_topic()
+    topic.state = replace(topic.state, horizon="z")
+    tx = TxId(1, 0, 0)
+    topic.run(marker(TxId(1, 5, 0)))
+    assert topic.run(marker(TxId(2, 0, 0), segments=(segment({0: 1}),))) == {0: 0}
+    assert topic.run(marker(tx)) is None, "of an epoch before"
+    topic.run(CloseTopic())
+    assert topic.run(marker(TxId(3, 0, 0), segments=(segment({0: 1}),))) is None

@@ -1,0 +1,98 @@
+"""Carrying in the background: a process that won a contended topic writes for the others, too.
+
+What is carried and for how long is decided in `carrying.py` and `txlog/journal/carrying.py`; here
+is the I/O. Each round reads the next entries of the coordinators and writes what the round before
+has found, at once. It ends when it finds nothing, when a slot is lost or the store fails; a process
+that dies while it carries leaves nothing but its entries. It must not decide, nor complete,
+anything (R43).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from txlog.clock import Runtime, begun
+from txlog.coordinator.carrying import (
+    active_coordinators,
+    coordinators_to_look_at,
+    markers_to_bring,
+)
+from txlog.coordinator.coordinator import Coordinator
+from txlog.errors import TxlogError
+from txlog.log.topic_events import WriteMarker
+from txlog.log.topic_log import TopicLog
+
+log = logging.getLogger(__name__)
+
+IDLE_ROUNDS_MAX = 3
+"""Rounds without anything to bring, after which a carrier ends."""
+
+ROUND_MS_MIN = 10.0
+"""A store that answers at once is not asked again at once."""
+
+
+class Carriers:
+    """The carriers of one process, one for each topic at most. Safe to use from threads."""
+
+    def __init__(self, runtime: Runtime, coordinators: Callable[[], Sequence[Coordinator]]) -> None:
+        self._runtime = runtime
+        self._coordinators = coordinators
+        self._running: set[str] = set()
+        self._lock = runtime.new_lock()
+        self._moved_ms: dict[int, float] = {}
+        self._opening: set[int] = set()
+
+    def begin(self, topic: TopicLog) -> None:
+        """Carry for that topic in the background; nobody waits for it."""
+        with self._lock:
+            if topic.topic_id in self._running:
+                return
+            self._running.add(topic.topic_id)
+        self._runtime.background.begin(partial(self._carry, topic))
+
+    def _carry(self, topic: TopicLog) -> None:
+        try:
+            self._carry_on(topic)
+        except TxlogError as error:
+            log.info("%s is carried no more: %s", topic.name, error)
+        finally:
+            topic.end_carrying()
+            with self._lock:
+                self._running.discard(topic.topic_id)
+
+    def _carry_on(self, topic: TopicLog) -> None:
+        markers: tuple[WriteMarker, ...] = ()
+        idle = turn = 0
+        while topic.is_carrying and idle < IDLE_ROUNDS_MAX:
+            begun_ms = self._runtime.clock.monotonic_ms()
+            looked_at = self._coordinators_to_look_at(topic, turn)
+            calls = [partial(self._look_at, coordinator) for coordinator in looked_at]
+            brought = [partial(topic.bring, markers)] if markers else []
+            self._runtime.fan_out.run_all([*brought, *calls])
+            states = [(coordinator.partition, coordinator.state) for coordinator in looked_at]
+            markers = markers_to_bring(topic.state, states)
+            idle, turn = 0 if markers else idle + 1, turn + 1
+            if not markers:
+                took_ms = self._runtime.clock.monotonic_ms() - begun_ms
+                self._runtime.clock.sleep_ms(ROUND_MS_MIN - took_ms)
+
+    def _coordinators_to_look_at(self, topic: TopicLog, turn: int) -> Sequence[Coordinator]:
+        """Those that this process follows; the others are opened meanwhile, which no round waits
+        for."""
+        now_ms = self._runtime.clock.monotonic_ms()
+        coordinators = self._coordinators()
+        active = active_coordinators(topic.state)
+        numbers = coordinators_to_look_at(active, self._moved_ms, len(coordinators), turn, now_ms)
+        found = [coordinators[number] for number in numbers]
+        for coordinator in found:
+            if not coordinator.is_open and coordinator.partition not in self._opening:
+                self._opening.add(coordinator.partition)
+                begun(self._runtime.fan_out, coordinator.catch_up)
+        return [coordinator for coordinator in found if coordinator.is_open]
+
+    def _look_at(self, coordinator: Coordinator) -> None:
+        before = coordinator.state
+        if coordinator.look_ahead() is not before:
+            self._moved_ms[coordinator.partition] = self._runtime.clock.monotonic_ms()

@@ -1,0 +1,98 @@
+"""What a carrier brings, and which coordinators it looks at. Pure.
+
+It guards R44: a marker is brought exactly as its coordinator's journal shows it, in the order of
+the decisions, and what does not fit a topic is left to its own process. To carry completes nothing:
+that needs the marker in every topic (R43). It must not read a clock, nor know the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from txlog.coordinator.recovery import marker_of
+from txlog.coordinator.state import CoordinatorState
+from txlog.coordinator.states import PREPARED
+from txlog.log.retired_producers import is_retired
+from txlog.log.topic_events import WriteMarker
+from txlog.log.topic_state import NEW_PRODUCER, TopicState
+
+BROUGHT_MAX = 64
+"""Markers that a carrier brings in one entry."""
+
+BROUGHT_BATCHES_MAX = 1_000
+"""Stored batches that these name together: an entry takes some 4,000."""
+
+MOVED_MS = 2_000.0
+"""A coordinator whose journal grew so shortly ago is looked at in each round."""
+
+ACTIVE_SLOTS = 64
+"""Of a topic's journal: producers with a marker in so many of the newest are active."""
+
+OTHERS = 4
+"""Coordinators of the rest that are looked at in a round, in turn."""
+
+
+def markers_to_bring(
+    topic: TopicState, coordinators: Iterable[tuple[int, CoordinatorState]]
+) -> tuple[WriteMarker, ...]:
+    """Markers that those coordinators show as decided and this topic has not yet.
+
+    Of one transactional id they are in the order of the decisions: numbers rise, unless it has
+    several open at once, which depend on none of each other.
+    """
+    found: list[WriteMarker] = []
+    batches = 0
+    for number, state in coordinators:
+        for marker in _decided(topic.topic_id, number, state):
+            batches += sum(len(segment.batches) for segment in marker.segments)
+            if len(found) == BROUGHT_MAX or batches > BROUGHT_BATCHES_MAX:
+                return tuple(found)
+            if _fits(topic, marker):
+                found.append(marker)
+    return tuple(found)
+
+
+def _decided(topic_id: str, number: int, state: CoordinatorState) -> Iterator[WriteMarker]:
+    for known in state.ids.values():
+        for tx_id in sorted(known.open):
+            transaction = known.open[tx_id]
+            if transaction.state not in PREPARED:
+                continue
+            for participant in transaction.participants:
+                if participant.topic_id == topic_id:
+                    yield marker_of(number, transaction, participant, known.floor(tx_id))
+
+
+def _fits(topic: TopicState, marker: WriteMarker) -> bool:
+    """Whether the topic, as far as it is known, takes it and has not taken it yet."""
+    pid = marker.tx_id.pid
+    if topic.closed or is_retired(topic.retired, pid):
+        return False
+    if topic.producers.get(pid, NEW_PRODUCER).is_finished(marker.tx_id):
+        return False
+    return all(
+        segment.schema_id < len(topic.schemas) and batch.partition < len(topic.partitions)
+        for segment in marker.segments
+        for batch in segment.batches
+    )
+
+
+def active_coordinators(topic: TopicState) -> frozenset[int]:
+    """Coordinators of the producers whose transactions this topic has finished a moment ago."""
+    last = [producer.last for producer in topic.producers.values() if producer.last is not None]
+    newest = max((one.slot for one in last), default=0)
+    return frozenset(
+        one.coordinator for one in last if one.slot > newest - ACTIVE_SLOTS and one.coordinator >= 0
+    )
+
+
+def coordinators_to_look_at(
+    active: frozenset[int], moved_ms: Mapping[int, float], count: int, turn: int, now_ms: float
+) -> tuple[int, ...]:
+    """Of `count` coordinators those that are active, or moved a moment ago, by the time when this
+    process saw it, and a few of the others, which come in turn."""
+    moving = {number for number, at in moved_ms.items() if now_ms - at < MOVED_MS}
+    moving |= {number for number in active if number < count}
+    others = [number for number in range(count) if number not in moving]
+    first = turn * OTHERS % max(1, len(others))
+    return (*sorted(moving), *(others + others)[first : first + min(OTHERS, len(others))])
