@@ -2,7 +2,7 @@
 
 VENV ?= .venv
 PYTHON = $(VENV)/bin/python
-EXTRAS = spark,s3,delta,cli,demo,test,bench,dev
+EXTRAS = spark,s3,delta,cli,demo,test,bench,docs,dev
 INSTALLED = $(VENV)/.installed
 # Spark's classes as the tests' JVMs map them: made once, in half a minute, it spares minutes.
 CLASSES = $(VENV)/spark-classes.jsa
@@ -48,7 +48,7 @@ comma = ,
 
 .DEFAULT_GOAL = help
 .PHONY: help install servers java demo delivery test test-fast sim system-test soak check format
-.PHONY: style types layers tidy bench clean mutants nightly test-all where release lock
+.PHONY: style types layers tidy bench clean mutants nightly test-all where release lock docs
 
 help:
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -181,6 +181,9 @@ tidy: install ## Sizes, docstrings, dead modules; prints the figures
 	$(PYTHON) -m pytest -q -s tests/test_tidy.py
 
 ##@ Release
+
+docs: install ## Build the documentation site with its search, in build/docs
+	$(PYTHON) docs/site/build.py
 
 release: install ## Build the source distribution and the wheel, and try each in an empty environment
 	rm -rf dist

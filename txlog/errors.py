@@ -1,4 +1,4 @@
-"""Every error that txlog raises, grouped by what the reader does next.
+"""Every error that txlog raises, grouped by what the reader does next::
 
     TxlogError                      .code (append-only), .facts
     ├── RetriableError              call again, unchanged
