@@ -21,7 +21,7 @@ SIM_WORKERS ?= 2
 EXAMPLES ?= 40
 # Modules for `make mutants`, by the names that `python -m tests.mutation --help` lists; none: all.
 MODULES ?=
-# Records of `make system-test`, and its store: disk, s3 or proxy.
+# Records of `make system-test`, and its store: disk, s3, proxy or far.
 RECORDS ?= 100000
 STORE ?= disk
 # tests/schedule.py says which tests stay together, and in what order they are handed out.

@@ -43,7 +43,7 @@ def run(folder: Path) -> Sequence[Figure]:
         try:
             use_manager(session, quick=True)
             sides = {
-                "txlog": _txlog(session, store, folder),
+                "txlog": txlog_side(session, store, folder),
                 "Delta": _delta(session, store, folder),
             }
             for side in sides.values():
@@ -97,7 +97,7 @@ def _s3a(store: FarStore) -> dict[str, object]:
     }
 
 
-def _txlog(session: SparkSession, store: FarStore, folder: Path) -> Pipeline:
+def txlog_side(session: SparkSession, store: FarStore, folder: Path) -> Pipeline:
     root = store.server.url("micro-batches")
     admin = Admin(root, create=True)
     schema = pa.schema([("id", pa.int64()), ("payload", pa.string())])

@@ -22,6 +22,7 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from spark_plugin.checkpoint import BatchPlan, Checkpoint
+from spark_plugin.commit_look import look
 from spark_plugin.large_batch import append_first, is_large
 from spark_plugin.offset_log import BatchRange, GroupPartition
 from spark_plugin.options import WriterOptions
@@ -44,6 +45,7 @@ from txlog.errors import (
 from txlog.groups.offsets_state import (
     OFFSETS_BYTES_MAX,
     CommittedOffset,
+    GroupState,
     PendingOffset,
     event_bytes,
 )
@@ -131,6 +133,8 @@ class BatchCommitter:
         self._is_one_of_many = is_one_of_many
         self._stood: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
         """Where each group stood when it was asked last."""
+        self._looked: Mapping[str, GroupState] = {}
+        """The groups as the look of this attempt has found them."""
 
     def commit(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> None:
         """Commit a batch once, however often it is replayed.
@@ -139,7 +143,9 @@ class BatchCommitter:
         """
         batch = self._batch_range(identity, messages)
         coordinator = self._connection.coordinator_of(self._transaction_group(identity, batch))
+        groups, staged = tuple(batch.by_group()), participants(messages)
         for attempt in range(DECIDE_ATTEMPTS_MAX):
+            self._looked = look(self._connection, coordinator, groups, messages, staged)
             decision = self._decide(identity, batch, coordinator)
             if isinstance(decision, AlreadyIn):
                 self._require_replay(identity, coordinator, is_first_look=attempt == 0)
@@ -199,10 +205,41 @@ class BatchCommitter:
     ) -> AlreadyIn | Commit:
         """Asked before anybody is fenced (rule R27)."""
         transactional_id = self._transactional_id(identity)
-        known = coordinator.catch_up().ids.get(transactional_id)
-        for tx_id in list(known.open if known else ()):
+        known = coordinator.state.ids.get(transactional_id)
+        unfinished = list(known.open if known else ())
+        for tx_id in unfinished:
             coordinator.finish(transactional_id, tx_id)
+        by_look = None if unfinished else self._decided_by_look(identity, batch, coordinator)
+        if by_look is not None:
+            return by_look
         committed, mark = self._asked(identity, batch, coordinator)
+        return self._judged(identity, batch, committed, mark)
+
+    def _decided_by_look(
+        self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
+    ) -> Commit | None:
+        """To commit, if the look says so: its answers are of several moments, but the pend compares
+        the group's positions again, and PREPARE the mark. Whatever else they say is asked again."""
+        if any(state.pending for state in self._looked.values()):
+            return None
+        self._stood = {group: state.committed for group, state in self._looked.items()}
+        elsewhere = self._elsewhere(identity, batch, coordinator)
+        mark = coordinator.state.marks.get(self._mark(identity, batch).key)
+        try:
+            decision = self._judged(
+                identity, batch, self._committed(batch), _newest((mark, elsewhere))
+            )
+        except CheckpointConflict:
+            return None
+        return decision if isinstance(decision, Commit) else None
+
+    def _judged(
+        self,
+        identity: BatchIdentity,
+        batch: BatchRange,
+        committed: Mapping[GroupPartition, int | None],
+        mark: ReplayMark | None,
+    ) -> AlreadyIn | Commit:
         return decide_batch(
             identity.query_id,
             identity.batch_id,
@@ -215,6 +252,17 @@ class BatchCommitter:
             may_skip=self._may_skip,
         )
 
+    def _committed(self, batch: BatchRange) -> dict[GroupPartition, int | None]:
+        """Where the groups stood in the partitions that the batch reads."""
+        committed: dict[GroupPartition, int | None] = {}
+        for group, read in batch.by_group().items():
+            for partition in read:
+                at = self._stood[group].get(partition.where)
+                if at is not None and at.topic_id != batch.topic_ids[partition.topic]:
+                    at = None
+                committed[partition] = None if at is None else at.offset
+        return committed
+
     def _asked(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> tuple[dict[GroupPartition, int | None], ReplayMark | None]:
@@ -224,17 +272,11 @@ class BatchCommitter:
         mark = coordinator.state.marks.get(key)
         elsewhere = self._elsewhere(identity, batch, coordinator)
         for _ in range(DECIDE_ATTEMPTS_MAX):
-            committed: dict[GroupPartition, int | None] = {}
-            for group, read in batch.by_group().items():
-                self._stood[group] = stood = self._positions(group)
-                for partition in read:
-                    at = stood.get(partition.where)
-                    if at is not None and at.topic_id != batch.topic_ids[partition.topic]:
-                        at = None
-                    committed[partition] = None if at is None else at.offset
+            for group in batch.by_group():
+                self._stood[group] = self._positions(group)
             asked_before, mark = mark, coordinator.catch_up().marks.get(key)
             if mark == asked_before:
-                return committed, _newest((mark, elsewhere))
+                return self._committed(batch), _newest((mark, elsewhere))
         raise CommitFailed(
             f"batch {identity.batch_id}: other runs of the query commit faster than this one can "
             "ask what is in the log. Stop all but one of them.",
@@ -293,11 +335,12 @@ class BatchCommitter:
     def _positions(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
         """Committed offsets, once every decided transaction on them is finished."""
         offsets = self._connection.offsets
-        for tx_id, pending in list(offsets.group(group).pending.items()):
+        state = offsets.group(group)
+        for tx_id, pending in list(state.pending.items()):
             self._connection.coordinator(pending.coordinator).finish(
                 pending.transactional_id, tx_id
             )
-        return offsets.group(group).committed
+        return (offsets.group(group) if state.pending else state).committed
 
     def _mark(self, identity: BatchIdentity, batch: BatchRange) -> ReplayMark:
         return ReplayMark(

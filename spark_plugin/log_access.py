@@ -1,31 +1,43 @@
 """How the plugin's processes get at the log: the connection, and topics by option.
 
-Connections are cached for each process and root, because Spark keeps its Python workers from batch
-to batch; nothing depends on that cache for its correctness.
+Connections and stores are kept for each process and root, because Spark keeps its Python workers
+from batch to batch; nothing depends on that for its correctness.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache, partial
 
 from spark_plugin.drill_points import DrilledStore, points_of_process
 from spark_plugin.options import ReaderOptions, WriterOptions
 from txlog.clients.connection import Connection, connect, open_connection
-from txlog.clock import Runtime
+from txlog.clock import FanOut, Runtime, begun
 from txlog.errors import InvalidOption
+from txlog.log.cluster_file import ClusterFile
 from txlog.log.look import look
 from txlog.log.topic_log import TopicLog
 from txlog.storage.open import open_store
+from txlog.storage.store import Store
 
 
-def open_log(options: ReaderOptions | WriterOptions, *, create: bool = False) -> Connection:
-    """The log that `root` names. Raises NotATxlog, StoreDenied, StoreNotAtomic."""
+def open_log(
+    options: ReaderOptions | WriterOptions,
+    *,
+    create: bool = False,
+    handed: ClusterFile | None = None,
+) -> Connection:
+    """The log that `root` names; without a request, by its file as the driver has `handed` it.
+
+    Raises NotATxlog, StoreDenied, StoreNotAtomic.
+    """
     points = points_of_process()
     if points is not None:
         return _drilled(os.getpid(), options.root, tuple(sorted(options.storage.items())), create)
-    return connect(options.root, create=create, storage_options=dict(options.storage))
+    storage = dict(options.storage)
+    return connect(options.root, create=create, storage_options=storage, handed=handed)
 
 
 @cache
@@ -38,6 +50,33 @@ def _drilled(
     return open_connection(
         store if points is None else DrilledStore(store, points), runtime, create=create
     )
+
+
+STORES_MAX = 64
+"""Stores that a process keeps for later tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptStore:
+    """A store, and threads for requests to it."""
+
+    store: Store
+    fan_out: FanOut
+
+
+_kept_stores: dict[str, KeptStore] = {}
+
+
+def open_kept_store(options: ReaderOptions) -> KeptStore:
+    """For a task that only reads; with the connections that earlier tasks of the process left."""
+    storage = dict(options.storage)
+    key = f"{os.getpid()} {options.root} {sorted(storage.items())!r}"
+    if key not in _kept_stores:
+        while len(_kept_stores) >= STORES_MAX:
+            del _kept_stores[next(iter(_kept_stores))]
+        runtime = Runtime()
+        _kept_stores[key] = KeptStore(open_store(options.root, runtime, storage), runtime.fan_out)
+    return _kept_stores[key]
 
 
 def subscribed_topics(
@@ -70,9 +109,27 @@ def subscribed_topics(
     return topics
 
 
-def are_all_open(
-    connection: Connection, topics: Mapping[str, TopicLog], *, certain: bool = False
+def are_known(
+    connection: Connection,
+    options: ReaderOptions,
+    topics: Mapping[str, TopicLog],
+    *,
+    certain: bool = False,
 ) -> bool:
-    """Bring all of them up to now, at once; whether none of them was deleted."""
+    """Whether `topics` are what the options name now, and all are open; brings them up to now, and
+    for a pattern the cluster, all at once."""
+    fan_out = connection.runtime.fan_out
+    if options.subscribe_pattern is None:
+        named = topics.keys() >= {*options.subscribe}
+        return named and _are_all_open(connection, topics, certain)
+    if not topics:
+        return False
+    asked = begun(fan_out, partial(connection.cluster.state, certain=certain))
+    are_open = _are_all_open(connection, topics, certain)
+    matching = {n: t.opened.topic_id for n, t in asked().topics.items() if options.reads(n)}
+    return are_open and matching == {name: topic.topic_id for name, topic in topics.items()}
+
+
+def _are_all_open(connection: Connection, topics: Mapping[str, TopicLog], certain: bool) -> bool:
     look(list(topics.values()), connection.runtime.fan_out, certain=certain)
     return not any(topic.state.closed for topic in topics.values())

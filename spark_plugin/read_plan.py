@@ -22,19 +22,21 @@ from spark_plugin.arrow_schema import (
     read_layout,
 )
 from spark_plugin.data_loss import records_are_gone
+from spark_plugin.log_access import KeptStore, open_kept_store
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
 from spark_plugin.planning import BatchSpan, PartitionWork, Task, plan_tasks
 from spark_plugin.worker_process import freeze_modules
 from txlog.clients.connection import connect
 from txlog.clients.record_times import is_append_time
-from txlog.clock import Runtime
 from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.log.index import IndexedBatch
 from txlog.log.reader import (
+    FETCHES_AHEAD_MAX,
     FetchedBatch,
     RowSource,
-    read_rows,
+    Wanted,
+    read_beforehand,
     relocated_rows,
     sliced,
     sliced_rows,
@@ -45,7 +47,8 @@ from txlog.log.schema import decode_schema
 from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
 from txlog.model import TopicPartition
-from txlog.storage.open import open_store
+from txlog.storage.nearness import is_near
+from txlog.storage.store import Store
 
 BATCH_BYTES = 1_000_000
 """Aimed size of the batches that cross into Spark: larger ones are slower (performance.md 2.6)."""
@@ -172,13 +175,34 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task as Spark takes them; a layout for each topic. Runs in an executor."""
     freeze_modules()
-    store = open_store(options.root, Runtime(), dict(options.storage))
-    for piece in task.pieces:
-        schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[piece.topic])}
+    return read_from(open_kept_store(options), task, layouts, options)
 
-        relocate = partial(_relocated, options, piece)
-        source = RowSource(store, piece.topic, schemas, len(schemas) - 1, relocate)
-        yield from _converted(source, piece, layouts[piece.topic])
+
+def read_from(
+    kept: KeptStore, task: ReadTask, layouts: Mapping[str, ReadLayout], options: ReaderOptions
+) -> Iterator[pa.RecordBatch]:
+    """The same from a store that is at hand."""
+    wanted = [_wanted(kept.store, piece, task, layouts, options) for piece in task.pieces]
+    # A disk has answered before a thread has begun.
+    fetches_max = 1 if is_near(kept.store) else FETCHES_AHEAD_MAX
+    for place, whole in read_beforehand(wanted, kept.fan_out, fetches_max):
+        piece = task.pieces[place]
+        yield from _converted(whole, piece, layouts[piece.topic])
+
+
+def _wanted(
+    store: Store,
+    piece: ReadPiece,
+    task: ReadTask,
+    layouts: Mapping[str, ReadLayout],
+    options: ReaderOptions,
+) -> Wanted:
+    """Its rows, and of them the columns that Spark asks for."""
+    schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[piece.topic])}
+    relocate = partial(_relocated, options, piece)
+    source = RowSource(store, piece.topic, schemas, len(schemas) - 1, relocate)
+    columns = list(layouts[piece.topic].stored_columns)
+    return Wanted(source, piece.rows, columns or [schemas[source.newest_schema_id].names[0]])
 
 
 def _relocated(options: ReaderOptions, piece: ReadPiece, row: IndexedBatch) -> list[IndexedBatch]:
@@ -203,19 +227,18 @@ def _relocated(options: ReaderOptions, piece: ReadPiece, row: IndexedBatch) -> l
         return []
 
 
-def _converted(source: RowSource, piece: ReadPiece, layout: ReadLayout) -> Iterator[pa.RecordBatch]:
-    columns = list(layout.stored_columns) or [source.schemas[source.newest_schema_id].names[0]]
-    for whole in read_rows(source, piece.rows, columns):
-        fetched = sliced(whole, piece.start, piece.end)
-        for part in _in_small_batches(fetched):
-            origin = Origin(
-                piece.topic,
-                part.partition,
-                part.base_offset,
-                part.stored_offsets,
-                piece.timestamp_type,
-            )
-            yield layout.convert(origin, part.batch)
+def _converted(
+    whole: FetchedBatch, piece: ReadPiece, layout: ReadLayout
+) -> Iterator[pa.RecordBatch]:
+    for part in _in_small_batches(sliced(whole, piece.start, piece.end)):
+        origin = Origin(
+            piece.topic,
+            part.partition,
+            part.base_offset,
+            part.stored_offsets,
+            piece.timestamp_type,
+        )
+        yield layout.convert(origin, part.batch)
 
 
 def _in_small_batches(fetched: FetchedBatch) -> Iterator[FetchedBatch]:

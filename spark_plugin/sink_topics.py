@@ -6,6 +6,7 @@ It guards that a DataFrame which cannot be written is refused on the driver, bef
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, ShortType, StringType, StructType
@@ -22,6 +23,7 @@ from spark_plugin.options import WriterOptions
 from spark_plugin.topic_creation import Creation, require_may_create
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection
+from txlog.clock import begun
 from txlog.errors import (
     IncompatibleSchema,
     InvalidOption,
@@ -29,24 +31,33 @@ from txlog.errors import (
     TopicExists,
     UnknownTopic,
 )
+from txlog.log.handed_over import HandedLog
 from txlog.log.schema import KAFKA_SCHEMA, is_kafka_schema, validate_schema
 from txlog.log.topic_events import check_partition_count
 from txlog.log.topic_log import TopicLog
 
 
-def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation) -> None:
+def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation) -> HandedLog:
     """Check columns and topic; create the log, and the topic that the option names, if missing.
+    Answers what tasks are told of both.
 
     Topics that rows name are found or created by the tasks that meet them. Raises InvalidOption,
     InvalidConfig, UnknownTopic, IncompatibleSchema, before anything is made that is then refused.
     """
     check_columns(options, schema)
-    connection = open_sink(options, allowed)
+    return prepared_log(open_sink(options, allowed), options, schema, allowed)
+
+
+def prepared_log(
+    connection: Connection, options: WriterOptions, schema: StructType, allowed: Creation
+) -> HandedLog:
+    """The same in a log that is open."""
     if options.topic is None:
         frame_schema(schema, [TOPIC_COLUMN])
-        return
-    topic = topic_or_new(connection, options, schema, options.topic, allowed)
+        return HandedLog.of(connection.cluster)
+    topic = written_topic(connection, options, schema, options.topic, allowed)
     check_fit(topic, options, schema)
+    return HandedLog.of(connection.cluster, [topic])
 
 
 def check_topics(options: WriterOptions, schema: StructType) -> None:
@@ -101,6 +112,30 @@ def check_columns(options: WriterOptions, schema: StructType) -> None:
                 f"the partition column {options.partition!r} is {kind.simpleString()}; it must be "
                 "a whole number."
             )
+
+
+def written_topic(
+    connection: Connection,
+    options: WriterOptions,
+    schema: StructType,
+    name: str,
+    allowed: Creation,
+) -> TopicLog:
+    """The topic to stage records for, created as `topic_or_new` says.
+
+    Where a look takes a round trip, a topic that this process knows is as it was seen last, and the
+    look goes out beside what comes next, for the batch after this one: a new partition or column is
+    used that much later. Whether the topic is there still is asked before the decision (R40).
+    """
+    cluster = connection.cluster
+    if cluster.is_near or allowed is Creation.ALL:
+        return topic_or_new(connection, options, schema, name, allowed)
+    try:
+        topic = cluster.known_topic(name)
+    except UnknownTopic:
+        return topic_or_new(connection, options, schema, name, allowed)
+    begun(connection.runtime.fan_out, partial(topic.catch_up, certain=True))
+    return topic
 
 
 def topic_or_new(

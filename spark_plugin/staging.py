@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from spark_plugin.checkpoint import BatchPlan
 from spark_plugin.frame_schema import PARTITION_COLUMN, TOPIC_COLUMN, in_utc, kafka_metadata
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink_topics import topic_or_new
+from spark_plugin.sink_topics import written_topic
 from spark_plugin.task_identity import NO_BATCH
 from spark_plugin.topic_creation import Creation
 from txlog.clients.accumulator import Partitions, keyed_partitions
@@ -31,6 +31,7 @@ from txlog.clients.record_times import with_record_times
 from txlog.errors import InvalidRecord, UnknownPartition
 from txlog.log.batch import Segment
 from txlog.log.conversion import TIMESTAMP_COLUMN, adapt
+from txlog.log.handed_over import HandedLog, HandedTopic
 from txlog.log.schema import is_kafka_schema, physical_schema
 from txlog.log.segment_draft import SegmentDraft
 from txlog.log.topic_log import TopicLog
@@ -62,6 +63,8 @@ class TaskMessage(WriterCommitMessage):
     plan: BatchPlan | None
     """The micro-batch that the writer was made for (rule R1); None outside of a stream."""
     staged: tuple[StagedTopic, ...]
+    log: HandedLog | None = None
+    """The log that it staged for, and these topics: so that the commit need not look for them."""
 
     @property
     def is_of_batch(self) -> bool:
@@ -78,9 +81,10 @@ class Staging:
         options: WriterOptions,
         schema: StructType,
         allowed: Creation = Creation.NONE,
+        handed: Iterable[HandedTopic] = (),
     ) -> None:
         """`schema` is the DataFrame's: the columns of a topic that is missing, and is created if
-        that is allowed."""
+        that is allowed. `handed` are topics as the driver has seen them."""
         self._connection = connection
         self._allowed = allowed
         self._options = options
@@ -88,7 +92,7 @@ class Staging:
         self._kafka_metadata = kafka_metadata(schema)
         # Rows without a key go to another partition each time, as the producer's do.
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
-        self._topics: dict[str, TopicLog] = {}
+        self._topics = {one.opened.name: one.within(connection.cluster) for one in handed}
         self._drafts: dict[str, SegmentDraft] = {}
         self._rows: dict[str, int] = {}
         self._segments: dict[str, list[Callable[[], Segment]]] = {}
@@ -116,6 +120,11 @@ class Staging:
             )
             for name in sorted(self._segments)
         )
+
+    def log(self) -> HandedLog:
+        """What the commit is told of the log, and of the topics that have rows."""
+        topics = (self._topics[name] for name in sorted(self._segments))
+        return HandedLog.of(self._connection.cluster, topics)
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of each topic, in their old order, without the column that named it."""
@@ -155,7 +164,7 @@ class Staging:
         """The topic as it was when this task first met it: one incarnation, one partition count."""
         known = self._topics.get(name)
         if known is None:
-            known = self._topics[name] = topic_or_new(
+            known = self._topics[name] = written_topic(
                 self._connection, self._options, self._schema, name, self._allowed
             )
         return known

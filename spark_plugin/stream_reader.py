@@ -9,7 +9,8 @@ partitions; after a restart partitions comes first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin import offsets
 from spark_plugin.data_loss import records_are_gone
-from spark_plugin.log_access import are_all_open, open_log, subscribed_topics
+from spark_plugin.log_access import are_known, open_log, subscribed_topics
 from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.options import ReaderOptions
 from spark_plugin.read_plan import ReadTask, layouts_of, plan_reads, read_task
@@ -32,9 +33,10 @@ from spark_plugin.starting_points import committed_offsets, starting_offset
 from spark_plugin.subscription import Subscription
 from txlog.clients.blocked_reader import BlockedReader
 from txlog.clients.connection import Connection
+from txlog.clock import begun
 from txlog.coordinator.state import TransactionalId
 from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit
-from txlog.groups.offsets_state import PendingOffset
+from txlog.groups.offsets_state import GroupState, PendingOffset
 from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition
@@ -60,6 +62,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: Ends = {}
         self._blocked: BlockedReader | None = None
         self._followed: SourceOffset | None = None
+        self._planned: dict[str, Any] | None = None
+        """The end that `latestOffset` has answered last."""
         self._triggered_ms: float | None = None
         """When this run planned its last batch; None: its first one waits for nothing."""
 
@@ -79,11 +83,14 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
+        done = offsets.from_json(start, _WHERE)
+        # Without ranges it may be where batch 0 begins: nothing is done.
+        looked = self._look_at_group(done) if offsets.ranges(done) else None
         current = self._own(start)
         self._require_reached(current)
         self._require_whole(current)
-        if offsets.ranges(current):  # Otherwise it may be where batch 0 begins: nothing is done.
-            self._follow(current)
+        if looked is not None:
+            self._follow(current, looked)
         views = self._views()
         begins = self._joining(views, current)
         ids = self._ids()
@@ -99,7 +106,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if following is not current:
             self._triggered_ms = self._now_ms()
         # The very offset that came, if nothing is new: any other makes Spark run an empty batch.
-        return start if following is current else offsets.to_json(following)
+        self._planned = start if following is current else offsets.to_json(following)
+        return self._planned
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the end as of now: nothing newer is read by this run."""
@@ -130,7 +138,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ReadTask]:
         """Tasks for the ranges that `end` itself carries; Spark's `start` is not used (R20)."""
-        planned = self._own(end)
+        # What this process has just planned is not looked up again.
+        planned = offsets.from_json(end, _WHERE) if end == self._planned else self._own(end)
         ids, planned_ids = self._ids(), offsets.topic_ids_of(planned)
         wanted = {
             where: moved
@@ -150,7 +159,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = offsets.from_json(end, _WHERE)
         if not self._topics:
             self._open(offsets.topic_ids_of(done))
-        self._follow(done)
+        self._follow(done, self._look_at_group(done))
 
     def stop(self) -> None:
         """Nothing is held open."""
@@ -167,11 +176,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         """Topics as of now; new ones may match a pattern later. `begun`: ids of those that the
         query has read, by name. A query that `is_new` finds every topic that it names."""
-        known = self._subscribed
-        is_whole = self._options.subscribe_pattern is None and known.keys() >= {
-            *self._options.subscribe
-        }
-        if not (is_whole and are_all_open(self._log(), known, certain=certain)):
+        if not are_known(self._log(), self._options, self._subscribed, certain=certain):
             may_miss = not (self._options.fail_on_data_loss or is_new)
             try:
                 self._subscribed = subscribed_topics(
@@ -281,7 +286,17 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for where, high in highs.items()
         }
 
-    def _follow(self, done: SourceOffset) -> None:
+    def _look_at_group(self, done: SourceOffset) -> Callable[[], GroupState]:
+        """Where the group stands, asked beside the look at the topics if it is to follow."""
+        group, connection = self._options.group_id, self._connection
+        if group is None or done == self._followed:
+            return GroupState
+        if connection is None:
+            return lambda: self._log().offsets.group(group)
+        fan_out = connection.cluster.fan_out
+        return begun(fan_out, partial(connection.offsets.group, group))
+
+    def _follow(self, done: SourceOffset, looked: Callable[[], GroupState]) -> None:
         """The group follows a query whose sink is no txlog.
 
         Spark asks for the next batch, also at the end of a run and after a restart, only once the
@@ -292,14 +307,16 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if group is None or done == self._followed:
             return
         try:
-            pending = self._behind(group, done)
+            pending = self._behind(group, done, looked())
             if pending:
                 self._log().offsets.commit(group, pending)
         except (CommitFailed, UnstableOffsetCommit) as error:
             log.warning("group %s does not follow the query: %s", group, error)
         self._followed = done
 
-    def _behind(self, group: str, done: SourceOffset) -> tuple[PendingOffset, ...]:
+    def _behind(
+        self, group: str, done: SourceOffset, stood: GroupState
+    ) -> tuple[PendingOffset, ...]:
         """What the group has not committed of that batch.
 
         Only its owner moves a group that has one: what Spark calls done is not committed after a
@@ -307,7 +324,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         `offsets/N`), and the sink is to refuse what comes after it (I6, I10). An owner that may
         leave batches out needs the group to follow over these (R30).
         """
-        committed = self._log().offsets.group(group).committed
+        committed = stood.committed
         pending = []
         may_follow = True
         ids = self._ids()

@@ -24,9 +24,10 @@ from spark_plugin.sink_topics import prepare_topics
 from spark_plugin.staging import Staging, TaskMessage
 from spark_plugin.task_identity import task_identity
 from spark_plugin.topic_creation import Creation, creation
-from spark_plugin.worker_process import freeze_modules
+from spark_plugin.worker_process import freeze_modules, is_for_commits
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, InternalError
+from txlog.log.handed_over import HandedLog
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +35,17 @@ log = logging.getLogger(__name__)
 class TxlogStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("txlog")`."""
 
-    def __init__(self, options: WriterOptions, schema: StructType, plan: BatchPlan | None) -> None:
+    def __init__(
+        self,
+        options: WriterOptions,
+        schema: StructType,
+        plan: BatchPlan | None,
+        log: HandedLog | None = None,
+    ) -> None:
         self._options = options
         self._schema = schema
         self._plan = plan
+        self._log = log
 
     @classmethod
     def for_batch(cls, options: WriterOptions, schema: StructType) -> TxlogStreamWriter:
@@ -46,17 +54,19 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         Raises InvalidOption (rule R22), CheckpointConflict, and what a wrong topic raises: all of
         it before any task runs.
         """
+        if is_for_commits():
+            return cls(options, schema, None)
         checkpoint = query_checkpoint(options)
         plan = checkpoint.plan()
-        prepare_topics(options, schema, _allowed(options, plan.batch_id))
+        log = prepare_topics(options, schema, _allowed(options, plan.batch_id))
         drill_points.passed(Moment.PLANNED, options.query_name or "")
-        return cls(options, schema, plan)
+        return cls(options, schema, plan, log)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Stage the rows of one task; in an executor."""
         freeze_modules()
         task = task_identity()
-        if self._plan is None or self._plan.batch_id != task.batch_id:
+        if self._log is None or self._plan is None or self._plan.batch_id != task.batch_id:
             planned = None if self._plan is None else self._plan.batch_id
             raise CheckpointConflict(
                 f"the task runs batch {task.batch_id}, but the newest plan in the checkpoint was "
@@ -66,7 +76,8 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
                 planned=planned,
             )
         allowed = _allowed(self._options, task.batch_id)
-        staging = Staging(open_log(self._options), self._options, self._schema, allowed)
+        connection = open_log(self._options, handed=self._log.file)
+        staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
         staged = staging.add_all(iterator)
         drill_points.passed(Moment.STAGED, self._options.query_name or "")
         return TaskMessage(
@@ -75,6 +86,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
             run_id=task.run_id,
             plan=self._plan,
             staged=staged,
+            log=staging.log(),
         )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -87,8 +99,9 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
             )
         checkpoint = query_checkpoint(self._options)
         identity = batch_identity(found, batchId)
-        committer = BatchCommitter(open_log(self._options), self._options, checkpoint)
-        committer.commit(identity, found)
+        log = found[0].log
+        connection = open_log(self._options, handed=None if log is None else log.file)
+        BatchCommitter(connection, self._options, checkpoint).commit(identity, found)
         drill_points.passed(Moment.RETURNED, self._options.query_name or "")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

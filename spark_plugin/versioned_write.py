@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Sequence
 
+from spark_plugin.commit_look import require_topics
 from spark_plugin.large_batch import append_first, is_large
 from spark_plugin.options import WriterOptions
 from txlog.clients.connection import Connection
@@ -100,7 +101,8 @@ def commit_once(
     staged: Sequence[Participant],
     mark: ReplayMark | None = None,
 ) -> None:
-    """The one transaction of a job."""
+    """The one transaction of a job. Raises UnknownTopic (R40), and as `commit_version` does."""
+    require_topics(connection, staged)
     session.begin()
     if is_large(staged):
         append_first(connection, session, staged)

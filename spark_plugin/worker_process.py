@@ -1,9 +1,24 @@
-"""What a Python worker of Spark's is told once, by the first task that it runs for txlog."""
+"""What a Python process of Spark's is for, and what it is told once, by its first task of txlog.
+
+It guards nothing: whoever does not know what the process is for does all that may be needed.
+"""
 
 from __future__ import annotations
 
 import gc
+import sys
 from functools import cache
+
+PLANNER = "pyspark.sql.worker.write_into_data_source"
+COMMITTER = "pyspark.sql.worker.python_streaming_sink_runner"
+"""Modules of Spark's, each of which has processes of its own: one makes the writers of tasks, the
+other makes a writer only to call its `commit` or `abort`."""
+
+
+def is_for_commits() -> bool:
+    """Whether a writer that is made in this process is never given to tasks."""
+    loaded = {*sys.modules, getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")}
+    return COMMITTER in loaded and PLANNER not in loaded
 
 
 @cache

@@ -30,7 +30,7 @@ from txlog.journal.fold import after_entry, decoded_state
 from txlog.journal.machine import Machine
 from txlog.journal.snapshot import decode_snapshot
 from txlog.layout import parse_number, segment_id_at
-from txlog.log.cluster import decode_cluster_file
+from txlog.log.cluster_file import decode_cluster_file
 from txlog.log.cluster_state import ClusterMachine
 from txlog.log.topic_machine import TopicMachine
 

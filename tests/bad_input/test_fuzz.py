@@ -19,7 +19,7 @@ from txlog.journal.audit import Finding
 from txlog.journal.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, seal
 from txlog.journal.snapshot import decode_snapshot
-from txlog.log.cluster import decode_cluster_file
+from txlog.log.cluster_file import decode_cluster_file
 from txlog.log.index import ChunkRef, decode_refs, decode_rows
 from txlog.log.segment_scan import scan_segment
 

@@ -22,7 +22,7 @@ from txlog.groups.offsets_state import OffsetsEvent
 from txlog.journal.boundary import Boundary
 from txlog.journal.snapshot import SnapshotHead
 from txlog.log import cluster_state, topic_machine
-from txlog.log.cluster import ClusterFile
+from txlog.log.cluster_file import ClusterFile
 from txlog.log.cluster_state import ClusterEvent
 from txlog.log.index import IndexedBatch
 from txlog.log.topic_events import TopicEvent

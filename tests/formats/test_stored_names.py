@@ -22,7 +22,7 @@ from tests.formats.test_golden import golden_objects
 from txlog.coordinator.outcomes import OutcomeColumns
 from txlog.journal.boundary import Boundary
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot
-from txlog.log.cluster import ClusterFile
+from txlog.log.cluster_file import ClusterFile
 from txlog.log.index import ChunkRef, IndexedBatch
 from txlog.storage.counting import object_kind
 from txlog.stored import stored_form

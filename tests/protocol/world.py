@@ -14,7 +14,7 @@ from txlog.journal.codec import encode
 from txlog.journal.entry import FORMAT_VERSION, seal
 from txlog.layout import CLUSTER_FILE, LogLayout
 from txlog.log.batch import Segment
-from txlog.log.cluster import ClusterFile
+from txlog.log.cluster_file import ClusterFile
 from txlog.log.schema import encode_schema, physical_schema
 from txlog.log.segment import decode_batch
 from txlog.log.topic_log import TopicLog

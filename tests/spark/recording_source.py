@@ -35,6 +35,7 @@ from pyspark.sql.types import StructType
 from spark_plugin import offsets
 from spark_plugin.offsets import PartitionRange, TopicOffsets
 from spark_plugin.task_identity import BATCH_ID, JOB_GROUP, JOB_TAGS, QUERY_ID
+from spark_plugin.worker_process import is_for_commits
 from txlog.model import TopicPartition
 
 LOG_ID = "log"
@@ -155,6 +156,7 @@ class RecordingWriter(DataSourceStreamArrowWriter):
             options=dict(options),
             overwrite=overwrite,
             columns=schema.names,
+            is_for_commits=is_for_commits(),
             **files_of(options),
         )
 

@@ -202,6 +202,8 @@ def test_a_sinks_commits_share_a_process_that_is_not_the_writers(two_batches: Be
     commits = {event["pid"] for event in two_batches.events("sink.commit")}
     assert commits == {before_commit["pid"]}
     assert first["pid"] not in commits
+    made = [event["is_for_commits"] for event in two_batches.events("streamWriter")]
+    assert made == [False, True, False, True]
 
 
 def test_names_of_options_arrive_in_lower_case_and_values_as_they_were(

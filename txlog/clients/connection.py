@@ -22,6 +22,7 @@ from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.errors import InvalidConfig, NotATxlog, UnknownTransaction
 from txlog.groups.offsets import GroupOffsets
 from txlog.log.cluster import Cluster, open_cluster
+from txlog.log.cluster_file import ClusterFile
 from txlog.model import TransactionOutcome, TxId
 from txlog.settings import ProcessSettings
 from txlog.storage.open import open_store
@@ -106,20 +107,23 @@ def connect(
     storage_options: Mapping[str, object] | None = None,
     process: ProcessSettings | None = None,
     log_config: Mapping[str, object] | None = None,
+    handed: ClusterFile | None = None,
 ) -> Connection:
     """The log at `root`, opened once a process, and anew if it is another one than it was.
 
     With `create`, a log that was removed since this process opened it is made anew, with the log
-    settings in `log_config`. Raises NotATxlog (there is none, and `create` is false), UsageError
-    (one may not be created there), InvalidConfig (there is one, with other settings),
-    StoreNotAtomic, StoreDenied.
+    settings in `log_config`. `handed` is the log's own file as another process has read it: the
+    log is opened by that, without a request. Raises NotATxlog (there is none, and `create` is
+    false), UsageError (one may not be created there), InvalidConfig (there is one, with other
+    settings), StoreNotAtomic, StoreDenied.
     """
     root = given_root(root, storage_options)
     options = sorted((storage_options or {}).items())
     key = f"{os.getpid()} {root} {options!r} {process!r} {log_config!r}"
     with _connections_lock:
         known = _connections.get(key)
-    if known is not None and _is_there_still(known, certain=create):
+    is_meant = known is not None and (handed is None or known.cluster.file == handed)
+    if known is not None and is_meant and _is_there_still(known, certain=create):
         return known
     runtime = Runtime()
     store = open_store(root, runtime, storage_options)
@@ -130,6 +134,7 @@ def connect(
         process=process,
         log_config=log_config,
         require_place=partial(require_own_place, root, store, runtime, storage_options),
+        handed=handed,
     )
     with _connections_lock:
         if _connections.get(key) is known:
@@ -157,6 +162,7 @@ def open_connection(
     process: ProcessSettings | None = None,
     log_config: Mapping[str, object] | None = None,
     require_place: Callable[[], object] = lambda: None,
+    handed: ClusterFile | None = None,
 ) -> Connection:
     """The log in `store`, with components of the caller's: for tests and the simulation.
 
@@ -169,6 +175,7 @@ def open_connection(
         writer=writer_name(),
         log_config=log_config,
         require_place=require_place,
+        handed=handed,
     )
     return Connection(cluster)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import NoReturn
 
 from txlog.clients.completion import Completion
 from txlog.clients.connection import Connection
@@ -92,6 +93,12 @@ class TransactionSession:
             config.transaction_timeout_ms,
             is_staged=config.transaction_records == "staged",
             is_visible=config.commit_returns == "visible",
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise InternalError(
+            "a registered instance was to be given to another process, which might give out its "
+            "transactions once more (rule R35). Please report this."
         )
 
     @property

@@ -30,6 +30,9 @@ from txlog.storage.store import Store
 
 log = logging.getLogger(__name__)
 
+EXPECTED_MAX = 3
+"""Entries that are asked for beforehand."""
+
 
 class Follower(Generic[StateT]):
     """One process's copy of a journal's state. The caller of a method holds its lock."""
@@ -63,6 +66,9 @@ class Follower(Generic[StateT]):
         """Entries that the next look begins with: two after opening, so that a hole is seen."""
         self._ahead: ReadsAhead | None = None
         """What opening has read ahead, for the call that opens alone: an absence grows old."""
+        self._found_last = 0
+        """Entries that the last look found, up to EXPECTED_MAX: the next one asks for as many and
+        one more at once, where each request is a round trip."""
 
     @property
     def state(self) -> StateT:
@@ -73,6 +79,13 @@ class Follower(Generic[StateT]):
     def next_slot(self) -> int:
         """The slot above the last entry that was applied."""
         return self._at.next_slot
+
+    def show(self, state: StateT) -> None:
+        """Let `state` be this one, which another process has seen, until this process opens the
+        journal: to read, never to decide by, and no boundary check (R31)."""
+        with self._lock:
+            if not self._opened:
+                self._at = replace(self._at, state=state)
 
     def _open(self) -> None:
         self._options.presence.require()
@@ -107,6 +120,8 @@ class Follower(Generic[StateT]):
         reopened = 0
         while reopened < self._options.process.publish_attempts_max:
             run = self._checks.beside(partial(self._read_run, found, reads_on))
+            if found is None:
+                self._found_last = min(len(run.entries), EXPECTED_MAX)
             found, reads_on = None, True
             if not (run.entries or certain or self._is_absence_judged()):
                 return
@@ -167,7 +182,7 @@ class Follower(Generic[StateT]):
         run = Run()
         slot = self._at.next_slot
         at_hand = self._at_hand(slot, found)
-        window = self._first_window if len(at_hand) < 2 else 2 * len(at_hand)
+        window = self._window if len(at_hand) < 2 else 2 * len(at_hand)
         while not run.is_full:
             bodies, at_hand = at_hand or self._fetch(slot, window), []
             for number, data in enumerate(bodies):
@@ -214,6 +229,13 @@ class Follower(Generic[StateT]):
             return
         for entry, crc32 in run.entries:
             self._ingest(entry, crc32)
+
+    @property
+    def _window(self) -> int:
+        """Entries that are asked for at once at first: as many as came last time, and the one after
+        them. So a process that finds the same few at each look waits once for them."""
+        expected = self._found_last if self._checks.are_trusted else 0
+        return max(self._first_window, 1 + expected)
 
     def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
         """A writer makes an entry when the one below it is there, so a later one proves that it

@@ -35,16 +35,24 @@ class LogPresence(Presence):
     """What a process knows of one log's presence. Safe to use from threads."""
 
     def __init__(
-        self, place: str, log_id: str, read_log_id: ReadLogId, runtime: Runtime, interval_ms: int
+        self,
+        place: str,
+        log_id: str,
+        read_log_id: ReadLogId,
+        runtime: Runtime,
+        interval_ms: int,
+        *,
+        was_asked: bool = True,
     ) -> None:
-        """For a log whose id was just read. With `interval_ms` 0 the store itself looks at it."""
+        """For a log whose id was just read; if not, the first caller asks. With `interval_ms` 0 the
+        store itself looks at it."""
         self._place = place
         self._log_id = log_id
         self._read_log_id = read_log_id
         self._clock = runtime.clock
         self._fan_out = runtime.fan_out
         self._interval_ms = interval_ms
-        self._asked_ms = runtime.clock.monotonic_ms()
+        self._asked_ms = runtime.clock.monotonic_ms() - (0 if was_asked else interval_ms)
         self._gone: NotATxlog | None = None
 
     def asked_beside(self, read: Callable[[], T]) -> T:

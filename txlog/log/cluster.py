@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -20,17 +19,16 @@ from txlog.errors import (
     CorruptData,
     InvalidConfig,
     NotATxlog,
-    StoreUnavailable,
     UnknownTopic,
-    UnsupportedFormat,
 )
-from txlog.journal.codec import decode, encode
-from txlog.journal.entry import FORMAT_VERSION, checked_body, seal, unsupported
+from txlog.journal.codec import encode
+from txlog.journal.entry import FORMAT_VERSION, seal
 from txlog.journal.lost import first_below, require_nothing_led_to
 from txlog.journal.presence import LogPresence
 from txlog.journal.replica import Replica
 from txlog.journal.replica_options import ReplicaOptions
-from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, TOPICS, LogLayout, is_log_id
+from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, TOPICS, LogLayout
+from txlog.log.cluster_file import ClusterFile, decode_cluster_file
 from txlog.log.cluster_state import (
     AllocateProducerIds,
     ClusterMachine,
@@ -43,7 +41,7 @@ from txlog.log.cluster_state import (
 )
 from txlog.log.topic_events import CloseTopic, TopicOpened, check_partition_count
 from txlog.log.topic_log import TopicLog
-from txlog.model import WallMs, validate_topic_name
+from txlog.model import validate_topic_name
 from txlog.settings import (
     BOUNDARY_GRACE_MS,
     BOUNDARY_TRUST_MS,
@@ -55,31 +53,10 @@ from txlog.storage.held import hold
 from txlog.storage.nearness import is_near
 from txlog.storage.probe import ProbeResult, probe
 from txlog.storage.store import Exists, Store
-from txlog.stored import stored
 
 T = TypeVar("T")
 
 PRODUCER_ID_BLOCK = 100
-
-
-@stored(
-    "cluster_file",
-    format_version="format_version",
-    log_id="log_id",
-    created_ms="created_ms",
-    settings="settings",
-    probe="probe",
-)
-@dataclass(frozen=True, slots=True)
-class ClusterFile:
-    """Content of the cluster file: written once, when the log is created."""
-
-    format_version: int
-    log_id: str
-    created_ms: WallMs
-    settings: LogSettings
-    probe: str
-    """What the probe of the store said, as JSON text: information only."""
 
 
 class Cluster:
@@ -92,8 +69,12 @@ class Cluster:
         runtime: Runtime,
         process: ProcessSettings,
         writer: str,
+        *,
+        was_read: bool = True,
     ) -> None:
-        """For a log whose file was just read. Raises NotATxlog if it is gone already."""
+        """For a log whose file was just read; otherwise by another process, and whether it is there
+        still is asked beside this one's first request to a journal. Raises NotATxlog if it is gone
+        already."""
         self.store = store
         self.file = file
         self.runtime = runtime
@@ -101,7 +82,12 @@ class Cluster:
         self._is_held = hold(store, CLUSTER_FILE)
         interval_ms = 0 if self._is_held else process.log_presence_interval_ms
         self._presence = LogPresence(
-            store.url, file.log_id, partial(_log_id_there, store), runtime, interval_ms
+            store.url,
+            file.log_id,
+            partial(_log_id_there, store),
+            runtime,
+            interval_ms,
+            was_asked=was_read,
         )
         if self._is_held:  # The file that is held may have come after the one that was read.
             self._presence.ask()
@@ -210,6 +196,13 @@ class Cluster:
         """
         topic = self.topic(name)
         return topic if topic.state.topic_id else self.present_topic(name)
+
+    def learn_topic(self, opened: TopicOpened) -> None:
+        """Another process has read in this log's journal that the name has this topic: this one
+        need not, unless it knows another. Whether it is open still, its own journal tells."""
+        with self._lock:
+            if opened.name not in self._topics:
+                self._topic_log(opened)
 
     def find_topic(self, name: str) -> TopicLog | None:
         """The same, surely of now, or None: for whoever goes through all names."""
@@ -407,45 +400,6 @@ def _log_id_there(store: Store) -> str | None:
     return None if file is None else file.log_id
 
 
-def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
-    """Raises NotATxlog if it is of another format, CorruptData if it is damaged, StoreUnavailable
-    if something else than a store has answered."""
-    path = f"{url}/{CLUSTER_FILE}"
-    if data.lstrip().startswith(b"<"):
-        raise StoreUnavailable(
-            f"{path}: a web page came instead of an object. Check that the endpoint is that of an "
-            "object store, and what stands between it and this machine.",
-            place=path,
-        )
-    try:
-        body, _ = checked_body(data, path)
-        value = json.loads(body)
-        if (version := value["format_version"]) != FORMAT_VERSION:
-            raise unsupported(path, version, FORMAT_VERSION)
-    except UnsupportedFormat as error:
-        raise NotATxlog(
-            f"{url} holds a log of another format: {error.message}", path=path
-        ) from error
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptData(
-            f"{path} is no cluster file; restore it from a backup.", path=path
-        ) from error
-    try:
-        file: ClusterFile = decode(ClusterFile, value)
-        if not is_log_id(file.log_id):
-            raise CorruptData(f"its log id is {file.log_id!r:.50}")
-    except UnsupportedFormat as error:
-        raise NotATxlog(
-            f"{path} was written by a newer txlog: {error.message}. Use that one, or a later one.",
-            path=path,
-        ) from error
-    except CorruptData as error:
-        raise CorruptData(
-            f"{path} is no cluster file ({error.message}); restore it from a backup.", path=path
-        ) from error
-    return file
-
-
 def open_cluster(
     store: Store,
     runtime: Runtime,
@@ -455,13 +409,16 @@ def open_cluster(
     writer: str = "txlog",
     log_config: Mapping[str, object] | None = None,
     require_place: Callable[[], object] = lambda: None,
+    handed: ClusterFile | None = None,
 ) -> Cluster:
     """Open the log in `store`; with `create`, make it if there is none. Raises NotATxlog.
 
     `log_config` has log settings by their dotted names, for a log that is created: InvalidConfig if
     the log is there already and says otherwise; `require_place` raises what keeps one from being
-    created.
+    created. `handed` is the log's file as another process has read it: this one does without.
     """
+    if handed is not None:
+        return Cluster(store, handed, runtime, process or ProcessSettings(), writer, was_read=False)
     settings = default_log_settings(store).altered(log_config) if log_config else None
     if create:
         file: ClusterFile | None = create_cluster(store, runtime, settings, require_place)

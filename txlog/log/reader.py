@@ -8,6 +8,7 @@ consumer groups or positions.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txlog.clock import FanOut
+from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, MissingObject
 from txlog.journal.message import MessageHead
 from txlog.layout import is_segment
@@ -32,6 +33,10 @@ from txlog.storage.store import ByteRange, Bytes, Store
 
 FETCH_BYTES_MAX = 16 << 20
 """Bytes asked of the store at once: what one reader holds in memory beside its results."""
+
+FETCHES_AHEAD_MAX = 8
+FETCHES_AHEAD_BYTES_MAX = 32 << 20
+"""Requests that a task of Spark's has under way, and what they hold in memory together (I16)."""
 
 _DECODED_TOGETHER = 32
 """Batches that one thread decodes: small ones are not worth a call each."""
@@ -156,6 +161,40 @@ def read_rows(
     """
     for group in _in_fetches(rows):
         yield from _read(source, group, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows of one source that are to be read, and of which columns; None: of all."""
+
+    source: RowSource
+    rows: Sequence[IndexedBatch]
+    columns: Sequence[str] | None = None
+
+
+def read_beforehand(
+    wanted: Sequence[Wanted], fan_out: FanOut, fetches_max: int = FETCHES_AHEAD_MAX
+) -> Iterator[tuple[int, FetchedBatch]]:
+    """The same for several sources in turn: each batch with its source's place in `wanted`.
+
+    Up to `fetches_max` requests are under way at once, for FETCHES_AHEAD_BYTES_MAX together.
+    """
+    left = deque((place, group) for place, w in enumerate(wanted) for group in _in_fetches(w.rows))
+    under_way: deque[tuple[int, int, Callable[[], list[tuple[IndexedBatch, Bytes | None]]]]]
+    under_way = deque()
+    while left or under_way:
+        while left and len(under_way) < fetches_max:
+            place, group = left[0]
+            size = sum(row.length for row in group)
+            if under_way and size + sum(s for _, s, _ in under_way) > FETCHES_AHEAD_BYTES_MAX:
+                break
+            left.popleft()
+            fetch = begun(fan_out, partial(_fetched, wanted[place].source, group))
+            under_way.append((place, size, fetch))
+        place, _, fetched = under_way.popleft()
+        one = wanted[place]
+        for row, data in fetched():
+            yield from ((place, batch) for batch in _decoded(one.source, row, data, one.columns))
 
 
 def read_at_once(

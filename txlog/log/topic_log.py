@@ -130,6 +130,11 @@ class TopicLog:
         """
         return self._replica.take(slot, data)
 
+    def show(self, state: TopicState) -> None:
+        """Let `state` be as another process has seen it, until this one opens the journal: for
+        staging records (`handed_over.py`)."""
+        self._replica.show(state)
+
     def look(self) -> TopicState:
         """The state as of now, of a topic that may not have a name yet; begins nothing."""
         return self._replica.catch_up()

@@ -139,10 +139,10 @@ def _require_above_horizon(state: TopicState, segment_id: str) -> None:
 def _check_segments(state: TopicState, segments: Iterable[Segment]) -> None:
     for segment in segments:
         _require_above_horizon(state, segment_id_of(segment.path))
-        _check_segment(state, segment)
+        check_segment(state, segment)
 
 
-def _check_segment(state: TopicState, segment: Segment) -> None:
+def check_segment(state: TopicState, segment: Segment) -> None:
     """Whether the topic has its schema and its partitions."""
     if not 0 <= segment.schema_id < len(state.schemas):
         raise InternalError(
@@ -261,7 +261,7 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
         return Decided((), _staged_offsets(state, command.tx_id), settled=True)
     segments = command.segments if command.decision is Decision.COMMIT else ()
     for segment in segments:  # An old state may not know them yet: a refusal is looked at again.
-        _check_segment(state, segment)
+        check_segment(state, segment)
     base_offsets = {p: state.partitions[p].next_offset for p in _row_counts(segments)}
     event = MarkerWritten(
         tx_id=command.tx_id,

@@ -18,7 +18,8 @@ from txlog.errors import CorruptData, NotATxlog
 from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.journal.entry import decode_entry
 from txlog.layout import TOPICS, JournalLayout, LogLayout, parse_number
-from txlog.log.cluster import ClusterFile, read_cluster_file
+from txlog.log.cluster import read_cluster_file
+from txlog.log.cluster_file import ClusterFile
 from txlog.log.cluster_state import ClusterMachine, ClusterState
 from txlog.log.segment_scan import segment_problem
 from txlog.log.topic_events import MarkerWritten

@@ -20,6 +20,8 @@ class Request:
     path: str
     begun_ms: float
     ended_ms: float
+    port: int = 0
+    """Of the client's end of the connection, where there is one: tells processes apart."""
 
     @property
     def duration_ms(self) -> float:

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from txlog.clock import Postponed, Runtime
 from txlog.storage.store import (
@@ -63,6 +63,7 @@ class RoundFanOut:
 
     clock: RoundClock
     workers_max: int = 32
+    _postponed: list[_PostponedInRounds[Any]] = field(default_factory=list)
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """See FanOut. A call begins when a worker is free."""
@@ -103,7 +104,15 @@ class RoundFanOut:
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
         """See FanOut. Whoever comes before the moment is over may take it; whoever comes later
         finds that it began then."""
-        return _PostponedInRounds(call, self.clock, self.clock.now_ms + delay_ms)
+        postponed = _PostponedInRounds(call, self.clock, self.clock.now_ms + delay_ms)
+        self._postponed.append(postponed)
+        return postponed
+
+    def idle(self, duration_ms: float) -> None:
+        """So much time passes, in which nobody asks for anything: what was postponed is made."""
+        self.clock.now_ms += duration_ms
+        while self._postponed:
+            self._postponed.pop(0).make_if_due()
 
 
 class _PostponedInRounds(Postponed[T]):
@@ -128,6 +137,11 @@ class _PostponedInRounds(Postponed[T]):
         self.begin()
         self._clock.now_ms = max(self._clock.now_ms, self._ended_ms)
         return super().__call__()
+
+    def make_if_due(self) -> None:
+        """Begin if the moment is over."""
+        if self._clock.now_ms >= self._due_ms:
+            self.begin()
 
     def take(self) -> bool:
         """See Postponed.take."""
@@ -214,9 +228,8 @@ class Rounds:
     def __init__(self, store: Store) -> None:
         self.clock = RoundClock()
         self.store = RoundStore(store, self.clock)
-        self.runtime = Runtime(
-            self.clock, SeededEntropy(), RoundFanOut(self.clock), _NoBackground()
-        )
+        self.fan_out = RoundFanOut(self.clock)
+        self.runtime = Runtime(self.clock, SeededEntropy(), self.fan_out, _NoBackground())
 
     def waits(self, operation: Callable[[], object]) -> int:
         """Round trips until `operation` returns; `store.requests` has its requests afterwards."""

@@ -30,6 +30,7 @@ class _Exchange:
     """One client's connection: whether the answer that comes next is to be lost, and its line in
     the log."""
 
+    port: int
     lose_answer: bool = False
     request: Request | None = None
 
@@ -137,7 +138,7 @@ class TcpProxy:
         up_reader, up_writer = await asyncio.open_connection(*self._target)
         both = {writer, up_writer}
         self._writers |= both
-        exchange = _Exchange()
+        exchange = _Exchange(writer.get_extra_info("peername")[1])
         try:
             await asyncio.gather(
                 self._pass_requests(reader, up_writer, exchange),
@@ -169,7 +170,7 @@ class TcpProxy:
             self.lost[method] += 1
         if self._log is not None:
             now_ms = self._loop.time() * 1e3
-            exchange.request = Request(method, path, now_ms, now_ms)
+            exchange.request = Request(method, path, now_ms, now_ms, exchange.port)
             self._log.append(exchange.request)
 
     async def _pass_answers(

@@ -389,26 +389,6 @@ def test_I10_a_run_that_stalls_while_a_newer_one_commits_its_batch_finds_it_in(
     check(log, 4)
 
 
-def test_I10_a_batch_that_another_run_commits_between_the_two_questions_is_found_in(
-    log: MemoryLog, query: Query
-) -> None:
-    """Where the group stands is asked first, and what the log has of the query afterwards."""
-    store = HookedStore(log.memory)
-    older, newer = log.process(store), log.process()
-    query.plan(0, 0, 4)
-    messages = query.tasks(older, "older", 0, 0, 4)
-    position = next_entry(log, "offsets")
-
-    def overtake() -> None:
-        query.replay(newer, "newer", 0, 0, 4)
-
-    # First it asks what is pending there.
-    store.after("get", position, lambda: store.after("get", position, overtake))
-    query.commit(older, "older", 0, messages)
-    assert store.is_met
-    check(log, 4)
-
-
 # Pends in the way.
 
 

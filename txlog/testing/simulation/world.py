@@ -23,7 +23,8 @@ from txlog.errors import UnknownPartition, UnknownTopic
 from txlog.journal.codec import encode
 from txlog.journal.entry import FORMAT_VERSION, seal
 from txlog.layout import CLUSTER_FILE
-from txlog.log.cluster import ClusterFile, open_cluster
+from txlog.log.cluster import open_cluster
+from txlog.log.cluster_file import ClusterFile
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy

@@ -1,4 +1,4 @@
-"""`python -m txlog.testing.system_test [--records N] [--store disk|s3|proxy]`: the long form.
+"""`python -m txlog.testing.system_test [--records N] [--store disk|s3|proxy|far]`: the long form.
 
 Copies records exactly once with processes that are killed, stopped and replaced, and compares what
 came out with what went in. Prints figures on stdout and progress on stderr. Ends with status 1 if
@@ -19,7 +19,12 @@ from txlog.testing.system_test.place import PlaceKind, place
 from txlog.testing.system_test.run import SystemTest, run_system_test
 from txlog.testing.system_test.trouble import TroubleCounts
 
-TIMEOUTS_MS = {PlaceKind.DISK: 1_500, PlaceKind.S3: 4_000, PlaceKind.PROXY: 8_000}
+TIMEOUTS_MS = {
+    PlaceKind.DISK: 1_500,
+    PlaceKind.S3: 4_000,
+    PlaceKind.PROXY: 8_000,
+    PlaceKind.FAR: 6_000,
+}
 """A transaction must fit into it, and a process that is stopped stands still for longer."""
 
 
@@ -51,7 +56,7 @@ def _arguments() -> argparse.Namespace:
         choices=list(PlaceKind),
         default=PlaceKind.DISK,
         help="a temporary folder, an S3 server on this machine, or that behind a line that cuts, "
-        "delays and loses answers (default %(default)s)",
+        "delays and loses answers, or 30 ms away (default %(default)s)",
     )
     parser.add_argument("--root", default="", help="a new log here instead; it is not deleted")
     parser.add_argument("--timeout-ms", type=int, help="transaction.timeout.ms of the copiers")

@@ -1,4 +1,5 @@
-"""Where the log of a system test lies: a folder, an S3 server of its own, or that behind a proxy.
+"""Where the log of a system test lies: a folder, an S3 server of its own, or that behind a line
+that is troubled, or long.
 
 Everything that it starts is gone after the block. It must not know what is kept there.
 """
@@ -11,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from txlog.testing.far_line import FarLine
 from txlog.testing.s3_server import S3Server
 from txlog.testing.system_test.weather import Weather
 from txlog.testing.tcp_proxy import TcpProxy
@@ -22,6 +24,11 @@ class PlaceKind(StrEnum):
     DISK = "disk"
     S3 = "s3"
     PROXY = "proxy"
+    FAR = "far"
+
+
+ROUND_TRIP_MS = 30.0
+"""To a bucket that is far away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,11 @@ def _on(server: S3Server, kind: PlaceKind, seed: int) -> Iterator[Place]:
     options = server.storage_options
     if kind is PlaceKind.S3:
         yield Place(server.url("log"), server.env, options)
+        return
+    if kind is PlaceKind.FAR:
+        with FarLine.to(server.endpoint_url, ROUND_TRIP_MS) as line:
+            environment = {**server.env, "AWS_ENDPOINT_URL": line.endpoint_url}
+            yield Place(server.url("log"), environment, options)
         return
     with TcpProxy(server.endpoint_url) as proxy:
         environment = {**server.env, "AWS_ENDPOINT_URL": proxy.endpoint_url}

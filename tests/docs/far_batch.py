@@ -1,0 +1,143 @@
+"""A micro-batch of Spark's on a far store, without Spark: what each of its processes asks.
+
+Source, planner, tasks and commit are processes of their own, as Spark has them
+(`tests/spark/test_spark_facts.py`), which live from batch to batch. The checkpoint is on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_plugin.arrow_schema import read_layout
+from spark_plugin.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.log_access import KeptStore
+from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.options import ReaderOptions, WriterOptions
+from spark_plugin.read_plan import ReadTask, read_from
+from spark_plugin.sink_topics import prepared_log
+from spark_plugin.staging import Staging, TaskMessage
+from spark_plugin.stream_reader import TxlogStreamReader
+from spark_plugin.topic_creation import creation
+from tests.spark_query import COLUMNS
+from txlog.clients.connection import Connection, open_connection
+from txlog.clients.producer import Producer
+from txlog.log.handed_over import HandedLog
+from txlog.log.schema import KAFKA_SCHEMA
+from txlog.testing.rounds import Rounds
+
+SINK = WriterOptions(root="memory://log", topic="out")
+SOURCE = ReaderOptions(
+    "memory://log",
+    subscribe=("numbers",),
+    group_id="copier",
+    starting_offsets=OffsetSpec(OffsetPoint.EARLIEST),
+)
+PARTITIONS = 2
+ROWS = 10
+TASKS = 2
+SPARKS_OWN_MS = 100.0
+RUN = "run"
+
+
+class FarBatch:
+    """A query from the topic `numbers` to the topic `out`, batch after batch."""
+
+    def __init__(self, rounds: Rounds, producer: Producer, folder: Path) -> None:
+        self._rounds = rounds
+        self._producer = producer
+        self._folder = folder
+        (folder / "offsets").mkdir(parents=True)
+        (folder / "metadata").write_text(json.dumps({"id": "query"}))
+        self._reader = TxlogStreamReader(SOURCE, COLUMNS)
+        self._reader._connection = self._opened()
+        self._planner, self._commits = self._opened(), self._opened()
+        self._tasks: list[Connection] = []
+        self._batch = -1
+        self._end: dict[str, Any] = {}
+        self._planned: list[ReadTask] = []
+        self._handed: HandedLog | None = None
+        self._rows: list[pa.RecordBatch] = []
+        self._messages: list[TaskMessage] = []
+
+    def _opened(self, handed: HandedLog | None = None) -> Connection:
+        file = None if handed is None else handed.file
+        return open_connection(self._rounds.store, self._rounds.runtime, handed=file)
+
+    @property
+    def _checkpoint(self) -> Checkpoint:
+        return open_checkpoint(str(self._folder), self._rounds.runtime)
+
+    def put(self) -> None:
+        """Records for the next batch, in every partition."""
+        for number in range(PARTITIONS * ROWS):
+            self._producer.send("numbers", b"record", partition=number % PARTITIONS)
+        self._producer.flush()
+
+    def steps(self) -> dict[str, Callable[[], object]]:
+        """The batch, step by step, in Spark's order."""
+        return {
+            "plan": self.plan,
+            "make the writer": self.make_writer,
+            "read": self.read,
+            "stage": self.stage,
+            "commit": self.commit,
+        }
+
+    def run(self) -> None:
+        """All of it."""
+        for step in self.steps().values():
+            step()
+
+    def pass_time(self) -> None:
+        """What Spark itself does between two batches takes longer than a commit's last steps."""
+        self._rounds.fan_out.idle(SPARKS_OWN_MS)
+
+    def plan(self) -> None:
+        """The source tells the end of the batch, and the tasks that read it."""
+        start = self._end or self._reader.initialOffset()
+        self._end = self._reader.latestOffset(start, ReadAllAvailable())
+        self._batch += 1
+        file = self._folder / "offsets" / str(self._batch)
+        file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(self._end)}')
+        self._planned = list(self._reader.partitions(start, self._end))
+
+    def make_writer(self) -> None:
+        """In the planner's process."""
+        allowed = creation(None, is_later=self._batch > 0)
+        self._handed = prepared_log(self._planner, SINK, COLUMNS, allowed)
+
+    def read(self) -> None:
+        """The task that reads has threads, and no journal."""
+        kept = KeptStore(self._rounds.store, self._rounds.runtime.fan_out)
+        layouts = {"numbers": read_layout(KAFKA_SCHEMA, COLUMNS)}
+        (task,) = self._planned
+        self._rows = list(read_from(kept, task, layouts, SOURCE))
+
+    def stage(self) -> None:
+        """In two tasks, beside each other."""
+        assert self._handed is not None
+        while len(self._tasks) < TASKS:
+            self._tasks.append(self._opened(self._handed))
+        self._messages = self._rounds.runtime.fan_out.run_together(
+            [lambda t=task, n=n: self._staged(t, n) for n, task in enumerate(self._tasks)]
+        )
+
+    def _staged(self, task: Connection, number: int) -> TaskMessage:
+        assert self._handed is not None
+        allowed = creation(None, is_later=self._batch > 0)
+        staging = Staging(task, SINK, COLUMNS, allowed, self._handed.topics)
+        staged = staging.add_all(self._rows[number::TASKS])
+        plan = self._checkpoint.plan()
+        return TaskMessage("query", self._batch, RUN, plan, staged, staging.log())
+
+    def commit(self) -> None:
+        """In the process that commits."""
+        identity = batch_identity(self._messages, self._batch)
+        BatchCommitter(self._commits, SINK, self._checkpoint).commit(identity, self._messages)

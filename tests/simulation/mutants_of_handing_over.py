@@ -1,0 +1,55 @@
+"""Planted bugs about what Spark's driver hands over, and what is asked in spite of it.
+
+Simulated queries hand nothing over, so that direct tests alone see these.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spark_plugin import commit_look
+from txlog.clients.transaction_session import TransactionSession
+from txlog.journal.follower import Follower
+
+Patch = pytest.MonkeyPatch
+
+
+def _decided_by(patch: Patch) -> None:
+    """A state that was handed over is taken for what this process has read itself."""
+
+    def show(self: Any, state: Any) -> None:
+        self._at, self._opened = replace(self._at, state=state), True
+
+    patch.setattr(Follower, "show", show)
+
+
+def _instances_too(patch: Patch) -> None:
+    """A registered instance goes to other processes as anything else does."""
+    patch.setattr(TransactionSession, "__reduce__", object.__reduce__)
+
+
+def _without_R40(patch: Patch) -> None:
+    """A micro-batch is committed to the topics that its tasks were told of."""
+    patch.setattr(commit_look, "_require_topic", lambda connection, participant: None)
+
+
+_HANDED = "tests/unit/log/test_handed_over.py::"
+_LOOK = "tests/unit/spark_plugin/test_commit_look.py::"
+
+BUGS_OF_HANDING_OVER: Mapping[str, tuple[Callable[[Patch], None], str]] = {
+    "what is handed over is decided by (R31)": (
+        _decided_by,
+        f"{_HANDED}test_R31_what_was_handed_over_is_shown_and_not_decided_by",
+    ),
+    "an instance is handed over (R35)": (
+        _instances_too,
+        f"{_HANDED}test_R35_a_registered_instance_cannot_be_handed_over",
+    ),
+    "without R40 in a query": (
+        _without_R40,
+        f"{_LOOK}test_R40_a_batch_for_a_topic_that_was_deleted_decides_nothing",
+    ),
+}
+"""Planted bug -> how it is planted, and the test that sees it."""
