@@ -18,6 +18,7 @@ from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import IN_LOG, STAGED
 from txlog.clock import ThreadFanOut
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
@@ -29,8 +30,8 @@ ROUNDS = 12
 WARM_UP = 2
 OPENINGS = 5
 TARGETS = {
-    "staged transaction: 1 topic x 4 partitions, 400 KB": at_most(4.0),
-    "staged transaction: 2 topics and a group's offsets": at_most(4.4),
+    "transaction: 1 topic x 4 partitions, 400 KB": at_most(4.0),
+    "transaction: 2 topics and a group's offsets": at_most(4.4),
     "idempotent send and flush of a record": at_most(2.6),
     "begin, send, commit until a waiting consumer has it": at_most(5.5),
     "create log": at_most(20),
@@ -81,7 +82,7 @@ class FarClients:
         for name in ("a", "b", "c", "d", "in"):
             self._admin.create_topic(name, PARTITIONS)
         self._producer = self._new_producer("transactions")
-        self._staging = self._new_producer("staged", transaction_records="staged")
+        self._in_log = self._new_producer("in the log", transaction_records=IN_LOG)
         self._idempotent = Producer(self.root, storage_options=self._options)
         for name in ("a", "in"):
             self._idempotent.send_batch(name, self.table, key="key")
@@ -95,8 +96,10 @@ class FarClients:
         return {
             "transaction: 1 topic x 4 partitions, 400 KB": lambda: timed(self.transaction),
             "transaction: 2 topics and a group's offsets": lambda: timed(self.transaction_of_two),
-            "staged transaction: 1 topic x 4 partitions, 400 KB": lambda: timed(self.staged),
-            "staged transaction: 2 topics and a group's offsets": lambda: timed(self.staged_of_two),
+            "with records in the log: 1 topic": lambda: timed(self.in_log),
+            "with records in the log: 2 topics and a group's offsets": lambda: timed(
+                self.in_log_of_two
+            ),
             "idempotent send and flush of a record": lambda: timed(self.send_and_flush),
             "begin, send, commit until a waiting consumer has it": self.end_to_end,
             "idle poll": lambda: timed(lambda: self._idle.poll(0)),
@@ -131,13 +134,13 @@ class FarClients:
         """Two topics, and a position of the group."""
         self._transaction_of_two(self._producer, "a", "b", group="group")
 
-    def staged(self) -> None:
-        """One topic, and nothing of it there before the decision; others write elsewhere."""
-        self._transaction(self._staging, "c")
+    def in_log(self) -> None:
+        """One topic, whose records stand there before the decision; others write elsewhere."""
+        self._transaction(self._in_log, "c")
 
-    def staged_of_two(self) -> None:
+    def in_log_of_two(self) -> None:
         """Two topics, and a position of the group."""
-        self._transaction_of_two(self._staging, "c", "d", group="staging")
+        self._transaction_of_two(self._in_log, "c", "d", group="in the log")
 
     def _transaction(self, producer: Producer, topic: str) -> None:
         with producer.transaction():
@@ -189,7 +192,7 @@ class FarClients:
             pass
         consumer.close()
 
-    def _new_producer(self, transactional_id: str, transaction_records: str = "in.log") -> Producer:
+    def _new_producer(self, transactional_id: str, transaction_records: str = STAGED) -> Producer:
         producer = Producer(
             self.root,
             transactional_id=transactional_id,

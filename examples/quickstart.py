@@ -17,7 +17,7 @@ with Producer(ROOT, transactional_id="shop") as producer:
     producer.init_transactions()
     producer.begin_transaction()
     producer.send("orders", b"999", key=b"bob")
-    producer.flush()  # now it is in the log, at offset 0
+    producer.flush()  # it is stored, and in no topic before the commit
     producer.abort_transaction()
     with producer.transaction():  # commits at the end, or aborts on an exception
         producer.send("orders", b"12", key=b"bob")

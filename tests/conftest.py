@@ -14,6 +14,7 @@ from tests.mutation.fastest_first import fastest_first
 from tests.schedule import ByProcess, in_order
 from tests.source_tree import ROOT
 from tests.spark.environment import SPARK_ENVIRONMENT
+from txlog.clients.producer_config import IN_LOG, STAGED, TRANSACTION_RECORDS
 
 SEEDS_A_DAY = 100_000
 
@@ -54,6 +55,21 @@ def pytest_configure(config: pytest.Config) -> None:
         "mutants", deadline=None, database=None, derandomize=True, phases=found
     )
     hypothesis.settings.load_profile("mutants" if _is_mutated() else "txlog")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is marked so is tried with both ways of keeping the records of open transactions."""
+    if metafunc.definition.get_closest_marker("both_ways") is not None:
+        metafunc.parametrize("transaction_records", TRANSACTION_RECORDS, indirect=True)
+
+
+@pytest.fixture
+def transaction_records(request: pytest.FixtureRequest) -> str:
+    """Where producers of this test keep the records of open transactions: both ways one after the
+    other, or in the log, if it is marked so; else as is the default."""
+    is_in_log = request.node.get_closest_marker("in_log") is not None
+    chosen: str = getattr(request, "param", IN_LOG if is_in_log else STAGED)
+    return chosen
 
 
 def _is_mutated() -> bool:

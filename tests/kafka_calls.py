@@ -22,6 +22,7 @@ from txlog.clients.offset_reset import (
     delete_offsets,
     plan_resets,
 )
+from txlog.clients.producer_config import IN_LOG
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,
@@ -29,7 +30,6 @@ from txlog.errors import (
     InvalidRecord,
     NoOffsetForPartition,
     OffsetOutOfRange,
-    ProducerFenced,
     RecordTooLarge,
     TxlogError,
     UnknownGroup,
@@ -186,10 +186,10 @@ def refused_offsets(log: MemoryLog) -> None:
     assert log.values("u") == [b"again"]
 
 
-@shows("`delete_records` into an open transaction, and -1")
+@shows("`delete_records` into an open transaction that is in the log, and -1")
 def delete_into_open(log: MemoryLog) -> None:
     put(log, U0)
-    producer = log.producer("p")
+    producer = log.producer("p", transaction_records=IN_LOG)
     producer.begin_transaction()
     producer.send("u", b"open").get()
     refuses(
@@ -250,13 +250,6 @@ def compressions(log: MemoryLog) -> None:
         TopicConfig(compression_type=name)
 
 
-@shows("`begin_transaction` after another instance has taken over")
-def fenced_at_begin(log: MemoryLog) -> None:
-    producer = log.producer("p")
-    log.elsewhere("p")
-    refuses(ProducerFenced, producer.begin_transaction)
-
-
 @shows("`send` outside of a transaction")
 def sent_outside(log: MemoryLog) -> None:
     producer = log.producer("p")
@@ -305,7 +298,7 @@ def deleted_while_records_wait(log: MemoryLog) -> None:
 
 @shows("`close` in an open transaction")
 def closed_in_a_transaction(log: MemoryLog) -> None:
-    producer = log.producer("p")
+    producer = log.producer("p", transaction_records=IN_LOG)
     producer.begin_transaction()
     producer.send("u", b"written").get()
     producer.send("u", b"waits")
@@ -362,7 +355,7 @@ def one_in_place_of_another(log: MemoryLog) -> None:
 
 @shows("`offsets_for_times` at `read_committed`")
 def times_of_what_is_given(log: MemoryLog) -> None:
-    producer = log.producer("p")
+    producer = log.producer("p", transaction_records=IN_LOG)
     producer.begin_transaction()
     producer.send("u", b"aborted", timestamp_ms=1_000).get()
     producer.abort_transaction()

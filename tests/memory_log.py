@@ -10,6 +10,7 @@ from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import STAGED
 from txlog.clock import Runtime, SerialFanOut
 from txlog.layout import CLUSTER_FILE
 from txlog.model import TopicPartition
@@ -31,7 +32,7 @@ class MemoryLog:
         self,
         settings: LogSettings | None = None,
         objects: Mapping[str, bytes] | None = None,
-        transaction_records: str = "in.log",
+        transaction_records: str = STAGED,
     ) -> None:
         """A new log, or with `objects` a copy of another one; and where its producers keep the
         records of open transactions, unless they say otherwise."""

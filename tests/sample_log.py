@@ -13,6 +13,7 @@ from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import IN_LOG
 from txlog.clock import Runtime
 from txlog.model import TopicPartition, TxId
 from txlog.storage.local import LocalStore
@@ -59,7 +60,7 @@ def sample_log(root: Path) -> SampleLog:
     admin = Admin(connection)
     admin.create_topic("orders", 2)
     admin.create_topic("flights", 1, FLIGHTS, {"key.column": "carrier"})
-    producer = Producer(connection, transactional_id="billing-job")
+    producer = Producer(connection, transactional_id="billing-job", transaction_records=IN_LOG)
     producer.init_transactions()
     committed = producer.begin_transaction()
     _send_orders(producer)
@@ -119,7 +120,12 @@ def _commit_offsets(connection: Connection, producer: Producer, count: int) -> N
 
 
 def _open_transaction(connection: Connection) -> tuple[Producer, TxId]:
-    producer = Producer(connection, transactional_id="late-job", transaction_timeout_ms=900_000)
+    producer = Producer(
+        connection,
+        transactional_id="late-job",
+        transaction_timeout_ms=900_000,
+        transaction_records=IN_LOG,
+    )
     producer.init_transactions()
     opened = producer.begin_transaction()
     producer.send("orders", b"open", partition=0)

@@ -1,7 +1,7 @@
 """The Python producer: flights into the log, in transactions of 10,000, some aborted on purpose.
 
-An aborted attempt has all its records in the log before it is aborted, so that readers at
-read_committed have something to leave out; the same records are then sent again.
+Records stand in the log before their transaction is decided, so that of an aborted attempt readers
+at read_committed have something to leave out; the same records are then sent again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def produce(
     starts = range(0, flights.num_rows, transaction_rows)
     doomed = set(random.Random(seed).sample(starts, min(aborts, len(starts))))
     done = Produced()
-    with Producer(root, transactional_id=TRANSACTIONAL_ID) as producer:
+    with Producer(
+        root, transactional_id=TRANSACTIONAL_ID, transaction_records="in.log"
+    ) as producer:
         producer.init_transactions()
         for start in starts:
             gate(done)

@@ -2,8 +2,8 @@
 
     python -m examples.income.orders --root ./income-data
 
-One attempt is aborted: its records are in the topic, too, so that readers have something to leave
-out.
+One attempt is aborted: its records are in the topic, too (`transaction_records="in.log"`), so that
+readers have something to leave out.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def produce(root: str, orders: Sequence[Order], *, create: bool = True) -> None:
     Raises TopicExists if the topic is there already.
     """
     Admin(root, create=create).create_topic(ORDERS, 2, SCHEMA, {"key.column": "customer"})
-    with Producer(root, transactional_id="shop") as producer:
+    with Producer(root, transactional_id="shop", transaction_records="in.log") as producer:
         producer.init_transactions()
         producer.begin_transaction()
         _send(producer, orders[:TRANSACTION_ORDERS])

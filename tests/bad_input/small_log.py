@@ -29,13 +29,15 @@ U0 = TopicPartition("u", 0)
 @cache
 def objects() -> dict[str, bytes]:
     """Topics `u`, two partitions, and `v`, whose old entries are pruned: transactions over both,
-    one aborted, with a group's offsets; a snapshot every four entries, so that chunks are sealed.
+    staged and in the log in turn, one aborted, with a group's offsets; a snapshot every four
+    entries, so that chunks are sealed.
     """
     log = MemoryLog(LogSettings(journal_snapshot_entries=4))
     log.admin.create_topic("u", 2)
     log.admin.create_topic("v", 1, config={"compression.type": "zstd"})
-    producer = log.producer("a")
+    in_log, staging = log.producer("a", transaction_records="in.log"), log.producer("b")
     for number in range(COUNT):
+        producer = in_log if number % 2 else staging
         producer.begin_transaction()
         producer.send("u", b"u%d" % number, partition=number % 2)
         producer.send("v", b"v%d" % number, headers=[("h", b"x" * 50)])
@@ -45,7 +47,8 @@ def objects() -> dict[str, bytes]:
         else:
             producer.send_offsets_to_transaction({U0: number // 2}, "g")
             producer.commit_transaction()
-    producer.close()
+    for producer in (in_log, staging):
+        producer.close()
     log.process().cluster.topic("v").prune(keep_entries=5)
     log.process().cluster.topic("u").prune(keep_entries=20)
     log.check()

@@ -6,6 +6,7 @@ from tests.docs.pages import Page
 from tests.source_tree import ROOT
 from txlog import Admin, Consumer, Producer, TopicPartition
 from txlog.clients.connection import Connection, open_connection
+from txlog.clients.producer_config import IN_LOG, STAGED
 from txlog.clients.transaction_session import TransactionSession
 from txlog.clock import Runtime
 from txlog.coordinator.events import Participant
@@ -57,11 +58,20 @@ def formula(text: str, values: dict[str, int]) -> int:
     return total
 
 
+ROWS = {
+    STAGED: "transaction of the Python producer",
+    IN_LOG: "the same with `transaction.records=in.log`",
+}
+
+
+@pytest.mark.both_ways
 @pytest.mark.parametrize("topics", [1, 2, 5])
 @pytest.mark.parametrize("groups", [0, 1, 2])
-def test_a_transaction_of_the_producer(topics: int, groups: int) -> None:
+def test_a_transaction_of_the_producer(topics: int, groups: int, transaction_records: str) -> None:
     log = Log(topics)
-    producer = Producer(log.connection, transactional_id="id")
+    producer = Producer(
+        log.connection, transactional_id="id", transaction_records=transaction_records
+    )
     producer.init_transactions()
     log.store.reset()
     producer.begin_transaction()
@@ -75,7 +85,7 @@ def test_a_transaction_of_the_producer(topics: int, groups: int) -> None:
     producer.close()
     counts = log.store.snapshot()
     found = counts.puts, counts.of("create", "entry")
-    assert found == budget("transaction of the Python producer", topics=topics, groups=groups)
+    assert found == budget(ROWS[transaction_records], topics=topics, groups=groups)
 
 
 @pytest.mark.parametrize("topics", [1, 2, 5])

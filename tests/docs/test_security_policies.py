@@ -62,7 +62,12 @@ def log() -> MemoryStore:
                 producer.send_offsets_to_transaction(
                     {TopicPartition("in", 0): 1}, f"group-{number}"
                 )
-    left_open = Producer(connection, transactional_id="late", transaction_timeout_ms=900_000)
+    left_open = Producer(
+        connection,
+        transactional_id="late",
+        transaction_timeout_ms=900_000,
+        transaction_records="in.log",
+    )
     left_open.init_transactions()
     left_open.begin_transaction()
     left_open.send("in", b"open", key=b"k")

@@ -17,6 +17,7 @@ from txlog import Admin, Consumer, Producer, TopicPartition
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.log_audit import audit_log, stored_objects
 from txlog.clients.new_root import require_own_place
+from txlog.clients.producer_config import IN_LOG
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.testing.request_log import described
@@ -40,18 +41,18 @@ class FarLog:
             self.admin.create_topic(name, PARTITIONS)
         self.producer = Producer(self.connection, transactional_id="id")
         self.producer.init_transactions()
-        self.staging = Producer(
-            self.connection, transactional_id="stage", transaction_records="staged"
+        self.in_log = Producer(
+            self.connection, transactional_id="in the log", transaction_records=IN_LOG
         )
-        self.staging.init_transactions()
+        self.in_log.init_transactions()
         self.idempotent = Producer(self.connection)
         self.done = 0
         for _ in range(RECORDS):
             self.idempotent.send("in", b"record").get()
         self.transaction("a")
         self.transaction("a", "b", group="group")
-        self.staged("a")
-        self.staged("a", "b", group="group")
+        self.transaction_in_log("a")
+        self.transaction_in_log("a", "b", group="group")
 
     def open(self, *, create: bool = False) -> Connection:
         """As another process has it."""
@@ -61,9 +62,9 @@ class FarLog:
         """Records in every partition of the topics, and a position of the group."""
         self._transaction(self.producer, topics, group)
 
-    def staged(self, *topics: str, group: str = "") -> None:
-        """The same, with records that are staged."""
-        self._transaction(self.staging, topics, group and f"{group} of the staging one")
+    def transaction_in_log(self, *topics: str, group: str = "") -> None:
+        """The same, with records that stand in the log while it is open."""
+        self._transaction(self.in_log, topics, group and f"{group} of the other one")
 
     def _transaction(self, producer: Producer, topics: tuple[str, ...], group: str) -> None:
         producer.begin_transaction()
@@ -149,9 +150,9 @@ OPERATIONS: dict[str, Callable[[FarLog], Callable[[], object]]] = {
     "transaction: 2 topics and a group's offsets": lambda log: (
         lambda: log.transaction("a", "b", group="group")
     ),
-    "staged transaction: 1 topic": lambda log: lambda: log.staged("a"),
-    "staged transaction: 2 topics and a group's offsets": lambda log: (
-        lambda: log.staged("a", "b", group="group")
+    "with records in the log: 1 topic": lambda log: lambda: log.transaction_in_log("a"),
+    "with records in the log: 2 topics and a group's offsets": lambda log: (
+        lambda: log.transaction_in_log("a", "b", group="group")
     ),
     "idempotent send and flush": lambda log: lambda: log.idempotent.send("a", b"record").get(),
     "begin, send, commit until a consumer has it": end_to_end,

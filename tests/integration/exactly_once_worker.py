@@ -1,9 +1,10 @@
 """Started by `test_processes.py` as a process of its own: it reads, processes and writes.
 
-`python -m tests.integration.exactly_once_worker in.log ROOT STEP` turns records of `source` into
+`python -m tests.integration.exactly_once_worker staged ROOT STEP` turns records of `source` into
 records of `left` and `right`, two at a time, and dies by SIGKILL at the step that is named, in its
-second transaction; `... staged ROOT STEP` does the same with records that are staged. `... race
-ROOT NAME` writes transactions of its own under an id that another process uses too.
+second transaction; `... in.log ROOT STEP` does the same with records that stand in the log. `...
+race ROOT NAME` writes transactions of its own, in both ways, under an id that another process uses
+too.
 """
 
 import json
@@ -17,6 +18,7 @@ from tests.scripted_store import ScriptedStore
 from txlog.clients.connection import Connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import IN_LOG, STAGED, TRANSACTION_RECORDS
 from txlog.errors import ConcurrentTransactions, FencedError, TransactionAborted
 
 SOURCE, RESULTS, GROUP, NAME = "source", ("left", "right"), "group", "worker"
@@ -41,18 +43,20 @@ STEPS: dict[str, tuple[str, str, int]] = {
 STAGED_STEPS = [step for step in STEPS if "BEGIN" not in step and "append" not in step]
 """Those of a transaction whose records are staged."""
 
+STEPS_OF = {STAGED: STAGED_STEPS, IN_LOG: list(STEPS)}
+
 
 def work(
     connection: Connection,
     on_second: Callable[[], object] = lambda: None,
-    transaction_records: str = "in.log",
+    transaction_records: str = STAGED,
 ) -> None:
     """Until nothing is left to read. Prints each transaction's id before its first write."""
     producer = Producer(
         connection,
         transactional_id=NAME,
         transaction_records=transaction_records,
-        transaction_timeout_ms=1 if transaction_records == "in.log" else 60_000,
+        transaction_timeout_ms=1 if transaction_records == IN_LOG else 60_000,
     )
     producer.init_transactions()
     consumer = Consumer(
@@ -111,7 +115,8 @@ def _registered_again(connection: Connection, setbacks: int) -> Producer:
 
 def _registered(connection: Connection) -> Producer:
     while True:
-        producer = Producer(connection, transactional_id=NAME)
+        records = random.choice(TRANSACTION_RECORDS)
+        producer = Producer(connection, transactional_id=NAME, transaction_records=records)
         try:
             producer.init_transactions()
         except ConcurrentTransactions:

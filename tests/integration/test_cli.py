@@ -54,7 +54,7 @@ def produce(root: Path, flights: pa.Table) -> None:
     """In transactions of BATCH records; every second one is aborted first, and sent again."""
     admin = Admin(empty_log(root))
     admin.create_topic("flights", PARTITIONS, FLIGHTS_SCHEMA, {"key.column": "carrier"})
-    producer = Producer(str(root), transactional_id="loader")
+    producer = Producer(str(root), transactional_id="loader", transaction_records="in.log")
     producer.init_transactions()
     for number, start in enumerate(range(0, flights.num_rows, BATCH)):
         batch = flights.slice(start, BATCH)
@@ -166,7 +166,7 @@ def test_the_lag_of_a_group_falls_to_zero_as_it_reads(tmp_path: Path, log: Fligh
 def test_an_operator_aborts_a_transaction_that_another_process_holds_open(tmp_path: Path) -> None:
     root = empty_log(tmp_path / "log")
     Admin(root).create_topic("orders")
-    producer = Producer(root, transactional_id="stuck")
+    producer = Producer(root, transactional_id="stuck", transaction_records="in.log")
     producer.init_transactions()
     tx_id = producer.begin_transaction()
     producer.send("orders", b"x")

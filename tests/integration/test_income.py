@@ -17,7 +17,7 @@ from examples.income.orders import Order, made_up_orders, produce
 from tests.empty_log import empty_log
 from tests.forked_process import run_forked
 from tests.integration import income_worker
-from tests.integration.exactly_once_worker import STEPS
+from tests.integration.exactly_once_worker import STAGED_STEPS
 from txlog import Admin, Consumer, Producer, TopicPartition
 from txlog.clients.connection import connect
 from txlog.errors import FencedError
@@ -73,7 +73,7 @@ def test_the_orders_are_the_same_on_every_machine() -> None:
     assert {order.customer for order in orders} == {"bob", "erin", "frank", "heidi", "ivan"}
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", STAGED_STEPS)
 def test_I5_a_loop_killed_there_counts_every_order_once(
     root: str, orders: list[Order], step: str
 ) -> None:

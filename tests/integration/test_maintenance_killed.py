@@ -74,7 +74,12 @@ def _maintain(root: str, *step: str) -> int | None:
 def test_I12_a_pass_that_is_killed_leaves_a_sound_log_and_the_next_one_ends_it(
     root: str, step: str
 ) -> None:
-    opened = Producer(_process(root), transactional_id="open", transaction_timeout_ms=900_000)
+    opened = Producer(
+        _process(root),
+        transactional_id="open",
+        transaction_timeout_ms=900_000,
+        transaction_records="in.log",
+    )
     opened.init_transactions()
     opened.begin_transaction()
     opened.send("merged", b"%d" % COUNT)

@@ -17,14 +17,15 @@ from tests.integration.exactly_once_worker import (
     NAME,
     RESULTS,
     SOURCE,
-    STAGED_STEPS,
     STEPS,
+    STEPS_OF,
 )
 from tests.source_tree import ROOT
 from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import IN_LOG, TRANSACTION_RECORDS
 from txlog.clock import Runtime
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 from txlog.storage import open_store
@@ -86,7 +87,7 @@ def results(numbers: range) -> list[bytes]:
     return [b"result %d" % number for number in numbers]
 
 
-def killed(root: str, step: str, transaction_records: str = "in.log") -> TxId:
+def killed(root: str, step: str, transaction_records: str) -> TxId:
     """A worker dies at that step of its second transaction, whose id is the answer."""
     done = run_forked(worker.main, transaction_records, root, step)
     assert done.status == -signal.SIGKILL, done.err
@@ -95,32 +96,23 @@ def killed(root: str, step: str, transaction_records: str = "in.log") -> TxId:
     return doomed
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("successors", TRANSACTION_RECORDS)
+@pytest.mark.parametrize(
+    ("transaction_records", "step"),
+    [(records, step) for records, steps in STEPS_OF.items() for step in steps],
+)
 def test_a_worker_killed_at_any_step_is_succeeded_without_loss_or_repeat(
-    root: str, step: str
+    root: str, transaction_records: str, step: str, successors: str
 ) -> None:
-    doomed = killed(root, step)
+    """By one of the same way, or of the other; what a pend held is free at once, as a later epoch
+    began."""
+    doomed = killed(root, step, transaction_records)
     is_decided = list(STEPS).index(step) >= DECIDED
     successor = _process(root)
-    worker.work(successor)
+    worker.work(successor, transaction_records=successors)
     expected = TransactionOutcome.COMMITTED if is_decided else TransactionOutcome.ABORTED
     if step != "before BEGIN":
         assert successor.outcome(doomed) is expected
-    for topic in RESULTS:
-        assert _values(root, topic) == results(range(COUNT))
-    assert Admin(successor).describe_group(GROUP).lag == 0
-    assert check_log(_process(root)) == []
-
-
-@pytest.mark.parametrize("step", STAGED_STEPS)
-def test_a_worker_that_stages_its_records_is_succeeded_as_well(root: str, step: str) -> None:
-    """By one that does so, too; what its pend held is free at once, as a later epoch began."""
-    doomed = killed(root, step, "staged")
-    is_decided = list(STEPS).index(step) >= DECIDED
-    successor = _process(root)
-    worker.work(successor, transaction_records="staged")
-    expected = TransactionOutcome.COMMITTED if is_decided else TransactionOutcome.ABORTED
-    assert successor.outcome(doomed) is expected
     for topic in RESULTS:
         assert _values(root, topic) == results(range(COUNT))
     assert Admin(successor).describe_group(GROUP).lag == 0
@@ -132,7 +124,7 @@ def test_without_a_successor_whoever_reads_ends_what_the_dead_worker_left(
     root: str, step: str
 ) -> None:
     """Its transactions time out after a millisecond, and what is decided is finished by anyone."""
-    doomed = killed(root, step)
+    doomed = killed(root, step, IN_LOG)
     is_decided = list(STEPS).index(step) >= DECIDED
     seen = 4 if is_decided else 2
     for topic in RESULTS:

@@ -62,6 +62,32 @@ def wait_for(consumer: Consumer, count: int) -> None:
         found += sum(map(len, polled.values()))
 
 
+IN_LOG = ("--config", "transaction.records=in.log")
+"""A test that waits until records of an open transaction are written has them in the log; of those
+that are staged it can see the segment."""
+
+
+def wait_for_segment(root: str) -> None:
+    """Until one of `orders` is there."""
+    pause = reader(root)
+    for _ in range(PROCESS_TIMEOUT_S * 20):
+        if list(Path(root).glob("topics/orders/*/segments/*.arrow")):
+            return
+        assert pause.poll(timeout_ms=50) == {}, "an open transaction shows nothing"
+    raise AssertionError("no segment was written")
+
+
+def wait_until_written(root: str, way: tuple[str, ...]) -> None:
+    """Until the first block is."""
+    if way:
+        wait_for(reader(root), 10_000)
+    else:
+        wait_for_segment(root)
+
+
+WAYS = pytest.mark.parametrize("way", [(), IN_LOG], ids=["staged", "in the log"])
+
+
 def records(root: str, topic: str) -> list[dict[str, Any]]:
     return run("consume", topic, root=root).json_lines
 
@@ -99,10 +125,11 @@ def test_ctrl_c_says_what_is_written(root: str) -> None:
     assert len(records(root, "orders")) == 2
 
 
-def test_ctrl_c_aborts_the_transaction(root: str) -> None:
-    with start(root, "orders", "--format", "json", "--transactional-id", "t") as process:
+@WAYS
+def test_ctrl_c_aborts_the_transaction(root: str, way: tuple[str, ...]) -> None:
+    with start(root, "orders", "--format", "json", "--transactional-id", "t", *way) as process:
         feed(process, BLOCK)
-        wait_for(reader(root), 10_000)
+        wait_until_written(root, way)
         process.send_signal(signal.SIGINT)
         assert process.wait(PROCESS_TIMEOUT_S) == 130
         assert process.stderr is not None
@@ -111,13 +138,14 @@ def test_ctrl_c_aborts_the_transaction(root: str) -> None:
     assert records(root, "orders") == []
 
 
+@WAYS
 def test_a_kill_leaves_nothing_of_the_transaction_and_the_next_run_writes_all_once(
-    root: str, tmp_path: Path
+    root: str, tmp_path: Path, way: tuple[str, ...]
 ) -> None:
-    arguments = ("orders", "--format", "json", "--transactional-id", "t", "--tag", "day-1")
+    arguments = ("orders", "--format", "json", "--transactional-id", "t", "--tag", "day-1", *way)
     with start(root, *arguments) as process:
         feed(process, BLOCK)
-        wait_for(reader(root), 10_000)
+        wait_until_written(root, way)
         process.kill()
     assert records(root, "orders") == []
     (tmp_path / "input").write_bytes(BLOCK)

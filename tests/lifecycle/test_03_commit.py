@@ -1,19 +1,26 @@
 """Stage 3: a transaction commits, and its records show together."""
 
+import pytest
+
 from tests.log_place import LogPlace
+from txlog.clients.producer_config import IN_LOG
 from txlog.model import TransactionOutcome
 
 
-def test_records_of_a_transaction_show_when_it_commits(place: LogPlace) -> None:
+@pytest.mark.both_ways
+def test_records_of_a_transaction_show_when_it_commits(
+    place: LogPlace, transaction_records: str
+) -> None:
     topic = place.topic("payments", 2)
-    producer = place.producer(place.name("payer"))
+    producer = place.producer(place.name("payer"), transaction_records=transaction_records)
     consumer = place.consumer(topic)
     tx_id = producer.begin_transaction()
     for number in range(10):
         producer.send(topic, b"%d" % number, partition=number % 2)
     producer.flush()
     assert consumer.poll() == {}
-    assert len(place.values(topic, isolation_level="read_uncommitted")) == 10
+    in_the_topic = place.values(topic, isolation_level="read_uncommitted")
+    assert len(in_the_topic) == (10 if transaction_records == IN_LOG else 0)
     assert place.admin().outcome(tx_id) is TransactionOutcome.OPEN
     producer.commit_transaction()
     assert place.admin().outcome(tx_id) is TransactionOutcome.COMMITTED

@@ -8,8 +8,9 @@ from txlog.model import TopicPartition, TransactionOutcome
 
 
 def test_an_aborted_transaction_leaves_its_records_to_nobody(place: LogPlace) -> None:
+    """They are in the log, and keep their offset."""
     topic = place.topic("payments")
-    producer = place.producer(place.name("payer"))
+    producer = place.producer(place.name("payer"), transaction_records="in.log")
     with pytest.raises(RuntimeError, match="out of money"):
         _fail_on_the_way(producer, topic)
     with producer.transaction():
@@ -25,6 +26,18 @@ def _fail_on_the_way(producer: Producer, topic: str) -> None:
     with producer.transaction():
         producer.send(topic, b"aborted").get()
         raise RuntimeError("out of money")
+
+
+def test_of_what_is_staged_an_abort_leaves_nothing(place: LogPlace) -> None:
+    topic = place.topic("payments")
+    producer = place.producer(place.name("payer"))
+    with pytest.raises(RuntimeError, match="out of money"):
+        _fail_on_the_way(producer, topic)
+    with producer.transaction():
+        producer.send(topic, b"committed")
+    (found,) = place.consumer(topic).poll().values()
+    assert [(record.offset, record.value) for record in found] == [(0, b"committed")]
+    assert place.values(topic, isolation_level="read_uncommitted") == [b"committed"]
 
 
 def test_what_was_never_flushed_was_never_there(place: LogPlace) -> None:

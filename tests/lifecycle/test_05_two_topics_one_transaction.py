@@ -5,10 +5,11 @@ import pytest
 from tests.log_place import LogPlace
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("ending", ["commit_transaction", "abort_transaction"])
-def test_two_topics_change_together(place: LogPlace, ending: str) -> None:
+def test_two_topics_change_together(place: LogPlace, ending: str, transaction_records: str) -> None:
     orders, stock = place.topic("orders", 2), place.topic("stock")
-    producer = place.producer(place.name("shop"))
+    producer = place.producer(place.name("shop"), transaction_records=transaction_records)
     producer.begin_transaction()
     for number in range(6):
         producer.send(orders, b"order %d" % number, partition=number % 2)

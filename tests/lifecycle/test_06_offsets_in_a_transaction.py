@@ -7,12 +7,15 @@ from txlog.errors import CommitFailed
 from txlog.model import TopicPartition
 
 
-def test_results_and_offsets_are_committed_together(place: LogPlace) -> None:
+@pytest.mark.both_ways
+def test_results_and_offsets_are_committed_together(
+    place: LogPlace, transaction_records: str
+) -> None:
     source, results, group = place.topic("source", 2), place.topic("results"), place.name("group")
     with place.producer() as filler:
         for number in range(20):
             filler.send(source, b"%d" % number, partition=number % 2)
-    producer = place.producer(place.name("processor"))
+    producer = place.producer(place.name("processor"), transaction_records=transaction_records)
     consumer = place.consumer(source, group_id=group)
     rounds = 0
     while polled := consumer.poll(max_records=6):

@@ -3,13 +3,17 @@
 import pytest
 
 from tests.log_place import LogPlace
+from txlog.clients.producer_config import TRANSACTION_RECORDS
 from txlog.errors import FencedError
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("first_step", ["send", "commit"])
-def test_the_older_instance_stops_at_its_next_step(place: LogPlace, first_step: str) -> None:
+def test_the_older_instance_stops_at_its_next_step(
+    place: LogPlace, first_step: str, transaction_records: str
+) -> None:
     topic, name = place.topic("events"), place.name("writer")
-    older = place.producer(name)
+    older = place.producer(name, transaction_records=transaction_records)
     older.begin_transaction()
     older.send(topic, b"of the older").get()
     newer = place.producer(name)
@@ -29,10 +33,11 @@ def test_each_instance_takes_over_from_the_one_before(place: LogPlace) -> None:
     topic, name = place.topic("events"), place.name("writer")
     producers = []
     for number in range(4):
-        producers.append(place.producer(name))
+        records = TRANSACTION_RECORDS[number % 2]
+        producers.append(place.producer(name, transaction_records=records))
         with producers[-1].transaction():
             producers[-1].send(topic, b"%d" % number)
     for producer in producers[:-1]:
         with pytest.raises(FencedError):
-            producer.begin_transaction()
+            producer.begin_transaction("a tag")
     assert place.values(topic) == [b"%d" % number for number in range(4)]

@@ -5,42 +5,52 @@ import pytest
 from tests.faulty_stores import DyingStore, ProcessDied
 from tests.log_place import LogPlace
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import IN_LOG, STAGED
 from txlog.model import TopicPartition, TransactionOutcome
 
-WRITES = 12
-"""For each of two topics the declaration, the segment and the append; the pend, PREPARE, two
-markers, the offsets, COMPLETE."""
+WRITES = {STAGED: 8, IN_LOG: 12}
+"""For each of two topics the segment, in the log also the declaration and the append; the pend,
+PREPARE, two markers, the offsets, COMPLETE."""
 
-PREPARE = 7
+PREPARE = {STAGED: 3, IN_LOG: 7}
 
 
-STEPS = [(write, after) for write in range(WRITES) for after in (False, True)]
-IN_A_BUCKET = [(0, True), (5, True), (7, False), (7, True), (9, False), (11, True)]
+STEPS = [
+    (records, write, after)
+    for records, writes in WRITES.items()
+    for write in range(writes)
+    for after in (False, True)
+]
+IN_A_BUCKET = [
+    *((STAGED, *step) for step in [(1, True), (3, False), (3, True), (5, False), (7, True)]),
+    *((IN_LOG, *step) for step in [(0, True), (5, True), (7, False), (7, True), (9, False)]),
+    (IN_LOG, 11, True),
+]
 """There a step takes long, so some of them stand for all."""
 
 
 @pytest.mark.parametrize("place", ["disk", "memory"], indirect=True)
-@pytest.mark.parametrize(("write", "after"), STEPS)
+@pytest.mark.parametrize(("records", "write", "after"), STEPS)
 def test_the_next_instance_finds_the_transaction_whole_or_not_at_all(
-    place: LogPlace, write: int, after: bool
+    place: LogPlace, records: str, write: int, after: bool
 ) -> None:
-    _die_and_recover(place, write, after)
+    _die_and_recover(place, records, write, after)
 
 
 @pytest.mark.s3
 @pytest.mark.parametrize("place", ["bucket"], indirect=True)
-@pytest.mark.parametrize(("write", "after"), IN_A_BUCKET)
-def test_in_a_bucket_too(place: LogPlace, write: int, after: bool) -> None:
-    _die_and_recover(place, write, after)
+@pytest.mark.parametrize(("records", "write", "after"), IN_A_BUCKET)
+def test_in_a_bucket_too(place: LogPlace, records: str, write: int, after: bool) -> None:
+    _die_and_recover(place, records, write, after)
 
 
-def _die_and_recover(place: LogPlace, write: int, after: bool) -> None:
+def _die_and_recover(place: LogPlace, records: str, write: int, after: bool) -> None:
     topics, group, name = [place.topic(), place.topic()], place.name("group"), place.name("writer")
     where = TopicPartition(topics[0], 0)
     place.producer().send(topics[0], b"source").get()
     # The log is shared with other tests: a snapshot of its journals may fall due here.
     store = DyingStore(place.store, counts_upkeep=False)
-    producer = Producer(place.process(store), transactional_id=name)
+    producer = Producer(place.process(store), transactional_id=name, transaction_records=records)
     producer.init_transactions()
     tx_id = producer.begin_transaction()
     store.die_at(write, after=after)
@@ -49,7 +59,7 @@ def _die_and_recover(place: LogPlace, write: int, after: bool) -> None:
 
     successor = place.producer(name)
     expected = TransactionOutcome.ABORTED
-    if (write, after) >= (PREPARE, True):
+    if (write, after) >= (PREPARE[records], True):
         expected = TransactionOutcome.COMMITTED
     assert place.admin().outcome(tx_id) is expected
     is_in = expected is TransactionOutcome.COMMITTED

@@ -11,7 +11,9 @@ WAIT_MS = 20_000
 
 def test_a_hanging_transaction_is_ended_by_the_reader_that_it_blocks(place: LogPlace) -> None:
     topic = place.topic("events")
-    vanished = place.producer(place.name("vanished"), transaction_timeout_ms=1)
+    vanished = place.producer(
+        place.name("vanished"), transaction_timeout_ms=1, transaction_records="in.log"
+    )
     tx_id = vanished.begin_transaction()
     vanished.send(topic, b"hanging").get()
     place.producer().send(topic, b"behind").get()
@@ -28,9 +30,23 @@ def test_a_hanging_transaction_is_ended_by_the_reader_that_it_blocks(place: LogP
     assert place.values(topic) == [b"behind", b"back again"]
 
 
+def test_nobody_waits_for_what_is_staged(place: LogPlace) -> None:
+    """Not even for as long as it is in time; and its producer refuses to be late."""
+    topic = place.topic("events")
+    slow = place.producer(place.name("slow"), transaction_timeout_ms=1)
+    slow.begin_transaction()
+    slow.send(topic, b"staged")
+    place.producer().send(topic, b"behind").get()
+    assert place.values(topic) == [b"behind"]
+    with pytest.raises(TransactionAborted, match="longer one"):
+        slow.commit_transaction()
+    slow.abort_transaction()
+    assert place.values(topic) == [b"behind"]
+
+
 def test_a_transaction_within_its_time_is_waited_for(place: LogPlace) -> None:
     topic = place.topic("events")
-    slow = place.producer(place.name("slow"))
+    slow = place.producer(place.name("slow"), transaction_records="in.log")
     slow.begin_transaction()
     slow.send(topic, b"in time").get()
     consumer = place.consumer(topic)

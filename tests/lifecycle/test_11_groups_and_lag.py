@@ -6,7 +6,7 @@ from txlog.model import TopicPartition
 
 def test_a_group_goes_on_where_it_stopped_and_its_lag_goes_to_zero(place: LogPlace) -> None:
     topic, group = place.topic("events", 2), place.name("group")
-    producer = place.producer(place.name("writer"))
+    producer = place.producer(place.name("writer"), transaction_records="in.log")
     with producer.transaction():
         for number in range(10):
             producer.send(topic, b"%d" % number, partition=number % 2)

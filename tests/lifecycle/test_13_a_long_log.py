@@ -9,7 +9,7 @@ COMMITS = 40
 
 def test_a_long_log_is_opened_with_few_requests_and_read_whole(place: LogPlace) -> None:
     topic = place.topic("events")
-    producer = place.producer(place.name("writer"))
+    producer = place.producer(place.name("writer"), transaction_records="in.log")
     for number in range(COMMITS):
         with producer.transaction():
             producer.send(topic, b"%d" % number)

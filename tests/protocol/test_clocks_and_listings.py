@@ -9,6 +9,7 @@ from txlog.clients.admin import Admin
 from txlog.clients.connection import Connection, open_connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import TRANSACTION_RECORDS
 from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import StoreDenied, StoreUnavailable, TxlogError
 from txlog.model import TopicPartition
@@ -20,8 +21,8 @@ YEAR_MS = 365 * 24 * 3600 * 1000.0
 
 
 @pytest.fixture
-def log() -> MemoryLog:
-    log = MemoryLog()
+def log(transaction_records: str) -> MemoryLog:
+    log = MemoryLog(transaction_records=transaction_records)
     for name in ("a", "b"):
         log.admin.create_topic(name)
     return log
@@ -38,6 +39,7 @@ def maintain(connection: Connection) -> None:
         coordinator.maintain()
 
 
+@pytest.mark.both_ways
 def test_I14_a_clock_that_is_a_year_ahead_ends_nothing_that_is_decided(log: MemoryLog) -> None:
     producer = log.producer("id")
     producer.begin_transaction()
@@ -58,6 +60,7 @@ def test_I14_a_clock_that_is_a_year_ahead_ends_nothing_that_is_decided(log: Memo
     log.check()
 
 
+@pytest.mark.in_log
 def test_I14_a_clock_that_is_a_year_ahead_costs_an_open_transaction_and_no_more(
     log: MemoryLog,
 ) -> None:
@@ -106,8 +109,8 @@ def test_I14_a_log_lives_without_any_listing() -> None:
     admin.create_topic("a", 2)
     created = ["cluster/", "cluster/", "topics/"]
     assert store.asked == created, "each process that may create the log, and its first topic"
-    for connection in processes:
-        producer = Producer(connection, transactional_id="id")
+    for connection, way in zip(processes, TRANSACTION_RECORDS, strict=True):
+        producer = Producer(connection, transactional_id="id", transaction_records=way)
         producer.init_transactions()
         for number in range(70):
             with producer.transaction():

@@ -34,7 +34,7 @@ def test_I12_pruning_takes_entries_and_never_a_record(log: MemoryLog) -> None:
 
 
 def test_I12_an_open_transaction_outlives_the_entries_that_it_began_in(log: MemoryLog) -> None:
-    opened = log.elsewhere("open")
+    opened = log.elsewhere("open", transaction_records="in.log")
     opened.begin_transaction()
     opened.send("a", b"open", partition=1)
     opened.flush()

@@ -7,20 +7,20 @@ one of records that stand in the log.
 import pytest
 
 from tests.memory_log import MemoryLog
+from txlog.clients.producer_config import TRANSACTION_RECORDS
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Both ways, or one."""
-    if "log" in metafunc.fixturenames:
-        is_of_one = metafunc.definition.get_closest_marker("in_log") is not None
-        ways = ["in.log"] if is_of_one else ["in.log", "staged"]
-        metafunc.parametrize("log", ways, indirect=True)
+    is_of_one = metafunc.definition.get_closest_marker("in_log") is not None
+    if "log" in metafunc.fixturenames and not is_of_one:
+        metafunc.parametrize("transaction_records", TRANSACTION_RECORDS, indirect=True)
 
 
 @pytest.fixture
-def log(request: pytest.FixtureRequest) -> MemoryLog:
+def log(transaction_records: str) -> MemoryLog:
     """Topics `t` (2 partitions) and `u` (1); its transactions keep their records in that way."""
-    log = MemoryLog(transaction_records=request.param)
+    log = MemoryLog(transaction_records=transaction_records)
     log.admin.create_topic("t", 2)
     log.admin.create_topic("u", 1)
     return log

@@ -24,11 +24,13 @@ from tests.kafka_rows import (
 from tests.memory_log import MemoryLog
 from tests.source_tree import ROOT, modules
 from txlog.clients.maintenance import Maintenance
+from txlog.clients.producer_config import IN_LOG, STAGED
 from txlog.errors import (
     AbortableError,
     InvalidRecord,
     NoOffsetForPartition,
     OffsetOutOfRange,
+    ProducerFenced,
     ReadBlocked,
     UnknownGroup,
 )
@@ -50,7 +52,7 @@ ELSEWHERE: dict[str, str] = {
         "test_markers_are_never_returned_and_take_no_offset"
     ),
     "idempotent producers know the last five batches": "test_I7_a_repeat_of_any_age_is_known",
-    "records of an open transaction are in the log": (
+    "records of an open transaction are in the log, and those of an aborted one stay there": (
         "test_no_reader_sees_an_open_transaction_or_waits_for_it"
     ),
     "a commit returns with the decision, and records show a moment later": (
@@ -226,9 +228,22 @@ def deleted_and_learned_of(log: MemoryLog) -> None:
     assert (values(consumer), consumer.position(U0)) == ([], 2)
 
 
+@shows("`begin_transaction` after another instance has taken over")
+def fenced_at_begin(log: MemoryLog) -> None:
+    producer, tagged = log.producer("p"), log.producer("q")
+    in_log = log.producer("r", transaction_records=IN_LOG)
+    for name in ("p", "q", "r"):
+        log.elsewhere(name)
+    refuses(ProducerFenced, in_log.begin_transaction, lambda: tagged.begin_transaction("a tag"))
+    if producer.config.transaction_records == STAGED:
+        producer.begin_transaction()
+        producer.send("u", b"x")
+        refuses(ProducerFenced, producer.flush, producer.commit_transaction)
+
+
 @shows("an empty `poll` at `read_committed`")
 def empty_or_blocked(log: MemoryLog) -> None:
-    producer = log.producer("p")
+    producer = log.producer("p", transaction_records=IN_LOG)
     producer.begin_transaction()
     producer.send("u", b"open").get()
     put(log, U0)
@@ -252,7 +267,6 @@ def test_the_page_has_a_reason_for_each_difference() -> None:
     assert [row[0] for row in PAGE.rows(TABLES[1]) if not row[-1]] == []
 
 
-@pytest.mark.in_log
 @pytest.mark.parametrize("row", CHECKS)
 def test_txlog_answers_as_the_row_says(log: MemoryLog, row: str) -> None:
     CHECKS[row](log)

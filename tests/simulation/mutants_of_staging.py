@@ -1,7 +1,7 @@
 """Planted bugs about transactions whose records are staged: the absence of rules R36 to R42.
 
-Simulated producers keep the records of open transactions in the log, so that direct tests alone see
-these.
+A simulated producer draws where it keeps the records of open transactions; each of these shows in a
+direct test, whatever is drawn.
 """
 
 from collections.abc import Callable, Mapping
@@ -76,7 +76,7 @@ def _without_R41(patch: Patch) -> None:
 
 def _without_R42(patch: Patch) -> None:
     """A commit may come however late."""
-    patch.setattr(TransactionSession, "_require_in_time", lambda self: None)
+    patch.setattr(TransactionSession, "require_in_time", lambda self: None)
 
 
 _TESTS = "tests/unit/clients/test_staged_transactions.py::"

@@ -96,6 +96,7 @@ def small_log(
             admin.create_topic(name, kind)
         else:
             admin.create_topic(name, 2, kind)
-    producer = Producer(connection, transactional_id="input")
+    # In the log, so that readers meet what is open and what was aborted; the sinks stage theirs.
+    producer = Producer(connection, transactional_id="input", transaction_records="in.log")
     producer.init_transactions()
     return SmallLog(root, connection, admin, producer)

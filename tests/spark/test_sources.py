@@ -65,7 +65,7 @@ def test_I11_a_transaction_over_two_topics_is_in_one_micro_batch(bench: Bench) -
 
 def test_I3_what_is_open_or_aborted_is_not_read(bench: Bench) -> None:
     put_transactions(bench, [3], ("numbers",))
-    slow = Producer(bench.log.connection, transactional_id="slow")
+    slow = Producer(bench.log.connection, transactional_id="slow", transaction_records="in.log")
     slow.init_transactions()
     slow.begin_transaction()
     slow.send("numbers", b"open", partition=0)

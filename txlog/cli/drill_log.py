@@ -14,6 +14,7 @@ from txlog.clients.admin import Admin, NewTopic
 from txlog.clients.connection import Connection
 from txlog.clients.consumer import Consumer
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import IN_LOG
 from txlog.errors import UnknownGroup, UnknownTopic
 
 PORTION = 500
@@ -65,7 +66,10 @@ class DrillLog:
         admin = Admin(self.connection)
         outputs = [NewTopic(name, 2, NUMBERS) for name in self.outputs]
         admin.create_topics([NewTopic(self.numbers, PARTITIONS), *outputs])
-        self._producer = Producer(self.connection, transactional_id=self.name)
+        # So that aborted numbers stand in the log, for readers to leave them out.
+        self._producer = Producer(
+            self.connection, transactional_id=self.name, transaction_records=IN_LOG
+        )
         self._producer.init_transactions()
 
     def feed(self) -> None:

@@ -78,6 +78,7 @@ class RecordWriter:
                 producer.init_transactions()
                 with producer.transaction(tag) as self.tx_id:
                     self._send_all(producer, blocks)
+                    producer.flush()  # What fails up to here is not committed, for certain.
                     self._is_committing = True
         except TxlogError as error:
             text = self._left_behind(is_transactional, error)
@@ -88,7 +89,8 @@ class RecordWriter:
 
     def _left_behind(self, is_transactional: bool, error: BaseException) -> str:
         if is_transactional:
-            if self._is_committing and isinstance(error, TxlogError) and may_be_asked_again(error):
+            is_unclear = not isinstance(error, TxlogError) or may_be_asked_again(error)
+            if self._is_committing and is_unclear:
                 return f"Whether it is committed tells 'txlog txn outcome {self.tx_id}'."
             return "Nothing is written."
         unknown = self._handed_over - self.records
@@ -146,4 +148,6 @@ class RecordWriter:
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._told_ms >= PROGRESS_MS and sys.stderr.isatty():
             self._told_ms = now_ms
-            self._session.say(f"{self.records:,} records so far ...")
+            # In a transaction nothing is delivered before its commit.
+            count = self.records if self.tx_id is None else self._handed_over
+            self._session.say(f"{count:,} records so far ...")

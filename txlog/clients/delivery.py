@@ -42,7 +42,7 @@ class BatchMetadata(NamedTuple):
 
 
 OnDelivery: TypeAlias = Callable[[Sequence[BatchMetadata]], None]
-"""Called once, when the records of a table are stored (confluent-kafka's word)."""
+"""Called once, when the records of a table are in their topic (confluent-kafka's word)."""
 
 
 class Delivery:
@@ -119,16 +119,17 @@ class Delivery:
         self._error = error
 
     def cancel(self) -> None:
-        """The transaction was aborted before the records left the buffer."""
+        """The transaction was aborted before the records were in their topic."""
         self.fail(
             TransactionAborted(
-                f"the transaction was aborted before this record of topic {self.topic!r} was "
-                "written; send it again in the next one."
+                f"the transaction was aborted before this record was in topic {self.topic!r}; send "
+                "it again in the next one."
             )
         )
 
     def metadata(self, index: int) -> RecordMetadata:
-        """Where the record is; flushes first if need be. Raises what the flush raised."""
+        """Where the record is; flushes first if need be. In an open transaction that is by default
+        not known yet (`RecordMetadata.has_offset`). Raises what the flush raised."""
         if not self.done:
             self._flush()
         if self._error is not None:
@@ -174,7 +175,8 @@ class RecordFuture:
         return self._delivery.done
 
     def get(self, timeout_ms: int | None = None) -> RecordMetadata:
-        """Where the record is; writes the buffer if that has not happened yet.
+        """Where the record is; writes the buffer if that has not happened yet. In an open
+        transaction it has no offset yet, unless its records are in the log: ask after the commit.
 
         `timeout_ms` is accepted for kafka-python's sake: the store's own deadline holds. Raises
         what kept the record from being stored.

@@ -171,7 +171,8 @@ class StagedRoute:
         return upload
 
     def write(self, flush: Flush) -> None:
-        """See FlushRoute. An upload that failed begins anew with the next call."""
+        """See FlushRoute. An upload that failed begins anew with the next call. One that could
+        not be committed in time any more is refused now, and not after all that follows."""
         upload = self._begun(flush)
         try:
             segments = upload()
@@ -179,6 +180,7 @@ class StagedRoute:
             flush.upload = None
             raise
         self._session.require_looked()
+        self._session.require_in_time()
         with suppress(StoreUnavailable, OutcomeUnknown, StoreDenied):  # The commit looks again.
             self._records.require_open(flush.log)
         flush.delivery.stage(flush.partitions)

@@ -23,7 +23,7 @@ from txlog.clients.delivery import Delivery, OnDelivery, RecordFuture
 from txlog.clients.flush_routes import FlushRoute, InLogRoute, StagedRoute
 from txlog.clients.given_arguments import given_function
 from txlog.clients.given_positions import given_mapping
-from txlog.clients.producer_config import ProducerConfig
+from txlog.clients.producer_config import STAGED, ProducerConfig
 from txlog.clients.producer_standing import ProducerStanding
 from txlog.clients.producer_states import ProducerState, refusal
 from txlog.clients.record_times import record_time
@@ -50,7 +50,8 @@ class Producer:
     """Writes records. Safe to use from threads, not in forks; one transaction at a time.
 
     With `transactional_id`: `init_transactions()`, then `begin_transaction()`, `send()`,
-    `commit_transaction()`. Without it every `flush()` (or full buffer) is durable on its own.
+    `commit_transaction()`, which shows what was sent. Without it every `flush()` (or full buffer)
+    is durable, and readable, on its own.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Producer:
         enable_idempotence: bool | None = None,
         transaction_timeout_ms: int = 60_000,
         transaction_group: str = "",
-        transaction_records: str = "in.log",
+        transaction_records: str = STAGED,
         commit_returns: str = "visible",
         buffer_memory: int = 32 << 20,
         acks: str | int = "all",
@@ -108,7 +109,7 @@ class Producer:
         self._is_uncertain = False
         self._standing = ProducerStanding(is_transactional=bool(self.config.transactional_id))
         self._transaction: TransactionSession | None = None
-        self._staged: StagedRecords | None = None
+        self._staged = StagedRecords(self._connection.runtime)
         session, new_pid = ProducerSession(), None
         if self.config.transactional_id:
             self._transaction = TransactionSession.of_producer(self._connection, self.config)
@@ -131,9 +132,8 @@ class Producer:
 
     def _route(self, appender: Appender) -> FlushRoute:
         cluster = self._connection.cluster
-        if self._transaction is None or self.config.transaction_records != "staged":
+        if self._transaction is None or self.config.transaction_records != STAGED:
             return InLogRoute(cluster, appender, self._transaction)
-        self._staged = StagedRecords(self._connection.runtime)
         return StagedRoute(cluster, appender, self._transaction, self._staged)
 
     @classmethod
@@ -220,10 +220,11 @@ class Producer:
         `key` names the column whose hash chooses the partition (default: the topic's key.column,
         or `key` for Kafka-shaped topics), `partition` a column or one partition for all,
         `timestamp` the column that gives the records' time. `on_delivery` is called with where
-        the records are, once they are stored; what it raises, `send_batch` or `flush` raises, and
-        the records stay stored. Raises as `send` does, and what kept earlier records from being
-        stored, before anything of the table is written. After OutcomeUnknown or a retriable error
-        the table stays with the producer: call `flush()` or commit, not `send_batch` again.
+        the records are, once they stand in the topic, so by default at the commit; what it raises,
+        `send_batch`, `flush` or the commit raises, and the records stay stored. Raises as `send`
+        does, and what kept earlier records from being stored, before anything of the table is
+        written. After OutcomeUnknown or a retriable error the table stays with the producer: call
+        `flush()` or commit, not `send_batch` again.
         """
         with self._lock:
             self._standing.require_sendable("send_batch")
@@ -254,7 +255,8 @@ class Producer:
         return log, None, *prepared_batch(log, *given, sticky)
 
     def flush(self) -> None:
-        """Write everything that was sent. Raises what kept it from being stored."""
+        """Write everything that was sent: it is durable, but in a transaction by default in no
+        topic before the commit. Raises what kept it from being stored."""
         with self._lock:
             if not self._sender.is_empty:
                 self._standing.require_sendable("flush")
@@ -327,8 +329,9 @@ class Producer:
 
         `tag` is an idempotency key of your own, an order's number say: of all transactions of this
         transactional id (or transaction.group) with the same tag, one commits. `outcome(tag)` tells
-        later, also after a crash, how it ended. Raises ProducerFenced, and DuplicateTransaction if
-        one with this tag is committed: then there is nothing to do, and none is open.
+        later, also after a crash, how it ended. Raises ProducerFenced, by default only with a tag
+        (else the first flush does, or the commit), and DuplicateTransaction if one with this tag
+        is committed: then there is nothing to do, and none is open.
         """
         with self._lock:
             session = self._session("begin_transaction")
@@ -339,8 +342,7 @@ class Producer:
             except FencedError as error:
                 self._standing.note(error)
                 raise
-            if self._staged is not None:
-                self._staged.clear()
+            self._staged.clear()
             self._standing.state = following
             return tx_id
 
@@ -376,8 +378,7 @@ class Producer:
                 if pending:
                     name = group if isinstance(group, str) else group.group_id
                     session.pend(name, pending)
-                if self._staged is not None:
-                    self._staged.require_inputs()
+                self._staged.require_inputs()
             except Exception as error:
                 if not (isinstance(error, TxlogError) and may_be_asked_again(error)):
                     self._standing.refused("a group's offsets", error)
@@ -402,9 +403,9 @@ class Producer:
             self._standing.advance(ProducerState.COMMITTING, "commit_transaction")
             staged = self._staged
             try:
-                if staged is not None and not session.may_be_decided:
+                if not session.may_be_decided:
                     make_decidable(session, self._sender.appender, staged)
-                base_offsets = session.commit(() if staged is None else staged.participants())
+                base_offsets = session.commit(staged.participants())
             except TxlogError as error:
                 self._standing.note(error, is_lost=isinstance(error, UnknownTopic))
                 raise
@@ -413,8 +414,7 @@ class Producer:
                 group.committed.update({offset.where: offset.end for offset in pending})
             self._groups = []
             self._standing.advance(ProducerState.READY, "commit_transaction")
-            if staged is not None:
-                staged.tell(base_offsets)
+            staged.tell(base_offsets)
 
     def abort_transaction(self) -> None:
         """Drop the buffer and abort. Allowed after an abortable error.
@@ -427,7 +427,7 @@ class Producer:
             # What an append left unknown may yet land: only a new epoch bars it (R9, KIP-360).
             self._is_uncertain |= self._standing.error is not None
             self._is_uncertain |= self._sender.has_unwritten or bool(self._unpended)
-            self._is_uncertain |= self._staged is not None and session.has_begun
+            self._is_uncertain |= session.has_begun and not self._staged.is_empty
             self._drop_buffers()
             try:
                 self._is_uncertain |= session.abort()

@@ -19,7 +19,8 @@ BUFFER_BYTES_MAX = 1 << 30
 
 
 ACKS = ("all", "-1", "1", "0")
-TRANSACTION_RECORDS = ("in.log", "staged")
+STAGED, IN_LOG = "staged", "in.log"
+TRANSACTION_RECORDS = (STAGED, IN_LOG)
 COMMIT_RETURNS = ("visible", "decided")
 IN_FLIGHT_MAX = 5
 
@@ -37,10 +38,10 @@ class ProducerConfig(SettingsGroup):
     """Repeats of an append are acknowledged and not stored."""
     transaction_timeout_ms: int = 60_000
     """After so long an open transaction may be aborted by anyone."""
-    transaction_records: str = "in.log"
-    """in.log: records of an open transaction stand in their topics, for read_uncommitted to see, as
-    in Kafka. staged: they are uploaded, and stand nowhere before the commit: fewer waits, and an
-    open transaction delays no reader."""
+    transaction_records: str = STAGED
+    """staged: records of an open transaction are uploaded, and stand in no topic before the commit:
+    it delays no reader, and few writes wait for each other. in.log: they stand in their topics at
+    once, for read_uncommitted to see, also if it aborts, as in Kafka."""
     commit_returns: str = "visible"
     """When `commit_transaction` returns. visible: every topic shows the records to read_committed.
     decided: they are committed, whoever dies, and show a moment later, as in Kafka."""

@@ -71,6 +71,11 @@ class StagedRecords:
         self._by_topic, self._appended = None, {}
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is staged, as of records that go into the log at once."""
+        return not self._flushes
+
+    @property
     def entry_weight(self) -> int:
         """How much of an entry it takes to name them all, in stored batches."""
         segments = [s for _, segments in self.unnamed() for s in segments]
@@ -216,8 +221,8 @@ def _row_counts(segments: tuple[Segment, ...]) -> Counter[int]:
 
 def _deleted(topic: TopicLog) -> UnknownTopic:
     return UnknownTopic(
-        f"topic {topic.name!r} was deleted since records were sent to it in this transaction; "
-        "abort it. Create the topic again, or send to another one.",
+        f"topic {topic.name!r} was deleted since this process looked at it; abort the transaction. "
+        "Then send to a topic that is there, of that name or another.",
         topic=topic.name,
         topic_id=topic.topic_id,
     )

@@ -16,12 +16,13 @@ from typing import NoReturn
 
 from txlog.clients.completion import Completion
 from txlog.clients.connection import Connection
-from txlog.clients.producer_config import ProducerConfig
+from txlog.clients.producer_config import STAGED, ProducerConfig
 from txlog.clock import begun
 from txlog.coordinator.coordinator import InitOptions
 from txlog.coordinator.events import Participant, Registration, ReplayMark
 from txlog.coordinator.state import TransactionalId
 from txlog.errors import (
+    CommitFailed,
     InternalError,
     InvalidConfig,
     InvalidProducerEpoch,
@@ -91,7 +92,7 @@ class TransactionSession:
             config.transactional_id,
             config.transaction_group,
             config.transaction_timeout_ms,
-            is_staged=config.transaction_records == "staged",
+            is_staged=config.transaction_records == STAGED,
             is_visible=config.commit_returns == "visible",
         )
 
@@ -210,7 +211,7 @@ class TransactionSession:
         if self._begun:
             self._coordinator.add_participants(self.transactional_id, self.tx_id, participants)
             return
-        self._require_in_time()
+        self.require_in_time()
 
         def begin(completed: TxId | None) -> None:
             self._coordinator.begin(
@@ -266,7 +267,11 @@ class TransactionSession:
             self.pend_staged(group, offsets)
             return
         self.look()
-        self.pend_staged(group, offsets)
+        try:
+            self.pend_staged(group, offsets)
+        except CommitFailed:  # Another instance of the id was faster, perhaps: then it is fenced.
+            self.require_looked()
+            raise
         self.require_looked()
 
     def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
@@ -329,19 +334,22 @@ class TransactionSession:
         )
         return base_offsets
 
-    def _require_in_time(self) -> None:
-        """Without BEGIN no other process bounds a transaction: the client does (R42)."""
+    def require_in_time(self) -> None:
+        """Without BEGIN no other process bounds a transaction: the client does (R42).
+
+        Raises TransactionAborted."""
         elapsed_ms = self._connection.runtime.clock.monotonic_ms() - self._opened_ms
         if self._is_staged and not self._begun and elapsed_ms > self._timeout_ms:
             raise TransactionAborted(
                 f"transaction {self.tx_id} was open for {elapsed_ms:.0f} ms, and its "
-                f"transaction.timeout.ms is {self._timeout_ms}. Abort it, then do all of it again.",
+                f"transaction.timeout.ms is {self._timeout_ms}. Abort it, then do all of it again; "
+                "a producer with a longer one has more time for it.",
                 tx_id=str(self.tx_id),
             )
 
     def _prepare(self, participants: tuple[Participant, ...], mark: ReplayMark | None) -> None:
         if not self._may_be_decided:
-            self._require_in_time()
+            self.require_in_time()
         self._may_be_decided = True
 
         def prepare(completed: TxId | None) -> None:
@@ -415,7 +423,7 @@ def _require_outlived(timeout_ms: int, process: ProcessSettings) -> None:
         if timeout_ms >= kept_ms:
             raise InvalidConfig(
                 f"transaction.timeout.ms is {timeout_ms}, and {name} {kept_ms}: with "
-                "transaction.records=staged it must be less. Give it less, or keep the records in "
-                "the log.",
+                "transaction.records=staged it must be less. Give it less, or set "
+                "transaction.records=in.log.",
                 name="transaction.timeout.ms",
             )

@@ -24,7 +24,6 @@ from tests.formats.v2 import rare_values as rare
 from tests.memory_log import MemoryLog
 from txlog.clients import connection
 from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
-from txlog.clients.producer import Producer
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
@@ -117,7 +116,7 @@ class _Asked:
 
 def make() -> tuple[MemoryLog, list[str]]:
     """The log, and the transactions and tags that are asked for."""
-    log = MemoryLog(SETTINGS)
+    log = MemoryLog(SETTINGS, transaction_records="in.log")
     log.producer("idle")
     log.clock.now_ms = float(FIRST_MS - 100_000)
     rare.make_forgotten(log)
@@ -270,8 +269,7 @@ def make_groups(log: MemoryLog) -> None:
         )
     offsets.delete("forgotten")
     offsets.delete_offsets("partly", (TopicPartition("plain", 1),))
-    late = Producer(log.process(), transactional_id="late", transaction_timeout_ms=900_000)
-    late.init_transactions()
+    late = log.elsewhere("late", transaction_timeout_ms=900_000)
     late.begin_transaction()
     late.send("plain", b"open", partition=1)
     late.flush()

@@ -144,7 +144,12 @@ def test_a_transaction_that_is_left_open_is_seen_though_the_query_reads_no_group
     (small.folder / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"n":3}')
     small.note_batch()
     assert small.proven() == {}
-    producer = Producer(small.connection, transactional_id=name, transaction_timeout_ms=600_000)
+    producer = Producer(
+        small.connection,
+        transactional_id=name,
+        transaction_timeout_ms=600_000,
+        transaction_records="in.log",
+    )
     producer.init_transactions()
     producer.begin_transaction()
     producer.send(small.data.outputs[0], {"n": 2})

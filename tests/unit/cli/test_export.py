@@ -127,7 +127,7 @@ def test_a_transaction_that_only_one_topic_shows_yet_is_in_neither_file(tmp_path
     connection = connect(root)
     for name in ("a", "b"):
         Admin(connection).create_topic(name, 1)
-    producer = Producer(connection, transactional_id="both")
+    producer = Producer(connection, transactional_id="both", transaction_records="in.log")
     producer.init_transactions()
     for number in range(2):
         tx_id = producer.begin_transaction()

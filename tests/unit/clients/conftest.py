@@ -6,9 +6,9 @@ from tests.memory_log import MemoryLog
 
 
 @pytest.fixture
-def log() -> MemoryLog:
+def log(transaction_records: str) -> MemoryLog:
     """Topics `t` (2 partitions) and `u` (1)."""
-    log = MemoryLog()
+    log = MemoryLog(transaction_records=transaction_records)
     log.admin.create_topic("t", 2)
     log.admin.create_topic("u", 1)
     return log

@@ -16,6 +16,7 @@ from txlog.model import TopicPartition, TransactionOutcome, TxId
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
+@pytest.mark.in_log
 def test_the_lag_counts_what_the_group_can_read_and_has_not(log: MemoryLog) -> None:
     """Neither aborted records nor markers count; what is undecided is shown beside it."""
     plain, producer = log.producer(), log.producer("a")
@@ -43,6 +44,7 @@ def test_the_lag_counts_what_the_group_can_read_and_has_not(log: MemoryLog) -> N
     assert log.admin.describe_group("g").lag == 0, "a transactional topic's lag reaches zero"
 
 
+@pytest.mark.in_log
 def test_a_position_in_the_middle_of_aborted_records_is_counted_right(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
@@ -74,6 +76,7 @@ def test_a_partition_without_a_position_has_an_unknown_lag_and_not_none(log: Mem
     assert (found.lag, found.known_lag) == (3, 3), "an empty partition hides nothing"
 
 
+@pytest.mark.both_ways
 def test_a_group_is_described_with_its_last_and_its_pending_transaction(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction() as first:
@@ -110,6 +113,7 @@ def test_positions_in_deleted_topics_are_left_out(log: MemoryLog) -> None:
 # Transactions.
 
 
+@pytest.mark.in_log
 def test_transactions_are_listed_with_what_is_open(log: MemoryLog) -> None:
     a, b = log.producer("a", transaction_timeout_ms=1234), log.producer("b")
     with b.transaction() as finished:
@@ -127,10 +131,15 @@ def test_transactions_are_listed_with_what_is_open(log: MemoryLog) -> None:
     assert (listed["a"].producer_id, listed["a"].producer_epoch) == (opened.pid, opened.epoch)
 
 
+@pytest.mark.both_ways
 def test_the_outcome_of_every_transaction_can_be_asked(log: MemoryLog) -> None:
     producer = log.producer("a")
     outcomes = {}
-    for ending in (producer.commit_transaction, producer.abort_transaction):
+    for ending in (
+        producer.commit_transaction,
+        producer.abort_transaction,
+        producer.commit_transaction,
+    ):
         tx_id = producer.begin_transaction()
         assert log.admin.outcome(tx_id) is TransactionOutcome.OPEN, "nothing is written yet"
         producer.send("t", b"x").get()
@@ -145,6 +154,7 @@ def test_the_outcome_of_every_transaction_can_be_asked(log: MemoryLog) -> None:
     assert log.admin.outcome("no such tag") is TransactionOutcome.UNKNOWN_ID
 
 
+@pytest.mark.in_log
 def test_an_open_transaction_can_be_described_and_aborted_by_anyone(log: MemoryLog) -> None:
     log.producer().send("u", b"x").get()
     producer = log.producer("a")
@@ -164,6 +174,7 @@ def test_an_open_transaction_can_be_described_and_aborted_by_anyone(log: MemoryL
     log.check()
 
 
+@pytest.mark.both_ways
 def test_what_is_decided_cannot_be_aborted(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction() as tx_id:

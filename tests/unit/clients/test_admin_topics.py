@@ -11,6 +11,7 @@ from tests.scripted_store import preceded_by
 from txlog.clients.admin import Admin, NewTopic, PartitionDescription
 from txlog.clients.maintenance import Maintenance
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import STAGED
 from txlog.errors import (
     IncompatibleSchema,
     InvalidConfig,
@@ -55,6 +56,7 @@ def test_a_topic_is_described_as_it_was_made(log: MemoryLog) -> None:
     assert plain.topic_id != found.topic_id
 
 
+@pytest.mark.in_log
 def test_a_description_shows_the_ends_and_the_open_transactions(log: MemoryLog) -> None:
     log.producer().send("t", b"x", partition=0).get()
     producer = log.producer("a")
@@ -308,12 +310,19 @@ def test_R11_a_topic_created_again_is_another_topic(log: MemoryLog) -> None:
     log.check()
 
 
-def test_R11_a_producer_that_knew_the_old_topic_writes_to_the_new_one(log: MemoryLog) -> None:
+@pytest.mark.both_ways
+def test_R11_a_producer_that_knew_the_old_topic_writes_to_the_new_one(
+    log: MemoryLog, transaction_records: str
+) -> None:
+    """What it stages goes to the topic as it knows it; the look beside the upload tells (R40)."""
     producer = log.elsewhere("a")
     with producer.transaction():
         producer.send("t", b"old")
     log.admin.delete_topics(["t"])
     log.admin.create_topic("t", 1)
+    if transaction_records == STAGED:
+        with pytest.raises(UnknownTopic, match="abort the transaction"), producer.transaction():
+            producer.send("t", b"lost with the old topic")
     with producer.transaction():
         producer.send("t", b"new")
     assert log.values("t") == [b"new"]

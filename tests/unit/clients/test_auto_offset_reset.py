@@ -45,6 +45,7 @@ def test_a_committed_position_counts_more(hours: MemoryLog) -> None:
     assert consumer.position(U0) == 1
 
 
+@pytest.mark.in_log
 def test_at_read_committed_it_does_not_begin_within_an_aborted_transaction(
     hours: MemoryLog,
 ) -> None:

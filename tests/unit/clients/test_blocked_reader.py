@@ -15,6 +15,7 @@ from txlog.settings import LogSettings
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 
 
+@pytest.mark.in_log
 def test_a_transaction_past_its_timeout_is_ended_by_the_reader_that_it_blocks(
     log: MemoryLog,
 ) -> None:
@@ -35,6 +36,7 @@ def test_a_transaction_past_its_timeout_is_ended_by_the_reader_that_it_blocks(
     log.check()
 
 
+@pytest.mark.in_log
 def test_a_blocked_reader_says_once_who_blocks_it(
     log: MemoryLog, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -53,6 +55,7 @@ def test_a_blocked_reader_says_once_who_blocks_it(
     assert log.consumer("u").blocked_by() == {}, "at read_uncommitted nothing is in the way"
 
 
+@pytest.mark.in_log
 def test_a_decided_transaction_is_finished_by_the_reader_that_it_blocks(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
@@ -67,6 +70,7 @@ def test_a_decided_transaction_is_finished_by_the_reader_that_it_blocks(log: Mem
     log.check()
 
 
+@pytest.mark.in_log
 def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_that_it_blocks(
     log: MemoryLog,
 ) -> None:
@@ -88,6 +92,7 @@ def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_th
     assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_a_reader_that_is_not_blocked_leaves_transactions_alone(
     log: MemoryLog, isolation: str
@@ -101,6 +106,7 @@ def test_a_reader_that_is_not_blocked_leaves_transactions_alone(
     assert log.process().outcome(tx_id) is TransactionOutcome.OPEN
 
 
+@pytest.mark.in_log
 def test_looking_after_others_is_limited_and_its_errors_are_not_the_readers(
     log: MemoryLog,
 ) -> None:
@@ -128,7 +134,8 @@ def test_looking_after_others_is_limited_and_its_errors_are_not_the_readers(
 def test_a_transaction_in_a_topic_that_cannot_be_read_keeps_nobody_from_other_topics(
     effect: Effect,
 ) -> None:
-    log = MemoryLog(LogSettings(transaction_state_log_num_partitions=1))
+    settings = LogSettings(transaction_state_log_num_partitions=1)
+    log = MemoryLog(settings, transaction_records="in.log")
     for topic, transactional_id in [("broken", "a"), ("sound", "b")]:
         log.admin.create_topic(topic)
         producer = log.elsewhere(transactional_id, transaction_timeout_ms=1_000)

@@ -69,6 +69,7 @@ def test_I13_what_happens_to_the_append_before_it_changes_nothing(
     typed.check()
 
 
+@pytest.mark.both_ways
 def test_it_is_in_the_transaction_of_those_that_wait(typed: MemoryLog) -> None:
     producer = typed.elsewhere("shop")
     producer.begin_transaction()

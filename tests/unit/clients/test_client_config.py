@@ -60,7 +60,7 @@ def test_defaults_are_kafkas() -> None:
         "transactional.id": "",
         "enable.idempotence": True,
         "transaction.timeout.ms": 60_000,
-        "transaction.records": "in.log",
+        "transaction.records": "staged",
         "commit.returns": "visible",
         "transaction.group": "",
         "buffer.memory": 33_554_432,

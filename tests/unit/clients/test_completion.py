@@ -98,7 +98,8 @@ def test_the_next_transaction_takes_offsets_and_completion_into_its_entries(
 def test_in_the_log_BEGIN_brings_the_completion(either: Lingering) -> None:
     for number in (1, 2):
         either.transaction(number, group="")
-    beginning = "commit_prepared" if either.producer._staged is not None else "transaction_begun"
+    is_staged = either.producer.config.transaction_records == "staged"
+    beginning = "commit_prepared" if is_staged else "transaction_begun"
     assert ["transaction_completed", beginning] in either.new_entries()
 
 

@@ -51,6 +51,7 @@ def test_a_consumer_without_a_group_begins_where_it_is_told(log: MemoryLog) -> N
     assert offsets(latest) == [3]
 
 
+@pytest.mark.in_log
 def test_latest_at_read_committed_is_the_last_stable_offset(log: MemoryLog) -> None:
     """So that what is open now is not missed once it is committed."""
     producer = log.producer("a")
@@ -169,6 +170,7 @@ def test_times_that_are_out_of_order_lead_to_the_first_in_order_of_offset(log: M
     assert found == {U0: OffsetAndTimestamp(2, 90)}
 
 
+@pytest.mark.in_log
 def test_a_time_is_looked_for_among_what_may_be_read(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
@@ -216,6 +218,7 @@ def test_a_commit_of_positions_that_have_not_moved_writes_nothing(log: MemoryLog
     assert log.changed_since(before) == []
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize(
     ("wanted", "error", "message"),
     [
@@ -310,6 +313,7 @@ def test_I6_the_slower_of_two_instances_cannot_commit(
     log.check()
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("has_committed_before", [False, True])
 def test_I6_of_two_instances_in_transactions_one_wins_and_the_other_aborts(
     log: MemoryLog, has_committed_before: bool
@@ -334,6 +338,7 @@ def test_I6_of_two_instances_in_transactions_one_wins_and_the_other_aborts(
     log.check()
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("in_transaction", [True, False])
 def test_R11_offsets_of_a_topic_that_was_deleted_are_not_taken_for_those_of_its_successor(
     log: MemoryLog, in_transaction: bool
@@ -398,6 +403,7 @@ def test_what_was_read_and_deleted_since_can_be_committed(log: MemoryLog) -> Non
         consumer.commit({U0: 6})
 
 
+@pytest.mark.both_ways
 def test_a_group_id_alone_is_not_compared(log: MemoryLog) -> None:
     """Kafka's old form: the caller vouches for the position."""
     fill(log, 3)
@@ -408,6 +414,7 @@ def test_a_group_id_alone_is_not_compared(log: MemoryLog) -> None:
         assert log.consumer("u", group_id="g").committed(U0) == end
 
 
+@pytest.mark.both_ways
 def test_the_metadata_follows_the_transactions_that_commit_it(log: MemoryLog) -> None:
     fill(log, 6)
     consumer = log.consumer("u", group_id="g")
@@ -426,6 +433,7 @@ def test_the_metadata_follows_the_transactions_that_commit_it(log: MemoryLog) ->
     log.check()
 
 
+@pytest.mark.both_ways
 def test_two_calls_in_one_transaction_commit_the_later_position(log: MemoryLog) -> None:
     fill(log, 6)
     consumer = log.consumer("u", group_id="g")
@@ -437,6 +445,7 @@ def test_two_calls_in_one_transaction_commit_the_later_position(log: MemoryLog) 
     log.check()
 
 
+@pytest.mark.both_ways
 def test_an_aborted_position_is_forgotten(log: MemoryLog) -> None:
     fill(log, 6)
     consumer = log.consumer("u", group_id="g")
@@ -473,6 +482,7 @@ def test_a_new_partition_is_read_from_where_the_group_stands(log: MemoryLog) -> 
     log.check()
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("group", ["", " ", "a\nb", "\ud800", "x" * 513])
 def test_a_group_id_can_be_shown(log: MemoryLog, group: str) -> None:
     before = log.objects()

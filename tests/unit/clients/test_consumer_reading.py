@@ -258,6 +258,7 @@ def test_a_seek_in_the_loop_is_followed(log: MemoryLog) -> None:
     assert seen == [0, 1, 2, 8, 9]
 
 
+@pytest.mark.in_log
 def test_the_position_after_a_loop_is_past_aborted_records(log: MemoryLog) -> None:
     fill(log, "u", 2)
     producer = log.producer("a")
@@ -314,6 +315,7 @@ def test_poll_arrow_gives_one_topic_at_a_time_and_all_in_the_end(log: MemoryLog)
     assert consumer.poll_arrow() is None
 
 
+@pytest.mark.in_log
 def test_poll_arrow_leaves_out_what_poll_leaves_out(log: MemoryLog) -> None:
     producer = log.producer("a")
     for ending in (producer.abort_transaction, producer.commit_transaction):

@@ -19,6 +19,7 @@ from txlog.clients.check_service import half_transactions
 from txlog.clients.consumer import Consumer
 from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import TRANSACTION_RECORDS
 from txlog.clients.producer_states import ProducerState
 from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.model import TopicPartition
@@ -168,6 +169,8 @@ def test_a_future_answers_after_ctrl_c() -> None:
         (COORDINATOR, "in.log"),
         (JOURNAL, "in.log"),
         (TRANSACTIONS, "staged"),
+        (COORDINATOR, "staged"),
+        (JOURNAL, "staged"),
         (STAGING, "staged"),
     ],
 )
@@ -204,12 +207,14 @@ def go_on(producer: Producer, story: Story) -> None:
         story.under_way = []
 
 
-@pytest.mark.parametrize("is_over", [False, True])
-def test_an_abort_is_made_again_after_ctrl_c(is_over: bool) -> None:
+@pytest.mark.parametrize(
+    ("records", "is_over"), [("in.log", False), ("in.log", True), ("staged", False)]
+)
+def test_an_abort_is_made_again_after_ctrl_c(records: str, is_over: bool) -> None:
     """Also of a transaction that an operator has aborted already."""
 
     def scenario(story: Story, interruption: Interruption) -> None:
-        producer = story.log.producer("x")
+        producer = story.log.producer("x", transaction_records=records)
         tx_id = producer.begin_transaction()
         producer.send("t", b"aborted")
         producer.flush()
@@ -228,11 +233,14 @@ def test_an_abort_is_made_again_after_ctrl_c(is_over: bool) -> None:
     interrupted_everywhere([*TRANSACTIONS, *COORDINATOR, *JOURNAL], scenario)
 
 
+@pytest.mark.parametrize("records", TRANSACTION_RECORDS)
 @pytest.mark.parametrize("modules", [TRANSACTIONS, OFFSETS, JOURNAL])
-def test_I6_a_loop_that_commits_its_offsets_goes_on_after_ctrl_c(modules: list[str]) -> None:
+def test_I6_a_loop_that_commits_its_offsets_goes_on_after_ctrl_c(
+    modules: list[str], records: str
+) -> None:
     def scenario(story: Story, interruption: Interruption) -> None:
         consumer = Consumer("t", root=story.log.process(), group_id="g", **FROM_THE_START)
-        producer = story.log.producer("x")
+        producer = story.log.producer("x", transaction_records=records)
         with interruption:
             copy_two(consumer, producer)
         if interruption.has_come:
@@ -381,7 +389,7 @@ def reader(story: Story) -> Consumer:
 def something_to_read() -> tuple[dict[str, bytes], list[bytes]]:
     """Seven batches in two partitions, with an aborted one among them."""
     log, committed = MemoryLog(objects=two_topics()), list[bytes]()
-    producer = log.elsewhere("source")
+    producer = log.elsewhere("source", transaction_records="in.log")
     for number in range(4):
         values = [b"%d.%d" % (number, n) for n in range(3)]
         producer.begin_transaction()

@@ -65,6 +65,7 @@ def test_what_is_denied_before_anything_is_stored_is_given_up(log: MemoryLog) ->
     log.check()
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("outage", [denied_at_the_repeat, denied_behind_the_entry])
 def test_R9_a_transaction_waits_for_what_may_be_stored_when_the_store_denies(
     log: MemoryLog, outage: Outage

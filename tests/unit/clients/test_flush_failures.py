@@ -25,6 +25,7 @@ def test_a_callback_that_raises_does_not_store_its_table_twice(log: MemoryLog) -
     log.check()
 
 
+@pytest.mark.in_log
 def test_a_callback_that_raises_does_not_double_a_record_of_its_transaction(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
@@ -88,6 +89,7 @@ def test_what_was_given_up_is_told_once(log: MemoryLog) -> None:
         producer.send("t", b"late")
 
 
+@pytest.mark.both_ways
 def test_a_transaction_that_gave_up_a_record_writes_nothing_more_and_cannot_commit(
     log: MemoryLog,
 ) -> None:

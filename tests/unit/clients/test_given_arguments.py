@@ -15,8 +15,8 @@ P0 = TopicPartition("ab", 0)
 
 
 @pytest.fixture
-def log() -> MemoryLog:
-    log = MemoryLog()
+def log(transaction_records: str) -> MemoryLog:
+    log = MemoryLog(transaction_records=transaction_records)
     for name in NAMES:
         log.admin.create_topic(name, 1)
     return log
@@ -44,6 +44,7 @@ def test_one_partition_and_one_new_topic_are_taken_for_a_list_of_one(log: Memory
     assert "new" in log.admin.list_topics()
 
 
+@pytest.mark.in_log
 def test_a_transaction_is_found_by_the_text_of_its_id(log: MemoryLog) -> None:
     producer = log.producer("p")
     tx_id = producer.begin_transaction()

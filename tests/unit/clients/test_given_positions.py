@@ -49,6 +49,7 @@ def committed(log: MemoryLog) -> OffsetAndMetadata:
 CALLS = [delete, commit, commit_in_a_transaction]
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("offset", [4 / 2, True, np.bool_(True), np.float64(2), "2", None])
 def test_an_offset_that_is_no_whole_number_is_refused_before_anything_is_written(
@@ -62,6 +63,7 @@ def test_an_offset_that_is_no_whole_number_is_refused_before_anything_is_written
     assert filled.values("u") == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("partition", [False, 0.0, "0", None])
 def test_a_partition_that_is_no_whole_number_is_refused(
@@ -72,6 +74,7 @@ def test_a_partition_that_is_no_whole_number_is_refused(
     assert filled.values("u") == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", [int, np.int64, np.uint8])
 def test_numpys_whole_numbers_are_taken(
@@ -82,6 +85,7 @@ def test_numpys_whole_numbers_are_taken(
     filled.check()
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("call", [commit, commit_in_a_transaction])
 @pytest.mark.parametrize("note", [None, 7, b"note", "x" * 4097, "\N{EURO SIGN}" * 1366])
 def test_a_note_that_is_no_text_or_too_long_is_refused_before_anything_is_written(
@@ -94,6 +98,7 @@ def test_a_note_that_is_no_text_or_too_long_is_refused_before_anything_is_writte
     filled.check()
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("call", [commit, commit_in_a_transaction])
 @pytest.mark.parametrize("note", ["", "x" * OFFSET_METADATA_BYTES_MAX, "\ud800 \0\n" * 512])
 def test_a_note_of_any_characters_up_to_the_limit_is_kept(
@@ -104,6 +109,7 @@ def test_a_note_of_any_characters_up_to_the_limit_is_kept(
     filled.check()
 
 
+@pytest.mark.both_ways
 def test_a_producer_that_was_given_a_wrong_position_can_go_on(filled: MemoryLog) -> None:
     producer = filled.producer("a")
     for wrong in (2.0, OffsetAndMetadata(2, None)):  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ NAMES = (
 )
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
 def test_a_group_is_what_its_id_says_everywhere(log: MemoryLog, name: str) -> None:
     log.producer().send("u", b"x").get()

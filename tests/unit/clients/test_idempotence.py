@@ -84,6 +84,7 @@ def test_I7_a_gap_is_refused_and_ends_a_producer_without_transactions(log: Memor
     assert log.values("u") == [b"x"]
 
 
+@pytest.mark.in_log
 def test_after_a_gap_every_transactional_method_raises_both_kinds_of_error(
     log: MemoryLog,
 ) -> None:

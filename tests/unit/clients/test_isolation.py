@@ -17,6 +17,7 @@ def test_read_uncommitted_is_the_default(log: MemoryLog) -> None:
     assert Consumer("u", root=log.connection).config.isolation_level == "read_uncommitted"
 
 
+@pytest.mark.in_log
 def test_I3_open_aborted_and_committed_records_at_both_levels(log: MemoryLog) -> None:
     producer = log.producer("a")
     for value, ending in (
@@ -35,6 +36,7 @@ def test_I3_open_aborted_and_committed_records_at_both_levels(log: MemoryLog) ->
     assert log.values("u") == [b"committed", b"not transactional"]
 
 
+@pytest.mark.both_ways
 def test_I3_nothing_is_returned_before_the_commit_and_everything_after_it(log: MemoryLog) -> None:
     consumer = log.consumer("u", isolation_level="read_committed")
     producer = log.producer("a")
@@ -47,6 +49,7 @@ def test_I3_nothing_is_returned_before_the_commit_and_everything_after_it(log: M
     assert [record.value for record in found] == [b"msg0", b"msg1", b"msg2"]
 
 
+@pytest.mark.in_log
 def test_I3_an_abort_is_never_delivered_and_the_reader_goes_past_it(log: MemoryLog) -> None:
     consumer = log.consumer("u", isolation_level="read_committed")
     producer = log.producer("a")
@@ -60,6 +63,7 @@ def test_I3_an_abort_is_never_delivered_and_the_reader_goes_past_it(log: MemoryL
     assert [record.offset for record in consumer.poll()[U0]] == [1]
 
 
+@pytest.mark.in_log
 def test_aborted_records_are_physically_in_the_log(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
@@ -70,6 +74,7 @@ def test_aborted_records_are_physically_in_the_log(log: MemoryLog) -> None:
     assert log.values("u", isolation="read_uncommitted") == [b"written to disk all the same"]
 
 
+@pytest.mark.in_log
 def test_the_last_stable_offset_is_the_first_of_the_earliest_open_transaction(
     log: MemoryLog,
 ) -> None:
@@ -91,6 +96,7 @@ def test_the_last_stable_offset_is_the_first_of_the_earliest_open_transaction(
     assert log.values("u") == [b"0", b"open", b"3"]
 
 
+@pytest.mark.in_log
 def test_an_open_transaction_holds_up_only_the_partitions_that_it_wrote(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
@@ -102,6 +108,7 @@ def test_an_open_transaction_holds_up_only_the_partitions_that_it_wrote(log: Mem
     assert ends == {T0: 0, T1: 1}
 
 
+@pytest.mark.in_log
 def test_there_is_a_marker_for_each_finished_transaction_in_each_topic(log: MemoryLog) -> None:
     producer = log.producer("a")
     finished = {}
@@ -121,6 +128,7 @@ def test_there_is_a_marker_for_each_finished_transaction_in_each_topic(log: Memo
         assert markers == finished
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_markers_are_never_returned_and_take_no_offset(log: MemoryLog, isolation: str) -> None:
     """Unlike Kafka's control batches they leave no gaps: a lag in records is a true count."""
@@ -137,6 +145,7 @@ def test_markers_are_never_returned_and_take_no_offset(log: MemoryLog, isolation
     assert consumer.position(U0) == 5
 
 
+@pytest.mark.both_ways
 def test_I5_offsets_and_records_show_together(log: MemoryLog) -> None:
     log.producer().send("u", b"source").get()
     producer = log.producer("a")

@@ -28,7 +28,7 @@ COUNT = 22
 @pytest.fixture(scope="module")
 def original() -> MemoryLog:
     """Topics `u`, with a snapshot every eight entries and sealed chunks, and `v`; a group."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=8))
+    log = MemoryLog(LogSettings(journal_snapshot_entries=8), transaction_records="in.log")
     log.admin.create_topic("u", 2)
     log.admin.create_topic("v", 1)
     producer = log.producer("a")

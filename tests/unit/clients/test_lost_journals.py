@@ -33,9 +33,9 @@ def remove(log: MemoryLog, *prefixes: str) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def log() -> MemoryLog:
+def log(transaction_records: str) -> MemoryLog:
     """Topic `u` has records, and no journal any more; another process is asked."""
-    log = MemoryLog()
+    log = MemoryLog(transaction_records=transaction_records)
     log.admin.create_topic("u", 1)
     log.producer().send("u", b"kept").get()
     return log

@@ -12,6 +12,7 @@ from txlog.model import TransactionOutcome
 from txlog.settings import LogSettings, ProcessSettings
 
 
+@pytest.mark.in_log
 def test_a_list_of_topics_that_cannot_be_read_stands_in_the_report(log: MemoryLog) -> None:
     passes = Maintenance(log.connection)
     assert passes.run_once(vacuum=False).actions == []

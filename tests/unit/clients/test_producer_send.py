@@ -158,6 +158,7 @@ def test_a_repeated_flush_writes_what_failed_and_nothing_twice(log: MemoryLog) -
 # What a topic cannot hold is refused by `send` itself.
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -394,13 +395,14 @@ def test_close_writes_what_waits_and_may_be_called_again(log: MemoryLog) -> None
         producer.send("u", b"y")
 
 
+@pytest.mark.in_log
 def test_close_aborts_an_open_transaction(log: MemoryLog) -> None:
     with log.producer("a") as producer:
         tx_id = producer.begin_transaction()
         producer.send("u", b"stored")
         producer.flush()
         waiting = producer.send("u", b"in the buffer")
-    with pytest.raises(TransactionAborted, match="before this record of topic 'u' was written"):
+    with pytest.raises(TransactionAborted, match="before this record was in topic 'u'"):
         waiting.get()
     assert log.values("u") == []
     assert log.admin.outcome(tx_id) == "ABORTED"

@@ -54,7 +54,8 @@ def committing(log: MemoryLog) -> Producer:
 def aborting(log: MemoryLog) -> Producer:
     """The store did not answer when the abort was to be written."""
     producer = in_transaction(log)
-    log.store.on("create", "transactions/", unavailable, holding="abort_prepared")
+    producer.send_offsets_to_transaction(OFFSETS, "g")
+    log.store.on("create", "transactions/", unavailable)
     with pytest.raises(StoreUnavailable):
         producer.abort_transaction()
     return producer
@@ -174,11 +175,13 @@ def test_the_grid_is_whole() -> None:
     assert set(GRID) == set(CALLS)
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("state", State)
 def test_every_state_is_reached_by_what_leads_there(log: MemoryLog, state: State) -> None:
     assert ENTER[state](log)._standing.state is state
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize(("method", "state", "expected"), CELLS)
 def test_a_method_in_a_state_leads_where_the_grid_says(
     log: MemoryLog, method: str, state: State, expected: Expected
@@ -197,6 +200,7 @@ def test_a_method_in_a_state_leads_where_the_grid_says(
     assert log.changed_since(before) == []
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("state", [State.COMMITTING, State.ABORTING, State.ABORTABLE_ERROR])
 def test_a_producer_gets_out_of_every_state_that_is_not_final(log: MemoryLog, state: State) -> None:
     producer = ENTER[state](log)
@@ -211,6 +215,7 @@ def test_a_producer_gets_out_of_every_state_that_is_not_final(log: MemoryLog, st
     log.check()
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("method", ["init_transactions", "begin_transaction", "send_offsets"])
 @pytest.mark.parametrize("ending", ["commit_transaction", "abort_transaction"])
 def test_a_producer_without_an_id_has_no_transactions(

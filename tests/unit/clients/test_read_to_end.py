@@ -59,6 +59,7 @@ def test_everything_that_is_there_is_given_and_then_it_ends(log: MemoryLog, isol
     assert log.clock.slept_ms == [], "nothing is waited for"
 
 
+@pytest.mark.in_log
 def test_an_open_transaction_before_the_end_is_waited_for(log: MemoryLog) -> None:
     """The next empty poll would have passed for the end, and the state been too low."""
     put(log, b"1")
@@ -72,6 +73,7 @@ def test_an_open_transaction_before_the_end_is_waited_for(log: MemoryLog) -> Non
     assert [record.value for record in found] == [b"open", b"2"]
 
 
+@pytest.mark.in_log
 def test_after_the_timeout_the_transaction_is_named(log: MemoryLog) -> None:
     put(log, b"1")
     other = opened(log)
@@ -93,12 +95,14 @@ def test_after_the_timeout_the_transaction_is_named(log: MemoryLog) -> None:
     assert read(consumer, timeout_ms=0) == []
 
 
+@pytest.mark.both_ways
 def test_one_that_is_late_is_ended_on_the_way(log: MemoryLog) -> None:
     opened(log, timeout_ms=3_000)
     put(log, b"2")
     assert read(committed(log, "u")) == [b"2"]
 
 
+@pytest.mark.both_ways
 def test_the_end_is_that_of_the_call(log: MemoryLog) -> None:
     put(log, b"1")
     consumer = committed(log, "u")
@@ -107,6 +111,7 @@ def test_the_end_is_that_of_the_call(log: MemoryLog) -> None:
     assert [record.value for record in found] == [b"1"], "what begins later is not waited for"
 
 
+@pytest.mark.in_log
 def test_aborted_records_are_passed_without_any_record(log: MemoryLog) -> None:
     opened(log).abort_transaction()
     consumer = committed(log, "u")
@@ -124,6 +129,7 @@ def test_the_timeout_is_that_without_progress(log: MemoryLog) -> None:
     assert found == [b"1", b"2", b"3"]
 
 
+@pytest.mark.in_log
 def test_at_read_uncommitted_nothing_is_in_the_way(log: MemoryLog) -> None:
     opened(log)
     assert read(log.consumer("u"), timeout_ms=0) == [b"open"]
@@ -146,6 +152,7 @@ def test_what_is_paused_is_left_out(log: MemoryLog) -> None:
     assert read(consumer, timeout_ms=0) == [b"1"]
 
 
+@pytest.mark.both_ways
 def test_what_is_unassigned_in_the_loop_is_not_waited_for(log: MemoryLog) -> None:
     put(log, b"1", where=T0)
     opened(log)
@@ -185,6 +192,7 @@ def test_without_a_position_there_is_nothing_to_read_from(log: MemoryLog) -> Non
         read(log.consumer("u", group_id="g", auto_offset_reset="none"))
 
 
+@pytest.mark.in_log
 def test_a_topic_that_is_another_one_meanwhile_is_an_error(log: MemoryLog) -> None:
     put(log, b"1")
     opened(log)
@@ -197,6 +205,7 @@ def test_a_topic_that_is_another_one_meanwhile_is_an_error(log: MemoryLog) -> No
         list(found)
 
 
+@pytest.mark.both_ways
 def test_offsets_that_are_pending_are_waited_for(log: MemoryLog) -> None:
     put(log, b"1", b"2")
     producer = log.producer("p", transaction_timeout_ms=60_000)
@@ -209,6 +218,7 @@ def test_offsets_that_are_pending_are_waited_for(log: MemoryLog) -> None:
     assert read(consumer) == [b"2"]
 
 
+@pytest.mark.in_log
 def test_totals_are_not_read_back_without_what_another_writer_has_open(log: MemoryLog) -> None:
     """The example's recovery: with `poll` it began with the totals before the open transaction."""
     job = Job(log.connection)

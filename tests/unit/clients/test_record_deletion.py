@@ -1,30 +1,20 @@
 """Deleting records by hand, while what was committed is not complete yet."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
+from tests.held_fan_out import HeldFanOut
 from tests.memory_log import MemoryLog
 from txlog.clients.connection import open_connection
 from txlog.clients.producer import Producer
-from txlog.clock import Runtime, SerialFanOut
+from txlog.clock import Runtime
 from txlog.coordinator.states import TransactionState as State
 from txlog.model import TopicPartition
 from txlog.testing.clock import SeededEntropy
 
-T = TypeVar("T")
 U0 = TopicPartition("u", 0)
-
-
-class LateFanOut(SerialFanOut):
-    """What is started in the background is done when somebody waits for it."""
-
-    def start(self, call: Callable[[], T]) -> Callable[[], T]:
-        return call
 
 
 def test_records_go_as_soon_as_their_commit_has_returned(log: MemoryLog) -> None:
     """Its completion comes in the background, and is nothing that an admin is told of."""
-    runtime = Runtime(log.clock, SeededEntropy(77), LateFanOut())
+    runtime = Runtime(log.clock, SeededEntropy(77), HeldFanOut())
     producer = Producer(open_connection(log.memory, runtime), transactional_id="a")
     producer.init_transactions()
     for number in range(3):

@@ -19,9 +19,11 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def log() -> MemoryLog:
+def log(transaction_records: str) -> MemoryLog:
     """A topic `u` that is sealed early and deletes what is old, and a topic `t` beside it."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log = MemoryLog(
+        LogSettings(journal_snapshot_entries=4), transaction_records=transaction_records
+    )
     log.admin.create_topic("t", 1)
     log.admin.create_topic("u", 2, config={"retention.ms": 1})
     return log
@@ -62,6 +64,7 @@ def partitions_in_tail(topic: TopicLog) -> list[int]:
     return [row.partition for row in topic.catch_up().tail if row.tx_id is not None]
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize(
     ("before", "after", "in_tail"),
     [(0, 0, [0, 1]), (2, 2, [1]), (0, 6, [])],
@@ -87,6 +90,7 @@ def test_I12_no_record_goes_whose_transaction_is_decided_and_not_complete(
     assert deletable(log) == {0: before + 1 + after, 1: 1}
 
 
+@pytest.mark.both_ways
 def test_what_lies_below_a_transaction_that_is_not_complete_goes(log: MemoryLog) -> None:
     send_plain(log, 2)
     half_applied(log)

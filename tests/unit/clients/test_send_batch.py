@@ -101,6 +101,7 @@ def test_a_time_column_replaces_the_timestamps_that_were_read(log: MemoryLog) ->
     assert [stamp for _, stamp, _ in stored(log, "u")] == [7, 8]
 
 
+@pytest.mark.both_ways
 def test_an_empty_table_writes_nothing(log: MemoryLog) -> None:
     producer = log.producer("a")
     before = log.objects()
@@ -128,6 +129,7 @@ def test_what_was_sent_before_a_table_is_stored_before_it(log: MemoryLog) -> Non
     assert log.values("u") == [b"first", b"second", b"third"]
 
 
+@pytest.mark.both_ways
 def test_two_million_rows_are_one_call(log: MemoryLog) -> None:
     count = 2_000_000
     keys = pa.array(np.arange(count) % 1000).cast(pa.string()).cast(pa.binary())
@@ -148,6 +150,7 @@ def test_two_million_rows_are_one_call(log: MemoryLog) -> None:
 # What the topic cannot hold.
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize(
     ("columns", "options", "error", "message"),
     [
@@ -252,6 +255,7 @@ def test_a_table_whose_writing_failed_is_written_by_the_next_flush(log: MemoryLo
     assert (log.values("t"), log.values("u")) == ([b"before"], [b"of the table"])
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize("effect", [answer_lost, never_lands])
 def test_R9_a_table_whose_outcome_is_unknown_is_stored_once(log: MemoryLog, effect: Any) -> None:
     producer = log.producer("a")
@@ -268,6 +272,7 @@ def test_R9_a_table_whose_outcome_is_unknown_is_stored_once(log: MemoryLog, effe
     log.check()
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize("entry", range(4))
 @pytest.mark.parametrize("effect", [answer_lost, never_lands])
 def test_R9_a_table_that_one_entry_cannot_name_is_stored_once_wherever_it_was_cut_off(

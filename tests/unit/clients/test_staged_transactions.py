@@ -253,6 +253,33 @@ def test_R36_a_transaction_is_complete_after_its_offsets_are_applied(log: Memory
     assert (was_complete, is_complete.is_set(), committed(log)) == ([False], True, 0)
 
 
+@pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
+@pytest.mark.parametrize(
+    ("path", "event"),
+    [("offsets", "pending_applied"), ("transactions", "transaction_completed")],
+)
+def test_I4_what_fails_behind_the_return_of_a_commit_is_made_good_by_the_next(
+    log: MemoryLog, path: str, event: str, effect: Effect
+) -> None:
+    producer = log.producer("a")
+    for offset, value in enumerate((b"x", b"y")):
+        producer.begin_transaction()
+        producer.send("t", value, partition=0)
+        producer.send("u", value)
+        with suppress(OutcomeUnknown, StoreUnavailable):  # Then the commit sees to them again.
+            producer.send_offsets_to_transaction({U0: offset}, "g")
+        rule = log.store.on("create", path, effect, holding=event) if not offset else None
+        for _ in range(2):
+            with suppress(OutcomeUnknown, StoreUnavailable):
+                producer.commit_transaction()
+                break
+        assert rule is None or rule.met == 1
+        assert log.values("t", "u") == [b"x", b"y"][: offset + 1] * 2
+    producer.close()
+    assert committed(log) == 1
+    log.check()
+
+
 def test_R37_a_pend_of_unknown_outcome_stops_the_commit(log: MemoryLog) -> None:
     """The commit asks again whether the offsets are set aside, and does not happen without."""
     producer = log.producer("a")
@@ -310,7 +337,7 @@ def test_R40_a_commit_into_a_deleted_topic_decides_nothing(log: MemoryLog) -> No
     producer.flush()
     log.process_admin().delete_topics(["doomed"])
     log.clock.advance(2_000)
-    with pytest.raises(UnknownTopic, match="abort it"):
+    with pytest.raises(UnknownTopic, match="abort the transaction"):
         producer.commit_transaction()
     assert producer._standing.state is ProducerState.ABORTABLE_ERROR
     producer.abort_transaction()
@@ -362,6 +389,20 @@ def test_R42_without_BEGIN_the_client_bounds_its_own_commit(log: MemoryLog) -> N
     assert log.values("u") == [b"in time"]
 
 
+def test_R42_one_that_is_late_already_takes_no_more_records(log: MemoryLog) -> None:
+    """A load of an hour is told at its next flush, and not when all of it is uploaded."""
+    producer = log.producer("a", transaction_timeout_ms=5_000)
+    producer.begin_transaction()
+    producer.send("u", b"in time")
+    producer.flush()
+    log.clock.advance(5_001)
+    producer.send("u", b"late")
+    with pytest.raises(TransactionAborted, match="a producer with a longer one has more time"):
+        producer.flush()
+    producer.abort_transaction()
+    assert log.values("u", isolation="read_uncommitted") == []
+
+
 def test_R42_one_that_is_too_large_for_an_entry_is_no_exception(log: MemoryLog) -> None:
     """Its BEGIN, which is written when it is committed, gives it no more time."""
     producer = log.producer("a", transaction_timeout_ms=5_000)
@@ -405,6 +446,21 @@ def test_I8_a_fenced_producer_is_told_at_its_first_flush(log: MemoryLog) -> None
     with suppress(ProducerFenced):
         first.close()
     assert log.values("u", isolation="read_uncommitted") == []
+
+
+def test_I8_a_fenced_producer_whose_group_was_moved_is_told_that_it_is_fenced(
+    log: MemoryLog,
+) -> None:
+    log.elsewhere().send("u", b"input").get()
+    first, reader = log.producer("a"), log.consumer("u", group_id="g")
+    reader.poll()
+    first.begin_transaction()
+    second = log.elsewhere("a")
+    with second.transaction():
+        second.send_offsets_to_transaction({U0: 1}, log.consumer(group_id="g").group_metadata())
+    second.close()
+    with pytest.raises(ProducerFenced, match="has taken over"):
+        first.send_offsets_to_transaction({U0: 1}, reader.group_metadata())
 
 
 def test_an_operators_bar_is_told_at_the_next_flush(log: MemoryLog) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.memory_log import MemoryLog
 from tests.scripted_store import preceded_by, unavailable
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import STAGED
 from txlog.coordinator.coordinator import journal_of
 from txlog.errors import StoreUnavailable, UnstableOffsetCommit
 from txlog.model import TopicPartition, TransactionOutcome
@@ -46,6 +47,7 @@ class Journal:
         return found
 
 
+@pytest.mark.in_log
 def test_the_steps_of_a_transaction_that_commits(log: MemoryLog) -> None:
     log.producer().send("u", b"input").get()
     producer = log.producer("a")
@@ -69,6 +71,7 @@ def test_the_steps_of_a_transaction_that_commits(log: MemoryLog) -> None:
     ]
 
 
+@pytest.mark.in_log
 def test_the_steps_of_a_transaction_that_aborts(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
@@ -84,6 +87,7 @@ def test_the_steps_of_a_transaction_that_aborts(log: MemoryLog) -> None:
     ]
 
 
+@pytest.mark.in_log
 def test_BEGIN_names_the_transaction_its_producer_generation_and_partitions(
     log: MemoryLog,
 ) -> None:
@@ -99,6 +103,7 @@ def test_BEGIN_names_the_transaction_its_producer_generation_and_partitions(
     assert (participant["topic"], participant["partitions"]) == ("t", [0, 1])
 
 
+@pytest.mark.both_ways
 def test_LAST_COMMIT_of_the_group_is_the_transaction(log: MemoryLog) -> None:
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
@@ -107,6 +112,7 @@ def test_LAST_COMMIT_of_the_group_is_the_transaction(log: MemoryLog) -> None:
     assert log.admin.describe_group("g").last_commit == tx_id
 
 
+@pytest.mark.in_log
 def test_the_transaction_bears_each_record_and_a_marker_has_no_key_and_no_value(
     log: MemoryLog,
 ) -> None:
@@ -132,7 +138,10 @@ def test_all_transactions_of_a_group_go_through_one_coordinator(log: MemoryLog) 
     assert len({known[f"{name}-alone"] for name in ("a", "b", "c", "d")}) > 1
 
 
-def test_an_answered_commit_will_commit_whoever_dies(log: MemoryLog) -> None:
+@pytest.mark.both_ways
+def test_an_answered_commit_will_commit_whoever_dies(
+    log: MemoryLog, transaction_records: str
+) -> None:
     """B69-B72: once PREPARE_COMMIT is stored, the marker of any process commits it."""
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
@@ -140,12 +149,15 @@ def test_an_answered_commit_will_commit_whoever_dies(log: MemoryLog) -> None:
     log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
     with pytest.raises(StoreUnavailable):
         producer.commit_transaction()
+    if transaction_records == STAGED:  # It is in no reader's way.
+        log.process().coordinator_of("a").maintain()
     assert log.values("t") == [b"x"], "a reader that meets it finishes it"
     assert log.process().outcome(tx_id) is TransactionOutcome.COMMITTED
     assert Journal(log).find("transaction_completed")
     log.check()
 
 
+@pytest.mark.in_log
 def test_a_crash_before_the_decision_is_aborted_by_its_timeout(log: MemoryLog) -> None:
     producer = log.producer("a", transaction_timeout_ms=5_000)
     tx_id = producer.begin_transaction()
@@ -156,6 +168,7 @@ def test_a_crash_before_the_decision_is_aborted_by_its_timeout(log: MemoryLog) -
     log.check()
 
 
+@pytest.mark.both_ways
 def test_offsets_of_the_last_committed_transaction_are_where_recovery_resumes(
     log: MemoryLog,
 ) -> None:
@@ -176,6 +189,7 @@ def test_offsets_of_the_last_committed_transaction_are_where_recovery_resumes(
     log.check()
 
 
+@pytest.mark.both_ways
 def test_an_offset_fetch_errs_while_the_group_has_a_pending_transaction(log: MemoryLog) -> None:
     producer = log.producer("a", transaction_timeout_ms=5_000)
     producer.begin_transaction()
@@ -189,6 +203,7 @@ def test_an_offset_fetch_errs_while_the_group_has_a_pending_transaction(log: Mem
     log.check()
 
 
+@pytest.mark.both_ways
 def test_an_offset_fetch_finishes_a_decided_transaction_first(log: MemoryLog) -> None:
     log.producer().send("u", b"x").get()
     producer = log.producer("a")
@@ -203,6 +218,7 @@ def test_an_offset_fetch_finishes_a_decided_transaction_first(log: MemoryLog) ->
     log.check()
 
 
+@pytest.mark.both_ways
 def test_R8_offsets_are_applied_after_every_topic(log: MemoryLog) -> None:
     log.producer().send("u", b"x").get()
     producer = log.producer("a")
@@ -221,6 +237,7 @@ def test_R8_offsets_are_applied_after_every_topic(log: MemoryLog) -> None:
     assert seen == [[b"result", b"x", b"result"]]
 
 
+@pytest.mark.both_ways
 def test_a_timeout_does_not_touch_what_is_decided(log: MemoryLog) -> None:
     producer = log.producer("a", transaction_timeout_ms=5_000)
     tx_id = producer.begin_transaction()
@@ -234,6 +251,7 @@ def test_a_timeout_does_not_touch_what_is_decided(log: MemoryLog) -> None:
     assert log.values("t") == [b"x"]
 
 
+@pytest.mark.both_ways
 def test_independent_transactions_of_several_coordinators_go_on_side_by_side(
     log: MemoryLog,
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.memory_log import MemoryLog
 from tests.scripted_store import failing, preceded_by, unavailable
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import STAGED
 from txlog.clients.producer_states import ProducerState
 from txlog.errors import (
     CorruptData,
@@ -24,7 +25,10 @@ from txlog.model import TransactionOutcome, TxId
 COMMITTED, ABORTED = TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED
 
 
-def test_writes_to_several_topics_and_partitions_are_all_or_nothing(log: MemoryLog) -> None:
+@pytest.mark.both_ways
+def test_writes_to_several_topics_and_partitions_are_all_or_nothing(
+    log: MemoryLog, transaction_records: str
+) -> None:
     producer = log.producer("a")
     for ending in (producer.abort_transaction, producer.commit_transaction):
         tx_id = producer.begin_transaction()
@@ -35,11 +39,15 @@ def test_writes_to_several_topics_and_partitions_are_all_or_nothing(log: MemoryL
         assert log.values("t", "u") == []
         ending()
         expected = COMMITTED if ending == producer.commit_transaction else ABORTED
+        if transaction_records == STAGED and expected is ABORTED:
+            expected = TransactionOutcome.OPEN  # Nothing of it is written (R38, R39).
         assert log.admin.outcome(tx_id) is expected
+    assert log.admin.outcome(TxId(tx_id.pid, tx_id.epoch, tx_id.number - 1)) is ABORTED
     assert log.values("t", "u") == [b"commit_transaction"] * 3
     log.check()
 
 
+@pytest.mark.both_ways
 def test_the_canonical_loop_stores_both_records_or_neither(log: MemoryLog) -> None:
     producer = log.producer("a")
     with producer.transaction():
@@ -51,12 +59,16 @@ def test_the_canonical_loop_stores_both_records_or_neither(log: MemoryLog) -> No
     assert producer._standing.state is ProducerState.READY
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
 def test_an_interruption_aborts_too(log: MemoryLog, interruption: type[BaseException]) -> None:
     producer = log.producer("a")
     with pytest.raises(interruption):
         _fail_in_a_block(producer, interruption())
+    with producer.transaction():
+        producer.send("t", b"after it")
     assert log.admin.outcome(TxId(0, 0, 0)) is ABORTED
+    assert log.values("t") == [b"after it"]
 
 
 def _fail_in_a_block(producer: Producer, error: BaseException) -> None:
@@ -66,6 +78,7 @@ def _fail_in_a_block(producer: Producer, error: BaseException) -> None:
         raise error
 
 
+@pytest.mark.both_ways
 def test_a_block_whose_commit_is_impossible_is_aborted_and_the_next_one_works(
     log: MemoryLog,
 ) -> None:
@@ -84,6 +97,7 @@ def test_a_block_whose_commit_is_impossible_is_aborted_and_the_next_one_works(
     assert log.values("t") == [b"z"]
 
 
+@pytest.mark.both_ways
 def test_a_block_whose_records_cannot_be_written_is_aborted(log: MemoryLog) -> None:
     producer = log.producer("a")
     log.store.on("put_new", "segments", unavailable)
@@ -94,6 +108,7 @@ def test_a_block_whose_records_cannot_be_written_is_aborted(log: MemoryLog) -> N
     assert log.values("t") == [b"y"]
 
 
+@pytest.mark.both_ways
 def test_a_block_whose_decision_is_not_known_is_left_to_the_commit(log: MemoryLog) -> None:
     producer = log.producer("a")
     log.store.on("create", "transactions", unavailable, holding="commit_prepared")
@@ -103,6 +118,7 @@ def test_a_block_whose_decision_is_not_known_is_left_to_the_commit(log: MemoryLo
     assert log.values("t") == [b"x"]
 
 
+@pytest.mark.both_ways
 def test_an_empty_transaction_writes_nothing(log: MemoryLog) -> None:
     producer = log.producer("a")
     before = log.objects()
@@ -114,6 +130,7 @@ def test_an_empty_transaction_writes_nothing(log: MemoryLog) -> None:
     assert log.changed_since(before) == []
 
 
+@pytest.mark.both_ways
 def test_transactions_are_numbered_and_an_id_is_never_used_again(log: MemoryLog) -> None:
     producer = log.producer("a")
     numbers: list[TxId] = []
@@ -127,6 +144,7 @@ def test_transactions_are_numbered_and_an_id_is_never_used_again(log: MemoryLog)
     assert (numbers[-1].pid, numbers[-1].epoch) == (numbers[0].pid, numbers[0].epoch + 1)
 
 
+@pytest.mark.both_ways
 def test_an_id_keeps_its_pid_and_each_instance_has_a_higher_epoch(log: MemoryLog) -> None:
     ids = [log.elsewhere("a").begin_transaction() for _ in range(3)]
     assert len({tx_id.pid for tx_id in ids}) == 1
@@ -154,6 +172,7 @@ NEXT_OPERATIONS: list[Callable[[Producer], object]] = [
 ]
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("operation", NEXT_OPERATIONS)
 @pytest.mark.parametrize("wrote", [[], ["t"], ["u"], ["t", "u"]])
 def test_I8_the_first_of_two_instances_errors_on_its_next_operation(
@@ -181,6 +200,7 @@ def test_I8_the_first_of_two_instances_errors_on_its_next_operation(
     log.check()
 
 
+@pytest.mark.both_ways
 def test_I8_a_fenced_instance_cannot_come_back_by_aborting(log: MemoryLog) -> None:
     """It met an error before it was fenced, and its abort wants a new epoch: that is refused."""
     first = log.producer("a")
@@ -199,6 +219,7 @@ def test_I8_a_fenced_instance_cannot_come_back_by_aborting(log: MemoryLog) -> No
     log.check()
 
 
+@pytest.mark.both_ways
 def test_I8_an_instance_that_is_overtaken_between_its_abort_and_its_new_epoch_is_fenced(
     log: MemoryLog,
 ) -> None:
@@ -221,6 +242,7 @@ def _flushed(producer: Producer, value: bytes) -> None:
     producer.flush()
 
 
+@pytest.mark.both_ways
 def test_I8_a_fenced_instance_cannot_write_even_where_its_id_was_never_seen(
     log: MemoryLog,
 ) -> None:
@@ -237,6 +259,7 @@ def test_I8_a_fenced_instance_cannot_write_even_where_its_id_was_never_seen(
 # Recovery by the next instance.
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("finished", ["prepared", "half applied"])
 def test_I4_what_is_decided_is_finished_by_the_next_instance(log: MemoryLog, finished: str) -> None:
     first = log.producer("a")
@@ -253,6 +276,7 @@ def test_I4_what_is_decided_is_finished_by_the_next_instance(log: MemoryLog, fin
     log.check()
 
 
+@pytest.mark.both_ways
 def test_what_is_open_is_aborted_by_the_next_instance(log: MemoryLog) -> None:
     first = log.producer("a")
     tx_id = first.begin_transaction()
@@ -267,6 +291,7 @@ def test_what_is_open_is_aborted_by_the_next_instance(log: MemoryLog) -> None:
 # Errors on the way.
 
 
+@pytest.mark.both_ways
 def test_a_send_that_failed_keeps_the_commit_from_happening(log: MemoryLog) -> None:
     """KafkaProducer: 'if any send failed, commitTransaction throws that error'."""
     log.admin.create_topic("doomed", 1)
@@ -287,6 +312,7 @@ def test_a_send_that_failed_keeps_the_commit_from_happening(log: MemoryLog) -> N
     assert log.values("t") == [b"z"]
 
 
+@pytest.mark.both_ways
 def test_a_topic_deleted_in_an_open_transaction_does_not_keep_it_from_committing(
     log: MemoryLog,
 ) -> None:
@@ -302,6 +328,7 @@ def test_a_topic_deleted_in_an_open_transaction_does_not_keep_it_from_committing
     log.check()
 
 
+@pytest.mark.in_log
 def test_damage_is_fatal_to_the_producer_that_meets_it(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
@@ -315,6 +342,7 @@ def test_damage_is_fatal_to_the_producer_that_meets_it(log: MemoryLog) -> None:
     assert producer._standing.state is ProducerState.FATAL_ERROR
 
 
+@pytest.mark.both_ways
 def test_a_commit_by_a_second_thread_of_the_same_producer_waits_its_turn(log: MemoryLog) -> None:
     """One transaction at a time: whoever comes second finds no open one."""
     producer = log.producer("a")

@@ -48,6 +48,7 @@ def begun(log: MemoryLog) -> Producer:
     return producer
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
 @pytest.mark.parametrize("transactional_id", [None, "a"])
 def test_R9_one_bad_answer_to_an_append_is_not_even_noticed(
@@ -67,6 +68,7 @@ def test_R9_one_bad_answer_to_an_append_is_not_even_noticed(
     log.check()
 
 
+@pytest.mark.in_log
 @OUTAGES
 def test_R9_a_commit_is_refused_until_the_outcome_of_every_append_is_known(
     log: MemoryLog, outage: Outage
@@ -103,6 +105,7 @@ def test_R9_records_sent_after_an_unknown_append_come_after_it(
     log.check()
 
 
+@pytest.mark.in_log
 def test_R9_a_write_that_lands_late_is_neither_lost_nor_doubled(log: MemoryLog) -> None:
     producer = begun(log)
     producer.send("t", b"x")
@@ -117,6 +120,7 @@ def test_R9_a_write_that_lands_late_is_neither_lost_nor_doubled(log: MemoryLog) 
     log.check()
 
 
+@pytest.mark.in_log
 def test_R9_a_slot_that_another_writer_won_proves_the_append_absent(log: MemoryLog) -> None:
     producer = begun(log)
     producer.send("t", b"mine")
@@ -132,6 +136,7 @@ def test_R9_a_slot_that_another_writer_won_proves_the_append_absent(log: MemoryL
     log.check()
 
 
+@pytest.mark.in_log
 @OUTAGES
 @pytest.mark.parametrize("failures", range(4))
 def test_R9_an_abort_after_an_unknown_append_leaves_no_trace_in_the_next_transaction(
@@ -224,6 +229,7 @@ def test_without_idempotence_an_unknown_append_is_sent_again_and_may_be_doubled(
 # BEGIN, PREPARE, markers, COMPLETE.
 
 
+@pytest.mark.in_log
 @OUTAGES
 @pytest.mark.parametrize("event", ["transaction_begun", "participants_added"])
 def test_an_unknown_declaration_keeps_records_out_until_it_is_known(
@@ -244,6 +250,7 @@ def test_an_unknown_declaration_keeps_records_out_until_it_is_known(
     log.check()
 
 
+@pytest.mark.in_log
 @OUTAGES
 @pytest.mark.parametrize(
     "first",
@@ -267,6 +274,7 @@ def test_a_begin_that_is_unknown_can_be_aborted_and_does_not_bar_the_next(
     log.check()
 
 
+@pytest.mark.both_ways
 @OUTAGES
 def test_I13_an_unknown_decision_is_asked_for_again_until_it_is_known(
     log: MemoryLog, outage: Outage
@@ -293,6 +301,7 @@ def test_I13_an_unknown_decision_is_asked_for_again_until_it_is_known(
     log.check()
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
 @pytest.mark.parametrize(
     ("path", "event"),
@@ -318,6 +327,7 @@ def test_I4_after_the_decision_a_commit_may_be_repeated_at_every_step(
     log.check()
 
 
+@pytest.mark.in_log
 @pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
 def test_a_completion_that_fails_is_told_to_the_next_transaction_once(
     log: MemoryLog, effect: Effect
@@ -338,6 +348,7 @@ def test_a_completion_that_fails_is_told_to_the_next_transaction_once(
 # Offsets.
 
 
+@pytest.mark.both_ways
 @OUTAGES
 def test_R9_a_commit_does_not_happen_without_offsets_whose_pend_is_unknown(
     log: MemoryLog, outage: Outage
@@ -358,6 +369,7 @@ def test_R9_a_commit_does_not_happen_without_offsets_whose_pend_is_unknown(
     log.check()
 
 
+@pytest.mark.both_ways
 def test_offsets_that_another_transaction_holds_keep_the_commit_waiting(log: MemoryLog) -> None:
     """UnstableOffsetCommit is retriable: the commit sees to them again, and never leaves them."""
     log.producer().send("u", b"source").get()
@@ -379,6 +391,7 @@ def test_offsets_that_another_transaction_holds_keep_the_commit_waiting(log: Mem
     log.check()
 
 
+@pytest.mark.both_ways
 @OUTAGES
 def test_an_abort_after_an_unknown_pend_frees_the_group(log: MemoryLog, outage: Outage) -> None:
     log.producer().send("u", b"source").get()
@@ -399,6 +412,7 @@ def test_an_abort_after_an_unknown_pend_frees_the_group(log: MemoryLog, outage: 
 # Registration.
 
 
+@pytest.mark.both_ways
 @pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
 def test_an_init_that_failed_may_be_called_again(log: MemoryLog, effect: Effect) -> None:
     log.producer("a").begin_transaction()
@@ -412,6 +426,7 @@ def test_an_init_that_failed_may_be_called_again(log: MemoryLog, effect: Effect)
     assert log.values("t") == [b"x"]
 
 
+@pytest.mark.both_ways
 def test_an_init_that_cannot_finish_what_is_decided_says_so_and_may_be_called_again(
     log: MemoryLog,
 ) -> None:
@@ -430,6 +445,7 @@ def test_an_init_that_cannot_finish_what_is_decided_says_so_and_may_be_called_ag
     log.check()
 
 
+@pytest.mark.both_ways
 def test_a_failed_segment_leaves_nothing_that_anybody_sees(log: MemoryLog) -> None:
     producer = begun(log)
     producer.send("t", b"x")

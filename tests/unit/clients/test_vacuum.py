@@ -28,9 +28,11 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def log() -> MemoryLog:
+def log(transaction_records: str) -> MemoryLog:
     """Topics `t` and `u` in a log that seals its indexes early."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log = MemoryLog(
+        LogSettings(journal_snapshot_entries=4), transaction_records=transaction_records
+    )
     log.admin.create_topic("t", 2)
     log.admin.create_topic("u", 1)
     return log
@@ -443,6 +445,7 @@ def test_two_processes_may_maintain_at_once(log: MemoryLog) -> None:
     log.check()
 
 
+@pytest.mark.both_ways
 def test_R17_a_horizon_that_a_clock_far_ahead_has_chosen_keeps_nobody_from_writing(
     log: MemoryLog,
 ) -> None:

@@ -145,6 +145,7 @@ def pending(log: MemoryLog, offset: int, timeout_ms: int = 5_000) -> Producer:
     return producer
 
 
+@pytest.mark.both_ways
 @RESETS
 @pytest.mark.parametrize(("is_commit", "expected"), [(True, [b"1"]), (False, [b"0", b"1"])])
 def test_a_consumer_that_starts_while_offsets_are_pending_waits_for_the_outcome(
@@ -166,6 +167,7 @@ def test_a_consumer_that_starts_while_offsets_are_pending_waits_for_the_outcome(
     assert values(consumer) == expected
 
 
+@pytest.mark.both_ways
 def test_a_poll_that_waits_ends_what_is_late(log: MemoryLog) -> None:
     put(log, U0, b"0", b"1")
     pending(log, 1)
@@ -174,6 +176,7 @@ def test_a_poll_that_waits_ends_what_is_late(log: MemoryLog) -> None:
     assert 5_000 < log.clock.monotonic_ms() - begun_ms < 6_000
 
 
+@pytest.mark.both_ways
 def test_I6_what_is_sought_while_offsets_are_pending_waits_too(log: MemoryLog) -> None:
     """A commit is compared with where the group stood, which nobody knows before the outcome."""
     put(log, U0, b"0", b"1")
@@ -188,6 +191,7 @@ def test_I6_what_is_sought_while_offsets_are_pending_waits_too(log: MemoryLog) -
     log.check()
 
 
+@pytest.mark.both_ways
 def test_an_automatic_commit_waits_for_a_transaction_and_is_no_error(
     log: MemoryLog, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -244,6 +248,7 @@ def test_a_position_that_was_sought_is_committed_before_the_first_poll(log: Memo
     assert [consumer.committed(where) for where in (T0, T1)] == [None, 0]
 
 
+@pytest.mark.both_ways
 def test_I6_of_two_that_sought_their_first_position_one_commits(log: MemoryLog) -> None:
     put(log, U0, b"0", b"1")
     both = [log.consumer("u", group_id="g", auto_offset_reset="none") for _ in range(2)]

@@ -109,8 +109,8 @@ RIGHT: dict[str, object] = {
 
 
 @pytest.fixture
-def log() -> MemoryLog:
-    log = MemoryLog()
+def log(transaction_records: str) -> MemoryLog:
+    log = MemoryLog(transaction_records=transaction_records)
     log.admin.create_topic("t", 2)
     log.producer().send("t", b"x", partition=0).get()
     return log

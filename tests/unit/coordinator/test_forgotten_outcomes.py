@@ -193,9 +193,17 @@ def test_R39_a_roll_back_of_what_may_be_committed_is_refused() -> None:
     assert coordinator.slot == slot
 
 
-def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown() -> None:
+def one_coordinator(transaction_records: str) -> MemoryLog:
+    settings = LogSettings(transaction_state_log_num_partitions=1)
+    return MemoryLog(settings, transaction_records=transaction_records)
+
+
+@pytest.mark.both_ways
+def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown(
+    transaction_records: str,
+) -> None:
     """Its answer was lost, and others have come since. It was committed."""
-    log = MemoryLog(LogSettings(transaction_state_log_num_partitions=1))
+    log = one_coordinator(transaction_records)
     log.admin.create_topic("t", 1)
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
@@ -205,6 +213,7 @@ def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown() -> None:
     with pytest.raises(OutcomeUnknown):
         producer.commit_transaction()
     log.store.heal()
+    log.process().coordinator_of("a").maintain()
     assert log.values("t") == [b"x"]
     other = log.elsewhere("b")
     for _ in range(5):
@@ -219,9 +228,12 @@ def test_R39_a_producer_that_asks_too_late_is_told_that_it_is_unknown() -> None:
     log.check()
 
 
-def test_R39_a_fenced_producer_aborts_whatever_was_forgotten_meanwhile() -> None:
+@pytest.mark.both_ways
+def test_R39_a_fenced_producer_aborts_whatever_was_forgotten_meanwhile(
+    transaction_records: str,
+) -> None:
     """It has not asked for a commit, so that its transaction is none of those that may have."""
-    log = MemoryLog(LogSettings(transaction_state_log_num_partitions=1))
+    log = one_coordinator(transaction_records)
     log.admin.create_topic("t", 1)
     producer = log.producer("a")
     producer.begin_transaction()

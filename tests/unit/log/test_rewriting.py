@@ -147,7 +147,7 @@ def read(log: MemoryLog, isolation: IsolationLevel) -> list[tuple[int, Any, Any]
 
 def new_model(**config: object) -> Model:
     """A log that seals its index every four entries."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4), transaction_records="in.log")
     log.admin.create_topic("t", 1, config={"segment.bytes": 65_536, **config})
     return Model(log)
 
@@ -208,7 +208,7 @@ def test_a_compaction_is_overtaken_by_a_change_of_the_key_and_the_next_goes_by_t
     None
 ):
     """Of each number the newest record stays, and none was taken away by its letter."""
-    log = MemoryLog(LogSettings(journal_snapshot_entries=4))
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4), transaction_records="in.log")
     schema = pa.schema([("letter", pa.string()), ("number", pa.int64()), ("note", pa.string())])
     config = {"cleanup.policy": "compact", "key.column": "letter"}
     log.admin.create_topic("t", 1, schema=schema, config=config)

@@ -29,8 +29,8 @@ OPTIONS = ReaderOptions("memory://log", subscribe=("t",))
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """A log with an empty topic."""
-    log = MemoryLog()
+    """A log with an empty topic, for records that stand in the log while they are open."""
+    log = MemoryLog(transaction_records="in.log")
     log.admin.create_topic("t", 1)
     return log
 

@@ -2,7 +2,8 @@
 
 `python -m txlog.testing.soak.producing OPTIONS` (JSON, see ProducerOptions). Its records all go to
 one partition, so that readers can tell from the numbers alone whether one is missing, doubled or
-out of order.
+out of order. Every second producer stages the records of its transactions, the others have them in
+the log.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 
 from txlog.clients.connection import connect
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import TRANSACTION_RECORDS
 from txlog.errors import AbortableError
 from txlog.testing.system_test.topics import INPUT
 from txlog.testing.worker_process import again, tell, told_to_end
@@ -52,7 +54,9 @@ class _Source:
     def __init__(self, options: ProducerOptions) -> None:
         self._options = options
         self._producer = Producer(
-            again(lambda: connect(options.root)), transactional_id=f"producer-{options.number}"
+            again(lambda: connect(options.root)),
+            transactional_id=f"producer-{options.number}",
+            transaction_records=TRANSACTION_RECORDS[options.number % 2],
         )
         again(self._producer.init_transactions)
         self._committed = 0

@@ -22,6 +22,7 @@ from txlog.clients.connection import Connection, connect
 from txlog.clients.consumer import Consumer
 from txlog.clients.consumer_record import ConsumerRecord
 from txlog.clients.producer import Producer
+from txlog.clients.producer_config import TRANSACTION_RECORDS
 from txlog.errors import AbortableError, FencedError, OutcomeUnknown, RetriableError
 from txlog.model import TopicPartition
 from txlog.testing.system_test.topics import GROUP, INPUT, OUTPUT
@@ -36,7 +37,7 @@ class CopierOptions:
 
     root: str
     number: int
-    """Names its transactional id."""
+    """Names its transactional id, and chooses between records that are staged and in the log."""
     partitions: tuple[int, ...]
     transaction_records: int
     transaction_timeout_ms: int
@@ -56,6 +57,7 @@ class Copier:
             connection,
             transactional_id=f"copier-{options.number}",
             transaction_timeout_ms=options.transaction_timeout_ms,
+            transaction_records=TRANSACTION_RECORDS[options.number % 2],
         )
         again(self._producer.init_transactions)
         self._consumer = again(lambda: self._assigned(connection))
