@@ -12,8 +12,9 @@ from txlog.cli.record_json import iso_time
 from txlog.cli.session import Session, with_session
 from txlog.cli.txn_half import half_document, half_facts, show_half
 from txlog.clients.admin import Admin, TransactionDescription, TransactionListing
-from txlog.clients.transaction_admin import transaction_at
+from txlog.clients.transaction_admin import PendedTransaction, transaction_at
 from txlog.coordinator.state import Transaction
+from txlog.coordinator.states import TransactionState
 from txlog.errors import IllegalTransition, UnknownTransaction, UsageError
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 
@@ -37,6 +38,8 @@ def list_transactions(
 ) -> None:
     """Every transactional id, with its state and its open transaction.
 
+    A producer that stages its records has none before it sets offsets aside, or commits.
+
     With --half the open half transactions (half messages) of all producers, oldest first, with how
     often somebody was asked about each, and when somebody is asked again.
     """
@@ -45,12 +48,9 @@ def list_transactions(
     if half:
         show_half(session, admin, now_ms)
         return
-    found = [each for each in admin.list_transactions() if each.all_open or not only_open]
-    rows = [
-        (*_words(each), opened and opened.tx_id, opened and _age(opened, now_ms))
-        for each in found
-        for opened in (each.all_open or (None,))
-    ]
+    listed = admin.list_transactions()
+    found = [each for each in listed if each.all_open or each.pended or not only_open]
+    rows = [row for each in found for row in _rows(each, now_ms)]
     session.show(
         [_listing_document(each, now_ms) for each in found],
         [Grid((*HEADERS, "OpenTransaction", "Age"), rows)],
@@ -158,6 +158,17 @@ def _meant(
     raise UsageError("say which: TRANSACTION, or --topic, --partition and --start-offset.")
 
 
+def _rows(each: TransactionListing, now_ms: int) -> Iterable[tuple[object, ...]]:
+    """One for each open transaction, else one."""
+    words = _words(each)
+    for opened in each.all_open:
+        yield *words, opened.tx_id, _age(opened, now_ms)
+    for pended in each.pended:
+        yield *words[:-1], TransactionState.ONGOING, pended.tx_id, _pended_age(pended, now_ms)
+    if not each.all_open and not each.pended:
+        yield *words, None, None
+
+
 def _words(each: TransactionListing) -> tuple[str, int, int, int, str]:
     return (
         each.transactional_id,
@@ -169,8 +180,15 @@ def _words(each: TransactionListing) -> tuple[str, int, int, int, str]:
 
 
 def _age(opened: Transaction, now_ms: int) -> str:
-    late = " (late)" if now_ms - opened.started_ms > opened.timeout_ms else ""
-    return f"{duration_text(now_ms - opened.started_ms)}{late}"
+    return _age_text(now_ms - opened.started_ms, opened.timeout_ms)
+
+
+def _pended_age(pended: PendedTransaction, now_ms: int) -> str:
+    return _age_text(now_ms - pended.pended_ms, pended.timeout_ms)
+
+
+def _age_text(age_ms: int, timeout_ms: int) -> str:
+    return f"{duration_text(age_ms)}{' (late)' if age_ms > timeout_ms else ''}"
 
 
 def _partitions(opened: Transaction) -> list[tuple[str, int]]:
@@ -228,6 +246,7 @@ def _listing_document(each: TransactionListing, now_ms: int) -> dict[str, Any]:
         "instance": each.instance,
         "last_transaction": None if each.last_tx_id is None else str(each.last_tx_id),
         "open": [_open_document(opened, now_ms) for opened in each.all_open],
+        "pended": [_pended_document(pended, now_ms) for pended in each.pended],
     }
 
 
@@ -242,6 +261,26 @@ def _listing_sections(each: TransactionListing, now_ms: int) -> Iterable[Section
     )
     for opened in each.all_open:
         yield from _open_sections(opened, now_ms)
+    for pended in each.pended:
+        yield Facts(
+            (
+                ("OpenTransaction", pended.tx_id),
+                ("TransactionState", TransactionState.ONGOING),
+                ("Age", _pended_age(pended, now_ms)),
+                ("TransactionTimeoutMs", pended.timeout_ms),
+                ("Groups", ", ".join(pended.groups)),
+            )
+        )
+
+
+def _pended_document(pended: PendedTransaction, now_ms: int) -> dict[str, Any]:
+    return {
+        "transaction": str(pended.tx_id),
+        "pended_at": iso_time(pended.pended_ms),
+        "age_ms": now_ms - pended.pended_ms,
+        "timeout_ms": pended.timeout_ms,
+        "groups": list(pended.groups),
+    }
 
 
 def _document(found: TransactionDescription, now_ms: int) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""What producers have open in a partition, and which transactions hang: KIP-664's questions.
+"""What producers have open in a partition, which transactions hang (KIP-664's questions), and
+which have done no more yet than to set offsets aside.
 
 It only looks. A transaction hangs if it is open in a topic and nobody will end it by himself soon:
 it is late, or no coordinator knows it as open.
@@ -47,6 +48,30 @@ class HangingTransaction:
     timeout_ms: int | None
     state: str
     """As its coordinator sees it; Unknown if none does."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendedTransaction:
+    """An open transaction that has set offsets of groups aside, and that no coordinator has heard
+    of: its records are staged."""
+
+    tx_id: TxId
+    groups: tuple[str, ...]
+    pended_ms: int
+    """When the first of them was set aside."""
+    timeout_ms: int
+
+
+def pended_transactions(connection: Connection) -> dict[TxId, PendedTransaction]:
+    """What groups have pending, by transaction, whatever has become of it."""
+    found: dict[TxId, PendedTransaction] = {}
+    for name, group in connection.offsets.groups().items():
+        for tx_id, pend in group.pending.items():
+            known = found.get(tx_id)
+            groups = (name,) if known is None else (*known.groups, name)
+            at_ms = pend.pended_ms if known is None else min(known.pended_ms, pend.pended_ms)
+            found[tx_id] = PendedTransaction(tx_id, groups, at_ms, pend.timeout_ms)
+    return found
 
 
 def describe_producers(connection: Connection, where: TopicPartition) -> list[ProducerDescription]:

@@ -8,7 +8,7 @@ from txlog.clients.producer import Producer
 from txlog.clients.transaction_session import TransactionSession
 from txlog.errors import TransactionAborted
 from txlog.groups.offsets_state import PendingOffset
-from txlog.model import TransactionOutcome, TxId
+from txlog.model import TopicPartition, TransactionOutcome, TxId
 
 HEADER = [
     "TransactionalId",
@@ -38,6 +38,63 @@ def test_list_open_leaves_out_the_others(log: SampleLog) -> None:
     assert opened["timeout_ms"] == 900_000
     assert opened["partitions"] == [{"topic": "orders", "partition": 0}]
     assert opened["age_ms"] >= 0
+
+
+def staging(log: SampleLog) -> Producer:
+    """A producer with an open transaction that is staged."""
+    producer = Producer(log.connection, transactional_id="copy-job")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("orders", b"staged", partition=0)
+    producer.flush()
+    return producer
+
+
+def test_a_staged_transaction_is_listed_once_it_has_set_offsets_aside(own_log: SampleLog) -> None:
+    producer = staging(own_log)
+    arguments = ("txn", "list", "--open", "-o", "json")
+    assert {each["transactional_id"] for each in run(*arguments, root=own_log.root).json} == {
+        "late-job"
+    }
+    producer.send_offsets_to_transaction({TopicPartition("orders", 1): 1}, "copies")
+    found = {each["transactional_id"]: each for each in run(*arguments, root=own_log.root).json}
+    (pended,) = found["copy-job"]["pended"]
+    assert (found["copy-job"]["open"], pended["groups"]) == ([], ["copies"])
+    assert (pended["timeout_ms"], pended["age_ms"] >= 0) == (60_000, True)
+    assert found["late-job"]["pended"] == [], "its coordinator knows it"
+    rows = run("txn", "list", "--open", root=own_log.root).rows
+    assert rows[1][0] == "copy-job"
+    assert rows[1][4:6] == ["Ongoing", pended["transaction"]]
+    rows = run("txn", "describe", "copy-job", root=own_log.root).rows
+    assert ["OpenTransaction", pended["transaction"]] in rows
+    assert ["Groups", "copies"] in rows
+    producer.commit_transaction()
+    producer.close()
+    assert len(run(*arguments, root=own_log.root).json) == 1
+
+
+def test_an_operator_ends_a_staged_transaction_that_has_set_offsets_aside(
+    own_log: SampleLog,
+) -> None:
+    producer = staging(own_log)
+    producer.send_offsets_to_transaction({TopicPartition("orders", 1): 1}, "copies")
+    listed = run("txn", "list", "-o", "json", root=own_log.root).json
+    (pended,) = [one for each in listed for one in each["pended"]]
+    done = run("txn", "abort", pended["transaction"], "--execute", root=own_log.root)
+    assert (done.code, done.err) == (
+        0,
+        f"Transaction {pended['transaction']} of copy-job is aborted.\n",
+    )
+    assert [
+        each["pended"] for each in run("txn", "list", "-o", "json", root=own_log.root).json
+    ] == [
+        [],
+        [],
+        [],
+    ]
+    with pytest.raises(TransactionAborted):
+        producer.commit_transaction()
+    producer.abort_transaction()
 
 
 def test_describe_takes_a_transactional_id(log: SampleLog) -> None:

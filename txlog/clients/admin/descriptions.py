@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from txlog.clients.transaction_admin import PendedTransaction
 from txlog.coordinator.state import Transaction
 from txlog.model import TransactionOutcome, TxId
 from txlog.settings import TopicConfig
@@ -65,6 +66,8 @@ class TransactionListing:
     timeout_ms: int = 0
     all_open: tuple[Transaction, ...] = ()
     """All of them, oldest first: producers of half messages have several."""
+    pended: tuple[PendedTransaction, ...] = ()
+    """Those that the coordinator has not heard of: they have set offsets aside, and no more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,15 @@ from txlog.clients.admin.descriptions import TransactionDescription, Transaction
 from txlog.clients.connection import Connection
 from txlog.clients.given_arguments import given_transaction
 from txlog.clients.given_positions import given_partition, whole_number
-from txlog.clients.transaction_admin import HangingTransaction, ProducerDescription
+from txlog.clients.transaction_admin import (
+    HangingTransaction,
+    PendedTransaction,
+    ProducerDescription,
+)
+from txlog.clock import begun
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
+from txlog.coordinator.state import TransactionalId
 from txlog.errors import ProducerFenced, UnknownTransaction, UsageError
 from txlog.groups.offsets_state import Pending
 from txlog.model import TopicPartition, TransactionOutcome, TxId
@@ -37,22 +43,18 @@ class TransactionAdmin:
     connection: Connection
 
     def list_transactions(self) -> list[TransactionListing]:
-        """Every transactional id of the log, with its open transaction."""
+        """Every transactional id of the log, with its open transaction.
+
+        A producer that stages its records shows none before it has set offsets aside, or commits.
+        """
+        looks = partial(transaction_admin.pended_transactions, self.connection)
+        look = begun(self.connection.runtime.fan_out, looks)
+        coordinators = list(self.connection.caught_up())
+        pended = look()
         return sorted(
             (
-                TransactionListing(
-                    name,
-                    coordinator.partition,
-                    known.pid,
-                    known.epoch,
-                    known.instance,
-                    str(known.state),
-                    known.last_tx_id,
-                    known.open[max(known.open)] if known.open else None,
-                    known.timeout_ms,
-                    tuple(known.open[tx_id] for tx_id in sorted(known.open)),
-                )
-                for coordinator in self.connection.caught_up()
+                _listed(name, known, coordinator.partition, pended)
+                for coordinator in coordinators
                 for name, known in coordinator.state.ids.items()
             ),
             key=lambda listing: listing.transactional_id,
@@ -151,3 +153,27 @@ class TransactionAdmin:
         if max_timeout_ms is not None:
             max_timeout_ms = whole_number("max_timeout_ms", max_timeout_ms)
         return transaction_admin.find_hanging(self.connection, topic, max_timeout_ms)
+
+
+def _listed(
+    name: str, known: TransactionalId, coordinator: int, pended: Mapping[TxId, PendedTransaction]
+) -> TransactionListing:
+    return TransactionListing(
+        name,
+        coordinator,
+        known.pid,
+        known.epoch,
+        known.instance,
+        str(known.state),
+        known.last_tx_id,
+        known.open[max(known.open)] if known.open else None,
+        known.timeout_ms,
+        tuple(known.open[tx_id] for tx_id in sorted(known.open)),
+        tuple(pended[tx_id] for tx_id in sorted(pended) if _may_begin(known, tx_id)),
+    )
+
+
+def _may_begin(known: TransactionalId, tx_id: TxId) -> bool:
+    """Whether it is its own, of this epoch, and the coordinator has not heard of it yet."""
+    is_of_now = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
+    return is_of_now and tx_id.number > known.begun_number
