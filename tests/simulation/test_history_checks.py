@@ -80,23 +80,28 @@ IN_A_CUT: Told = ("cut", {"topics": ["a"], "records": [["a", 0, 0, "x1"]]})
 
 
 @pytest.mark.parametrize(
-    ("told", "is_found"),
+    ("told", "is_staged", "is_found"),
     [
-        ([SEEN], True),
-        ([IN_A_CUT], True),
-        ([SEEN_EARLY], False),
-        ([ASKED, SEEN, IN_A_CUT], False),
+        ([SEEN], True, True),
+        ([SEEN], False, True),
+        ([IN_A_CUT], True, True),
+        ([SEEN_EARLY], True, True),
+        ([SEEN_EARLY], False, False),
+        ([ASKED, SEEN, SEEN_EARLY, IN_A_CUT], True, False),
     ],
 )
 def test_G1a_nobody_is_given_what_nobody_has_asked_to_commit_yet(
-    told: list[Told], is_found: bool
+    told: list[Told], is_staged: bool, is_found: bool
 ) -> None:
-    """That it is committed later is no excuse."""
+    """That it is committed later is no excuse; where it is in the log, it may be read there."""
     story = Story()
+    if not is_staged:
+        kept = [event for event in story.history.events if event["what"] != "staged"]
+        story.history.events = kept
     for what, facts in told:
         story.add(what, "other", **facts)
     added, events = story.history.events[-len(told) :], story.history.events[: -len(told)]
-    sent = next(n for n, event in enumerate(events) if event["what"] == "staged")
+    sent = next(n for n, event in enumerate(events) if event["what"] == "committing")
     story.history.events = [*events[:sent], *added, *events[sent:]]
     assert ("G1a aborted read" in story.found()) == is_found
 
@@ -121,6 +126,20 @@ def test_G1a_a_half_message_is_given_to_nobody_before_it_is_answered_for(
         history.note(0, 0.0, what="answered", answer=answer, **half)
     history.note(1, 0.0, "reader#0", "poll", isolation="read_committed", records=[["a", 0, 0, "m"]])
     assert bool(list(early_reads(Facts(history)))) == is_found
+
+
+@pytest.mark.parametrize("is_staged", [True, False])
+def test_G1a_what_was_staged_and_never_committed_is_in_no_topic(is_staged: bool) -> None:
+    """What stood in the log and was aborted stays there."""
+    story = Story()
+    story.add("send", tx="3-0-0", topic="a", values=["z"])
+    if is_staged:
+        story.add("staged", tx="3-0-0")
+    story.change("final", 0, records=[*story.records[::2], ["a", 0, 2, "z"]])
+    finals = [event for event in story.history.events if event["what"] == "final"]
+    story.history.events = [e for e in story.history.events if e not in finals] + finals
+    story.add("outcome", tx="3-0-0", outcome="ABORTED")
+    assert story.found() == ({"G1a aborted read"} if is_staged else set())
 
 
 def test_who_has_a_group_begins_where_it_stands() -> None:

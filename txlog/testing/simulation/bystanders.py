@@ -65,11 +65,9 @@ class Operator(Recurring):
 
     def turn(self, process: SimulatedProcess) -> None:
         """Looks, waits, and ends one of them."""
-        opened = [
-            transaction.tx_id
-            for coordinator in process.connection.coordinators()
-            for _, transaction in coordinator.catch_up().open_transactions()
-        ]
+        listed = Admin(process.connection).list_transactions()
+        opened = [one.tx_id for each in listed for one in each.all_open]
+        opened += [one.tx_id for each in listed for one in each.pended]
         if opened:
             process.sleep(1, 2_000)
             tx_id = process.random.choice(opened)

@@ -13,8 +13,15 @@ from txlog.clients.producer import Producer
 from txlog.errors import AbortableError, FencedError
 from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.process import SimulatedProcess
-from txlog.testing.simulation.producers import abort, commit, send, with_news
-from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
+from txlog.testing.simulation.producers import (
+    abort,
+    begun,
+    commit,
+    registered,
+    send,
+    with_news,
+)
+from txlog.testing.simulation.role import EXPECTED, UNCLEAR
 from txlog.testing.simulation.topics import as_history, require_topics
 
 
@@ -52,7 +59,7 @@ class Copier:
         consumer: Consumer | None = None
         while process.is_busy:
             try:
-                producer = producer or self._producer(process)
+                producer = producer or registered(process, self._id)
                 consumer = consumer or self._consumer(process)
                 goes_on, stays = self._copy(process, producer, consumer)
             except EXPECTED:
@@ -60,13 +67,6 @@ class Copier:
             producer = producer if goes_on else None
             consumer = consumer if stays else None
             process.sleep(1, 10_000)
-
-    def _producer(self, process: SimulatedProcess) -> Producer:
-        producer = Producer(
-            process.connection, transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS
-        )
-        producer.init_transactions()
-        return producer
 
     def _consumer(self, process: SimulatedProcess) -> Consumer:
         self._consumers += 1
@@ -89,7 +89,7 @@ class Copier:
             return True, True
         reader = f"{process.network.process}.{self.name}.{self._consumers}"
         process.note("poll", isolation="read_committed", records=polled, reader=reader)
-        tx = str(producer.begin_transaction())
+        tx = begun(process, producer)
         sent: list[tuple[str, RecordFuture]] = []
         try:
             self._write(process, producer, consumer, tx, polled, sent)

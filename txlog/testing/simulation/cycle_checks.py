@@ -22,10 +22,9 @@ def write_cycles(facts: Facts) -> Iterator[Anomaly]:
 
     Those in the log may interleave their writes, as in Kafka; so may topics (rule R13).
     """
-    staged = _staged(facts)
     for topic, records in _committed(facts):
         wrote: dict[str, set[str]] = {}
-        for earlier, later in _written_after(facts, records, staged):
+        for earlier, later in _written_after(facts, records):
             wrote.setdefault(earlier, set()).add(later)
         for cycle in cycles(wrote):
             step = max(map(facts.begun, cycle))
@@ -91,14 +90,13 @@ def _reads(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
 
 def _writes(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
     """One got an offset before another one did in the same partition."""
-    staged = _staged(facts)
     for topic, records in _committed(facts):
         for extents in _extents(facts, records).values():
             for one, other in permutations(sorted(extents), 2):
                 if extents[one][0] < extents[other][-1]:
                     yield (
-                        _shown(one, topic) if one in staged else _begins(one),
-                        _shown(other, topic) if other in staged else _decided(other),
+                        _shown(one, topic) if one in facts.staged else _begins(one),
+                        _shown(other, topic) if other in facts.staged else _decided(other),
                     )
 
 
@@ -112,10 +110,6 @@ def _extents(facts: Facts, records: list[Record]) -> dict[int, dict[str, list[in
     return found
 
 
-def _staged(facts: Facts) -> set[str]:
-    return {event["tx"] for event in facts.history.of("staged")}
-
-
 def _committed(facts: Facts) -> Iterator[tuple[str, list[Record]]]:
     """Each topic with its committed records."""
     for (isolation, topic), records in facts.final.items():
@@ -123,13 +117,11 @@ def _committed(facts: Facts) -> Iterator[tuple[str, list[Record]]]:
             yield topic, records
 
 
-def _written_after(
-    facts: Facts, records: list[Record], staged: set[str]
-) -> Iterator[tuple[str, str]]:
+def _written_after(facts: Facts, records: list[Record]) -> Iterator[tuple[str, str]]:
     last: dict[int, str] = {}
     for _, partition, _, value in records:
         tx = facts.writer.get(value)
-        if tx is not None and tx in staged:
+        if tx is not None and tx in facts.staged:
             if last.get(partition, tx) != tx:
                 yield last[partition], tx
             last[partition] = tx

@@ -192,6 +192,7 @@ def _collected(choices: random.Random) -> Sequence[Role]:
     database = LocalDatabase()
     return [
         *(Teller(f"t{n}", f"teller {n}", topics, wait_ms=1_000) for n in range(1, 4)),
+        TransactionalProducer("p1", "one", topics),
         HalfSender("h1", "half", topics, database),
         *(Collector(f"c{n}", choices.choice((100, 300))) for n in range(1, 3)),
         Auditor("auditor", topics),

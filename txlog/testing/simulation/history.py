@@ -5,7 +5,8 @@ Checkers read nothing else of a history but this and the stored bytes. An event 
 keys belong to its kind:
 
     send        tx topic values         records that will be written; before the first request
-    staged      tx                      its records go in with its decision, not before
+    staged      tx                      its records go in with its decision, not before; one without
+                                        this has them in the log as soon as they are flushed
     committing  tx values               about to commit these of the records; before the request
                                         of a micro-batch also query batch label reads: whose it
                                         is, and the texts that it was made from

@@ -74,17 +74,17 @@ def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
 def early_reads(facts: Facts) -> Iterator[Anomaly]:
     """G1a, I3: somebody was given a record before anybody had asked to commit its transaction.
 
-    That it was committed later is no excuse.
+    That it was committed later is no excuse. A staged one is then in no topic, at whatever level
+    somebody reads.
     """
     asked: set[str | None] = {None}
-    for event in facts.history.of("committing", "answered", "poll", "cut"):
+    for event in facts.history.of("committing", "answered", "poll", "cut", "final"):
         if asks_to_commit(event):
             asked.add(event["tx"])
-        if event.get("isolation", READ_COMMITTED) != READ_COMMITTED:
-            continue
+        sees_all = event.get("isolation", READ_COMMITTED) != READ_COMMITTED
         for record in event.get("records", ()):
             tx = facts.writer.get(record[3])
-            if tx not in asked:
+            if tx not in asked and (tx in facts.staged or not sees_all):
                 text = f"{event['who']} read {record}, and nobody had asked to commit {tx}"
                 yield Anomaly(event["at"], "G1a aborted read", text)
 

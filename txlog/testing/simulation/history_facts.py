@@ -44,6 +44,8 @@ class Facts:
         self._begun: dict[str, int] = {
             e["tx"]: e["at"] for e in history.of("send", "committing") if e["tx"] is not None
         }
+        self.staged: set[str] = {event["tx"] for event in history.of("staged")}
+        """Transactions whose records are in no topic before somebody has asked to commit them."""
         self.faults: set[str] | None = None
         """What went wrong in this world; None if nobody says."""
         for event in history.of("conditions"):

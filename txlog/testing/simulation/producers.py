@@ -1,4 +1,5 @@
-"""Producers as actors: transactions whose records go into the log, and plain idempotent ones.
+"""Producers as actors: transactions whose records are staged, or go into the log at once, and
+plain idempotent ones.
 
 They guard nothing; what they were told stands in the history, and is held against the log later.
 """
@@ -9,7 +10,8 @@ from typing import ClassVar
 
 from txlog.clients.delivery import RecordFuture
 from txlog.clients.producer import Producer
-from txlog.errors import AbortableError, FencedError, StoreDenied
+from txlog.clients.producer_config import STAGED, TRANSACTION_RECORDS
+from txlog.errors import AbortableError, FencedError, SegmentExpired, StoreDenied
 from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.role import EXPECTED, TIMEOUT_MS, UNCLEAR
 from txlog.testing.simulation.topics import ADDED, headers_of, key_of, payload, with_column
@@ -43,19 +45,15 @@ class TransactionalProducer:
 
     def _registered(self, process: SimulatedProcess) -> Producer | None:
         try:
-            producer = Producer(
-                process.connection, transactional_id=self._id, transaction_timeout_ms=TIMEOUT_MS
-            )
-            producer.init_transactions()
+            return registered(process, self._id)
         except EXPECTED:
             return None
-        return producer
 
     def _transaction(self, process: SimulatedProcess, producer: Producer) -> bool:
         """One transaction, however it ends; whether the producer can go on."""
         self._sent = []
         try:
-            tx = str(producer.begin_transaction())
+            tx = begun(process, producer)
         except EXPECTED:
             return False
         try:
@@ -133,6 +131,27 @@ class PlainProducer:
         raise FencedError("given up after several tries; another producer goes on.")
 
 
+def registered(process: SimulatedProcess, transactional_id: str) -> Producer:
+    """Ready to begin. Where it keeps the records of open transactions is drawn, so that instances
+    of one id, and others who meet their transactions, have both ways before them."""
+    producer = Producer(
+        process.connection,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=TIMEOUT_MS,
+        transaction_records=process.random.choice(TRANSACTION_RECORDS),
+    )
+    producer.init_transactions()
+    return producer
+
+
+def begun(process: SimulatedProcess, producer: Producer) -> str:
+    """The next transaction."""
+    tx = str(producer.begin_transaction())
+    if producer.config.transaction_records == STAGED:
+        process.note("staged", tx=tx)
+    return tx
+
+
 def with_news(process: SimulatedProcess, topic: str, value: str) -> str:
     """The text of a record; half of those of a topic that has more columns fill one of them."""
     log = process.connection.cluster.topic(topic)
@@ -182,8 +201,9 @@ def commit(
         except FencedError:
             process.note("commit", tx=tx, answer="failed")
             return False, False
-        except AbortableError:
-            process.note("commit", tx=tx, answer="failed")
+        except AbortableError as error:
+            answer = "expired" if isinstance(error, SegmentExpired) else "failed"
+            process.note("commit", tx=tx, answer=answer)
             return False, abort(process, producer, tx)
         else:
             process.note("commit", tx=tx, answer="ok")
