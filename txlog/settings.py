@@ -174,7 +174,8 @@ class LogSettings(SettingsGroup):
     kind: ClassVar[str] = "log setting"
 
     transaction_state_log_num_partitions: int = 8
-    """Coordinators: journals that transactional ids are spread over."""
+    """Coordinators: journals that transactional ids are spread over; 32 in a log that is created on
+    an object store, where two ids that decide in one journal wait for each other."""
     offsets_topic_num_partitions: int = 8
     """Journals that consumer groups are spread over."""
     journal_snapshot_entries: int = 64
@@ -206,6 +207,9 @@ class LogSettings(SettingsGroup):
         """How long a process that deletes waits: where no look is trusted, not at all."""
         return self.boundary_grace_ms if self.boundary_trust_ms else 0
 
+
+FAR_COORDINATORS = 32
+"""Of logs that are created on an object store: sixteen busy ids seldom share a journal."""
 
 BOUNDARY_TRUST_MS = 12 * 3_600_000
 BOUNDARY_GRACE_MS = 7 * 86_400_000

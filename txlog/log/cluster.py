@@ -45,6 +45,7 @@ from txlog.model import validate_topic_name
 from txlog.settings import (
     BOUNDARY_GRACE_MS,
     BOUNDARY_TRUST_MS,
+    FAR_COORDINATORS,
     LogSettings,
     ProcessSettings,
     TopicConfig,
@@ -363,10 +364,14 @@ def create_cluster(
 
 def default_log_settings(store: Store) -> LogSettings:
     """Of a log that is created there: where a look at a boundary takes a round trip, it is trusted
-    for a time."""
+    for a time; and where decisions take one, there are more journals for them."""
     if is_near(store):
         return LogSettings()
-    return LogSettings(boundary_trust_ms=BOUNDARY_TRUST_MS, boundary_grace_ms=BOUNDARY_GRACE_MS)
+    return LogSettings(
+        transaction_state_log_num_partitions=FAR_COORDINATORS,
+        boundary_trust_ms=BOUNDARY_TRUST_MS,
+        boundary_grace_ms=BOUNDARY_GRACE_MS,
+    )
 
 
 def _created_meanwhile(store: Store, first: str) -> ClusterFile | None:

@@ -63,6 +63,13 @@ def test_R32_what_a_log_was_created_with_never_changes() -> None:
     assert store.get(CLUSTER_FILE) == written
 
 
+def test_a_log_far_away_has_more_coordinators() -> None:
+    """Two ids that decide in one journal wait for each other, a round trip each."""
+    near, far = create_cluster(MemoryStore(manual_runtime()), manual_runtime()), far_store()
+    counts = [near.settings, create_cluster(far, manual_runtime()).settings]
+    assert [found.transaction_state_log_num_partitions for found in counts] == [8, 32]
+
+
 def test_R32_a_store_that_is_near_takes_the_long_way() -> None:
     store = MemoryStore(manual_runtime())
     options = open_cluster(store, manual_runtime(), create=True).options
