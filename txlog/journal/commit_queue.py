@@ -11,11 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
-from txlog.clock import Event
+from txlog.clock import Clock, Event
 from txlog.journal.ticket import LOOK, Ticket
 
 TOLD_MS_MAX = 1_000.0
 """A thread that waits for another one looks after so long whether that one is still there."""
+
+
+COMPANY_MS = 5.0
+"""Far away, a thread that publishes waits so long for those that had commands beside its own the
+last time: each request that they make together is one that none of them waits for in turn."""
 
 
 class CommitQueue:
@@ -26,10 +31,15 @@ class CommitQueue:
         lock: AbstractContextManager[object],
         new_event: Callable[[], Event],
         publish: Callable[[], None],
+        clock: Clock | None = None,
     ) -> None:
+        """With a clock it waits for company: a request takes a round trip."""
         self._lock = lock
         self._new_event = new_event
         self._publish = publish
+        self._clock = clock
+        self._company = 0
+        """Calls whose commands stood in one entry lately."""
         self.waiting: deque[Ticket] = deque()
         self._next: Ticket | None = None
         """Its thread is the next one to publish, and waits for the lock."""
@@ -40,6 +50,7 @@ class CommitQueue:
         for another request."""
         try:
             for ticket in tickets:
+                ticket.call = tickets
                 self.waiting.append(ticket)
             for ticket in tickets:
                 while not ticket.done:
@@ -69,11 +80,14 @@ class CommitQueue:
 
     def drain(self, tickets: list[Ticket], count_max: int) -> None:
         """Take what waits; a ticket leaves the queue only when it is among them."""
+        if self._clock is not None and _calls(self.waiting) < self._company > 1:
+            self._clock.sleep_ms(COMPANY_MS)
         while self.waiting and len(tickets) < count_max:
             if not self.waiting[0].done:
                 tickets.append(self.waiting[0])
             self.waiting.popleft()
         self._next = None
+        self._company = max(_calls(tickets), self._company - 1)
 
     def end_all(self, tickets: Iterable[Ticket], error: BaseException | None = None) -> None:
         """They are done, or have this error. An error of commands says nothing of the tip: who only
@@ -90,3 +104,9 @@ class CommitQueue:
             event = next((event for event in told if event is not None), None)
             if event is not None:
                 event.set()  # That thread is the next.
+
+
+def _calls(tickets: Iterable[Ticket]) -> int:
+    """How many calls these are of, but for looks and for what is carried for others."""
+    own = (t for t in tuple(tickets) if not (t.done or t.is_brought or t.command is LOOK))
+    return len({id(ticket.call) for ticket in own})

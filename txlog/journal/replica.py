@@ -79,7 +79,12 @@ class Replica(Follower[StateT]):
         options: ReplicaOptions | None = None,
     ) -> None:
         super().__init__(store, layout, machine, runtime, options)
-        self._queue = CommitQueue(self._lock, runtime.new_event, self._publish)
+        self._queue = CommitQueue(
+            self._lock,
+            runtime.new_event,
+            self._publish,
+            runtime.clock if self._options.is_far else None,
+        )
         self.carry: Callable[[], None] | None = None
         """Begins to carry, in the background, until `is_carrying` is false; must not wait."""
         self.is_carrying = False

@@ -6,6 +6,7 @@ store.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,8 @@ class Ticket:
     done: bool = False
     told: Event | None = None
     """What its thread waits for, if it does."""
+    call: Sequence[Ticket] = ()
+    """Those that one call waits for, in one thread."""
     is_carried: bool = False
     """A carrier finds it without its process, and may bring it."""
     is_brought: bool = False

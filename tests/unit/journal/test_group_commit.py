@@ -1,9 +1,10 @@
 """Commands of several threads that wait at once go into one entry, each with its own answer."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from signal import SIGINT, pthread_kill, signal
 from threading import Event, Semaphore, get_ident
@@ -14,13 +15,15 @@ import pytest
 
 from tests.faulty_stores import HookedStore
 from tests.interruption import Interruption
-from tests.shelf_journal import LAYOUT, limits, new_store, process, written
+from tests.shelf_journal import LAYOUT, OPTIONS, limits, new_store, process, written
 from tests.shelf_machine import Look, Put, Shelf, Take
 from txlog.errors import IllegalTransition, OutcomeUnknown, StoreUnavailable
+from txlog.journal.commit_queue import COMPANY_MS
 from txlog.journal.replica import Replica
 from txlog.journal.ticket import Ticket
 from txlog.storage import CountingStore
 from txlog.storage.store import ENTRY_BYTES_MAX
+from txlog.testing.clock import ManualClock, manual_runtime
 
 Command = Put | Take | Look
 PATIENCE_S = 20
@@ -141,6 +144,58 @@ def test_a_look_at_the_tip_outlives_the_error_of_a_command_beside_it() -> None:
         store.before("create", LAYOUT.entry(1), fail)
         assert replica.execute(Put("a")) is True
         assert [outcome(future) for future in others] == [("a",), StoreUnavailable]
+
+
+class Company(ManualClock):
+    """While somebody sleeps, another thread comes."""
+
+    def __init__(self, come: Callable[[], None]) -> None:
+        super().__init__()
+        self._come = come
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        super().sleep_ms(duration_ms)
+        self._come()
+
+
+@pytest.mark.parametrize(("is_far", "last"), [(True, ["d", "late"]), (False, ["d"])])
+def test_far_away_a_thread_waits_a_moment_for_those_who_came_with_it_before(
+    is_far: bool, last: list[str]
+) -> None:
+    store = HookedStore(new_store())
+    late: list[Future[Any]] = []
+
+    def come() -> None:
+        assert queue.joined.acquire(timeout=PATIENCE_S)  # Of the one that waits.
+        late.append(join(Put("late")))
+
+    clock = Company(come)
+    replica = process(store, replace(OPTIONS, is_far=is_far), manual_runtime(77, clock))
+    queue = replica._queue.waiting = AnnouncedQueue()
+
+    def join(command: Put) -> Future[Any]:
+        future = pool.submit(replica.execute, command)
+        assert queue.joined.acquire(timeout=PATIENCE_S)
+        return future
+
+    with ThreadPoolExecutor(max_workers=6) as pool:
+        others: list[Future[Any]] = []
+        store.before("create", LAYOUT.entry(0), lambda: others.extend(map(join, map(Put, "bc"))))
+        assert outcome(join(Put("a"))) is True
+        assert [outcome(future) for future in others] == [True, True]
+        assert clock.slept_ms == [], "nobody came with it"
+        assert replica.execute(Put("d")) is True
+        assert [outcome(future) for future in late] == [True] * len(late)
+    assert written(store, 2) == last
+    assert clock.slept_ms == [COMPANY_MS] * is_far
+
+
+def test_far_away_a_thread_that_brings_several_commands_waits_for_nobody() -> None:
+    clock = ManualClock()
+    replica = process(new_store(), replace(OPTIONS, is_far=True), manual_runtime(78, clock))
+    for number in range(4):
+        assert replica.execute_each([Put(f"{number}"), Put(f"{number}, too")]) == [True, True]
+    assert clock.slept_ms == []
 
 
 def test_I16_an_entry_holds_the_commands_of_so_many_only() -> None:
