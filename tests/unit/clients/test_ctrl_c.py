@@ -38,13 +38,20 @@ TRANSACTIONS = ["clients/producer.py", "clients/sender.py", "clients/transaction
 OFFSETS = ["clients/transaction_session.py", "groups/offsets.py", "clients/producer.py"]
 COORDINATOR = ["coordinator/coordinator.py", "log/cluster.py"]
 HALVES = ["clients/transaction_mq_producer.py", "clients/half_store.py", "clients/check_service.py"]
-READING = ["clients/consumer.py", "clients/fetcher.py", "clients/record_iteration.py"]
+READING = [
+    "clients/consumer.py",
+    "clients/poller.py",
+    "clients/fetching.py",
+    "clients/fetcher.py",
+    "clients/record_iteration.py",
+]
 LOOKING = ["clients/assignment.py", "log/reader.py", "clients/group_positions.py"]
 JOURNAL = [
     "journal/replica.py",
     "journal/follower.py",
     "journal/boundary_checks.py",
     "journal/opening.py",
+    "journal/reads_ahead.py",
     "journal/fold.py",
 ]
 JOURNAL_AGAIN = pytest.param(JOURNAL, marks=pytest.mark.extra)
