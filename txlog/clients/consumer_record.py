@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from txlog.errors import InvalidRecord
 from txlog.log.conversion import TIMESTAMP_COLUMN
+from txlog.log.plain_numbers import whole_numbers
 from txlog.log.reader import FetchedBatch, sliced_rows
 from txlog.log.schema import is_kafka_schema
 
@@ -36,7 +37,7 @@ _new_record: Callable[[tuple[object, ...]], ConsumerRecord] = partial(tuple.__ne
 def records(topic: str, fetched: FetchedBatch) -> Iterator[ConsumerRecord]:
     """The records of one batch, in order of offset."""
     batch = fetched.batch
-    stamps = np.asarray(batch.column(TIMESTAMP_COLUMN).view(pa.int64())).tolist()
+    stamps = whole_numbers(batch.column(TIMESTAMP_COLUMN).view(pa.int64())).tolist()
     offsets = fetched.offsets.tolist()
     user = batch.drop_columns([TIMESTAMP_COLUMN])
     if is_kafka_schema(user.schema):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from txlog.errors import CorruptData
 from txlog.log.conversion import TIMESTAMP_COLUMN
 from txlog.log.index import IndexedBatch
+from txlog.log.plain_numbers import whole_numbers
 from txlog.log.reader import FetchedBatch, read_rows, row_source, sliced
 from txlog.log.topic_log import TopicLog
 
@@ -51,7 +51,7 @@ def _first_ms(topic: TopicLog, row: IndexedBatch, start: int) -> int:
         return row.timestamp_min_ms
     try:
         for part in _times(topic, row, start, row.next_offset):
-            return int(np.asarray(part.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))[0])
+            return int(whole_numbers(part.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))[0])
     except CorruptData:  # For readers to say; the index knows the time of the batch.
         pass
     return row.timestamp_min_ms

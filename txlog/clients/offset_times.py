@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from txlog.log.conversion import TIMESTAMP_COLUMN
+from txlog.log.plain_numbers import whole_numbers
 from txlog.log.reader import read_rows, row_source, sliced, visible_end
 from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, OffsetAndTimestamp
@@ -25,7 +26,7 @@ def offset_for_time(
             continue
         for whole in read_rows(row_source(topic, state), [row], columns=[TIMESTAMP_COLUMN]):
             fetched = sliced(whole, log_start, end)
-            stamps = np.asarray(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
+            stamps = whole_numbers(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
             late = np.flatnonzero(stamps >= timestamp_ms)
             if len(late):
                 index = int(late[0])

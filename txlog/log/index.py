@@ -25,6 +25,7 @@ from txlog.journal.arrow_file import NotAnArrowFile, decode_file, encode_file
 from txlog.journal.codec import bounds_of, decode, encode
 from txlog.journal.machine import Chunk
 from txlog.log.batch import ROWS_MAX
+from txlog.log.plain_numbers import whole_numbers
 from txlog.model import (
     OFFSET_MAX,
     ByteCount,
@@ -359,7 +360,7 @@ def _check_numbers(batch: pa.RecordBatch, ref: ChunkRef, path: str) -> None:
     """Every number of a leaf is within its bounds, and its slots are those of the reference."""
     if any(column.null_count for column in batch.columns):
         raise _not_a_chunk(path, "a value is missing")
-    numbers = np.stack([np.asarray(batch.column(name)) for name in _NUMBERS])
+    numbers = np.stack([whole_numbers(batch.column(name)) for name in _NUMBERS])
     wrong = ((numbers < _LOWEST) | (numbers > _HIGHEST)).any(axis=1)
     if wrong.any():
         raise _not_a_chunk(path, f"its {_NUMBERS[int(wrong.argmax())]} is out of bounds")

@@ -24,6 +24,7 @@ from txlog.layout import is_segment
 from txlog.log.batch import SegmentBatch
 from txlog.log.conversion import OFFSET_COLUMN, adapt
 from txlog.log.index import IndexedBatch
+from txlog.log.plain_numbers import whole_numbers
 from txlog.log.schema import compacted_schema, physical_schema
 from txlog.log.segment import batch_head, decode_batch
 from txlog.log.topic_log import TopicLog
@@ -371,7 +372,7 @@ def _decode(
 
 def _checked_offsets(row: IndexedBatch, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """I2: offsets rise, within what the index says of the batch. Raises CorruptData."""
-    offsets: npt.NDArray[np.int64] = np.asarray(batch.column(OFFSET_COLUMN))
+    offsets = whole_numbers(batch.column(OFFSET_COLUMN))
     rises = bool((np.diff(offsets) > 0).all())
     if not rises or offsets[0] < row.base_offset or offsets[-1] >= row.next_offset:
         raise CorruptData(

@@ -19,6 +19,7 @@ from txlog.errors import CorruptData, InvalidConfig, InvalidRecord, RecordTooLar
 from txlog.journal.message import RECORD_BATCH, MessageHead, read_head
 from txlog.log.batch import SegmentBatch
 from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
+from txlog.log.plain_numbers import whole_numbers
 
 BATCH_BYTES_MAX = 1_250_000
 """Size of a stored batch before compression. Spark reads batches of about 1 MB fastest, and hands
@@ -237,7 +238,7 @@ def _located(
     crc32 = 0
     for part in message:
         crc32 = zlib.crc32(part, crc32)
-    stamps = np.asarray(piece.column(piece.num_columns - 1).view(pa.int64()))
+    stamps = whole_numbers(piece.column(piece.num_columns - 1).view(pa.int64()))
     return SegmentBatch(
         partition=partition,
         row_count=piece.num_rows,

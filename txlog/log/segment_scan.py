@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from txlog.errors import CorruptData, IncompatibleSchema, MissingObject
@@ -21,6 +20,7 @@ from txlog.layout import is_segment
 from txlog.log.batch import SegmentBatch
 from txlog.log.column_types import canonical_field
 from txlog.log.conversion import TIMESTAMP_FIELD
+from txlog.log.plain_numbers import whole_numbers
 from txlog.log.segment import (
     DECODED_BYTES_MAX,
     DECODING_ERRORS,
@@ -109,7 +109,7 @@ def _described(
     stamps = records.column(records.num_columns - 1)
     if not (label.isascii() and label.isdigit()) or not records.num_rows or stamps.null_count:
         raise damaged(origin, "it lacks a partition, records or timestamps")
-    values = np.asarray(stamps.view(pa.int64()))
+    values = whole_numbers(stamps.view(pa.int64()))
     return SegmentBatch(
         partition=int(label),
         row_count=records.num_rows,
