@@ -50,7 +50,7 @@ def objects() -> dict[str, bytes]:
     for producer in (in_log, staging):
         producer.close()
     log.process().cluster.topic("v").prune(keep_entries=5)
-    log.process().cluster.topic("u").prune(keep_entries=20)
+    log.process().cluster.topic("u").prune(keep_entries=14)
     log.check()
     return log.objects()
 

@@ -60,7 +60,7 @@ def original() -> MemoryLog:
     """Topic `u` with a record in each of 22 transactions, a snapshot every eight entries, and a
     group that has read ten records.
     """
-    log = MemoryLog(LogSettings(journal_snapshot_entries=8))
+    log = MemoryLog(LogSettings(journal_snapshot_entries=8), transaction_records="in.log")
     log.admin.create_topic("u", 1)
     producer = log.producer("a")
     for number in range(COUNT):

@@ -32,6 +32,7 @@ def test_results_and_offsets_are_committed_together(
                 consumer.seek(where, consumer.committed(where) or 0)
         else:
             producer.commit_transaction()
+    producer.close()  # The offsets of its last transaction are applied by then.
     found = sorted(place.values(results), key=lambda value: int(value.split()[1]))
     assert found == [b"result %d" % number for number in range(20)]
     assert place.admin().describe_group(group).lag == 0
