@@ -1,12 +1,12 @@
 """Where Spark finds `format("txlog")`: it imports every top-level package named pyspark_*.
 
-It guards that other sources stay found: Spark has no try around that import, so one package that
-raises makes all of them vanish, with DATA_SOURCE_NOT_FOUND as the only sign. Nothing may raise
+It guards that Spark still finds other sources: Spark has no try around that import, so one package
+that raises makes all of them vanish, with DATA_SOURCE_NOT_FOUND as the only sign. Nothing may raise
 here, and nothing but the import may happen. `txlog doctor` reads `IMPORT_ERROR`.
 """
 
 IMPORT_ERROR: Exception | None = None
-"""Why `DefaultSource` is absent; None if it is there."""
+"""Why `DefaultSource` is absent; None if it is present."""
 
 try:
     from spark_plugin.datasource import TxlogDataSource as DefaultSource  # noqa: F401

@@ -1,6 +1,6 @@
 """The PySpark source and sink of txlog; the only package besides its shim that knows Spark.
 
-`register` is looked up when it is first used: the command line reads checkpoints with modules of
+`register` is imported when it is first used: the command line reads checkpoints with modules of
 this package, and must not load PySpark for it.
 """
 

@@ -1,10 +1,10 @@
-"""Topic columns to Spark columns: which type becomes which, and what Arrow batch Spark takes.
+"""Topic columns to Spark columns: the types, and the Arrow batches that Spark accepts.
 
-It guards that batches pass to the JVM untouched: Spark 4.2 compares the schema of the first batch
-of a task with `to_arrow_schema(schema, timezone="UTC")` (names, types, nullability; not metadata),
-refuses it if they differ, and looks at no later batch. The zone is UTC whatever the session's is.
-So every batch goes through `ReadLayout.convert`, which casts only what differs. Nothing is rounded:
-a value that Spark's type cannot hold is an error that names the column.
+It guards that batches pass to the JVM unchanged: Spark 4.2 compares the schema of a task's first
+batch with `to_arrow_schema(schema, timezone="UTC")` (names, types, nullability; not metadata),
+refuses it if they differ, and checks no later batch. The zone is UTC whatever the session's is. So
+every batch goes through `ReadLayout.convert`, which casts only what differs. Nothing is rounded: a
+value that Spark's type cannot represent is an error that names the column.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ DECIMAL_DIGITS_MAX = 38
 """Spark's widest decimal."""
 
 CREATE_TIME = 0
-"""Kafka's `timestampType` of a time that the sender set."""
+"""Kafka's `timestampType` of a time set by the sender."""
 APPEND_TIME = 1
-"""The same of the time at which the record was written."""
+"""The same for the time at which the record was written."""
 
 _types = pa.types
 
@@ -78,25 +78,25 @@ _PLAIN: Mapping[pa.DataType, DataType] = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the rows of one batch are from, in order of offset."""
+    """Where the rows of one batch come from, in order of offset."""
 
     topic: str
     partition: int
     base_offset: int
-    """Of the first row."""
+    """The offset of the first row."""
     stored_offsets: npt.NDArray[np.int64] | None = None
-    """Of every row, where compaction has left gaps."""
+    """The offset of every row, if compaction has left gaps."""
     timestamp_type: int = CREATE_TIME
 
 
 @dataclass(frozen=True, slots=True)
 class _Added:
-    """A column that the source adds to a record: its type, and how it is made."""
+    """A column that the source adds to a record: its type, and how to compute it."""
 
     kind: DataType
     make: Callable[[Origin, pa.RecordBatch], pa.Array]
     stored: str | None = None
-    """The topic's column that it is made of."""
+    """The topic's column that it is computed from."""
 
 
 def _topic(origin: Origin, rows: pa.RecordBatch) -> pa.Array:
@@ -146,16 +146,16 @@ class ReadLayout:
     """How a topic's batches become Spark's, for one schema that the user wants."""
 
     schema: pa.Schema
-    """What Spark compares each task's first batch with."""
+    """The schema that Spark compares with each task's first batch."""
     stored_columns: tuple[str, ...]
-    """The topic's columns that must be read for it, `_timestamp` among them if it is needed."""
+    """The topic's columns to read, including `_timestamp` if it is needed."""
     is_kafka: bool
 
     def convert(self, origin: Origin, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The batch for Spark. `rows` has (at least) the stored columns.
 
-        Columns that are right already are not copied. Raises InvalidRecord for a value that
-        Spark's type cannot hold.
+        Columns that already fit are not copied. Raises InvalidRecord for a value that Spark's type
+        cannot represent.
         """
         added = _KAFKA_ADDED if self.is_kafka else _TYPED_ADDED
         arrays = []
@@ -173,15 +173,15 @@ def _cast(array: pa.Array, field: pa.Field, origin: Origin) -> pa.Array:
         return array.cast(field.type, safe=True)
     except (pa.ArrowException, OverflowError) as error:
         raise InvalidRecord(
-            f"column {field.name!r} of {origin.topic}-{origin.partition} holds a value, at offset "
-            f"{origin.base_offset} or after, that is no {field.type}, the nearest that Spark has: "
+            f"column {field.name!r} of {origin.topic}-{origin.partition} has a value, at offset "
+            f"{origin.base_offset} or later, that does not fit {field.type}, Spark's nearest type: "
             f"{error}. Leave the column out with option 'columns', or read it without Spark.",
             column=field.name,
         ) from error
 
 
 def available_schema(topic_schema: pa.Schema, *, include_headers: bool = False) -> StructType:
-    """Every column that Spark can be given of a topic.
+    """Every column of a topic that Spark can get.
 
     Kafka-shaped topics have Kafka's columns, headers only if wanted; typed ones their own columns,
     then `_topic, _partition, _offset, _timestamp`. Raises IncompatibleSchema for a column that
@@ -206,7 +206,7 @@ def source_schema(
 ) -> StructType:
     """The source's schema: the columns named by option `columns`, in that order, or all.
 
-    Only the named ones need a type that Spark has. Raises InvalidOption, IncompatibleSchema.
+    Only these need a type that Spark has. Raises InvalidOption, IncompatibleSchema.
     """
     if columns is None:
         return available_schema(topic_schema, include_headers=include_headers)
@@ -226,19 +226,19 @@ def source_schema(
 def read_layout(topic_schema: pa.Schema, wanted: StructType) -> ReadLayout:
     """How to give Spark the columns of `wanted`: the source's own schema, or the user's narrower.
 
-    Raises InvalidOption if a wanted column is not there, is of another type, or is declared not
-    null where the topic may hold nulls.
+    Raises InvalidOption if a wanted column does not exist, has another type, or is declared not
+    null although the topic may contain nulls.
     """
     if not wanted.fields:
-        raise InvalidOption("the schema given to the reader has no column; name one at least.")
+        raise InvalidOption("the schema given to the reader has no column; name at least one.")
     is_kafka = is_kafka_schema(topic_schema)
     added = _KAFKA_ADDED if is_kafka else _TYPED_ADDED
     if difference := _field_differences(topic_schema, wanted):
         raise InvalidOption(
             f"the columns of this DataFrame are not the topic's: {difference}. If the topic's "
-            "schema was changed since it was loaded, load it again, by a new start of the query. "
-            "If the reader was given a schema, take the column there as it is, and cast it in the "
-            "query."
+            "schema was changed since it was loaded, load it again by restarting the query. If the "
+            "reader was given a schema, declare the column as it is in the topic, and cast it in "
+            "the query."
         )
     stored = [added[name].stored if name in added else name for name in wanted.names]
     schema = to_arrow_schema(wanted, timezone="UTC")
@@ -246,7 +246,7 @@ def read_layout(topic_schema: pa.Schema, wanted: StructType) -> ReadLayout:
 
 
 def schema_difference(topic_schema: pa.Schema, wanted: StructType) -> str:
-    """Why these columns cannot be read of the topic, or '' if they can."""
+    """Why these columns cannot be read from the topic, or '' if they can."""
     try:
         return _field_differences(topic_schema, wanted)
     except (InvalidOption, IncompatibleSchema) as error:
@@ -254,7 +254,7 @@ def schema_difference(topic_schema: pa.Schema, wanted: StructType) -> str:
 
 
 def _field_differences(topic_schema: pa.Schema, wanted: StructType) -> str:
-    """The first column that differs, and how. Raises InvalidOption for one that is not there."""
+    """The first column that differs, and how. Raises InvalidOption for an unknown column."""
     given = to_arrow_schema(source_schema(topic_schema, tuple(wanted.names)), timezone="UTC")
     pairs = zip(to_arrow_schema(wanted, timezone="UTC"), given, strict=True)
     found = (_difference(field, wanted_field, field.name) for wanted_field, field in pairs)
@@ -262,14 +262,14 @@ def _field_differences(topic_schema: pa.Schema, wanted: StructType) -> str:
 
 
 def common_schema(schemas: Mapping[str, pa.Schema]) -> pa.Schema:
-    """The one schema of all topics that are read together. Raises IncompatibleSchema."""
+    """The common schema of all topics that are read together. Raises IncompatibleSchema."""
     (first, schema), *others = schemas.items()
     for name, other in others:
         if not other.equals(schema):
             raise IncompatibleSchema(
                 f"topics {first!r} and {name!r} have different schemas, so one DataFrame cannot "
-                "hold both. Read them by two readers, and union what they have in common; or give "
-                "the reader a schema with the columns that it shall have of each.",
+                "contain both. Read them with two readers, and union their common columns; or give "
+                "the reader a schema with the columns that it should take from each.",
                 topics=[first, name],
             )
     return schema
@@ -280,14 +280,14 @@ def _spark_field(field: pa.Field) -> StructField:
 
 
 def spark_type(kind: pa.DataType, path: str) -> DataType:
-    """The Spark type that holds every value of `kind`, or nearly every one: see the module.
+    """The Spark type that holds (nearly) every value of `kind`: see the module's docstring.
 
     `path` names the column in errors. Raises IncompatibleSchema.
     """
     found = _PLAIN.get(kind) or _timely(kind) or _decimal(kind) or _nested(kind, path)
     if found is None:
         raise IncompatibleSchema(
-            f"column {path!r} is {kind}, and Spark has no type that holds it; leave it out: name "
+            f"column {path!r} is {kind}, and Spark has no such type; leave it out: name "
             "the others with option 'columns'.",
             column=path,
         )
@@ -307,7 +307,7 @@ def _timely(kind: pa.DataType) -> DataType | None:
 def _decimal(kind: pa.DataType) -> DataType | None:
     if not _types.is_decimal(kind):
         return None
-    # Spark's scale lies between 0 and the precision; Arrow's may lie outside.
+    # Spark's scale is between 0 and the precision; Arrow's may be outside.
     scale = max(kind.scale, 0)
     precision = max(kind.precision - min(kind.scale, 0), scale)
     return DecimalType(precision, scale) if precision <= DECIMAL_DIGITS_MAX else None
@@ -338,7 +338,7 @@ def _no_column(name: str, known: Sequence[str]) -> InvalidOption:
 
 
 def _difference(given: pa.Field, wanted: pa.Field, path: str) -> str:
-    """Why `wanted` cannot be filled from `given`, or '' if it can; both as Spark's Arrow has it."""
+    """Why `wanted` cannot be filled from `given`, or ''; both in Spark's Arrow form."""
     if given.nullable and not wanted.nullable:
         return f"{path} may be null in the topic and is declared not null"
     if given.type.id != wanted.type.id or given.type.num_fields != wanted.type.num_fields:

@@ -1,8 +1,9 @@
 """`df.write.format("txlog")`: one job, one transaction. Also in `foreachBatch`, with a label.
 
-It guards I5 for the records of a job, and rule R30: in `foreachBatch` tasks see the query, the run
+It guards I5 for the records of a job, and rule R30: in `foreachBatch` tasks know the query, the run
 and the batch, and the second replay test makes a repeated batch change nothing. Offsets take part
-only if `checkpointLocation` is given as an option. A job with a version is `versioned_write.py`'s.
+only if `checkpointLocation` is given as an option. `versioned_write.py` commits a job with a
+version.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class TxlogBatchWriter(DataSourceArrowWriter):
         """The writer of one job; on the driver. Raises InvalidOption, IncompatibleSchema."""
         if overwrite:
             raise InvalidOption(
-                "a log is only ever appended to; use mode('append'), or delete the topic first."
+                "a log can only be appended to; use mode('append'), or delete the topic first."
             )
         plan = query_checkpoint(options).plan() if options.checkpoint_location else None
         check_topics(options, schema)
@@ -98,16 +99,16 @@ class TxlogBatchWriter(DataSourceArrowWriter):
             commit_once(connection, one_job(connection, name), staged)
 
     def _is_done(self, connection: Connection) -> bool:
-        """Whether it is a job whose version the log has: its rows are not looked at."""
+        """Whether the log already has the job's version: then its rows are ignored."""
         return self._options.txn_version is not None and is_in_log(connection, self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """What was staged is invisible, and is collected by the vacuum."""
+        """Staged segments are invisible, and vacuum collects them."""
 
 
 def opened_for(options: WriterOptions, batch_id: int) -> tuple[Connection, Creation]:
-    """The log, and which topics may be created: what a query or an application has written to
-    before, and is missing now, was deleted."""
+    """The log, and which topics may be created: a missing topic that the query or application has
+    written to before was deleted."""
     allowed = creation(options.create_topics, is_later=batch_id > 0)
     connection = open_sink(options, allowed)
     if options.txn_version is not None and newest_version(connection, options) is not None:
@@ -116,9 +117,9 @@ def opened_for(options: WriterOptions, batch_id: int) -> tuple[Connection, Creat
 
 
 def _require_batch(options: WriterOptions, task: TaskIdentity) -> None:
-    """Refuse what only a micro-batch has a meaning for, where Spark does not say which one it is.
+    """Refuse an option that only makes sense in a micro-batch, if Spark does not name the batch.
 
-    Otherwise the write would be a plain job, and a batch that is replayed be there twice (I10).
+    Otherwise the write would be a plain job, and a replayed batch would be written twice (I10).
     """
     given = "label" if options.label else "checkpointLocation"
     is_meant = options.label or options.checkpoint_location

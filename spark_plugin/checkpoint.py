@@ -1,8 +1,8 @@
 """A query's Spark checkpoint, as its sink reads it: the query's id and each batch's offsets.
 
 It guards R1 (a batch is the bytes of its `offsets/<batch>`, compared by digest) and R24 (the id in
-the checkpoint is the query's). What a file says is in `offset_log.py`. Nothing is decided by a
-listing: the newest batch is compared with what Spark hands to `commit` (I14).
+the checkpoint is the query's). `offset_log.py` interprets the files. No decision depends on a
+listing: the newest batch is compared with the one that Spark passes to `commit` (I14).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ METADATA = "metadata"
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The batch that a writer is made for: what tasks carry and `commit` compares (rule R1)."""
+    """The batch of a writer: what tasks carry and `commit` compares (rule R1)."""
 
     batch_id: int
     digest: str
@@ -38,7 +38,7 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint folder. Every method reads anew; nothing is kept."""
+    """A checkpoint folder. Every method reads again; nothing is cached."""
 
     url: str
     files: CheckpointFiles
@@ -79,8 +79,8 @@ class Checkpoint:
         newest = self.newest_batch()
         if newest is None:
             raise CheckpointConflict(
-                f"{self.url}/{OFFSETS} holds no batch, though Spark is running one: the sink sees "
-                "another folder than Spark does. Give checkpointLocation as a full URL.",
+                f"{self.url}/{OFFSETS} contains no batch, though Spark is running one: the sink "
+                "sees another folder than Spark does. Give checkpointLocation as a full URL.",
                 where=self.url,
             )
         return BatchPlan(newest, self.offsets(newest).digest)
@@ -92,7 +92,7 @@ class Checkpoint:
         now = self.offsets(plan.batch_id).digest
         if {now, *read} != {plan.digest}:
             raise CheckpointConflict(
-                f"{self.url}/{OFFSETS}/{plan.batch_id} was written anew while the batch ran: "
+                f"{self.url}/{OFFSETS}/{plan.batch_id} was rewritten while the batch ran: "
                 "another run of this query is on the checkpoint. Stop one of the two; nothing of "
                 "this batch was committed.",
                 batch_id=plan.batch_id,
@@ -103,7 +103,7 @@ class Checkpoint:
         return max(self._batches(OFFSETS), default=None)
 
     def newest_commit(self) -> int | None:
-        """The highest number in `commits`: the last batch that Spark itself counts as done."""
+        """The highest number in `commits`: the last batch that Spark counts as done."""
         return max(self._batches(COMMITS), default=None)
 
     def is_committed(self, batch_id: int) -> bool:
@@ -116,7 +116,7 @@ class Checkpoint:
         data = self.files.read(f"{OFFSETS}/{batch_id}")
         if data is None:
             raise CheckpointConflict(
-                f"{where} is missing, so it cannot be told what the batch reads. If files of the "
+                f"{where} is missing, so it is unknown what the batch reads. If files of the "
                 f"checkpoint were deleted, restore them, or {NEW_CHECKPOINT}.",
                 where=where,
                 batch_id=batch_id,
@@ -124,9 +124,9 @@ class Checkpoint:
         return parse(batch_id, data, where)
 
     def batch_range(self, batch_id: int, log_id: str) -> BatchRange:
-        """What that batch advances of the log (rule R23). Raises CheckpointConflict, CorruptData.
+        """What that batch advances in the log (rule R23). Raises CheckpointConflict, CorruptData.
 
-        It needs the file of the batch before, too, except for batch 0.
+        Except for batch 0 it needs the file of the batch before, too.
         """
         current = self.offsets(batch_id)
         previous = self.offsets(batch_id - 1) if batch_id > 0 else None
@@ -148,8 +148,8 @@ def open_checkpoint(
 ) -> Checkpoint:
     """The checkpoint at `checkpointLocation`. Reads nothing yet.
 
-    Raises InvalidOption if it is not given (rule R22: one that comes from the session's
-    configuration is not seen here), or is where txlog cannot read.
+    Raises InvalidOption if it is not given (rule R22: a location from the session's configuration
+    is not visible here), or is where txlog cannot read.
     """
     if location is None:
         raise InvalidOption(

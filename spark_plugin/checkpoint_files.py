@@ -1,7 +1,7 @@
-"""Where a Spark checkpoint lies, and how its files are read there.
+"""Where a Spark checkpoint is, and how its files are read there.
 
-It guards R24: `checkpointLocation` arrives exactly as the user wrote it and is taken as Hadoop's
-`Path` takes it: never URL-decoded, relative to the driver's folder, and without a scheme on the
+It guards R24: `checkpointLocation` arrives exactly as the user wrote it and is interpreted like
+Hadoop's `Path`: never URL-decoded, relative to the driver's folder, and without a scheme on the
 default file system, which need not be the local disk. Checkpoints are read only, never written.
 """
 
@@ -27,17 +27,17 @@ _OBJECT_SCHEMES = ("s3", "s3a", "s3n")
 
 
 class CheckpointFiles(Protocol):
-    """The files below a checkpoint's folder; names are relative to it, parts divided by '/'."""
+    """The files below a checkpoint's folder; names are relative to it, parts separated by '/'."""
 
     def read(self, name: str) -> bytes | None:
         """A file's bytes, or None if there is none. Raises StoreUnavailable, StoreDenied."""
 
     def list_names(self, folder: str) -> list[str]:
-        """Names of the files in `folder`; none if there is no such folder."""
+        """Names of the files in `folder`; empty if there is no such folder."""
 
 
 OpenFiles = Callable[["CheckpointPlace"], CheckpointFiles]
-"""How the files of a scheme are opened."""
+"""How to open the files of a scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class CheckpointPlace:
 
     @property
     def url(self) -> str:
-        """For messages; carries no credentials."""
+        """For messages; contains no credentials."""
         host = self.authority.rpartition("@")[2]
         return self.path if self.scheme == "file" else f"{self.scheme}://{host}{self.path}"
 
@@ -61,7 +61,7 @@ def locate(
     """The place that `checkpointLocation` names.
 
     `default_file_system` is Hadoop's `fs.defaultFS`, for a location without a scheme; `folder` is
-    what a relative one is relative to, by default the process's own. Raises InvalidOption.
+    the base of a relative one, by default the process's own. Raises InvalidOption.
     """
     text = location
     if not text.strip():
@@ -80,7 +80,7 @@ def locate(
 
 
 def _split_scheme(text: str) -> tuple[str, str]:
-    # As in Hadoop's Path: a colon ends a scheme only if no slash stands before it.
+    # As in Hadoop's Path: a colon ends a scheme only if no slash precedes it.
     match = _SCHEME.fullmatch(text)
     return (match.group(1).lower(), match.group(2)) if match else ("", text)
 
@@ -124,7 +124,7 @@ def open_files(
     storage_options: Mapping[str, object] | None = None,
     openers: Mapping[str, OpenFiles] | None = None,
 ) -> CheckpointFiles:
-    """The files at `place`: the local disk, S3, or what `openers` has for its scheme.
+    """The files at `place`: the local disk, S3, or another scheme's opener from `openers`.
 
     Raises InvalidOption for any other file system.
     """
@@ -156,7 +156,7 @@ def _open_objects(
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """A checkpoint's folder on the local disk. Spark's own `.crc` files are not looked at."""
+    """A checkpoint's folder on the local disk. Spark's own `.crc` files are ignored."""
 
     folder: str
 
@@ -169,7 +169,7 @@ class LocalFiles:
             return None
         except PermissionError as error:
             raise StoreDenied(
-                f"{path} may not be read: {error.strerror}. Give the driver's user leave to."
+                f"{path} cannot be read: {error.strerror}. Give the driver's user permission."
             ) from error
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be read: {error}. Try again.") from error
@@ -183,7 +183,7 @@ class LocalFiles:
             return []
         except PermissionError as error:
             raise StoreDenied(
-                f"{path} may not be listed: {error.strerror}. Give the driver's user leave to."
+                f"{path} cannot be listed: {error.strerror}. Give the driver's user permission."
             ) from error
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be listed: {error}. Try again.") from error

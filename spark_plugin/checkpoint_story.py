@@ -1,8 +1,8 @@
-"""What a Spark checkpoint says, what the log says, and what the next start will make of both.
+"""Compares a Spark checkpoint with the log, and predicts what the next start will do.
 
-It asks the same two replay tests as the sink (`replay.py`), so that the answer is the sink's, and
-guards I10 for people: a start that would be refused is known before it is tried. It reads only, and
-needs no PySpark.
+It applies the same two replay tests as the sink (`replay.py`), so that the answer is the sink's,
+and guards I10 for operators: a start that would be refused is known before it is tried. It reads
+only, and needs no PySpark.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from txlog.log.topic_log import TopicLog
 from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId
 
 COMMANDS_MAX = 20
-"""Commands that a story names; a group with more partitions is moved by a file."""
+"""Commands that a story contains; a group with more partitions is moved by a file."""
 
 
 class NextStart(StrEnum):
-    """What becomes of the checkpoint's newest batch, or of the one after it."""
+    """What will become of the checkpoint's newest batch, or of the one after it."""
 
     BEGINS = "begins with batch 0"
     GOES_ON = "goes on with a new batch"
@@ -44,12 +44,12 @@ class PartitionStory:
 
     where: GroupPartition
     start: int
-    """Where the newest batch begins, by the checkpoint."""
+    """Where the newest batch begins, according to the checkpoint."""
     end: int
     committed: int | None
-    """Where the group stands, once every decided transaction is applied."""
+    """The group's position, once every decided transaction is applied."""
     log_end: int | None
-    """Up to which offset read_committed can read; None if there is no such topic."""
+    """The offset up to which read_committed can read; None if there is no such topic."""
 
     def difference(self, expected: int) -> int:
         """How far the group is ahead of `expected`; negative if it is behind."""
@@ -81,7 +81,7 @@ class CheckpointStory:
 
     @property
     def is_replay(self) -> bool:
-        """Spark has not noted the end of the newest batch, and runs it again."""
+        """Spark has not recorded the end of the newest batch, and runs it again."""
         return self.planned is not None and self.planned != self.finished
 
 
@@ -94,7 +94,7 @@ def tell(connection: Connection, checkpoint: Checkpoint) -> CheckpointStory:
 
 
 def _refused(story: CheckpointStory, error: CheckpointConflict | CorruptData) -> CheckpointStory:
-    """The next start will meet this error, whose last sentence is the remedy."""
+    """The next start will meet this error; its last sentence is the remedy."""
     reason, _, remedy = error.message.rpartition(". ")
     return replace(story, next_start=NextStart.REFUSED, reason=f"{reason}.", remedy=remedy)
 
@@ -137,7 +137,7 @@ class _Teller:
         if found.is_replay:
             batch = checkpoint.batch_range(file.batch_id, log_id)
             return _judged(found, batch, committed)
-        # Of what Spark has not planned yet it is known where it begins, and after which plan.
+        # For a batch that is not planned yet, its start and the plan before it are known.
         following = BatchRange(
             file.batch_id + 1,
             {where: PartitionRange(s.end, s.end + 1) for where, s in at.items()},
@@ -146,14 +146,14 @@ class _Teller:
         return _judged(found, following, committed)
 
     def _mark(self, query_id: str) -> ReplayMark | None:
-        """Of several writes of a `foreachBatch` the one that is furthest."""
+        """If a `foreachBatch` has several writes, the mark of the most advanced one."""
         own = [mark for mark in self._admin.replay_marks() if mark.query_id == query_id]
         return max(own, key=lambda mark: mark.batch_id, default=None)
 
     def _committed(
         self, groups: list[str], at: Mapping[GroupPartition, Standing]
     ) -> tuple[dict[GroupPartition, int | None], list[str]]:
-        """Positions as they are once what is decided is applied, and what is not finished."""
+        """Positions once decided transactions are applied, and the unfinished ones."""
         positions: dict[GroupPartition, int | None] = dict.fromkeys(at)
         unfinished = []
         for group in groups:
@@ -199,7 +199,7 @@ class _Teller:
         ]
 
     def _restored(self, at: Mapping[GroupPartition, Standing]) -> CheckpointConflict | None:
-        """What the source will say of a log that ends below what the checkpoint has read of it."""
+        """The source's error for a log that ends below what the checkpoint has read of it."""
         for where, standing in sorted(at.items()):
             topic = self._topic(where, standing)
             if topic is not None:
@@ -211,7 +211,7 @@ class _Teller:
         return None
 
     def _topic(self, where: GroupPartition, standing: Standing) -> TopicLog | None:
-        """The topic that the checkpoint speaks of, looked up once; None if there is no such one."""
+        """The checkpoint's topic, looked up once; None if it does not exist."""
         if where.topic not in self._topics:
             self._topics[where.topic] = self._connection.cluster.find_topic(where.topic)
         topic = self._topics[where.topic]
@@ -236,7 +236,7 @@ def _unfinished(tx_id: TxId, pending: Pending, decision: Decision | None) -> str
 def _judged(
     story: CheckpointStory, batch: BatchRange, committed: Mapping[GroupPartition, int | None]
 ) -> CheckpointStory:
-    """What the sink will say to the batch that comes next."""
+    """The sink's verdict on the next batch."""
     batch_id = batch.batch_id
     if story.mark is None and not any((story.owners or {}).values()):
         return _unwritten(story, batch_id)
@@ -266,7 +266,7 @@ def _judged(
             commands=_commands(story) if error.facts["mark_says"] in ("NEXT", "SAME") else (),
         )
     if isinstance(answer, AlreadyIn):
-        reason = f"the log has batch {batch_id}; Spark did not note its end."
+        reason = f"the log has batch {batch_id}; Spark did not record its end."
         return replace(story, next_start=NextStart.ALREADY_IN, reason=reason)
     if story.is_replay:
         reason = f"the log does not have batch {batch_id}, and the group is where it starts."
@@ -276,11 +276,11 @@ def _judged(
 
 
 def _unwritten(story: CheckpointStory, batch_id: int) -> CheckpointStory:
-    """No txlog sink has committed for this query, nor owns its groups: Spark alone decides."""
+    """No txlog sink has committed for this query or owns its groups: only Spark decides."""
     next_start = NextStart.REPLAY if story.is_replay else NextStart.GOES_ON
     reason = (
         f"no txlog sink has committed a batch of this query, so batch {batch_id} runs as the "
-        "checkpoint says, wherever its groups stand."
+        "checkpoint says, whatever its groups' positions."
     )
     return replace(story, next_start=next_start, reason=reason)
 
@@ -294,13 +294,13 @@ def _stranger(story: CheckpointStory) -> CheckpointStory | None:
                 story,
                 next_start=NextStart.REFUSED,
                 reason=f"group {group!r} belongs to {owner!r}, which is another query.",
-                remedy="If that one is gone for good, start with group.takeover=true in the sink.",
+                remedy="If that query is gone for ever, use group.takeover=true in the sink.",
             )
     return None
 
 
 def _commands(story: CheckpointStory) -> tuple[str, ...]:
-    """Put the group back to where the checkpoint stands."""
+    """Commands that move the group back to the checkpoint's positions."""
     commands = []
     for part in story.partitions:
         wanted = part.start if story.is_replay else part.end

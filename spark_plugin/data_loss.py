@@ -1,4 +1,4 @@
-"""The errors for records that are gone before a query has read them: what is left, and what to do.
+"""The errors for records that were deleted before a query read them: what is left, and the remedy.
 
 They name Spark's options, and no other client's. Pure.
 """
@@ -12,10 +12,10 @@ _GO_ON = "To go on without them set failOnDataLoss=false in the source."
 
 
 def records_are_gone(where: TopicPartition, at: int, log_start: int) -> OffsetOutOfRange:
-    """A checkpoint, or a group, stands below the first record that is left."""
+    """The position of a checkpoint, or a group, is below the first record that is left."""
     return OffsetOutOfRange(
-        f"the query goes on at offset {at} of {where}, but the log begins at {log_start}: records "
-        f"were deleted before they were read. {_GO_ON}",
+        f"the query continues at offset {at} of {where}, but the log begins at {log_start}: "
+        f"records were deleted before they were read. {_GO_ON}",
         topic=where.topic,
         partition=where.partition,
         offset=at,
@@ -26,7 +26,7 @@ def records_are_gone(where: TopicPartition, at: int, log_start: int) -> OffsetOu
 def outside_of_log(
     option: str, where: TopicPartition, at: int, log_start: int, end: int
 ) -> OffsetOutOfRange:
-    """An offset that `startingOffsets` or `endingOffsets` names is not there."""
+    """An offset in `startingOffsets` or `endingOffsets` does not exist."""
     is_below = at < log_start
     what = "its first records were deleted" if is_below else "it ends before"
     remedy = f" {_GO_ON}" if is_below else ""
@@ -44,7 +44,7 @@ def outside_of_log(
 def group_outside_of_log(
     group: str, where: TopicPartition, at: int, log_start: int, end: int
 ) -> OffsetOutOfRange:
-    """Where the group stands is not there."""
+    """The group's position does not exist."""
     if at < log_start:
         why = f"records were deleted before the group read them. {_GO_ON}"
     else:
@@ -53,7 +53,7 @@ def group_outside_of_log(
             f"startingOffsets as JSON, after 'txlog group reset {group}' has moved the group there."
         )
     return OffsetOutOfRange(
-        f"group {group} stands at offset {at} of {where}, which has {log_start} to {end}: {why}",
+        f"group {group} is at offset {at} of {where}, which has {log_start} to {end}: {why}",
         topic=where.topic,
         partition=where.partition,
         offset=at,

@@ -1,6 +1,6 @@
-"""`format("txlog")`: the entry point that Spark finds (through pyspark_txlog) or is told of.
+"""`format("txlog")`: the entry point, found by Spark through pyspark_txlog or registered.
 
-It only parses options and hands over; everything heavy happens in the readers and writers.
+It only parses options and creates readers and writers, which do everything heavy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TxlogDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The argument of `format`."""
         return "txlog"
 
     def schema(self) -> StructType:
@@ -57,7 +57,7 @@ class TxlogDataSource(DataSource):
         """`df.writeStream`; called for every batch. `complete` output asks to overwrite."""
         if overwrite:
             raise InvalidOption(
-                "a log is only ever appended to, so output mode 'complete' cannot be written; use "
+                "a log can only be appended to, so output mode 'complete' cannot be written; use "
                 "append.",
                 option="outputMode",
             )

@@ -1,10 +1,10 @@
-"""Points of a micro-batch at which a drill stops a process, to look at the log and to kill it.
+"""Points of a micro-batch at which a drill stops a process, to examine the log and to kill it.
 
 The environment variable TXLOG_DRILL_POINTS names a folder. A file `<name>.json` there is a place to
 stop: just before or just after an object is created whose path and content match, or where the
-source and sink themselves say how far a batch is. Whoever comes there writes `<name>.reached` and
-waits for `<name>.go`, or until it is killed. Without the variable nothing of this module runs. It
-guards nothing; it must not change what is written.
+source and sink report their progress in a batch. A process that reaches it writes `<name>.reached`
+and waits for `<name>.go`, or until it is killed. Without the variable nothing of this module runs.
+It guards nothing; it must not change what is written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, Sto
 
 VARIABLE = "TXLOG_DRILL_POINTS"
 WAIT_MAX_MS = 600_000.0
-"""Whoever is stopped and forgotten goes on after so long (I16)."""
+"""A process that is stopped and forgotten continues after this time (I16)."""
 
 POLL_MS = 5.0
 
@@ -37,15 +37,15 @@ class Moment(StrEnum):
     """When to stop."""
 
     PLANNED = "planned"
-    """The sink's writer is made: Spark has planned the batch, and no task of it runs yet."""
+    """The sink's writer is created: Spark has planned the batch, and none of its tasks runs yet."""
     STAGED = "staged"
-    """A task has staged its rows, and has not told the driver."""
+    """A task has staged its rows, and has not reported to the driver."""
     BEFORE = "before"
     """An object is about to be created."""
     AFTER = "after"
-    """It is created, and whoever did it does not know yet."""
+    """It is created, and its writer does not know it yet."""
     RETURNED = "returned"
-    """The sink's commit is done, and Spark has not been told."""
+    """The sink's commit is done, and Spark does not know it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,12 @@ class Place:
 
     moment: Moment
     path: str = ""
-    """What the object's path begins with."""
+    """Prefix of the object's path."""
     words: tuple[str, ...] = ()
-    """Texts that the object holds, all of them; else the query's name, if it is to be that one."""
+    """Texts that the object contains, all of them; else the query's name, if it must be that
+    one."""
     number: int = 1
-    """Which of the objects that match; those before it are created first."""
+    """Which of the matching objects; those before it are created first."""
 
     def matches(self, path: str, data: bytes) -> bool:
         """Whether that object is one of them."""
@@ -90,25 +91,25 @@ class DrillPoints:
         self.folder = folder
         self._clock = (runtime or Runtime()).clock
 
-    # The side of whoever drills.
+    # The drill's side.
 
     def set(self, name: str, place: Place) -> None:
-        """From now on, stop there."""
+        """Stop there from now on."""
         self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f".{name}"
         temporary.write_text(json.dumps(asdict(place)), encoding="utf-8")
         temporary.rename(self.folder / f"{name}.json")
 
     def is_reached(self, name: str) -> bool:
-        """Whether somebody waits there."""
+        """Whether a process waits there."""
         return (self.folder / f"{name}.reached").exists()
 
     def release(self, name: str) -> None:
-        """Let it go on; nobody stops there again."""
+        """Let it continue; no process stops there again."""
         (self.folder / f"{name}.go").touch()
 
     def clear(self) -> None:
-        """Forget every place."""
+        """Remove every place."""
         for file in self.folder.glob("*.*"):
             file.unlink(missing_ok=True)
 
@@ -131,7 +132,7 @@ class DrillPoints:
         return result
 
     def passed(self, moment: Moment, query: str) -> None:
-        """A batch of that query is there."""
+        """A batch of that query has reached this moment."""
         for name, place in self._places(moment):
             if not place.words or query in place.words:
                 self._stop(name)
@@ -141,7 +142,7 @@ class DrillPoints:
         return [(n, place) for n, place in found if place is not None and place.moment in moments]
 
     def _turn(self, name: str) -> int:
-        """Counted in files, as Spark hands each commit of a query to any idle Python process."""
+        """Counted in files, as Spark passes each commit of a query to any idle Python process."""
         for number in itertools.count(1):
             with contextlib.suppress(FileExistsError):
                 (self.folder / f"{name}.begun {number}").touch(exist_ok=False)
@@ -163,7 +164,7 @@ class DrillPoints:
 
 
 def _read(file: Path) -> Place | None:
-    """None if the place was forgotten in this moment."""
+    """None if the place was removed at this moment."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -172,7 +173,7 @@ def _read(file: Path) -> Place | None:
 
 
 def points_of_process() -> DrillPoints | None:
-    """The places that this process was told of; None unless it is drilled."""
+    """The places given to this process; None unless it is drilled."""
     folder = os.environ.get(VARIABLE)
     return DrillPoints(Path(folder)) if folder else None
 
@@ -185,7 +186,7 @@ def passed(moment: Moment, query: str) -> None:
 
 
 class DrilledStore:
-    """A store whose `create` passes by the places. All else is the inner store's."""
+    """A store whose `create` stops at the places. All else is the inner store's."""
 
     def __init__(self, store: Store, points: DrillPoints) -> None:
         self._store = store

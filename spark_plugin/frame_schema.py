@@ -1,9 +1,9 @@
 """DataFrame columns to topic columns: the schema of a topic that the sink creates, and its batches.
 
-It guards that a column which no topic can hold is refused when the writer is made, before any task
-runs: for some types (year-month intervals) pyarrow would fail inside the task with a KeyError.
-What else a topic refuses (reserved names, names that differ in case only) is `txlog.log.schema`'s.
-The JVM labels timestamps with the session's time zone; a topic keeps them in UTC, the same instant.
+It guards that a column which no topic can hold is refused when the writer is created, before any
+task runs: for some types (year-month intervals) pyarrow would fail inside the task with a KeyError.
+`txlog.log.schema` refuses the rest (reserved names, names that differ only in case). The JVM labels
+timestamps with the session's time zone; a topic keeps them in UTC, the same instant.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NO_TOPIC_TYPE: tuple[tuple[type[DataType], str], ...] = (
 
 TOPIC_COLUMN = "topic"
 PARTITION_COLUMN = "partition"
-"""Columns that say where a row goes. They are the record's own if an option says so instead."""
+"""Columns that say where a row goes. They belong to the record if an option says it instead."""
 
 _KAFKA_COLUMNS = frozenset({"key", "value", "headers", "partition", "timestamp"})
 _KAFKA_VALUES = (StringType, BinaryType)
@@ -55,7 +55,7 @@ _KAFKA_METADATA: Mapping[str, DataType] = {
     "offset": LongType(),
     "timestampType": IntegerType(),
 }
-"""Columns of Kafka's source that say where a record was, and that Kafka's sink does not store."""
+"""Columns of Kafka's source that say where a record was; Kafka's sink does not store them."""
 
 
 def kafka_metadata(schema: StructType) -> frozenset[str]:
@@ -69,7 +69,7 @@ def kafka_metadata(schema: StructType) -> frozenset[str]:
 
 
 def is_kafka_frame(schema: StructType) -> bool:
-    """Whether the columns are those of Kafka's source and sink: `value`, and none beside theirs."""
+    """Whether the columns are those of Kafka's source and sink: `value`, and no others."""
     kinds = {field.name: field.dataType for field in schema}
     return (
         isinstance(kinds.get("value"), _KAFKA_VALUES)
@@ -79,7 +79,7 @@ def is_kafka_frame(schema: StructType) -> bool:
 
 
 def frame_schema(schema: StructType, left_out: Iterable[str] = ()) -> pa.Schema:
-    """The Arrow schema of a topic for these columns; `left_out` are not records' own.
+    """The Arrow schema of a topic for these columns; `left_out` are not part of records.
 
     Raises IncompatibleSchema that names the column and the remedy.
     """
@@ -109,7 +109,7 @@ def _require_storable(kind: DataType, path: str) -> None:
 
 
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with every timestamp of a zone labelled UTC; the instants stay as they are."""
+    """The batch with every timestamp with a zone labelled UTC; the instants do not change."""
     if not any(
         pa.types.is_timestamp(kind) or pa.types.is_nested(kind) for kind in batch.schema.types
     ):

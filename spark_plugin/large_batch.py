@@ -1,10 +1,10 @@
 """Micro-batches whose segments are too many to be named in one journal entry.
 
-A journal entry is one conditional PUT of at most a megabyte (storage rules), and the decision and
-each topic's marker would name every stored batch. So the records of a large micro-batch are put
-into the topics' logs first, a part an entry, as those of any producer's open transaction: nobody
-sees them before the decision (I3, I5), and the decision names partitions only. It costs a BEGIN,
-and one entry for every few thousand stored batches.
+A journal entry is one conditional PUT of at most a megabyte, and the decision and each topic's
+marker would name every stored batch. So the records of a large micro-batch are put into the topics'
+logs first, a part an entry, as those of any producer's open transaction. Readers see none of them
+before the decision (I3, I5), and the decision names partitions only. It costs a BEGIN, and one
+entry for every few thousand stored batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txlog.coordinator.events import Participant
 
 
 def is_large(staged: Sequence[Participant]) -> bool:
-    """Whether one entry should not carry all of it."""
+    """Whether it is too much for one entry."""
     return sum(map(_batch_count, staged)) > appender.ENTRY_BATCHES_MAX
 
 

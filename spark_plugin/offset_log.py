@@ -2,15 +2,15 @@
 
 It guards R21 (several sources in one query), R23 (a source advances only if its line differs from
 its line in the batch before) and R25 (lines are positional in version 1 of the file, keyed by
-source in version 2). It reads no file: `checkpoint.py` does. Tried on PySpark 4.2.0:
+source in version 2). It reads no file: `checkpoint.py` does. Tested with PySpark 4.2.0:
 
     v1                          v2
     {"batchWatermarkMs": ...}   {"batchWatermarkMs": ..., "sourceMetadataInfo": {}}
     -                           1:{"type": "txlog", ...}
     {"type": "txlog", ...}
 
-In version 1 a source that has no offset yet is '-'; in version 2 it is left out, and the order of
-lines means nothing. A named source has its name as key.
+In version 1 a source without an offset is '-'; in version 2 it is left out, and the order of lines
+means nothing. A named source has its name as key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from txlog.errors import CheckpointConflict, CorruptData, UnsupportedFormat
 from txlog.model import TopicPartition
 
 NO_OFFSET = "-"
-"""What version 1 writes for a source that has no offset yet."""
+"""In version 1, the line of a source that has no offset yet."""
 
 _HEADER = re.compile(r"v([0-9]{1,9})")
 _KEYED = re.compile(r"([A-Za-z0-9_]+):(.*)", re.DOTALL)
@@ -68,15 +68,15 @@ class OffsetFile:
     lines: Mapping[str, str]
     """Source key -> its text: the position in version 1, the source's id or name in version 2."""
     digest: str
-    """SHA-256 of the file's bytes: tells whether it is still the same file (rule R1)."""
+    """SHA-256 of the file's bytes: shows whether it is still the same file (rule R1)."""
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of what the batch is: its sources' lines and its watermark (rule R2).
+        """SHA-256 of the batch: its sources' lines and its watermark (rule R2).
 
-        Unlike `digest` it stays the same when Spark plans the very same batch once more, as it has
-        to when the file was lost: a plan's own time is not part of it. The log keeps it for as long
-        as the query lives, and the next version of txlog compares with it: it may not change.
+        Unlike `digest` it does not change when Spark plans the same batch again, as it must when
+        the file was lost: the plan's time is not part of it. The log keeps it as long as the query
+        exists, and the next version of txlog compares with it: it must not change.
         """
         parts = [str(self.watermark_ms)]
         parts += [f"{key}:{text}" for key, text in sorted(self.lines.items())]
@@ -89,24 +89,24 @@ class BatchRange:
 
     batch_id: int
     ranges: Mapping[GroupPartition, PartitionRange]
-    """What it advances, of the groups of this log; empty for a watermark-only batch."""
+    """What it advances, in the groups of this log; empty for a watermark-only batch."""
     idle: Mapping[GroupPartition, PartitionRange] = field(default_factory=dict)
-    """What it reads and does not advance: empty ranges, where each partition stands."""
+    """What it reads and does not advance: empty ranges, at each partition's position."""
     joined: frozenset[GroupPartition] = frozenset()
-    """Of `idle`, the partitions that the batch before did not have."""
+    """The partitions in `idle` that the batch before did not have."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Topic -> id, of the topics in `ranges` and `idle` (rule R11)."""
     others: tuple[str, ...] = ()
-    """Keys of the lines that are no txlog, or have no offset yet."""
+    """Keys of lines that are not txlog's, or have no offset yet."""
     foreign: tuple[str, ...] = ()
     """Keys of the lines of another txlog."""
     ungrouped: tuple[str, ...] = ()
     """Keys of this log's lines without a `group.id`: their offsets are in no transaction (R29)."""
     groups: tuple[str, ...] = ()
-    """Every group of this log that the query reads with, also if the batch does not advance it."""
+    """Every group of this log that the query reads with, even if the batch does not advance it."""
     fingerprint: str = ""
     previous_fingerprint: str = ""
-    """Of the batch before, as the checkpoint has it now; empty for batch 0."""
+    """The batch before, as it is in the checkpoint now; empty for batch 0."""
     digest: str = ""
 
     @property
@@ -125,13 +125,13 @@ class BatchRange:
 def parse(batch_id: int, data: bytes, where: str) -> OffsetFile:
     """Read the bytes of `offsets/<batch_id>`.
 
-    Raises CorruptData if it is empty, cut off or garbled, UnsupportedFormat for a version that is
+    Raises CorruptData if it is empty, truncated or garbled, UnsupportedFormat for a version that is
     neither 1 nor 2.
     """
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise _damaged(where, "is no text") from error
+        raise _damaged(where, "is not text") from error
     rows = text.removesuffix("\n").split("\n")
     version = _version(rows[0], where)
     if len(rows) < 3:
@@ -181,7 +181,7 @@ def batch_range(
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a batch leaves one partition, in one incarnation of its topic."""
+    """A partition's position after a batch, in one incarnation of its topic."""
 
     topic_id: str
     start: int
@@ -189,10 +189,10 @@ class Standing:
 
 
 def standings(file: OffsetFile, log_id: str) -> dict[GroupPartition, Standing]:
-    """Where the batch leaves every partition that the query reads of the log `log_id` in a group.
+    """Positions after the batch, in every partition that the query reads of the log in a group.
 
-    Of two sources that read a topic with one group, the last counts: they may not differ (R21).
-    Raises CorruptData for a malformed line.
+    If two sources read a topic with one group, the last counts: they may not differ (R21). Raises
+    CorruptData for a malformed line.
     """
     return {
         GroupPartition(offset.group, where.topic, where.partition): Standing(
@@ -245,20 +245,20 @@ def _keyed(rows: list[str], where: str) -> dict[str, str]:
     for row in rows:
         match = _KEYED.fullmatch(row)
         if match is None or match.group(1) in found:
-            raise _damaged(where, f"has the line {row[:80]!r}, which is no source of its own")
+            raise _damaged(where, f"has the line {row[:80]!r}, which does not name a new source")
         found[match.group(1)] = match.group(2)
     return found
 
 
 def _require_whole(line: str, where: str) -> None:
-    """A line that was cut off must not pass for another kind of source's (I15)."""
+    """A truncated line must not pass for a line of another kind of source (I15)."""
     if not line:
         raise _damaged(where, "is empty")
     if line.startswith("{"):
         try:
             json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise _damaged(where, f"is no whole JSON ({error})") from error
+            raise _damaged(where, f"is not complete JSON ({error})") from error
 
 
 def _txlog_lines(file: OffsetFile) -> dict[str, SourceOffset]:
@@ -309,8 +309,8 @@ def _merged(
 ) -> dict[GroupPartition, PartitionRange]:
     """The ranges of all lines; lines of one group that share a topic must be equal in it (R21).
 
-    One that lags behind would later read rows at offsets which the group has long passed, and its
-    batch would count as in.
+    A line that lags behind would later read rows at offsets that the group has already passed, and
+    its batch would count as committed.
     """
     merged: dict[GroupPartition, PartitionRange] = {}
     seen: dict[tuple[str, str], Mapping[int, PartitionRange]] = {}

@@ -1,14 +1,14 @@
-"""Offsets of the Spark source: what one line of a checkpoint's `offsets/<batch>` says. Pure values.
+"""Offsets of the Spark source: one line of a checkpoint's `offsets/<batch>`. Pure values.
 
-It guards R20 (each partition carries its own start, so a replay reads what was planned whatever
-happened to the start since) and R25 (a line names its log, group and topics, so that it is never
-taken for another's). One line is
+It guards R20 (each partition has its own start, so that a replay reads the planned range even if
+the start has moved since) and R25 (a line names its log, group and topics, so that it is never
+mistaken for another's). One line is
 
     {"type": "txlog", "version": 1, "log": <log id>, "group": <group or null>, "topics":
      {<name>: {"id": <topic id>, "partitions": {"0": {"from": 5, "to": 9}, ...}}, ...}}
 
-A topic that was deleted stays in the lines as it was read; one that was created again after that
-says in its first line which id it had before ("replaced").
+A deleted topic stays in the lines as it was read; the first line of its successor contains the id
+of the old topic ("replaced").
 
 Spark compares offsets as texts, so equal offsets must encode to equal texts: everything below the
 first level is in order of name or number. It must not read a log or a file.
@@ -41,7 +41,7 @@ NEW_CHECKPOINT = (
     "start with a new checkpointLocation and startingOffsets=committed "
     "(and group.takeover=true in the sink, as it is a new query)"
 )
-"""The remedy that loses and repeats nothing for a stateless query (design section 9)."""
+"""The remedy that loses and repeats nothing for a stateless query: it begins at the offsets."""
 
 
 class PartitionRange(NamedTuple):
@@ -61,8 +61,8 @@ class TopicOffsets:
     topic_id: str
     partitions: Mapping[int, PartitionRange] = field(default_factory=dict)
     replaced: str = ""
-    """In the first batch of an incarnation: the id of the one that the source read before, which
-    was deleted. Without it the line is another source's (rule R25)."""
+    """In the first batch of an incarnation: the id of the deleted one that the source read before.
+    Without it the line is another source's (rule R25)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,12 @@ def advance(
 ) -> SourceOffset:
     """The offset of the next batch: each partition from the end of `offset` to its new end.
 
-    A partition that `ends` leaves out stays where it is. A new one begins at 0, or where `begins`
-    says, and joins with the next batch that has records, its own or another partition's, so that
-    its group has a position in it; `topic_ids` names the ids of the topics. One that has another id
-    than in `offset` was created again, and all its partitions are new. If there are no new records
-    the answer is `offset` itself, as any other answer would make Spark run empty batches for ever
-    (rule R20). Raises CheckpointConflict if an end lies before the end of `offset`.
+    A partition that `ends` leaves out stays where it is. A new one begins at 0, or at its offset in
+    `begins`, and joins with the next batch that has records, its own or another partition's, so
+    that its group has a position in it; `topic_ids` has the ids of the topics. A topic with another
+    id than in `offset` was created again, and all its partitions are new. Without new records the
+    result is `offset` itself, because any other result would make Spark run empty batches for ever
+    (rule R20). Raises CheckpointConflict if an end is below the end of `offset`.
     """
     ids = topic_ids_of(offset) | dict(topic_ids or {})
     kept = _without_replaced(offset, ids)
@@ -120,14 +120,14 @@ def advance(
 
 
 def topic_ids_of(offset: SourceOffset) -> dict[str, str]:
-    """Topic -> the id of the incarnation that it is read of."""
+    """Topic -> the id of the incarnation that is read."""
     return {name: known.topic_id for name, known in offset.topics.items()}
 
 
 def present_positions(
     offset: SourceOffset, topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    """Where the next batch begins, in the topics that are still those with these ids."""
+    """Where the next batch begins, in the topics that still have these ids."""
     ids = topic_ids_of(offset)
     return {
         tp: at for tp, at in positions(offset).items() if topic_ids.get(tp.topic) == ids[tp.topic]
@@ -135,7 +135,7 @@ def present_positions(
 
 
 def require_reached(offset: SourceOffset, ends: Mapping[TopicPartition, int]) -> None:
-    """Raises CheckpointConflict if a partition ends before where `offset` ends."""
+    """Raises CheckpointConflict if a partition ends below the end of `offset`."""
     for tp, end in sorted(ends.items()):
         start = _position(offset, tp) or 0
         if end < start:
@@ -159,7 +159,7 @@ def ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:
 
 
 def all_ranges(offset: SourceOffset) -> dict[TopicPartition, PartitionRange]:
-    """Every partition with its range, empty ones too, in order."""
+    """Every partition with its range, including empty ones, in order."""
     return {
         TopicPartition(name, partition): known.partitions[partition]
         for name, known in sorted(offset.topics.items())
@@ -173,14 +173,14 @@ def positions(offset: SourceOffset) -> dict[TopicPartition, int]:
 
 
 def row_count(offset: SourceOffset) -> int:
-    """Offsets in the batch; an aborted transaction's are counted, though no reader returns them."""
+    """Offsets in the batch; those of aborted transactions count, though no reader returns them."""
     return sum(r.end - r.start for r in all_ranges(offset).values())
 
 
 def rows_behind(
     offset: SourceOffset, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """How far each partition's end lies beyond the batch: the lag. Never negative."""
+    """How far each partition's end is beyond the batch: the lag. Never negative."""
     reached = positions(offset)
     return {tp: max(0, end - reached.get(tp, 0)) for tp, end in sorted(ends.items())}
 
@@ -228,7 +228,7 @@ def _with_ranges(
     return replace(offset, topics=dict(sorted(topics.items())))
 
 
-# Whose offset it is.
+# The owner of an offset.
 
 
 def require_own(
@@ -240,11 +240,11 @@ def require_own(
     may_grow: bool = False,
     gone: Collection[str] = (),
 ) -> None:
-    """Refuse an offset that another reader made (rule R25). `may_grow`: topics may have been added.
-    `gone`: topics that the log has no more, and the query goes on without.
+    """Refuse an offset of another reader (rule R25). `may_grow`: topics may have been added.
+    `gone`: topics that no longer exist, and that the query continues without.
 
-    Raises CheckpointConflict that says which of log, group and topics differ: Spark hands B's
-    offset to reader A without a word when `b.union(a)` is restarted as `a.union(b)`.
+    Raises CheckpointConflict that says which of log, group and topics differ: Spark silently passes
+    B's offset to reader A when `b.union(a)` is restarted as `a.union(b)`.
     """
     differences = _different_owner(offset, log_id, group)
     expected = {n: i for n, i in topic_ids_of(offset).items() if n not in gone}
@@ -323,7 +323,7 @@ def _gaps(previous: SourceOffset, current: SourceOffset, replaced: Collection[st
 
 
 def to_json(offset: SourceOffset) -> dict[str, Json]:
-    """The value that the source hands to Spark, which writes it with `json.dumps`."""
+    """The value that the source passes to Spark, which writes it with `json.dumps`."""
     return {
         "type": OFFSET_TYPE,
         "version": OFFSET_VERSION,
@@ -349,7 +349,7 @@ def encode(offset: SourceOffset) -> str:
 
 
 def is_txlog(value: Json) -> bool:
-    """Whether a source's line is one of ours: by its marker alone (rule R25)."""
+    """Whether a source's line is txlog's: by its marker alone (rule R25)."""
     return isinstance(value, dict) and value.get("type") == OFFSET_TYPE
 
 
@@ -358,12 +358,12 @@ def decode(line: str, where: str) -> SourceOffset:
     try:
         value = json.loads(line, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise CorruptData(f"{where} is no JSON ({error}); {_RESTORE}", where=where) from error
+        raise CorruptData(f"{where} is not JSON ({error}); {_RESTORE}", where=where) from error
     return from_json(value, where)
 
 
 def from_json(value: Json, where: str) -> SourceOffset:
-    """Read the value that Spark hands back. Raises CorruptData, UnsupportedFormat."""
+    """Read the value that Spark passes back. Raises CorruptData, UnsupportedFormat."""
     if not is_txlog(value):
         raise _malformed(where, "has no marker of a txlog offset")
     if type(value.get("version")) is not int or value["version"] < 1:
@@ -393,7 +393,7 @@ def _malformed(where: str, what: str) -> CorruptData:
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name occurs twice")
     return value
 
 

@@ -1,7 +1,7 @@
 """Texts of Spark options to values. Pure; knows no option by name.
 
-It guards that a value which cannot be meant is refused before anything is read or written: each
-parser raises InvalidOption that names the option, the value and what it may be.
+It guards that an invalid value is refused before anything is read or written: each parser raises
+InvalidOption that names the option, the value and the valid values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000,
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
-"""What stands for earliest and latest in the JSON of `startingOffsets`, as in Kafka's source."""
+"""Earliest and latest in the JSON of `startingOffsets`, as in Kafka's source."""
 
 
 class OffsetPoint(StrEnum):
@@ -50,7 +50,7 @@ class OffsetSpec:
     explicit: Mapping[TopicPartition, int | OffsetPoint] = field(default_factory=dict)
 
     def at(self, partition: TopicPartition) -> int | OffsetPoint:
-        """Where that partition starts or ends. Raises InvalidOption if the JSON left it out."""
+        """Where that partition starts or ends. Raises InvalidOption if the JSON lacks it."""
         if self.point is not None:
             return self.point
         found = self.explicit.get(partition)
@@ -65,7 +65,7 @@ class OffsetSpec:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StorageOptions(Mapping[str, object]):
-    """What is passed on to the store. May hold credentials, so it never prints its values."""
+    """Options for the store. May contain credentials, so it never prints its values."""
 
     values_by_name: Mapping[str, object] = field(default_factory=dict)
 
@@ -174,12 +174,12 @@ def one_of(words: list[Any] | tuple[str, ...]) -> str:
 
 
 def names(name: str, value: str) -> tuple[str, ...]:
-    """Names divided by commas, each once."""
+    """Names separated by commas, each once."""
     found = tuple(part.strip() for part in value.split(","))
     if not all(found):
-        raise invalid(name, value, "names divided by commas, none of them empty")
+        raise invalid(name, value, "names separated by commas, none of them empty")
     if len(set(found)) != len(found):
-        raise invalid(name, value, "names divided by commas, each of them once")
+        raise invalid(name, value, "names separated by commas, each of them once")
     return found
 
 
@@ -189,7 +189,7 @@ def topic(name: str, value: str) -> str:
 
 
 def topics(name: str, value: str) -> tuple[str, ...]:
-    """Topics' names, divided by commas. Raises InvalidName."""
+    """Topics' names, separated by commas. Raises InvalidName."""
     return tuple(validate_topic_name(found) for found in names(name, value))
 
 
@@ -237,7 +237,7 @@ def _object(name: str, value: str, plain: str) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name occurs twice")
     return found
 
 
@@ -260,7 +260,7 @@ def _offset(name: str, value: str, at: object) -> int | OffsetPoint:
 
 
 def storage_value(name: str, value: str) -> object:
-    """true, false and JSON objects are taken as such; everything else stays a text."""
+    """true, false and JSON objects are parsed; everything else stays a text."""
     if value.strip().lower() in ("true", "false"):
         return flag(name, value)
     if value.lstrip().startswith("{"):
@@ -269,6 +269,6 @@ def storage_value(name: str, value: str) -> object:
         except (ValueError, RecursionError) as error:
             # The value may hold a secret: it is not shown.
             raise InvalidOption(
-                f"option {name!r} begins as JSON but is none; mend it.", option=name
+                f"option {name!r} begins like JSON but is not valid; correct it.", option=name
             ) from error
     return value

@@ -1,9 +1,9 @@
-"""Options of the Spark source and sink: which there are, what they may be, which exclude others.
+"""Options of the Spark source and sink: their names, their values, and which exclude others.
 
 It guards that a wrong option is refused, with the nearest right one, before anything is read or
-written. Spark hands over names in lower case and values as texts, whatever the user wrote
-(`.option("minPartitions", 8)` arrives as minpartitions, "8"); names are compared so. It must not
-open anything.
+written. Spark passes names in lower case and values as texts, whatever the user wrote
+(`.option("minPartitions", 8)` arrives as minpartitions, "8"), so names are compared in lower case.
+It must not open anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STORAGE_PREFIX = "storage."
 BYTES_PER_TASK = 64 << 20
 PARTITIONS_OF_NEW_TOPIC = 4
 MAX_TRIGGER_DELAY_MS = 15 * 60_000
-"""Kafka's source has the same."""
+"""As in Kafka's source."""
 
 _EARLIEST = OffsetSpec(OffsetPoint.EARLIEST)
 _LATEST = OffsetSpec(OffsetPoint.LATEST)
@@ -47,10 +47,10 @@ class ReaderOptions:
     """Batch only."""
     group_id: str | None = None
     columns: tuple[str, ...] | None = None
-    """Read only these; the least costly projection there is."""
+    """Read only these columns: the cheapest projection."""
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
-    """A batch waits until there are so many new offsets, but no longer than the delay."""
+    """A batch waits until there are this many new offsets, but no longer than the delay."""
     max_trigger_delay_ms: int = MAX_TRIGGER_DELAY_MS
     min_partitions: int | None = None
     bytes_per_task: int = BYTES_PER_TASK
@@ -73,30 +73,30 @@ class WriterOptions:
     root: str
     """`root`, or the argument of `start` or `save`: the log's URL."""
     topic: str | None = None
-    """Where all rows go; without it the column `topic` says where each goes."""
+    """The topic for all rows; without it the column `topic` names each row's topic."""
     key: str | None = None
     """Column whose hash chooses the partition."""
     partition: str | None = None
-    """Column that holds the partition's number."""
+    """Column with the partition's number."""
     transactional_id: str | None = None
-    """Default: one of the query's own."""
+    """Default: the query's own."""
     checkpoint_location: str | None = None
     checkpoint_file_system: str = LOCAL_FILE_SYSTEM
     """Hadoop's fs.defaultFS, for a checkpointLocation without a scheme."""
     query_name: str | None = None
     group_takeover: bool = False
-    """Take the consumer group from the query that owns it."""
+    """Take over the consumer group from the query that owns it."""
     create_topics: bool | None = None
-    """Default: a job creates them, a query when it starts, and those that its rows name."""
+    """Default: a job creates them; a query does at its start, and for topics that its rows name."""
     partitions: int = PARTITIONS_OF_NEW_TOPIC
-    """Of the topics that are created."""
+    """For topics that are created."""
     compression: str | None = None
-    """Of the topics that are created; default: the topic configuration's own."""
+    """For topics that are created; default: the topic configuration's own."""
     label: str = ""
-    """Tells several writes of one foreachBatch apart (rule R30)."""
+    """Distinguishes several writes of one foreachBatch (rule R30)."""
     txn_app_id: str | None = None
     txn_version: int | None = None
-    """A job with this version of that application, or a lower one, is done once (as in Delta)."""
+    """A job with this version of that application, or a lower one, runs once (as in Delta)."""
     storage: StorageOptions = field(default_factory=StorageOptions)
 
 
@@ -173,13 +173,13 @@ _HINTS = {
     "enable.auto.commit": "the sink commits the offsets, in the transaction of the records",
     "groupidprefix": "name the group with 'group.id'",
 }
-"""Options of Kafka's and Delta's connectors that have another answer here."""
+"""Options of Kafka's and Delta's connectors that have another name here."""
 
 
 def parse_reader_options(
     options: Mapping[str, str], *, streaming: bool | None = None
 ) -> ReaderOptions:
-    """Validate the source's options. `streaming` is None where it is not known yet.
+    """Validate the source's options. `streaming` is None while it is unknown.
 
     Raises InvalidOption, InvalidName.
     """
@@ -201,7 +201,7 @@ def parse_writer_options(options: Mapping[str, str]) -> WriterOptions:
     if parsed.key is not None and parsed.key == parsed.partition:
         raise InvalidOption(
             f"options 'key' and 'partition' both name the column {parsed.key!r}; a row's partition "
-            "is given by one of them only."
+            "is given by only one of them."
         )
     if parsed.create_topics is False and "partitions" in {name.lower() for name in options}:
         raise InvalidOption(
@@ -217,7 +217,7 @@ def parse_writer_options(options: Mapping[str, str]) -> WriterOptions:
 def _check_version(parsed: WriterOptions) -> None:
     if (parsed.txn_app_id is None) != (parsed.txn_version is None):
         raise InvalidOption(
-            "of 'txnAppId' and 'txnVersion' one is given without the other; give both, or neither."
+            "only one of 'txnAppId' and 'txnVersion' is given; give both, or neither."
         )
     if parsed.txn_app_id is None:
         return
@@ -227,7 +227,7 @@ def _check_version(parsed: WriterOptions) -> None:
     ]:
         if value is not None:
             raise InvalidOption(
-                f"a write with 'txnAppId' and 'txnVersion' is told from others by these; leave "
+                f"a write with 'txnAppId' and 'txnVersion' is identified by these; leave "
                 f"{name!r} out. In writeStream leave those two out: Spark numbers its batches.",
                 option=name,
             )
@@ -270,18 +270,18 @@ def _refuse_catalog_table(options: Mapping[str, str]) -> None:
     """Refuse a table of Spark's catalog that names no log where it is used.
 
     `CREATE TABLE` asks for the columns, with the table's properties as options; every use of the
-    table comes with the options of that use only, so without any (Spark 4.2).
+    table passes the options of that use only, so without any (Spark 4.2).
     """
     if "provider" in {name.lower() for name in options}:
         raise InvalidOption(
-            "Spark's catalog keeps the columns of a table, but hands its OPTIONS to no source that "
-            f"is written in Python, so the table could not be read. {_VIEW_INSTEAD}",
+            "Spark's catalog keeps the columns of a table, but passes its OPTIONS to no source "
+            f"that is written in Python, so the table could not be read. {_VIEW_INSTEAD}",
             option="provider",
         )
     if not options:
         raise InvalidOption(
-            "the log's place is not given: there is no option at all. Set option 'root'. If this "
-            "is a table of Spark's catalog: Spark hands its OPTIONS to no source that is written "
+            "the log's place is not given: there are no options at all. Set option 'root'. If this "
+            "is a table of Spark's catalog: Spark passes its OPTIONS to no source that is written "
             f"in Python. {_VIEW_INSTEAD}"
         )
 
@@ -326,9 +326,9 @@ def _build(kind: Callable[..., OptionsT], found: Mapping[str, Any], method: str)
 
 def _check_subscription(parsed: ReaderOptions) -> None:
     if bool(parsed.subscribe) == (parsed.subscribe_pattern is not None):
-        which = "both" if parsed.subscribe else "neither"
+        which = "both are" if parsed.subscribe else "neither is"
         raise InvalidOption(
-            f"of 'subscribe' and 'subscribePattern' {which} is given; give one of them."
+            f"{which} given of 'subscribe' and 'subscribePattern'; give one of them."
         )
 
 
@@ -348,7 +348,7 @@ def _check_offsets(parsed: ReaderOptions) -> None:
     unnamed = set(parsed.subscribe) - _topics_of(parsed.starting_offsets.explicit)
     if parsed.starting_offsets.explicit and unnamed:
         raise InvalidOption(
-            f"'startingOffsets' says nothing of {', '.join(sorted(unnamed))}; name every "
+            f"'startingOffsets' does not name {', '.join(sorted(unnamed))}; name every "
             "partition of the topics read (-2 for earliest, -1 for latest)."
         )
 
@@ -363,7 +363,7 @@ def _check_limits(parsed: ReaderOptions, found: Mapping[str, Any]) -> None:
         )
     if least is None and "max_trigger_delay_ms" in found:
         raise InvalidOption(
-            "'maxTriggerDelay' says how long 'minOffsetsPerTrigger' may wait, which is not given; "
+            "'maxTriggerDelay' limits the wait of 'minOffsetsPerTrigger', which is not given; "
             "give both.",
             option="maxTriggerDelay",
         )

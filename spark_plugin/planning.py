@@ -1,8 +1,8 @@
-"""Which task of a micro-batch reads what: by bytes, not by partition (design section 9). Pure.
+"""Which task of a micro-batch reads what: by bytes, not by partition. Pure.
 
 It guards that every wanted row is read by exactly one task, and in order of offset within a
-partition. The same input gives the same plan, as Spark may ask more than once for one range. It
-must not know where bytes lie: a piece names batches by their place in the list it was given.
+partition. The same input gives the same plan, because Spark may ask more than once for one range.
+It must not know where bytes are: a piece refers to batches by their index in the given list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from txlog.model import TopicPartition
 
 BYTES_PER_TASK = 64 << 20
-"""Default aim: about half a second of what one Spark core takes from a Python source."""
+"""Default target: about half a second of one Spark core's throughput from a Python source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class BatchSpan:
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """Offsets [start, end) of a partition, and the batches that hold them, in order of offset.
+    """Offsets [start, end) of a partition, and the batches that contain them, in order of offset.
 
-    Batches may reach beyond the range on both sides, and leave gaps: an aborted transaction's are
-    left out at read_committed. Those without any wanted row are passed over.
+    Batches may reach beyond the range on both sides, and have gaps: an aborted transaction's are
+    left out at read_committed. Those without any wanted row are skipped.
     """
 
     start: int
@@ -74,10 +74,10 @@ def plan_tasks(
 ) -> list[Task]:
     """Divide the work among tasks of about `bytes_per_task`.
 
-    Partitions are taken in order and cut between batches only, so a task may hold several small
+    Partitions are taken in order and cut between batches only, so a task may contain several small
     partitions, and a large one is spread over several tasks. There are at least `tasks_min` tasks,
     as far as there are batches, and always one: without a task the sink would get no message that
-    tells it which batch it commits (rule R1).
+    names the batch to commit (rule R1).
     """
     wanted = [*_wanted(work)]
     count = _task_count(sum(found.length_bytes for found in wanted), bytes_per_task, tasks_min)
@@ -99,12 +99,12 @@ def _task_count(length_bytes: int, bytes_per_task: int, tasks_min: int) -> int:
 
 
 def _divide(pieces: Sequence[Piece], count: int) -> Iterator[list[Piece]]:
-    """Into exactly `count` runs that differ little in bytes; none is empty."""
+    """Into exactly `count` runs of similar size in bytes; none is empty."""
     left_bytes = sum(piece.length_bytes for piece in pieces)
     run: list[Piece] = []
     run_bytes = 0
     for place, piece in enumerate(pieces):
-        # A run ends where it is nearest to its share, or where each later one needs a piece.
+        # A run ends where it is nearest to its share, or where each later run needs a piece.
         is_full = run_bytes + piece.length_bytes / 2 > left_bytes / count
         is_needed_later = len(pieces) - place == count - 1
         if run and count > 1 and (is_full or is_needed_later):

@@ -1,4 +1,4 @@
-"""How far a Spark query is, from its checkpoint: which batches it planned and finished."""
+"""A Spark query's progress, from its checkpoint: which batches it planned and finished."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ class QueryProgress:
     query_id: str
     planned: int
     finished: int
-    """Spark has noted that the sink committed it."""
+    """Spark has recorded that the sink committed it."""
 
     @property
     def is_in_flight(self) -> bool:
-        """A batch was begun whose end Spark has not noted: a restart runs it again."""
+        """A batch was begun whose end Spark has not recorded: a restart runs it again."""
         return self.planned > self.finished
 
 
 @dataclass(frozen=True, slots=True)
 class BatchInHand:
-    """The newest planned batch of a query whose processes are gone, or stand still."""
+    """The newest planned batch of a query whose processes are gone, or stopped."""
 
     batch: int
     is_in_flight: bool
-    """It was begun, and is run again by a restart from this checkpoint."""
+    """It was begun, and a restart from this checkpoint runs it again."""
     is_without_records: bool
-    """It reads nothing: the watermark alone lets it write."""
+    """It reads nothing: only the watermark makes it write."""
     is_in_log: bool
-    """The log has it already: running it again must change nothing."""
+    """The log already has it: running it again must change nothing."""
 
 
 def batch_in_hand(checkpoint: Checkpoint, marks: Iterable[ReplayMark]) -> BatchInHand:
-    """What a kill found; `marks` are those of the log."""
+    """The batch that a kill hit; `marks` are the log's."""
     progress = query_progress(checkpoint)
     return BatchInHand(
         progress.planned,
@@ -52,8 +52,8 @@ def batch_in_hand(checkpoint: Checkpoint, marks: Iterable[ReplayMark]) -> BatchI
 
 
 def query_progress(checkpoint: Checkpoint) -> QueryProgress:
-    """What the folder says just now; a missing one is a query that has not begun."""
-    # The finished ones first: a batch that ends meanwhile is then in flight, not unplanned.
+    """The folder's current state; a missing one is a query that has not begun."""
+    # Finished batches first: one that ends meanwhile is then in flight, not unplanned.
     finished = checkpoint.newest_commit()
     planned = checkpoint.newest_batch()
     return QueryProgress(
@@ -64,7 +64,7 @@ def query_progress(checkpoint: Checkpoint) -> QueryProgress:
 
 
 def is_without_records(checkpoint: Checkpoint, batch: int) -> bool:
-    """Whether that planned batch reads nothing: its sources are where the batch before it ended."""
+    """Whether that planned batch reads nothing: its sources are at the end of the one before."""
     sources = _sources(checkpoint, batch)
     return sources is not None and sources == _sources(checkpoint, batch - 1)
 

@@ -1,6 +1,6 @@
-"""From ranges of offsets to the tasks that read them, and what a task needs to do it.
+"""From ranges of offsets to the tasks that read them, with everything that a task needs.
 
-A task carries the rows of the index that it reads and the schemas they were written in, so that an
+A task contains the index rows that it reads and the schemas they were written in, so that an
 executor opens no journal. It guards I3 and I15 by the reader that it calls.
 """
 
@@ -51,7 +51,7 @@ from txlog.storage.nearness import is_near
 from txlog.storage.store import Store
 
 BATCH_BYTES = 1_000_000
-"""Aimed size of the batches that cross into Spark: larger ones are slower (performance.md 2.6)."""
+"""Target size of the batches that are passed to Spark: larger ones are slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class ReadPiece:
     end: int
     rows: tuple[IndexedBatch, ...]
     timestamp_type: int = CREATE_TIME
-    """By the topic's configuration when the task was planned."""
+    """According to the topic's configuration when the task was planned."""
 
 
 class ReadTask(InputPartition):
-    """What one Spark task reads."""
+    """The input of one Spark task."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ReadTask(InputPartition):
         super().__init__(None)
         self.pieces = pieces
         self.schemas = schemas
-        """topic -> its schemas, as they are stored, by id."""
+        """topic -> its stored schemas, by id."""
 
 
 def plan_reads(
@@ -108,14 +108,14 @@ def _visible(
 ) -> list[IndexedBatch]:
     state = topic.state
     if _end(state, partition, options) < wanted.end:
-        # Whoever planned it had seen more, and an old look at a pruned journal lags (rule R15).
+        # The planner had seen more, and an old check of a pruned journal lags (rule R15).
         state = topic.catch_up(certain=True)
     bounds = state.bounds(partition)
     if options.fail_on_data_loss and not bounds.log_start <= wanted.start <= wanted.end <= (
         bounds.next_offset
     ):
         raise OffsetOutOfRange(
-            f"offsets {wanted} of {topic.name}-{partition} are to be read, but the log holds "
+            f"offsets {wanted} of {topic.name}-{partition} are to be read, but the log has "
             f"[{bounds.log_start}, {bounds.next_offset}): records were deleted before they were "
             "read, or the log was restored. To go on without them set failOnDataLoss=false.",
             topic=topic.name,
@@ -130,7 +130,7 @@ def _visible(
             topic=topic.name,
             partition=partition,
         )
-    if end <= bounds.log_start:  # Also of a partition that the log does not have.
+    if end <= bounds.log_start:  # Also for a partition that the log does not have.
         return []
     return list(visible_rows(topic, state, partition, wanted.start, end, options.isolation_level))
 
@@ -206,13 +206,13 @@ def _wanted(
 
 
 def _relocated(options: ReaderOptions, piece: ReadPiece, row: IndexedBatch) -> list[IndexedBatch]:
-    """Where the records of a row are by now whose segment is not there (rule R19).
+    """Where the records of a row with a missing segment are now (rule R19).
 
-    What was deleted meanwhile is passed over without `failOnDataLoss`. Raises OffsetOutOfRange,
-    UnknownTopic, MissingObject.
+    Deleted records are skipped without `failOnDataLoss`. Raises OffsetOutOfRange, UnknownTopic,
+    MissingObject.
     """
     cluster = connect(options.root, storage_options=dict(options.storage)).cluster
-    # The very topic that was planned, not another one of its name (rule R11).
+    # The planned topic itself, not another one of its name (rule R11).
     topic = cluster.topic_of_id(piece.topic, piece.topic_id)
     first = max(piece.start, row.base_offset)
     try:

@@ -15,8 +15,8 @@ from spark_plugin.datasource import TxlogDataSource
 def register(spark: SparkSession) -> None:
     """Make `format("txlog")` known to a session that does not find it by itself.
 
-    Code that came by `--py-files` is sent along by value: otherwise the process on the driver
-    that runs a streaming source would not find it.
+    Code from `--py-files` is sent along by value: otherwise the process on the driver that runs a
+    streaming source would not find it.
     """
     if _from_archive(TxlogDataSource.__module__):
         for name in [n for n in sys.modules if n.split(".")[0] in ("txlog", "spark_plugin")]:
@@ -25,6 +25,6 @@ def register(spark: SparkSession) -> None:
 
 
 def _from_archive(module: str) -> bool:
-    """Whether the module lies inside a zip file."""
+    """Whether the module is inside a zip file."""
     place = Path(sys.modules[module].__file__ or "")
     return any(parent.is_file() and zipfile.is_zipfile(parent) for parent in place.parents)

@@ -1,4 +1,4 @@
-"""The topics that a sink writes: found, checked against the DataFrame, or created.
+"""The topics that a sink writes to: found, checked against the DataFrame, or created.
 
 It guards that a DataFrame which cannot be written is refused on the driver, before any task runs.
 """
@@ -42,7 +42,8 @@ def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation
     Answers what tasks are told of both.
 
     Topics that rows name are found or created by the tasks that meet them. Raises InvalidOption,
-    InvalidConfig, UnknownTopic, IncompatibleSchema, before anything is made that is then refused.
+    InvalidConfig, UnknownTopic, IncompatibleSchema, before it creates anything that is then
+    refused.
     """
     check_columns(options, schema)
     return prepared_log(open_sink(options, allowed), options, schema, allowed)
@@ -61,9 +62,9 @@ def prepared_log(
 
 
 def check_topics(options: WriterOptions, schema: StructType) -> None:
-    """The same checks, and nothing is made: for a job, of which only its tasks know what it is.
+    """The same checks without creating anything: for a job, whose tasks alone know its batch.
 
-    Raises as `prepare_topics`, and NotATxlog if there is no log and none may be made.
+    Raises as `prepare_topics`, and NotATxlog if there is no log and it may not be created.
     """
     check_columns(options, schema)
     if options.topic is None:
@@ -82,12 +83,12 @@ def check_topics(options: WriterOptions, schema: StructType) -> None:
 
 
 def open_sink(options: WriterOptions, allowed: Creation) -> Connection:
-    """The log that is written, made if it is missing and that is allowed. Raises NotATxlog."""
+    """The log to write to, created if it is missing and that is allowed. Raises NotATxlog."""
     return open_log(options, create=allowed is Creation.ALL)
 
 
 def check_columns(options: WriterOptions, schema: StructType) -> None:
-    """The columns that the options speak of. Raises InvalidOption, InvalidConfig."""
+    """Check the columns that options name. Raises InvalidOption, InvalidConfig."""
     names = schema.names
     check_partition_count(options.topic or "of each row", options.partitions)
     if options.topic is None:
@@ -147,7 +148,7 @@ def topic_or_new(
 ) -> TopicLog:
     """The topic, created with the DataFrame's columns if it is missing and that is allowed.
 
-    A process that knew the name before may know a topic that was deleted since, and perhaps
+    A process that already knows the name may know a topic that was deleted since, and perhaps
     created again: rows that were staged for the old one would be lost with it.
     """
     try:
@@ -183,7 +184,7 @@ def new_schema(options: WriterOptions, schema: StructType) -> pa.Schema:
 
 
 def check_fit(topic: TopicLog, options: WriterOptions, schema: StructType) -> None:
-    """Every column has its place in the topic as of now. Raises IncompatibleSchema."""
+    """Check that the current topic has every column. Raises IncompatibleSchema."""
     _check_columns_fit(topic.name, topic.schema(), options, schema)
 
 

@@ -1,7 +1,7 @@
 """Where a query without a checkpoint begins: `startingOffsets`.
 
-It guards I10's first half for a lost checkpoint: `committed` goes on exactly where the group
-stands, so a stateless query loses and repeats nothing (design section 9).
+It guards I10's first half for a lost checkpoint: `committed` goes on exactly at the group's
+offsets, so a stateless query loses and repeats nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from txlog.model import TopicPartition
 
 UNSTABLE_WAIT_MS = 100.0
 UNSTABLE_WAITS_MAX = 900
-"""Together longer than `transaction.timeout.ms`, after which a pend is resolved by anyone."""
+"""In total longer than `transaction.timeout.ms`, after which any process resolves a pend."""
 
 
 def starting_offset(
@@ -57,8 +57,8 @@ def resolve(
 ) -> int:
     """One partition's offset. Raises OffsetOutOfRange.
 
-    Without `failOnDataLoss` it may lie below the log start: the query goes on from there, and
-    passes over what is gone.
+    Without `failOnDataLoss` it may be below the log start: the query continues there, and skips
+    what is gone.
     """
     bounds = topic.state.bounds(where.partition)
     match wanted:
@@ -70,7 +70,7 @@ def resolve(
             return bounds.log_start
         case _:
             at = wanted if isinstance(wanted, int) else committed.offset if committed else 0
-    if at > bounds.next_offset:  # The group was asked after the topic, which may lag (R15).
+    if at > bounds.next_offset:  # The group was read after the topic, which may lag (R15).
         bounds = topic.catch_up(certain=True).bounds(where.partition)
     is_below = at < bounds.log_start
     if at > bounds.next_offset or (is_below and options.fail_on_data_loss):
@@ -87,7 +87,7 @@ def committed_offsets(
     options: ReaderOptions,
     wanted: Iterable[TopicPartition],
 ) -> dict[TopicPartition, CommittedOffset | None]:
-    """Where the group stands, if `startingOffsets` is committed; otherwise nothing."""
+    """The group's positions, if `startingOffsets` is committed; otherwise empty."""
     if options.starting_offsets.point is not OffsetPoint.COMMITTED or options.group_id is None:
         return {}
     ids = {name: topic.topic_id for name, topic in topics.items()}

@@ -1,9 +1,9 @@
-"""The topics that a stream reads: those that are there, and that fit the columns of its query.
+"""The topics that a stream reads: those that exist, and that fit the columns of its query.
 
-It guards that no offset is handed out of a topic that cannot be read, as a checkpoint keeps it for
-good, and R25: a topic that has left the log is told from one that another source reads. With
-`failOnDataLoss=false` a query goes on without topics that are gone or do not fit. It must not know
-offsets beyond the topics that they name.
+It guards that Spark gets no offset of a topic that cannot be read, because a checkpoint keeps it
+for good, and R25: a topic that was deleted is distinguished from one that another source reads.
+With `failOnDataLoss=false` a query continues without topics that are gone or do not fit. It must
+not know offsets beyond the topics that they name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Subscription:
-    """What the options name, as it is now; topics of a pattern come and go."""
+    """The current topics of the options; topics of a pattern come and go."""
 
     def __init__(self, options: ReaderOptions, schema: StructType) -> None:
         self._options = options
@@ -58,8 +58,8 @@ class Subscription:
     def gone(
         self, connection: Connection, topics: Mapping[str, TopicLog], begun: Mapping[str, str]
     ) -> set[str]:
-        """Of the topics that the query has read, those that the log has no more, also if it has
-        another one of the name; none with `failOnDataLoss`, which refuses to go on."""
+        """Topics that the query has read and that no longer exist, even if another topic has the
+        name; empty with `failOnDataLoss`, which refuses to continue."""
         if self._options.fail_on_data_loss:
             return set()
         missing = {n: i for n, i in begun.items() if n not in topics or topics[n].topic_id != i}
@@ -74,7 +74,7 @@ class Subscription:
         return gone
 
     def lost(self, error: UnknownTopic, begun: Mapping[str, str]) -> UnknownTopic:
-        """What to say of a topic that is not there: it was read, or its name is wrong."""
+        """The error for a missing topic: it was read, or its name is wrong."""
         name = str(error.facts.get("topic"))
         if name not in begun:
             return error
@@ -97,10 +97,10 @@ class Subscription:
 
 
 def inferred_schema(topics: Mapping[str, TopicLog], options: ReaderOptions) -> pa.Schema:
-    """The schema of a DataFrame that is given none. Raises IncompatibleSchema.
+    """The schema of a DataFrame without a given one. Raises IncompatibleSchema.
 
-    Where topics that do not fit may be left out, it is the one of most topics, the first of these
-    by name; otherwise all have to have it.
+    If topics that do not fit may be left out, it is the most frequent schema, of equally frequent
+    ones the first by topic name; otherwise all topics must have it.
     """
     schemas = {name: topic.schema() for name, topic in topics.items()}
     if options.subscribe_pattern is None or options.fail_on_data_loss:

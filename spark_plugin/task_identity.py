@@ -1,9 +1,9 @@
 """Which query, run and batch a task of a sink belongs to, by the properties that Spark sets.
 
-It guards R27 and R30: the run must be named by what users do not set. Spark's own id of a run is in
-the job group, which `SparkContext.setJobGroup` replaces; but every run of a query has a session of
-its own, and Spark tags each job with the session of the execution that it is a part of, also where
-a `foreachBatch` writes through another session. It must not know what a batch writes.
+It guards R27 and R30: a property that users do not set must name the run. Spark's own id of a run
+is in the job group, which `SparkContext.setJobGroup` replaces; but every run of a query has its own
+session, and Spark tags each job with the session of its execution, even if a `foreachBatch` writes
+through another session. It must not know what a batch writes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SESSION = re.compile(r"spark-session-([0-9a-fA-F-]{36})")
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """What a task knows of the micro-batch that it runs for."""
+    """What a task knows about its micro-batch."""
 
     query_id: str
     """Empty outside of a query."""
@@ -44,7 +44,7 @@ class TaskIdentity:
 
 
 def task_identity() -> TaskIdentity:
-    """That of the task that runs now; in an executor. Raises InternalError outside of one."""
+    """The current task's identity; in an executor. Raises InternalError outside of one."""
     context = TaskContext.get()
     if context is None:
         raise InternalError("a sink's task without Spark's task context. Please report this.")
@@ -61,8 +61,8 @@ def run_of(job_tags: str, job_group: str) -> str:
     """The session of the query's run, by the tags of a job.
 
     A `foreachBatch` may clear the tags that its query has. Then Spark tags only the sessions of the
-    write itself: mostly that of the run. The job group, which is the run's unless the user has set
-    another, tells runs apart where it is a session that outlives them.
+    write itself: usually that of the run. The job group, which is the run's unless the user has set
+    another, distinguishes runs whose session outlives them.
     """
     tags = job_tags.split(",")
     for tag in tags:

@@ -1,10 +1,10 @@
-"""Whether the sink may create a topic that is missing, or a log.
+"""Whether the sink may create a missing topic, or a log.
 
-A job creates what is missing, and so does a query when it starts. Later in a query a topic that is
-missing was deleted, with its records and its configuration: it is made again only if the option
+A job creates what is missing, and so does a query when it starts. Later in a query a missing topic
+was deleted, with its records and its configuration: it is created again only if the option
 `createTopics` asks for it. A name that never had a topic may still get one: rows may name it for
-the first time. It guards nothing of the protocol, so that it may rest on a listing (I14): a process
-that may not list cannot tell the two apart, and creates nothing.
+the first time. It guards nothing of the protocol, so it may depend on a listing (I14): a process
+that may not list cannot distinguish the two, and creates nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def creation(asked: bool | None, *, is_later: bool) -> Creation:
 def require_may_create(
     connection: Connection, name: str, missing: UnknownTopic, allowed: Creation
 ) -> None:
-    """Raises UnknownTopic with the remedy, if the topic that is missing may not be created."""
+    """Raises UnknownTopic with the remedy, if the missing topic may not be created."""
     if allowed is Creation.NONE:
         raise UnknownTopic(
             f"{missing.message} The sink creates none, as createTopics is false.", topic=name
@@ -44,8 +44,8 @@ def require_may_create(
     if allowed is Creation.NEW_NAMES and _may_have_been_deleted(connection, name):
         raise UnknownTopic(
             f"{missing.message} One of that name was deleted, with its records and its "
-            "configuration, or this process may not list what it left. A query that has begun "
-            "makes it again only if that is asked for: set createTopics=true, or create the topic.",
+            "configuration, or this process may not list the rest of it. A running query creates "
+            "it again only on request: set createTopics=true, or create the topic.",
             topic=name,
         ) from missing
 

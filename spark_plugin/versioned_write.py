@@ -1,9 +1,9 @@
-"""A job that says which version of whose data it writes: `txnAppId` and `txnVersion`.
+"""A job with a version of an application's data: `txnAppId` and `txnVersion`.
 
-They have Delta Lake's meaning: of each application the topic keeps the highest version, and a job
+They have Delta Lake's meaning: the topic keeps the highest version of each application, and a job
 with that version or a lower one changes nothing. So a job that is run again, or a `foreachBatch`
-over Spark Connect or in threads of its own, is done once. It guards I10 by rule R2: the coordinator
-refuses a mark that is not above the newest, whoever else commits meanwhile.
+over Spark Connect or in its own threads, is done once. It guards I10 by rule R2: the coordinator
+refuses a mark that is not above the newest, whichever process commits meanwhile.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def newest_version(connection: Connection, options: WriterOptions) -> int | None
 def commit_version(
     connection: Connection, options: WriterOptions, staged: tuple[Participant, ...]
 ) -> None:
-    """One transaction with these records, unless the log has the version by now.
+    """One transaction with these records, unless the log already has the version.
 
     Raises the errors of `TransactionSession.commit`.
     """
@@ -58,10 +58,10 @@ def commit_version(
 
 
 def _tell(options: WriterOptions, newest: int) -> None:
-    """A replay bears the newest version. A lower one may be another application's by mistake, or
-    that of a query which has lost its checkpoint: its rows are left out, as in Delta."""
+    """A replay has the newest version. A lower one may be another application's by mistake, or that
+    of a query that has lost its checkpoint: its rows are left out, as in Delta."""
     if newest == options.txn_version:
-        log.info("version %s is in the log already", options.txn_version)
+        log.info("version %s is already in the log", options.txn_version)
         return
     log.warning(
         "version %s of application %r is left out: the log has version %d of it. If these rows are "
@@ -73,8 +73,8 @@ def _tell(options: WriterOptions, newest: int) -> None:
 
 
 def _finish_decided(connection: Connection, options: WriterOptions) -> None:
-    """A job that died after its decision has a version that no reader sees yet, and no later job
-    bears its transactional id."""
+    """Finish a job that died after its decision: readers do not see its version yet, and no later
+    job has its transactional id."""
     coordinator = connection.coordinator_of(_group(options))
     for name, transaction in list(coordinator.catch_up().open_transactions()):
         if name.startswith(f"{_group(options)}."):
@@ -89,7 +89,7 @@ def _commit(
 
 
 def one_job(connection: Connection, name: str, transaction_group: str = "") -> TransactionSession:
-    """The session of a job, registered."""
+    """The registered session of a job."""
     session = TransactionSession(connection, name, transaction_group)
     session.register(connection.runtime.entropy.token())
     return session
@@ -112,7 +112,7 @@ def commit_once(
 
 
 def _group(options: WriterOptions) -> str:
-    """Every job of an application meets the others in one coordinator."""
+    """One for all jobs of an application, so that they share a coordinator."""
     return f"spark.txn.{options.txn_app_id}"
 
 

@@ -1,6 +1,6 @@
-"""What a Python process of Spark's is for, and what it is told once, by its first task of txlog.
+"""What a Spark Python process is for, and the setup by the first task that it runs for txlog.
 
-It guards nothing: whoever does not know what the process is for does all that may be needed.
+It guards nothing: a process that does not know its purpose does everything that may be needed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def is_for_commits() -> bool:
 
 @cache
 def freeze_modules() -> None:
-    """Take what is imported by now out of garbage collection.
+    """Exclude the modules imported so far from garbage collection.
 
-    Spark collects the garbage of a worker after every task (pyspark/daemon.py). With all modules of
-    pyarrow, pandas and txlog to look through that takes 40 ms and more, as long as many a task.
+    Spark collects a worker's garbage after every task (pyspark/daemon.py). With all modules of
+    pyarrow, pandas and txlog to scan, that takes 40 ms or more, as long as many a task.
     """
     gc.freeze()

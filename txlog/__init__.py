@@ -1,6 +1,6 @@
 """A transactional, Kafka-style log with no brokers, kept on any store that can put if absent.
 
-The names below are the public API; they are looked up when they are first used, so that importing
+The names below are the public API; they are imported when they are first used, so that importing
 one module of txlog does not import all of them.
 """
 

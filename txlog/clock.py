@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Where time comes from. All values are milliseconds."""
+    """The source of time. All values are milliseconds."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970 in UTC; may jump."""
@@ -31,14 +31,14 @@ class Clock(Protocol):
         """Milliseconds since some fixed moment; never goes back."""
 
     def boot_ms(self) -> float:
-        """The same, also while the machine sleeps."""
+        """The same, but it also runs while the machine sleeps."""
 
     def sleep_ms(self, duration_ms: float) -> None:
         """Wait that long."""
 
 
 class Entropy(Protocol):
-    """Where identifiers and jitter come from."""
+    """The source of identifiers and jitter."""
 
     def token(self) -> str:
         """A fresh 128-bit identifier: 32 lower-case hexadecimal digits."""
@@ -48,7 +48,7 @@ class Entropy(Protocol):
 
 
 class FanOut(Protocol):
-    """Runs several independent calls, at once where the world allows it."""
+    """Runs several independent calls, in parallel where there are threads."""
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         """All results in order. The first error is raised after every call has ended."""
@@ -57,7 +57,7 @@ class FanOut(Protocol):
         """The same for calls that wait for each other: where there are threads, each has one."""
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
-        """Begin one call in the background; the answer waits for it and gives its result."""
+        """Begin one call in the background; the returned function waits and returns its result."""
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
         """Begin one call in the background after a moment, unless it is taken before. Raises
@@ -127,18 +127,18 @@ class Event(Protocol):
 
 
 class Background(Protocol):
-    """Runs what a process does beside its work, for as long as it lives."""
+    """Runs a process's background work, as long as the process lives."""
 
     def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
-        """Make that call every so often, the first time at once; the answer ends it and waits
-        for the call that is under way. `call` must not raise."""
+        """Make that call periodically, the first time at once; the returned function stops it and
+        waits for the call in progress. `call` must not raise."""
 
     def begin(self, call: Callable[[], object]) -> None:
         """Make that call once, beside everything else. The process may end before it does."""
 
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None))
-"""Linux's clock of the time since it started; macOS's CLOCK_MONOTONIC goes on in sleep as well."""
+"""Linux's clock of the time since boot; macOS's CLOCK_MONOTONIC also runs during sleep."""
 
 
 class SystemClock:
@@ -171,8 +171,8 @@ class SystemEntropy:
 class ThreadFanOut:
     """Threads, started on first use; a single call runs on the caller's own thread.
 
-    Whoever waits for a call that no thread has taken up runs it itself. Otherwise a caller that
-    holds a lock, and threads that all wait for that lock, would wait for each other for ever.
+    A caller that waits for a call that no thread has started runs it itself. Otherwise a caller
+    that holds a lock, and threads that all wait for that lock, would wait for each other for ever.
     """
 
     workers_max: int = 32
@@ -204,7 +204,7 @@ class ThreadFanOut:
             together.close()
 
     def close(self) -> None:
-        """End the threads, once they have nothing to do. The next call starts others."""
+        """End the threads once they are idle. The next call starts new ones."""
         for pool in (self._pool, self._waiting_pool):
             if pool is not None:
                 pool.shutdown()
@@ -236,7 +236,7 @@ class ThreadFanOut:
         return self._pool
 
     def _forget_those_of_a_parent(self) -> None:
-        if self._process != os.getpid():  # A fork has no threads.
+        if self._process != os.getpid():  # A forked process has no threads.
             self._pool = self._waiting_pool = None
             self._process = os.getpid()
 
@@ -262,11 +262,11 @@ class SerialFanOut:
 
 
 def begun(fan_out: FanOut, call: Callable[[], T]) -> Callable[[], T]:
-    """Begin one call in the background, also where that means at once: what it raises is raised
-    where its result is asked for."""
+    """Begin one call in the background, even if it runs at once: its error is raised where its
+    result is requested."""
     try:
         return fan_out.start(call)
-    except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+    except Exception as error:  # noqa: BLE001 - raised where the result is requested
         return partial(_raise, error)
 
 
@@ -323,23 +323,23 @@ class ThreadBackground:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The components that every layer is given: the only sources of nondeterminism."""
+    """The components passed to every layer: the only sources of nondeterminism."""
 
     clock: Clock = field(default_factory=SystemClock)
     entropy: Entropy = field(default_factory=SystemEntropy)
     fan_out: FanOut = field(default_factory=ThreadFanOut)
     background: Background = field(default_factory=ThreadBackground)
     new_lock: Callable[[], AbstractContextManager[object]] = threading.RLock
-    """Makes a lock that its holder may take again: for what is held while requests are made."""
+    """Creates a re-entrant lock: it may be held while requests are made."""
     new_event: Callable[[], Event] = ThreadEvent
-    """Makes what a thread waits for while another one makes requests for both."""
+    """Creates an event: one thread waits for it while another makes requests for both."""
 
 
 def elapsed_ms(since_ms: int, now_ms: int) -> int:
     """Time between two readings of wall clocks, perhaps of two machines.
 
     A moment in the future comes from a clock that is or was wrong. It counts as long past as it is
-    ahead: otherwise what a clock a year ahead began would time out in a year.
+    ahead: otherwise an action that a clock a year ahead dated would time out in a year.
     """
     return abs(now_ms - since_ms)
 
@@ -347,9 +347,9 @@ def elapsed_ms(since_ms: int, now_ms: int) -> int:
 def segment_id(runtime: Runtime, horizon: str = "") -> str:
     """A unique name that sorts by the time it was drawn: 12 hex digits of ms, then 20 random.
 
-    The staging horizon (design section 10) compares these as text. The name is above `horizon`
-    whatever the clock says: otherwise nobody could write until all clocks had come to a horizon
-    that a clock far ahead has chosen.
+    The staging horizon, below which vacuum deletes, compares these as text. The name is above
+    `horizon` whatever the clock says: otherwise no process could write until its clock had come to
+    a horizon that a clock far ahead has chosen.
     """
     drawn_ms = runtime.clock.wall_ms()
     if horizon:

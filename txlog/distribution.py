@@ -1,18 +1,18 @@
 """The name under which pip knows this project.
 
-It is not `txlog`: on the package index that is another project, whose module is called txlog, too.
+It is not `txlog`: on the package index that is another project, whose module is also called txlog.
 It must not know which packages need an extra.
 """
 
 from __future__ import annotations
 
 DISTRIBUTION = "txlog-spark"
-"""As in setup.cfg; a test holds the two together."""
+"""As in setup.cfg; a test compares the two."""
 
 
 def install_command(extra: str = "") -> str:
     """The command that installs this project, with one of its extras if one is named.
 
-    Where the project is installed already, pip takes only the packages of the extra from the index.
+    If the project is installed already, pip takes only the packages of the extra from the index.
     """
     return f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"

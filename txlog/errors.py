@@ -1,18 +1,18 @@
-"""Every error that txlog raises, grouped by what the reader does next::
+"""Every error that txlog raises, grouped by what the caller does next::
 
     TxlogError                      .code (append-only), .facts
     ├── RetriableError              call again, unchanged
     │   ├── StoreUnavailable        the store did not answer in time
-    │   │   └── StoreFull           no room is left; nothing was half written
+    │   │   └── StoreFull           no room is left; nothing was written in part
     │   ├── PublishContention       the journal slot was lost too many times
     │   ├── ConcurrentTransactions  the id's previous transaction is still being finished
     │   ├── UnstableOffsetCommit    a transaction is pending on these offsets
-    │   ├── ReadBlocked             an open transaction keeps a reader from the end
+    │   ├── ReadBlocked             an open transaction blocks a reader before the end
     │   └── BoundaryMoved           entries were removed while they were being read
     ├── AbortableError              abort the transaction, then begin again
-    │   ├── TransactionAborted      somebody aborted it: its owner, a timeout or an operator
+    │   ├── TransactionAborted      it was aborted by its owner, a timeout or an operator
     │   ├── OutOfOrderSequence      a record before this one is missing (also a RuntimeError)
-    │   ├── DuplicateTransaction    one with this tag is committed already: nothing is left to do
+    │   ├── DuplicateTransaction    one with this tag is already committed: nothing is left to do
     │   ├── CommitFailed            the group's offsets are not where this batch starts
     │   └── SegmentExpired          a staged segment fell below the staging horizon
     ├── FencedError                 close this instance; another one has taken over
@@ -21,15 +21,15 @@
     │   ├── UnknownProducerId       a topic has forgotten this producer: it was silent too long
     │   └── GroupOwned              the consumer group belongs to another query
     ├── UsageError                  fix the call or the configuration (also a ValueError)
-    │   ├── InvalidName             a name that is empty, too long or no safe file name
-    │   ├── InvalidConfig           no such configuration, or not such a value
-    │   ├── InvalidOption           no such Spark option, or not such a value
+    │   ├── InvalidName             a name that is empty, too long or not a safe file name
+    │   ├── InvalidConfig           unknown configuration, or an invalid value
+    │   ├── InvalidOption           unknown Spark option, or an invalid value
     │   ├── InvalidRecord           the topic cannot hold this record
     │   │   └── RecordTooLarge      it is larger than `max.message.bytes`
     │   ├── UnknownTopic            no topic of that name (also a LookupError)
     │   ├── UnknownPartition        no partition of that number (also a LookupError)
     │   ├── UnknownGroup            no group of that name (also a LookupError)
-    │   ├── UnknownTransaction      nobody began that transaction (also a LookupError)
+    │   ├── UnknownTransaction      no coordinator knows that transaction (also a LookupError)
     │   ├── TopicExists             a topic of that name exists already
     │   ├── IncompatibleSchema      the change of schema is not additive
     │   ├── IllegalTransition       not in this state (also a RuntimeError)
@@ -38,7 +38,7 @@
     │   ├── StoreNotAtomic          the store cannot create only what is absent
     │   ├── StoreDenied             wrong credentials, no bucket or no permission
     │   ├── NotATxlog               no log here, or a newer one (also a LookupError)
-    │   └── CheckpointConflict      checkpoint and group tell different stories
+    │   └── CheckpointConflict      checkpoint and group contradict each other
     ├── OutcomeUnknown              it may or may not be durable: ask again, clean up nothing
     ├── CorruptData                 stored bytes are wrong: the message names the object
     │   ├── UnsupportedFormat       a newer version of the format wrote it
@@ -46,10 +46,10 @@
     └── InternalError               our bug: please report it
         └── InvariantViolated       an invariant of docs/invariants.md does not hold
 
-This module is vocabulary: every layer imports it, and of txlog it imports only what takes secrets
-out of a text. A message states the facts and ends with the remedy; the text may change, `code`
-never does (design section 2). No error carries a secret that `redact` knows: errors are logged,
-shown by Spark and sent to other processes.
+This module is vocabulary: every layer imports it, and it imports nothing of txlog but the removal
+of secrets from texts. A message states the facts and ends with the remedy; the text may change,
+`code` never does. No error contains a secret that `redact` recognises: errors are logged, shown by
+Spark and sent to other processes.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from txlog.redaction import redact
 
 
 class TxlogError(Exception):
-    """Root of the tree. `facts` holds the values that the message speaks of."""
+    """Root of the tree. `facts` has the values in the message."""
 
     code: ClassVar[str] = "txlog-error"
     retriable: ClassVar[bool] = False
@@ -88,7 +88,7 @@ def _rebuild(kind: type[TxlogError], message: str, facts: dict[str, object]) -> 
 
 
 class RetriableError(TxlogError):
-    """Nothing was decided; the same call may be made again as it is."""
+    """Nothing was decided; the same call may be repeated unchanged."""
 
     code = "retriable"
     retriable = True
@@ -101,7 +101,7 @@ class StoreUnavailable(RetriableError):
 
 
 class StoreFull(StoreUnavailable):
-    """The store has no room left. Free some, then call again: nothing was half written."""
+    """The store has no room left. Free some, then call again: nothing was written in part."""
 
     code = "store-full"
 
@@ -119,13 +119,13 @@ class ConcurrentTransactions(RetriableError):
 
 
 class UnstableOffsetCommit(RetriableError):
-    """A transaction is pending on the offsets that were asked for (KIP-447, Kafka error 88)."""
+    """A transaction is pending on the requested offsets (KIP-447, Kafka error 88)."""
 
     code = "unstable-offset-commit"
 
 
 class ReadBlocked(RetriableError):
-    """An open transaction stands before the end that a reader asked for, longer than it waited."""
+    """An open transaction before the requested end blocked the reader longer than its timeout."""
 
     code = "read-blocked"
 
@@ -159,7 +159,7 @@ class OutOfOrderSequence(AbortableError, RuntimeError):
 
 
 class DuplicateTransaction(AbortableError):
-    """A transaction with the same tag is committed: what this one was to do is done."""
+    """A transaction with the same tag is committed: the work of this one is done."""
 
     code = "duplicate-transaction"
 
@@ -171,7 +171,7 @@ class CommitFailed(AbortableError):
 
 
 class SegmentExpired(AbortableError):
-    """A staged segment lies below the staging horizon: write it again (rules R17, section 10)."""
+    """A staged segment lies below the staging horizon and may be deleted: write it again (R17)."""
 
     code = "segment-expired"
 
@@ -220,7 +220,7 @@ class UsageError(TxlogError, ValueError):
 
 
 class InvalidName(UsageError):
-    """A name that is empty, too long or unprintable; of a topic, one that is no safe file name."""
+    """A name that is empty, too long or unprintable; for a topic, one not safe as a file name."""
 
     code = "invalid-name"
 
@@ -268,7 +268,7 @@ class UnknownGroup(UsageError, LookupError):
 
 
 class UnknownTransaction(UsageError, LookupError):
-    """The coordinator has never heard of that transaction or transactional id."""
+    """No coordinator knows that transaction or transactional id."""
 
     code = "unknown-transaction"
 
@@ -304,7 +304,7 @@ class NoOffsetForPartition(UsageError, LookupError):
 
 
 class StoreNotAtomic(UsageError):
-    """The store cannot create a file only if it is absent, so no log may live on it."""
+    """The store cannot create a file only if it is absent, so it cannot contain a log."""
 
     code = "store-not-atomic"
 
@@ -322,7 +322,7 @@ class NotATxlog(UsageError, LookupError):
 
 
 class CheckpointConflict(UsageError):
-    """The checkpoint and the group, or the coordinator, tell different stories (section 9)."""
+    """The checkpoint contradicts the group's offsets, or what the coordinator knows of it."""
 
     code = "checkpoint-conflict"
 

@@ -1,8 +1,8 @@
 """Every object name of a log, in one place.
 
 It guards that no stored name can leave the root: each part is a validated name, a number or a
-hexadecimal id; and that a log shares no name with another one that was, or will be, there. It must
-not touch a store. Below the root of a log lie
+hexadecimal id; and that a log shares no name with another log that was, or will be, in its place.
+It must not access a store. Below the root of a log are
 
     txlog.json                                 the cluster file: format version, log id, probe
     cluster/<log id>/                          journal: topics and producer id blocks
@@ -40,9 +40,9 @@ SEGMENT_RANDOM_DIGITS = 20
 
 HINT_BYTES_MAX = 1_000
 SMALL_BYTES_MAX = 1_000_000
-"""Of an entry, a boundary and the cluster file: what one conditional write takes."""
+"""Limit of an entry, a boundary and the cluster file: one conditional write."""
 STATE_BYTES_MAX = 256 << 20
-"""Of a snapshot and a chunk, as stored."""
+"""Limit of a stored snapshot or chunk."""
 _NUMBERED = re.compile(r"(?:.*/)?(\d{20})\.(?:json|arrow)")
 _JOURNALS = re.compile(
     rf"({CLUSTER_JOURNAL}/[0-9a-f]{{32}}|{TOPICS}/[A-Za-z0-9._-]{{1,249}}/[A-Za-z0-9_-]{{1,64}}"
@@ -58,11 +58,11 @@ class JournalLayout:
 
     root: str
     log_id: str = ""
-    """Of the log that it belongs to: its entries bear both."""
+    """The id of the log that it belongs to: its entries contain both."""
 
     @property
     def name(self) -> str:
-        """What people call it: its folder without the log's id."""
+        """The name for people: its folder without the log's id."""
         return self.root.replace(f"/{self.log_id}", "", 1) if self.log_id else self.root
 
     def entry(self, slot: int) -> str:
@@ -74,8 +74,8 @@ class JournalLayout:
         return f"{self.root}/snapshots/{number(slot)}.arrow"
 
     def chunk(self, first: int, last: int, name: str = "") -> str:
-        """Name of an index chunk that covers the entries `first` to `last`; `name` tells one
-        that was written by merging or compaction from the one that it replaced."""
+        """Name of an index chunk that covers the entries `first` to `last`; `name` distinguishes
+        one written by merging or compaction from the one that it replaced."""
         suffix = f"-{name}" if name else ""
         return f"{self.root}/chunks/{number(first)}-{number(last)}{suffix}.arrow"
 
@@ -130,13 +130,13 @@ def parse_number(path: str) -> int | None:
 
 
 def journal_root(path: str) -> str | None:
-    """The folder of the journal that an object belongs to, or None if no journal has such names."""
+    """The folder of the journal that an object belongs to, or None for a foreign name."""
     match = _JOURNALS.fullmatch(path)
     return match.group(1) if match else None
 
 
 def bytes_max(path: str) -> int | None:
-    """How large an object of that path can be; None for a segment, and for what is no log's."""
+    """The largest size of an object of that path; None for a segment, and for a foreign name."""
     if path == CLUSTER_FILE:
         return SMALL_BYTES_MAX
     if journal_root(path) is None or is_segment(path):
@@ -158,7 +158,7 @@ def is_log_id(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LogLayout:
-    """The journals of the log with that id. A topic's own id tells it from those of other logs."""
+    """The journals of the log with that id. A topic's own id sets it apart from other logs'."""
 
     log_id: str
 
@@ -180,18 +180,18 @@ class LogLayout:
 
 
 def segment_time_ms(path: str) -> int:
-    """When a segment was named, by its writer's clock; 0 if its name does not tell."""
+    """When a segment was named, by its writer's clock; 0 if its name has no time."""
     digits = segment_id_of(path)[:SEGMENT_TIME_DIGITS]
     return int(digits, 16) if re.fullmatch(r"[0-9a-f]{12}", digits) else 0
 
 
 def segment_id_at(wall_ms: int) -> str:
-    """Lower than the id of every segment that is named at that time or later."""
+    """An id below those of all segments that are named at that time or later."""
     return f"{max(wall_ms, 0):0{SEGMENT_TIME_DIGITS}x}" + "0" * SEGMENT_RANDOM_DIGITS
 
 
 def chunk_name_of(path: str) -> str:
-    """What tells a rewritten chunk from the one that it replaced; empty for an original one."""
+    """The part that sets a rewritten chunk apart from the one it replaced; "" for an original."""
     parts = path.rsplit("/", 1)[-1].removesuffix(".arrow").split("-")
     return parts[2] if len(parts) == 3 else ""
 

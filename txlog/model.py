@@ -29,22 +29,22 @@ WALL_MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999: no clock of a process that writes is later."""
 
 WallMs: TypeAlias = Annotated[int, Within(-1, WALL_MS_MAX)]
-"""A time that a process's clock told, in milliseconds since 1970; -1: none. Records have others."""
+"""A time from a process's clock, in milliseconds since 1970; -1: none. Records have other times."""
 
 SegmentMs: TypeAlias = Annotated[int, Within(-1, (1 << 48) - 1)]
 """The time in a segment's name, which has 12 hexadecimal digits."""
 
 OFFSET_MAX = (1 << 62) - 1
-"""Half of what 64 bits hold, so that sums of what is stored fit as well."""
+"""Half of the range of 64 bits, so that sums of stored values fit as well."""
 
 Offset: TypeAlias = Annotated[int, Within(0, OFFSET_MAX)]
 OffsetOrNone: TypeAlias = Annotated[int, Within(-1, OFFSET_MAX)]
 Slot: TypeAlias = Annotated[int, Within(0, OFFSET_MAX)]
 SlotOrNone: TypeAlias = Annotated[int, Within(-1, OFFSET_MAX)]
-"""Of a journal; -1: none."""
+"""A journal's slot; -1: none."""
 
 PARTITIONS_MAX = 10_000
-"""Of a topic. An event that says more is not believed: it would cost all memory (I16)."""
+"""Partitions of a topic. An event with more is not believed: it would cost all memory (I16)."""
 
 Partition: TypeAlias = Annotated[int, Within(0, PARTITIONS_MAX - 1)]
 
@@ -61,7 +61,7 @@ NAME_LENGTH_MAX = 249
 """Kafka's limit on topic names; used for topics and groups of producers."""
 
 ID_LENGTH_MAX = 512
-"""Characters of a group id, a transactional id or a tag: every entry that is about one has it."""
+"""Characters of a group id, a transactional id or a tag: every entry about it contains it."""
 
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SEGMENT_ID = re.compile(r"[0-9a-f]{1,32}")
@@ -80,29 +80,29 @@ class IsolationLevel(StrEnum):
 
 
 class Decision(StrEnum):
-    """How a transaction ends; the value is also what its marker says."""
+    """How a transaction ends; the value is also its marker's."""
 
     COMMIT = "COMMIT"
     ABORT = "ABORT"
 
 
 class TransactionOutcome(StrEnum):
-    """What `outcome()` answers."""
+    """The result of `outcome()`."""
 
     COMMITTED = "COMMITTED"
     ABORTED = "ABORTED"
     OPEN = "OPEN"
     """It may still commit; perhaps nothing of it is written yet."""
     DEAD_LETTERED = "DEAD_LETTERED"
-    """A half transaction that nobody could decide: its messages are in the dead-letter topic."""
+    """A half transaction that was never decided: its messages are in the dead-letter topic."""
     UNKNOWN_ID = "UNKNOWN_ID"
-    """No coordinator knows, or it has forgotten how the transaction ended. Never means aborted."""
+    """No coordinator knows it, or it has forgotten how it ended. Never means aborted."""
 
 
 @stored_list("tx_id", pid="producer_id", epoch="producer_epoch", number="number")
 @dataclass(frozen=True, slots=True, order=True)
 class TxId:
-    """One transaction attempt, named once and never reused (design section 1, KIP-890).
+    """One transaction attempt, named once and never reused (as since KIP-890).
 
     Order is (pid, epoch, number): of one pid, a later transaction is greater.
     """
@@ -144,15 +144,15 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """Answer of `offsets_for_times`: the earliest record at or after the time asked for."""
+    """Result of `offsets_for_times`: the earliest record at or after the given time."""
 
     offset: int
     timestamp: int
 
 
 def has_control_characters(text: str) -> bool:
-    """Whether a terminal would obey a part of it: control characters, separators of lines, and
-    those that change the direction of text; or whether it is no Unicode text at all."""
+    """Whether a terminal would interpret a part of it: control characters, line separators, and
+    characters that change the direction of text; or whether it is not Unicode text at all."""
     return _CONTROLS.search(text) is not None
 
 
@@ -161,7 +161,7 @@ def validate_topic_name(name: object, *, internal: bool = False) -> str:
     text = _plain_name("topic", name)
     if is_internal_topic(text) and not internal:
         raise InvalidName(
-            f"topic name {text!r} starts with '__', which is kept for internal topics; choose "
+            f"topic name {text!r} starts with '__', which is reserved for internal topics; choose "
             "another name.",
             name=text,
         )
@@ -169,15 +169,15 @@ def validate_topic_name(name: object, *, internal: bool = False) -> str:
 
 
 def is_internal_topic(name: str) -> bool:
-    """Whether the name is kept for topics of the log's own."""
+    """Whether the name is reserved for the log's own topics."""
     return name.startswith(_INTERNAL_PREFIX)
 
 
 def validate_topic_id(topic_id: object) -> str:
-    """Refuse what cannot be the id of a topic, which becomes part of paths. Raises InvalidName."""
+    """Refuse an invalid id of a topic, which becomes part of paths. Raises InvalidName."""
     if isinstance(topic_id, str) and _TOPIC_ID.fullmatch(topic_id):
         return topic_id
-    raise InvalidName(f"{topic_id!r:.80} is no id of a topic; ids have 1 to 64 letters and digits.")
+    raise InvalidName(f"{topic_id!r:.80} is not a topic's id; ids have 1 to 64 letters and digits.")
 
 
 def validate_segment_id(segment_id: object) -> str:
@@ -188,13 +188,13 @@ def validate_segment_id(segment_id: object) -> str:
     is_id = isinstance(segment_id, str) and _SEGMENT_ID.fullmatch(segment_id)
     if is_id and int(is_id.group()[:12], 16) <= WALL_MS_MAX:
         return is_id.group()
-    raise InvalidName(f"{segment_id!r:.80} is no staging horizon that a clock can have chosen.")
+    raise InvalidName(f"{segment_id!r:.80} is not a staging horizon that a clock can have chosen.")
 
 
 def validate_group_id(name: object) -> str:
     """Refuse an empty, over-long or unprintable id of a consumer group. Raises InvalidName.
 
-    It is never a part of a path, so it may have what Kafka's may: spaces, slashes, any script.
+    It is never part of a path, so it may contain what Kafka's may: spaces, slashes, any script.
     """
     return _printable_name("group.id", name)
 
@@ -218,7 +218,7 @@ def validate_tag(name: object) -> str:
 def _printable_name(kind: str, name: object) -> str:
     if not isinstance(name, str) or not name.strip():
         raise InvalidName(
-            f"{kind} must be a text of 1 to {ID_LENGTH_MAX} characters; it is empty or no text."
+            f"{kind} must be a text of 1 to {ID_LENGTH_MAX} characters; it is empty or not a text."
         )
     if len(name) > ID_LENGTH_MAX or not name.isprintable():
         raise InvalidName(
@@ -230,7 +230,7 @@ def _printable_name(kind: str, name: object) -> str:
 
 def _plain_name(kind: str, name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise InvalidName(f"a {kind} name must be a text; it is empty or no text ({name!r}).")
+        raise InvalidName(f"a {kind} name must be a text; it is empty or not a text ({name!r}).")
     if len(name) > NAME_LENGTH_MAX:
         raise InvalidName(
             f"{kind} name {name[:40]!r}... has {len(name)} characters; the limit is "

@@ -1,8 +1,8 @@
-"""Takes secrets out of a text before it is printed, raised or stored.
+"""Removes secrets from a text before it is printed, raised or stored.
 
-A secret is known by the name that stands before it (`secret.key=`, `--password`, `"token":`), by
-its place in a URL (before the host, or in the query), or by its own shape (an AWS key, a JWT, a PEM
-block). Free text keeps what is not known to be secret; of a command line that is not txlog's own
+A secret is recognised by the name before it (`secret.key=`, `--password`, `"token":`), by its place
+in a URL (before the host, or in the query), or by its form (an AWS key, a JWT, a PEM block). Free
+text keeps everything that is not recognised as secret; in a command line that is not txlog's own,
 every option's value is hidden unless the option is known (`redact_arguments`). Pure functions; the
 module must not know where a text goes.
 """
@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 HIDDEN = "***"
-"""In place of what may be a secret."""
+"""Replaces a possible secret."""
 
 SAFE_OPTIONS = frozenset(
     """
@@ -24,7 +24,7 @@ SAFE_OPTIONS = frozenset(
     --conf -c
     """.split()  # noqa: SIM905 - a list of words is read more easily.
 )
-"""Options of a job whose values are shown, as far as `redact` finds nothing in them."""
+"""Options of a job whose values are shown, except for what `redact` finds in them."""
 
 _NAME = (
     r"(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|credential|sas|sig|signature|auth|cookie|"
@@ -40,7 +40,7 @@ _WORDS = rf"(?<![\w.-])[\w.-]*?{_NAME}s?(?![a-z])[\w.-]{{0,200}}"
 
 _QUOTE = r"\\*[\"']"
 _VALUE = rf"(?:{_QUOTE}(?:(?!{_QUOTE}).)*{_QUOTE}?|(?:bearer|basic|digest)\s+\S+|[^\s\"'&,;)}}\]]+)"
-"""What follows `=` or `:`: a quoted text, a scheme and a token, or everything up to a blank."""
+"""The value after `=` or `:`: a quoted text, a scheme and a token, or everything up to a blank."""
 
 _NAMED = re.compile(
     rf"({_WORDS}(?:{_QUOTE})?\s?[=:]\s?)(?!{re.escape(HIDDEN)})({_VALUE})",
@@ -79,9 +79,9 @@ _QUERY = re.compile(r"([?&#;][^=&#;\s]*=)[^&#;\s\"']*")
 
 
 def redact(text: str) -> str:
-    """The text with every secret that it is seen to hold replaced by HIDDEN.
+    """The text with every recognised secret replaced by HIDDEN.
 
-    Applied twice it gives the same as once.
+    Idempotent.
     """
     text = _USER_INFO.sub(_user_info, text)
     text = _BARE_USER.sub(rf"\1{HIDDEN}\2", text)
@@ -92,19 +92,19 @@ def redact(text: str) -> str:
 
 
 def redact_url(url: str) -> str:
-    """A URL as it may be shown and stored: no user with a password, no value of its query."""
+    """A URL that may be shown and stored: no user with a password, no values in its query."""
     return redact(_QUERY.sub(rf"\1{HIDDEN}", url) if "://" in url else url)
 
 
 def redact_arguments(words: Sequence[str]) -> list[str]:
-    """A command line that is not txlog's own, as it may be shown.
+    """A command line that is not txlog's own, in a form that may be shown.
 
-    The value of an option is hidden unless the option is one of SAFE_OPTIONS: nothing is known of
-    what the others mean. So is the word after one that names a secret. Rather one too many.
+    The value of an option is hidden unless the option is one of SAFE_OPTIONS: the meaning of others
+    is unknown. So is the word after one that names a secret. Hiding too much is harmless.
     """
     shown: list[str] = []
     is_hidden = False
-    """Whether the next word is the value of something that is not known to be safe."""
+    """Whether the next word is the value of an option that is not known to be safe."""
     for word in words:
         is_name = _OPTION_NAME.fullmatch(word) is not None
         shown.append(HIDDEN if is_hidden and not is_name and word not in "=:" else _word(word))
@@ -122,7 +122,8 @@ _ASSIGNED = re.compile(rf"({_WORDS}=).+", re.IGNORECASE | re.DOTALL)
 
 
 def _hides_next(word: str) -> bool:
-    """What follows may be a secret: the value of an unknown option, or of a word that names one."""
+    """The next word may be a secret: the value of an unknown option, or of a word that names
+    one."""
     if word.startswith("-") and len(word) > 1:
         return "=" not in word and word not in SAFE_OPTIONS
     return _BEFORE_SECRET.fullmatch(word) is not None
@@ -139,8 +140,8 @@ def _word(word: str) -> str:
 
 
 def _positional(word: str) -> str:
-    """A word that stands alone; what it sets is hidden by the name, a query's values always."""
-    if found := _ASSIGNED.fullmatch(word):  # The shell has taken away the quotes of a blank.
+    """A word that is not an option; a value is hidden by its name, a query's values always."""
+    if found := _ASSIGNED.fullmatch(word):  # The shell has removed the quotes around a blank.
         return f"{found[1]}{HIDDEN}"
     return redact_url(word)
 

@@ -17,28 +17,28 @@ from txlog.errors import InvalidConfig
 from txlog.model import has_control_characters
 from txlog.stored import stored
 
-_type_hints = cache(get_type_hints)  # They cost more than all else of a client's construction.
+_type_hints = cache(get_type_hints)  # Slower than the rest of a client's construction.
 
 SettingsT = TypeVar("SettingsT", bound="SettingsGroup")
 
 COMPRESSION_TYPES = ("none", "lz4", "zstd")
 _FOREIGN_COMPRESSION = {
-    "uncompressed": "it is called none here",
+    "uncompressed": "its name is none here",
     "producer": "batches are compressed as their topic says, whoever sends them",
     "gzip": "Arrow's files know lz4 and zstd",
     "snappy": "Arrow's files know lz4 and zstd",
 }
-"""Kafka's other values of `compression.type`, and why they are none here."""
+"""Kafka's other values of `compression.type`, and why they are unknown here."""
 LOG_APPEND_TIME = "LogAppendTime"
 TIMESTAMP_TYPES = ("CreateTime", LOG_APPEND_TIME)
 
 LONG_MAX = (1 << 63) - 1
-"""Kafka's word for no limit."""
+"""Kafka's value for no limit."""
 
 
-_NO_FILES = "segments are objects that are written once, and nothing waits in them; leave it out"
+_NO_FILES = "segments are objects that are written once, and never rolled; leave it out"
 _NO_REPLICAS = "the store replicates, or does not; leave it out"
-_NO_TIERS = "the log is on its store, all of it; leave it out"
+_NO_TIERS = "the whole log is on its store; leave it out"
 _NO_LEVELS = "compression.type is lz4 or zstd, at its default level; leave it out"
 _TIME_LIMITS = "use message.timestamp.before.max.ms and message.timestamp.after.max.ms"
 
@@ -65,7 +65,7 @@ KAFKA_TOPIC_NAMES: Mapping[str, str] = {
     "message.format.version": "there is one format of records; leave it out",
     "message.downconversion.enable": "there is one format of records; leave it out",
 }
-"""Kafka's names for topics that mean nothing here, and what to do instead."""
+"""Kafka's names for topics that have no meaning here, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class SettingsGroup:
 
     kind: ClassVar[str] = "setting"
     foreign: ClassVar[Mapping[str, str]] = {}
-    """Names that Kafka has and that mean nothing here, or another thing: what to do instead. A
-    name that ends in `.*` stands for all that begin so."""
+    """Kafka's names that have no meaning here, or another one: what to do instead. A name that ends
+    in `.*` means all names with that prefix."""
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class SettingsGroup:
 
     @classmethod
     def _foreign_reason(cls, name: object) -> str:
-        """What to do instead of a name of Kafka's; "" if it is none."""
+        """What to do instead of a name of Kafka's; "" for other names."""
         text = str(name)
         prefix = text.partition(".")[0] + ".*"
         return cls.foreign.get(text, "") or cls.foreign.get(prefix, "")
@@ -128,7 +128,7 @@ def _require_mapping(kind: str, values: object) -> None:
         raise InvalidConfig(f"{kind}: give a dict of names and values, not {values!r:.40}.")
     for name in values:
         if not isinstance(name, str):
-            raise InvalidConfig(f"{kind}: {name!r:.40} is no name; names are texts.")
+            raise InvalidConfig(f"{kind}: {name!r:.40} is not a name; names are texts.")
 
 
 _EXPECTED = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -204,7 +204,7 @@ class LogSettings(SettingsGroup):
 
     @property
     def pruning_grace_ms(self) -> int:
-        """How long a process that deletes waits: where no look is trusted, not at all."""
+        """How long a deleting process waits: not at all if no check is trusted."""
         return self.boundary_grace_ms if self.boundary_trust_ms else 0
 
 
@@ -213,8 +213,8 @@ FAR_COORDINATORS = 32
 
 BOUNDARY_TRUST_MS = 12 * 3_600_000
 BOUNDARY_GRACE_MS = 7 * 86_400_000
-"""Of logs that are created on an object store. Six and a half days are left for clocks that stood
-still, dates of the store that differ, and writes that are seen later than their date says."""
+"""For logs that are created on an object store. Six and a half days are left for stalled clocks,
+differing dates of the store, and writes that become visible later than their date."""
 
 
 @stored(
@@ -236,7 +236,7 @@ still, dates of the store that differ, and writes that are seen later than their
 )
 @dataclass(frozen=True, slots=True)
 class TopicConfig(SettingsGroup):
-    """Configuration of one topic, in Kafka's words where Kafka has the word."""
+    """Configuration of one topic, in Kafka's words where Kafka has one."""
 
     kind: ClassVar[str] = "topic configuration"
     foreign: ClassVar[Mapping[str, str]] = KAFKA_TOPIC_NAMES
@@ -282,7 +282,7 @@ class TopicConfig(SettingsGroup):
         return "delete" in _policies(self.cleanup_policy)
 
     def __post_init__(self) -> None:
-        # As Kafka shows it: a space after the comma makes no other policy.
+        # As in Kafka, spaces after the comma do not matter.
         object.__setattr__(self, "cleanup_policy", ",".join(_policies(self.cleanup_policy)))
         if has_control_characters(self.key_column):
             raise InvalidConfig(

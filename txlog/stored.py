@@ -1,9 +1,9 @@
 """Stored names: what a value and its fields are called in a log, whatever Python calls them.
 
-A class whose values are stored says so beside itself: `@stored("topic_deleted", name="name", ...)`.
-It guards I15 across releases: to rename a class, an attribute or a module, or to order fields anew,
-changes no stored byte. A name that is missing, unknown or given twice is found when the class is
-defined. It must not know how values are written: that is `journal/codec.py`.
+A class whose values are stored declares it: `@stored("topic_deleted", name="name", ...)`. It guards
+I15 across releases: renaming a class, an attribute or a module, or reordering fields, changes no
+stored byte. A missing, unknown or duplicate name is found when the class is defined. It must not
+know how values are written: that is `journal/codec.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from txlog.errors import InternalError
 
 EVENT_NAME = "type"
-"""Under it an event says its own name, so that no field has it."""
+"""The key of an event's own stored name, so that no field has it."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*")
 _KindT = TypeVar("_KindT")
@@ -24,18 +24,18 @@ _KindT = TypeVar("_KindT")
 
 @dataclass(frozen=True, slots=True)
 class StoredForm:
-    """How the values of a class are stored."""
+    """The stored form of a class."""
 
     name: str
-    """Of an event it is stored; of other values the documentation and errors say it."""
+    """For an event it is stored; for other values documentation and errors use it."""
     fields: Mapping[str, str]
     """Attribute -> stored name, in the order in which they are written."""
     is_list: bool = False
-    """Written as a list of values: the order is what is stored, and not the names."""
+    """Written as a list of values: the order is stored, and not the names."""
 
 
 def stored(name: str, /, **names: str) -> Callable[[type[_KindT]], type[_KindT]]:
-    """Of a dataclass: its stored name, and of each attribute that of the field."""
+    """Declares a dataclass's stored name, and the field name of each attribute."""
     return _sayer(StoredForm(name, names))
 
 
@@ -45,7 +45,7 @@ def stored_list(name: str, /, **names: str) -> Callable[[type[_KindT]], type[_Ki
 
 
 def stored_form(kind: Any) -> StoredForm:
-    """What `kind` itself says. Raises InternalError if it says nothing, as a subclass may not."""
+    """The declaration of `kind`. Raises InternalError if it has none, as a subclass may not."""
     form: StoredForm | None = vars(kind).get("__stored__")
     if form is None:
         raise _wrong(kind, "has no stored names")
@@ -73,11 +73,11 @@ def _check(kind: Any, form: StoredForm) -> None:
     if unfit := [name for name in (form.name, *names) if not _NAME.fullmatch(name)]:
         raise _wrong(kind, f"has stored names that are not in lower case with '_': {unfit}")
     if EVENT_NAME in names:
-        raise _wrong(kind, f"has a field {EVENT_NAME!r}, which is where an event's name stands")
+        raise _wrong(kind, f"has a field {EVENT_NAME!r}, which is reserved for an event's name")
 
 
 def _wrong(kind: Any, what: str) -> InternalError:
     return InternalError(
-        f"{kind.__module__}.{kind.__qualname__} {what}. Say them in its @stored (docs/format.md); "
-        "please report this."
+        f"{kind.__module__}.{kind.__qualname__} {what}. Declare them in its @stored "
+        "(docs/format.md); please report this."
     )

@@ -2,8 +2,8 @@
 
     spark-submit spark_plugin/jobs/numbers_job.py --root ./data --checkpoint ./checkpoint
 
-`txlog drill` runs it, kills it and starts it again. It stands alone, as a job that is handed to a
-cluster does. SIGTERM asks it to finish what there is and to stop.
+`txlog drill` runs it, kills it and starts it again. It is self-contained, like a job that is
+submitted to a cluster. SIGTERM asks it to process its input and to stop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.streaming.query import StreamingQuery
 
 WAIT_S = 1
-"""How often the job looks whether it was asked to finish."""
+"""How often the job checks whether it was asked to finish."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -69,7 +69,7 @@ def start(spark: SparkSession, options: argparse.Namespace) -> StreamingQuery:
 
 
 def storage_options() -> dict[str, str]:
-    """What `txlog drill` was given for the store: not as arguments, which other users can read."""
+    """The store's options of `txlog drill`: not arguments, which other users can read."""
     found = json.loads(os.environ.get("TXLOG_STORAGE_OPTIONS") or "{}")
     return {
         f"storage.{name}": value if isinstance(value, str) else json.dumps(value)
@@ -78,7 +78,7 @@ def storage_options() -> dict[str, str]:
 
 
 def number(source: DataFrame) -> Column:
-    """The number that a record holds, as text."""
+    """The number in a record, as text."""
     return source["value"].cast("string").cast("long")
 
 

@@ -177,7 +177,7 @@ def test_I15_an_event_that_nobody_knows_is_not_skipped(log: MemoryLog) -> None:
     body = log.objects()[path].splitlines()[1]
     assert b"marker_written" in body
     _overwrite(log, path, seal(body.replace(b"marker_written", b"marker_rewritten")))
-    with pytest.raises(UnsupportedFormat, match=f"{path} holds an event that this txlog cannot"):
+    with pytest.raises(UnsupportedFormat, match=f"{path} contains an event that this txlog cannot"):
         read_all(log)
 
 
@@ -331,7 +331,7 @@ def test_a_log_of_a_newer_format_is_refused(log: MemoryLog) -> None:
     before = log.objects()
     for open_log in (log.process, lambda: _create(log.memory)):
         with pytest.raises(
-            NotATxlog, match="holds a log of another format: .* version 3.*newer txlog"
+            NotATxlog, match="contains a log of another format: .* version 3.*newer txlog"
         ):
             open_log()
     assert log.changed_since(before) == []

@@ -135,7 +135,7 @@ def test_R11_objects_of_two_topics_that_were_swapped_give_no_wrong_record(
     of_v = [path for path in paths(kind) if path.startswith("topics/v/")]
     first, second = data.draw(st.sampled_from(of_u)), data.draw(st.sampled_from(of_v))
     both = {first: objects()[second], second: objects()[first]}
-    check_named(both, *(f"{path} is not of this journal" for path in both))
+    check_named(both, *(f"{path} does not belong to this journal" for path in both))
 
 
 @pytest.mark.parametrize("kind", ["segment", "entry", "boundary"])
@@ -158,7 +158,7 @@ def test_R11_a_topics_whole_folder_in_anothers_place_is_named() -> None:
     for path in objects():
         if path.startswith(f"{u}/") and path not in moved:
             log.memory.delete(path)
-    with pytest.raises(CorruptData, match=f"{u}/.* is not of this journal but of '{v}'"):
+    with pytest.raises(CorruptData, match=f"{u}/.* does not belong to this journal but to '{v}'"):
         log.values("u")
 
 
@@ -229,7 +229,7 @@ def test_R14_a_boundary_that_bears_anothers_number_does_not_lead_in_a_circle() -
     data = objects()[path]
     following = path.replace("0.json", "1.json")
     assert decode_boundary(data, path).ordinal == 0
-    with pytest.raises(CorruptData, match=f"{following} is no boundary.*number 0"):
+    with pytest.raises(CorruptData, match=f"{following} is not a boundary.*number 0"):
         decode_boundary(data, following)
     report = look(copy({following: data}))
     assert any(following in finding.sentence for finding in report.findings)

@@ -1,4 +1,4 @@
-"""The traces that design section 13 closes, replayed over journals, with processes of their own."""
+"""The traces that rules close, replayed over journals, with processes of their own."""
 
 from collections.abc import Callable
 

@@ -90,7 +90,7 @@ def test_without_a_limit_nothing_is_deleted(log: MemoryLog) -> None:
 
 @pytest.mark.in_log
 def test_I12_no_retention_deletes_at_or_above_the_last_stable_offset(log: MemoryLog) -> None:
-    """Text B's rule: nothing of a transaction in progress, nor what follows it, is deleted."""
+    """Kafka deletes nothing of a transaction in progress, nor what follows it; nor does txlog."""
     log.admin.alter_topic_config("u", {"retention.ms": 1, "retention.bytes": 0})
     send(log, b"before")
     producer = log.producer("a", transaction_timeout_ms=900_000)

@@ -37,7 +37,7 @@ def test_a_write_whose_task_dies_once_comes_once(bench: Bench) -> None:
 
 def test_an_overwrite_is_refused(bench: Bench) -> None:
     writer = bench.counted(3).write.format("txlog").mode("overwrite")
-    with pytest.raises(PySparkException, match="a log is only ever appended to"):
+    with pytest.raises(PySparkException, match="a log can only be appended to"):
         writer.option("topic", "out").save(bench.log.url)
     assert bench.log.rows("out") == []
 

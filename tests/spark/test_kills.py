@@ -62,7 +62,7 @@ def own(job: Job, moment: Moment, path: str, *words: str, number: int = 1) -> Pl
 
 
 def stops() -> dict[str, Stop]:
-    """The steps of a commit (design section 6), in their order."""
+    """The steps of a commit, in their order (docs/architecture.md, "Life of a transaction")."""
     found = {}
 
     def add(name: str, moment: Moment, path: str, *words: str, **shows: object) -> None:

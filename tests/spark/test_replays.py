@@ -185,7 +185,7 @@ def test_R1_rows_of_a_plan_that_was_replaced_meanwhile_are_refused(bench: Bench)
     until(lambda: (gate.parent / "gate.reached").exists(), "a task")
     plan_further(bench.checkpoint / "offsets" / "0", to=3)
     gate.touch()
-    with pytest.raises(PySparkException, match="was written anew while the batch ran"):
+    with pytest.raises(PySparkException, match="was rewritten while the batch ran"):
         query.awaitTermination()
     assert bench.log.rows("out") == []
     assert bench.log.positions(GROUP) == {}

@@ -1,4 +1,4 @@
-"""What `txlog doctor` says of one thing: a value without secrets, and without any check in it."""
+"""One result of `txlog doctor`: a value without secrets. The checks themselves are elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txlog.redaction import redact
 
 
 class Status(StrEnum):
-    """How it stands. Only `fail` makes the exit code 1."""
+    """The result of a check. Only `fail` makes the exit code 1."""
 
     OK = "ok"
     WARN = "warn"
@@ -33,7 +33,7 @@ def passed(name: str, found: str) -> Check:
 
 
 def warned(name: str, found: str, fix: str) -> Check:
-    """It works without, or less well."""
+    """It works, but not as well as it could."""
     return Check(name, Status.WARN, redact(found), redact(fix))
 
 
@@ -43,6 +43,6 @@ def failed(name: str, found: str, fix: str) -> Check:
 
 
 def failed_with(name: str, error: TxlogError) -> Check:
-    """The error's facts, and its remedy, which is the last sentence of its message."""
+    """The error's facts, and its remedy: the last sentence of its message."""
     facts, _, remedy = error.message.rpartition(". ")
     return failed(name, facts or remedy, remedy if facts else "")

@@ -14,7 +14,7 @@ from txlog.cli.session import Session
 
 
 def show_checkpoint(session: Session, location: str) -> bool:
-    """Show how checkpoint and log stand; whether the next start will go well."""
+    """Compare checkpoint and log; True if the query's next start will succeed."""
     connection, options = session.admin().connection, session.storage_options
     story = tell(connection, open_checkpoint(location, connection.runtime, storage_options=options))
     session.show(_document(story), _sections(story))

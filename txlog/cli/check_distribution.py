@@ -1,8 +1,8 @@
-"""Does the package `txlog` belong to this project alone?
+"""Whether the package `txlog` belongs to this project alone.
 
-Two distributions with a package of one name overwrite each other's files, and pip says nothing. The
-unrelated project `txlog` of the package index is one that has such a package. Which packages the
-project needs is looked at elsewhere (check_packages.py).
+Two distributions with a package of one name overwrite each other's files, and pip does not warn.
+The unrelated project `txlog` on the package index has such a package. `check_packages.py` checks
+which packages the project needs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ PACKAGES = ("txlog", "spark_plugin", "pyspark_txlog")
 
 
 def distribution_checks() -> Iterator[Check]:
-    """One check for this project, and one more for each of its packages that others claim.
+    """One check for this project, and one for each of its packages that others claim.
 
-    Nothing is said if the project is not installed: check_packages.py tells that.
+    Yields nothing if the project is not installed: check_packages.py reports that.
     """
     claims = claimed_packages(importlib.metadata.distributions())
     for package in PACKAGES:
@@ -38,14 +38,14 @@ def distribution_checks() -> Iterator[Check]:
 def claimed_packages(
     distributions: Iterable[importlib.metadata.Distribution],
 ) -> dict[str, dict[str, str]]:
-    """Package -> the distributions that say they install it, with their versions.
+    """Package -> the distributions that claim to install it, with their versions.
 
     Only this project's packages are looked up. Names are in the index's normal form (PEP 503).
     """
     claims: dict[str, dict[str, str]] = {}
     for found in distributions:
         name = found.metadata["Name"]
-        if not name:  # A folder that a broken removal left.
+        if not name:  # A folder that an interrupted pip uninstall left.
             continue
         for package in _top_level(found) & set(PACKAGES):
             normal = re.sub(r"[-_.]+", "-", name).lower()
@@ -54,7 +54,7 @@ def claimed_packages(
 
 
 def _top_level(found: importlib.metadata.Distribution) -> set[str]:
-    """Packages by `top_level.txt`, which editable installs have, too; else by the files."""
+    """Packages from `top_level.txt`, which editable installs also have; else from the files."""
     listed = found.read_text("top_level.txt")
     if listed is not None:
         return set(listed.split())
@@ -77,6 +77,6 @@ def _own(version: str) -> Check:
         return passed(DISTRIBUTION, f"{version} ({Path(txlog.__file__).parent})")
     return failed(
         DISTRIBUTION,
-        f"{version}, but 'import txlog' does not get this project's package",
+        f"{version}, but 'import txlog' finds another package",
         f"pip install --force-reinstall --no-deps {DISTRIBUTION}, from where it was installed",
     )

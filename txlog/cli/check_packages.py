@@ -1,7 +1,7 @@
-"""Are Python and the packages those that txlog was written for?
+"""Whether Python and the packages are those that txlog was written for.
 
-What is wanted is read from the requirements of the installed txlog, so that it stands in one place
-(setup.cfg). A package of an extra that is absent is a warning: not everybody uses Spark or S3.
+The wanted versions are read from the requirements of the installed txlog, so that they are in one
+place (setup.cfg). A missing package of an extra is a warning: not every user needs Spark or S3.
 """
 
 from __future__ import annotations

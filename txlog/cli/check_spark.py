@@ -1,8 +1,8 @@
-"""Would Spark start here, find the source, and run it well?
+"""Whether Spark would start here, find the source, and run it well.
 
 Spark imports every top-level package named pyspark_* in the Python that it starts, without a try:
-one that raises makes all sources vanish. So the same is done here, in that very Python, in a
-process of its own. Spark itself is not started, and not imported.
+one that raises makes all sources vanish. This check does the same, in that very Python, in a
+process of its own. Spark itself is neither started nor imported.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from txlog.distribution import install_command
 JAVA_MIN = 17
 JAVA_TIMEOUT_S = 30
 DISCOVERY_TIMEOUT_S = 120
-"""Imports of large packages from a cold disk."""
+"""Large packages are slow to import from a cold disk."""
 
 SHIM = "pyspark_txlog"
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
@@ -76,14 +76,14 @@ def _java() -> Check:
         return failed("Java", f"{java} does not run ({type(error).__name__})", fix)
     version = java_version(done.stderr + done.stdout)
     if version is None:
-        return failed("Java", f"{java} does not tell its version", fix)
+        return failed("Java", f"{java} does not print its version", fix)
     if version < JAVA_MIN:
         return failed("Java", f"{version} ({java}); Spark 4 needs {JAVA_MIN} or newer", fix)
     return passed("Java", f"{version} ({shutil.which(java) or java})")
 
 
 def java_version(text: str) -> int | None:
-    """The major version in what `java -version` prints; 8 for its old form, 1.8."""
+    """The major version in the output of `java -version`; 8 for its old form, 1.8."""
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if found is None:
         return None
@@ -115,7 +115,7 @@ def _discovery_checks() -> Iterator[Check]:
 
 
 def discovered(found: Mapping[str, Any], fix: str) -> Iterator[Check]:
-    """One check for each package that Spark would import; `fix` mends an absent one."""
+    """One check for each package that Spark would import; `fix` installs a missing one."""
     if SHIM not in found:
         yield failed(
             "source discovery",
@@ -126,9 +126,9 @@ def discovered(found: Mapping[str, Any], fix: str) -> Iterator[Check]:
         if answer["raised"]:
             yield failed(
                 "source discovery",
-                f"{name} cannot be imported ({answer['error']}); while it is there Spark finds no "
-                "Python source at all",
-                f"pip uninstall {name.replace('_', '-')}, or mend it",
+                f"{name} cannot be imported ({answer['error']}); while it is installed Spark finds "
+                "no Python source at all",
+                f"pip uninstall {name.replace('_', '-')}, or repair it",
             )
         elif answer["error"]:
             yield failed("source discovery", f"{name}: {answer['error']}", fix)
@@ -154,7 +154,7 @@ def _unix_sockets() -> Check:
 
 
 def _socket_folder(folder: Path, values: Mapping[str, str]) -> Check:
-    """Spark asks who connects to a Unix socket for no secret, so others must not get there."""
+    """Spark asks a process that connects to a Unix socket for no secret, so others must not."""
     path = folder / SPARK_DEFAULTS
     try:
         is_set = SOCKET_FOLDER in (folder / SPARK_ENV).read_text(encoding="utf-8")
@@ -165,13 +165,13 @@ def _socket_folder(folder: Path, values: Mapping[str, str]) -> Check:
     return warned(
         "Unix sockets",
         f"{SOCKET_FOLDER} is not set in {path}: the sockets lie in the temporary folder of all "
-        "users, and a process that may connect to one is obeyed",
+        "users, and Spark executes what any process that can connect sends",
         f"make a folder with mkdir -m 700 and write '{SOCKET_FOLDER} <it>' there, or {_own_conf()}",
     )
 
 
 def _own_conf() -> str:
-    """How to use the settings of txlog."""
+    """How to use txlog's own Spark settings."""
     folder = own_conf()
     if folder is not None:
         return f"export SPARK_CONF_DIR={folder}"

@@ -1,8 +1,8 @@
-"""Does the store keep its word, and can the log on it be read?
+"""Whether the store keeps its promises, and the log on it can be read.
 
-The probe writes a few small objects below `probes/` and removes them; nothing else is written (the
-log is opened read-only, lest a topic whose creation was cut off be begun), and a folder that is not
-there is not made.
+The probe writes a few small objects below `probes/` and removes them; nothing else is written. The
+log is opened read-only, because opening it for writing would begin a topic whose creation was
+interrupted; a missing folder is not created.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ LOG = "log"
 def store_checks(
     root: str | None, storage_options: Mapping[str, object] | None = None
 ) -> Iterator[Check]:
-    """The store at the root, and the log there."""
+    """Checks of the store at the root, and of the log there."""
     if not root:
-        yield warned(STORE, "not looked at: no log was named", "give --root URI or set TXLOG_ROOT")
+        yield warned(STORE, "not checked: no log was named", "give --root URI or set TXLOG_ROOT")
         return
     runtime = Runtime()
     try:
@@ -50,7 +50,7 @@ def store_checks(
         yield failed_with(STORE, error)
         return
     if isinstance(store, LocalStore) and not os.path.isdir(store.url):
-        yield warned(STORE, f"{store.url} does not exist", "'txlog topic create' makes it")
+        yield warned(STORE, f"{store.url} does not exist", "'txlog topic create' creates it")
         return
     yield _probed(store, runtime)
     if not is_near(store):
@@ -76,7 +76,8 @@ def _log(store: Store, runtime: Runtime) -> Check:
     try:
         file = read_cluster_file(store)
         if file is None:
-            return warned(LOG, f"there is none at {store.url}", "'txlog topic create' makes one")
+            found = f"there is no log at {store.url}"
+            return warned(LOG, found, "'txlog topic create' creates one")
         cluster = open_connection(ReadOnlyStore(store), runtime).cluster
         topics, notes = _topics(cluster)
     except TxlogError as error:
@@ -90,8 +91,8 @@ def _log(store: Store, runtime: Runtime) -> Check:
 
 
 def _topics(cluster: Cluster) -> tuple[int, list[str]]:
-    """How many topics there are, and the notes of those that were never begun. Raises CorruptData
-    if a journal cannot be read, or is gone."""
+    """How many topics there are, and a note for each that was never begun. Raises CorruptData if a
+    journal is missing or cannot be read."""
     require_nothing_led_to(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
     topics = sorted(cluster.state(certain=True).topics.items())
     looks = [partial(_topic, cluster, name, created.opened.topic_id) for name, created in topics]
@@ -100,7 +101,7 @@ def _topics(cluster: Cluster) -> tuple[int, list[str]]:
 
 
 def _topic(cluster: Cluster, name: str, topic_id: str) -> tuple[bool, str]:
-    """Whether it is there still, and the note if it was never begun."""
+    """Whether the topic still exists, and a note if it was never begun."""
     layout = cluster.layout.topic(name, topic_id)
     left = objects_without_journal(cluster.store, layout)
     if left:

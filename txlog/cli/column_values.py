@@ -1,8 +1,8 @@
-"""From JSON, or the text of a cell, to the values of a column: the way back from `record_json`.
+"""From JSON, or the text of a cell, to the values of a column: the inverse of `record_json`.
 
-What cannot be told exactly is refused: digits beyond a column's unit, a decimal as a JSON number
-with a fraction. Times are made counts of the column's unit, since Python's own types hold no
-nanoseconds. Pure; it must not know where a value comes from.
+Values that cannot be represented exactly are refused: digits beyond a column's unit, a decimal as a
+JSON number with a fraction. Times become counts of the column's unit, since Python's own types hold
+no nanoseconds. Pure; it must not know where a value comes from.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _SHOWN_MAX = 60
 
 
 def json_value(text: str | bytes) -> Any:
-    """One JSON document. Raises InvalidRecord, also for names that stand twice in an object."""
+    """One JSON document. Raises InvalidRecord, also for duplicate names in an object."""
     try:
         return json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
     except RecursionError as error:
         raise InvalidRecord("it is nested too deeply") from error
     except ValueError as error:
-        raise InvalidRecord(f"it is no JSON: {error}") from error
+        raise InvalidRecord(f"it is not JSON: {error}") from error
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -47,21 +47,24 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice!r:.40} stands twice in one object")
+        raise ValueError(f"the name {twice!r:.40} occurs twice in one object")
     return found
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f'{text} is no JSON; write it as the text "{text}"')
+    raise ValueError(f'{text} is not JSON; write it as the text "{text}"')
 
 
 def value_reader(field: pa.Field) -> Read | None:
-    """How a JSON value becomes one of that column; None: it is one. Errors name the column."""
+    """How to convert a JSON value to that column's; None if it needs no conversion.
+
+    Errors name the column.
+    """
     return _named(field, _reader(field.type))
 
 
 def cell_reader(field: pa.Field) -> Read | None:
-    """The same for the text of a cell, as in CSV."""
+    """The same for the text of a CSV cell."""
     return _named(field, _cell_reader(field.type))
 
 
@@ -75,15 +78,15 @@ def json_bytes(value: Any) -> bytes | None:
         try:
             return base64.b64decode(value["base64"], validate=True)
         except (binascii.Error, ValueError) as error:
-            raise InvalidRecord(f"{_shown(value)} is no base64 ({error})") from error
+            raise InvalidRecord(f"{_shown(value)} is not base64 ({error})") from error
     raise InvalidRecord(f'{_shown(value)} is neither text nor {{"base64": "..."}} nor null')
 
 
 def _encoded(value: str) -> bytes:
     try:
         return value.encode()
-    except UnicodeEncodeError as error:  # Half a surrogate pair, which JSON can spell.
-        raise InvalidRecord(f"{_shown(value)} has no form in UTF-8") from error
+    except UnicodeEncodeError as error:  # JSON can express half a surrogate pair.
+        raise InvalidRecord(f"{_shown(value)} cannot be encoded in UTF-8") from error
 
 
 def time_count(value: Any, unit: str) -> int:
@@ -94,14 +97,14 @@ def time_count(value: Any, unit: str) -> int:
     if type(value) is int:
         return value
     if not isinstance(value, str):
-        raise InvalidRecord(f"{_shown(value)} is no time")
+        raise InvalidRecord(f"{_shown(value)} is not a time")
     fraction = _FRACTION.search(value)
     whole = value if fraction is None else value[: fraction.start()] + value[fraction.end() :]
     try:
         moment = datetime.fromisoformat(whole)
     except ValueError as error:
         raise InvalidRecord(
-            f"{_shown(value)} is no time; write it as 2013-01-31T12:00:00Z"
+            f"{_shown(value)} is not a time; write it as 2013-01-31T12:00:00Z"
         ) from error
     zoned = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     since = zoned - _EPOCH
@@ -112,7 +115,7 @@ def time_count(value: Any, unit: str) -> int:
 def _scaled(seconds: int, fraction: str, unit: str, value: object) -> int:
     digits = _DIGITS[unit]
     if fraction[digits:].strip("0"):
-        raise InvalidRecord(f"{_shown(value)} is more exact than the column, which counts {unit}")
+        raise InvalidRecord(f"{_shown(value)} is more precise than the column, which counts {unit}")
     scale: int = 10**digits
     return seconds * scale + int(fraction[:digits].ljust(digits, "0") or 0)
 
@@ -122,10 +125,10 @@ def _time_of_day(value: Any, unit: str) -> int:
         return value
     match = _TIME_OF_DAY.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise InvalidRecord(f"{_shown(value)} is no time of day; write it as 12:30:00")
+        raise InvalidRecord(f"{_shown(value)} is not a time of day; write it as 12:30:00")
     hours, minutes, seconds = (int(match[group] or 0) for group in (1, 2, 3))
     if hours > 23 or minutes > 59 or seconds > 59:
-        raise InvalidRecord(f"{_shown(value)} is no time of day")
+        raise InvalidRecord(f"{_shown(value)} is not a time of day")
     return _scaled(hours * 3_600 + minutes * 60 + seconds, match[4] or "", unit, value)
 
 
@@ -135,7 +138,7 @@ def _date(value: Any, per_day: int) -> int:
     try:
         days = date.fromisoformat(value).toordinal() - _EPOCH.toordinal()
     except (ValueError, TypeError) as error:
-        raise InvalidRecord(f"{_shown(value)} is no date; write it as 2013-01-31") from error
+        raise InvalidRecord(f"{_shown(value)} is not a date; write it as 2013-01-31") from error
     return days * per_day
 
 
@@ -144,7 +147,7 @@ def _decimal(value: Any) -> Decimal:
         try:
             return Decimal(value)
         except DecimalException as error:
-            raise InvalidRecord(f"{_shown(value)} is no decimal number") from error
+            raise InvalidRecord(f"{_shown(value)} is not a decimal number") from error
     raise InvalidRecord(f"{_shown(value)} may have lost digits; write a decimal as text")
 
 
@@ -153,7 +156,7 @@ def _float(value: Any) -> Any:
 
 
 def _reader(kind: pa.DataType) -> Read | None:
-    """How a value of JSON that is not null is read; None for as it is."""
+    """How to convert a JSON value that is not null; None if it stays as it is."""
     types = pa.types
     if types.is_timestamp(kind):
         return partial(time_count, unit=kind.unit)
@@ -195,7 +198,7 @@ def _same(value: Any) -> Any:
 
 def _struct(value: Any, inner: dict[str, Read]) -> Any:
     if not isinstance(value, dict):
-        raise InvalidRecord(f"{_shown(value)} is no object")
+        raise InvalidRecord(f"{_shown(value)} is not an object")
     return {name: inner.get(name, _same)(item) for name, item in value.items()}
 
 
@@ -204,12 +207,12 @@ def _map(value: Any, key: Read, item: Read) -> Any:
     pairs = list(value.items()) if isinstance(value, dict) else value
     if isinstance(pairs, list) and all(isinstance(p, list | tuple) and len(p) == 2 for p in pairs):
         return [(key(k), item(v)) for k, v in pairs]
-    raise InvalidRecord(f"{_shown(value)} is no map; write it as [[key, value], ...]")
+    raise InvalidRecord(f"{_shown(value)} is not a map; write it as [[key, value], ...]")
 
 
 def _list(value: Any, item: Read) -> Any:
     if not isinstance(value, list):
-        raise InvalidRecord(f"{_shown(value)} is no array")
+        raise InvalidRecord(f"{_shown(value)} is not an array")
     return [item(each) for each in value]
 
 
@@ -237,14 +240,14 @@ def _cell_int(text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise InvalidRecord(f"{_shown(text)} is no whole number") from error
+        raise InvalidRecord(f"{_shown(text)} is not a whole number") from error
 
 
 def _cell_float(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise InvalidRecord(f"{_shown(text)} is no number") from error
+        raise InvalidRecord(f"{_shown(text)} is not a number") from error
 
 
 def _named(field: pa.Field, read: Read | None) -> Read | None:

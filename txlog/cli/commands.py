@@ -1,8 +1,8 @@
-"""The commands of `txlog`: which module each is in, and the line that the help shows of it.
+"""The commands of `txlog`: the module of each, and its line in the help.
 
 A command's module is imported when that command is run, so that `txlog --help` imports none of
-them, and `txlog topic list` neither Spark's part nor the readers of CSV. A test holds the lines
-against the modules. It must not know what any command does.
+them, and `txlog topic list` imports neither Spark's part nor the readers of CSV. A test compares
+the lines with the modules. It must not know what any command does.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ class CommandModule(NamedTuple):
 
 
 COMMANDS = {
-    "topic": CommandModule("topic_records", "Topics: what there is, and what is in them."),
-    "group": CommandModule("group_offsets", "Consumer groups: where they are, and how far behind."),
-    "txn": CommandModule(
-        "txn_producers", "Transactions: which are open, how they ended, abort one."
-    ),
+    "topic": CommandModule("topic_records", "Topics: list, describe, create, change, delete."),
+    "group": CommandModule("group_offsets", "Consumer groups: their positions and their lag."),
+    "txn": CommandModule("txn_producers", "Transactions: list, describe, abort; how they ended."),
     "dlq": CommandModule(
-        "dlq", "Dead letters: half messages that nobody could decide, and their replay."
+        "dlq", "Dead letters: half messages that were never decided, and their replay."
     ),
     "consume": CommandModule(
-        "consume", "Print the records of a topic, from the beginning to what is there now."
+        "consume", "Print the records of a topic, from the beginning to the current end."
     ),
     "produce": CommandModule(
         "produce", "Write records to a topic: lines of text, JSON, CSV, or Parquet and Arrow files."
@@ -42,11 +40,11 @@ COMMANDS = {
         "Copy topics to files, each transaction whole or not at all, over all topics named.",
     ),
     "doctor": CommandModule(
-        "doctor", "Check Python, Java, Spark and the store, and say how to mend what is wrong."
+        "doctor", "Check Python, Java, Spark and the store, and say how to repair what is wrong."
     ),
     "drill": CommandModule(
         "drill",
-        "Kill a Spark job at named points and at random, restart it, and prove what the log holds.",
+        "Kill a Spark job at named points and at random, restart it, and verify the log.",
     ),
     "verify": CommandModule(
         "verify",
@@ -54,7 +52,7 @@ COMMANDS = {
     ),
     "maintain": CommandModule(
         "maintain",
-        "End what is late, delete what is old, compact, merge small segments: now and then.",
+        "End late transactions, delete old records, compact and merge, once or repeatedly.",
     ),
     "vacuum": CommandModule(
         "maintain",

@@ -31,10 +31,10 @@ from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition
 
 POLL_RECORDS_MAX = 10_000
-"""Records of one poll: what is held in memory as text at once."""
+"""Records of one poll: held in memory as text at once."""
 
 FETCH_BYTES_MAX = 8 << 20
-"""Stored bytes of one poll."""
+"""Stored bytes read by one poll."""
 
 FOLLOW_TIMEOUT_MS = 1_000
 """How long one poll waits for new records; the next one follows at once."""
@@ -54,7 +54,7 @@ txlog consume orders --group report --format lines
 
 
 class OutputFormat(StrEnum):
-    """What is printed."""
+    """The form of what is printed."""
 
     JSON = "json"
     LINES = "lines"
@@ -79,20 +79,20 @@ def consume(
     ] = None,
     partitions: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="Only this one; again for more."),
+        typer.Option("--partition", "-p", min=0, help="Only this one; repeatable."),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after so many.")
+        int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after this many.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with new records until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Wait for new records until Ctrl-C.")
     ] = False,
     group: Annotated[
         str | None,
         typer.Option(
             "--group",
             "-g",
-            help="Begin where this consumer group stands, and commit what is printed.",
+            help="Begin at this consumer group's position, and commit what is printed.",
             autocompletion=group_names,
         ),
     ] = None,
@@ -105,15 +105,15 @@ def consume(
         typer.Option("--key-separator", "-K", metavar="TEXT", help="Lines: print the key, too."),
     ] = None,
     isolation: Annotated[
-        IsolationLevel, typer.Option("--isolation", help="What is seen of open transactions.")
+        IsolationLevel, typer.Option("--isolation", help="Whether to read open transactions.")
     ] = IsolationLevel.READ_COMMITTED,
 ) -> None:
-    """Print the records of a topic, from the beginning to what is there now.
+    """Print the records of a topic, from the beginning to the current end.
 
     One JSON object a line. Bytes are text if they are UTF-8, else {"base64": "..."}; records of
     typed topics are objects; times are ISO 8601 in UTC. Order holds within a partition.
 
-    With --group it is at least once: what was printed and not committed comes again.
+    With --group delivery is at least once: records printed but not committed are printed again.
     """
     point = None if start is None and group else parse_starting_point(start or "earliest")
     log = session.admin().connection.cluster.present_topic(topic, certain=True)
@@ -132,7 +132,7 @@ def consume(
 
 
 def _tell_what_blocks(session: Session, consumer: Consumer) -> None:
-    """Who keeps records from a reader at read_committed."""
+    """Say which transactions block a reader at read_committed."""
     for where, tx_id in sorted(consumer.blocked_by().items()):
         session.say(
             f"{where} goes on at offset {consumer.position(where)} when transaction {tx_id} ends; "
@@ -147,7 +147,7 @@ def _writer(
     file_format: OutputFormat | None,
     key_separator: str | None,
 ) -> AbstractContextManager[Write]:
-    """Raises UsageError for what contradicts itself."""
+    """Raises UsageError for options that contradict each other."""
     if key_separator is not None and file_format is not OutputFormat.LINES:
         raise UsageError("--key-separator is for --format lines; leave it out.")
     is_table = session.options.output is Output.TABLE
@@ -161,7 +161,7 @@ def _writer(
 
 
 def _commit(consumer: Consumer, ends: Mapping[TopicPartition, int]) -> None:
-    """What is printed is read; what was polled beyond the ends is not."""
+    """Commit up to the printed records; records polled beyond the ends are not committed."""
     for where, end in ends.items():
         if consumer.position(where) > end:
             consumer.seek(where, end)
@@ -191,7 +191,7 @@ def _consumer(
 
 
 def _seek(consumer: Consumer, point: StartingPoint, log: TopicLog) -> None:
-    """Raises OffsetOutOfRange: `poll` would go on elsewhere."""
+    """Raises OffsetOutOfRange: `poll` would continue at another offset."""
     assigned = sorted(consumer.assignment())
     match point:
         case Edge(is_end):
@@ -211,7 +211,7 @@ def _seek(consumer: Consumer, point: StartingPoint, log: TopicLog) -> None:
 def _tables(
     consumer: Consumer, ends: Mapping[TopicPartition, int] | None, records_max: int | None
 ) -> Iterator[pa.Table]:
-    """What polls give, up to `ends`, or for ever, and up to so many records."""
+    """The tables of successive polls, up to `ends` if given, and up to `records_max` records."""
     left = records_max
     while left != 0 and not _is_past(consumer, ends):
         wanted = POLL_RECORDS_MAX if left is None else min(left, POLL_RECORDS_MAX)
@@ -232,7 +232,7 @@ def _is_past(consumer: Consumer, ends: Mapping[TopicPartition, int] | None) -> b
 
 
 def _before(table: pa.Table, ends: Mapping[TopicPartition, int]) -> pa.Table:
-    """The records below the ends: what was there when the command began."""
+    """The records below the ends: those that existed when the command began."""
     keep = pa.scalar(False)
     for where, end in ends.items():
         below = pc.less(table["_offset"], end)

@@ -1,4 +1,4 @@
-"""`txlog dlq`: dead letters of half transactions that nobody could decide; list, show, replay."""
+"""`txlog dlq`: dead letters of half transactions without a decision; list, show, replay."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ KEY_WIDTH_MAX = 40
 app = typer.Typer(
     name="dlq",
     no_args_is_help=True,
-    help="Dead letters: half messages that nobody could decide, and their replay.",
+    help="Dead letters: half messages that were never decided, and their replay.",
 )
 
 Topic = Annotated[
     str,
-    typer.Option("--topic", help="Where the dead letters are.", autocompletion=topic_names),
+    typer.Option("--topic", help="The dead-letter topic.", autocompletion=topic_names),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="So many, the oldest.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many, oldest first.")]
 HEADERS = (
     "OFFSET",
     "TRANSACTION-ID",
@@ -55,11 +55,11 @@ HEADERS = (
 def list_letters(
     session: Session, topic: Topic = DEAD_LETTER_TOPIC, limit: Limit = LETTERS_MAX
 ) -> None:
-    """Dead letters that were not replayed yet, the oldest first."""
+    """Dead letters that have not been replayed, oldest first."""
     found = _pending(session.admin().connection, topic, limit)
     _show(session, found)
     if not found:
-        session.say("There are no dead letters that wait for a replay.")
+        session.say("No dead letters wait for a replay.")
 
 
 @app.command("show", epilog="Example: txlog dlq show 17 | jq .value")
@@ -67,11 +67,11 @@ def list_letters(
 def show(
     session: Session,
     offset: Annotated[
-        int, typer.Argument(metavar="OFFSET", min=0, help="As 'txlog dlq list' prints it.")
+        int, typer.Argument(metavar="OFFSET", min=0, help="As printed by 'txlog dlq list'.")
     ],
     topic: Topic = DEAD_LETTER_TOPIC,
     partition: Annotated[
-        int, typer.Option("--partition", "-p", min=0, help="Of the dead-letter topic.")
+        int, typer.Option("--partition", "-p", min=0, help="Partition of the dead-letter topic.")
     ] = 0,
 ) -> None:
     """One dead letter with its whole message, replayed or not; JSON unless -o table."""
@@ -92,13 +92,13 @@ def replay(
     topic: Topic = DEAD_LETTER_TOPIC,
     limit: Limit = LETTERS_MAX,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it, instead of showing it.")
+        bool, typer.Option("--execute", help="Replay them; without it they are only shown.")
     ] = False,
 ) -> None:
-    """Send dead letters to where they were meant to go, each once, all in one transaction.
+    """Send dead letters to the topics they were meant for, each once, in one transaction.
 
     Without --execute it only shows which. Letters stay in their topic; the consumer group
-    TOPIC.replay remembers how far they are replayed, and 'txlog group reset' moves it.
+    TOPIC.replay records how far they are replayed, and 'txlog group reset' moves it.
     """
     connection = session.admin().connection
     found = _pending(connection, topic, limit)
@@ -107,7 +107,7 @@ def replay(
     _show(session, found)
     what = counted(len(found), "dead letter")
     if not found:
-        session.say("There are no dead letters that wait for a replay.")
+        session.say("No dead letters wait for a replay.")
     elif execute:
         session.say(f"Replayed {what}.")
     else:
@@ -115,7 +115,7 @@ def replay(
 
 
 def _pending(connection: Connection, topic: str, limit: int) -> list[DeadLetter]:
-    """None where nobody has needed the default topic yet."""
+    """Empty if the default topic was never needed."""
     try:
         return pending_letters(connection, topic, limit)
     except UnknownTopic:

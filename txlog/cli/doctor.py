@@ -1,4 +1,4 @@
-"""`txlog doctor`: what is there, what is wrong, and what to do about it."""
+"""`txlog doctor`: what is installed, what is wrong, and how to repair it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ def doctor(
         typer.Option(
             "--checkpoint",
             metavar="DIR",
-            help="Compare this Spark checkpoint with the log, and nothing else.",
+            help="Only compare this Spark checkpoint with the log.",
         ),
     ] = None,
 ) -> None:
-    """Check Python, Java, Spark and the store, and say how to mend what is wrong.
+    """Check Python, Java, Spark and the store, and say how to repair what is wrong.
 
-    Exit code 1 if anything fails; a warning is no failure. With --root the store is probed: a few
-    small objects are written below probes/ and removed. With --checkpoint it tells where a query's
-    checkpoint and the log stand, and what the query's next start will do; 1 if it will be refused.
+    Exit code 1 if a check fails; warnings do not count. With --root the store is probed: a few
+    small objects are written below probes/ and removed. With --checkpoint it shows the positions of
+    a query's checkpoint and of the log, and what the query's next start will do; 1 if the start
+    will be refused.
     """
     is_well = _environment(session) if checkpoint is None else show_checkpoint(session, checkpoint)
     if not is_well:

@@ -1,6 +1,6 @@
-"""`txlog drill`: kill a Spark job again and again, and prove that the log holds what it should.
+"""`txlog drill`: kill a Spark job repeatedly, and prove that the log is complete and correct.
 
-The job runs as a process of its own; nothing of PySpark is imported here.
+The job runs in a process of its own; this module imports nothing of PySpark.
 """
 
 from __future__ import annotations
@@ -60,36 +60,36 @@ def drill(
     session: Session,
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- ARGUMENT]...", help="Handed to the job.", show_default=False),
+        typer.Argument(metavar="[-- ARGUMENT]...", help="The job's arguments.", show_default=False),
     ] = None,
     job: Annotated[
         Path | None,
-        typer.Option("--job", metavar="FILE", help="A PySpark job of yours, on --root."),
+        typer.Option("--job", metavar="FILE", help="Your own PySpark job, on --root."),
     ] = None,
     checkpoint: Annotated[
         str | None,
         typer.Option("--checkpoint", metavar="DIR", help="The checkpoint of your job's query."),
     ] = None,
     kills: Annotated[
-        int, typer.Option("--kills", min=1, max=KILLS_MAX, help="How often it is killed.")
+        int, typer.Option("--kills", min=1, max=KILLS_MAX, help="How many times to kill it.")
     ] = 12,
     seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Of the kills; default: a new one.")
+        int | None, typer.Option("--seed", min=0, help="Seed of the kills; default: random.")
     ] = None,
     wait_s: Annotated[
-        float, typer.Option("--wait", min=1, help="Seconds for a micro-batch to come.")
+        float, typer.Option("--wait", min=1, help="Seconds to wait for a micro-batch.")
     ] = WAIT_S,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write an HTML report here.")
     ] = None,
 ) -> None:
-    """Kill a Spark job at named points and at random, restart it, and prove what the log holds.
+    """Kill a Spark job at named points and at random, restart it, and verify the log.
 
-    Without --job it is a small job that comes with txlog, on topics of its own, which are deleted
-    again; without --root also on a log of its own. A job of yours is started with Python, must run
-    until SIGTERM ends it, which it need not handle, and should have records to read meanwhile. Exit
-    code 1 if the job does not recover, or writes nothing to this log, or if anything is lost,
-    doubled, torn or left open.
+    Without --job it drills a small job that comes with txlog, on topics of its own, which it
+    deletes afterwards; without --root also on a log of its own. Your own job is started with
+    Python, must run until SIGTERM ends it (it need not handle the signal), and should have records
+    to read meanwhile. Exit code 1 if the job does not recover, or writes nothing to this log, or if
+    anything is lost, duplicated, torn or left open.
     """
     if report is not None:
         require_writable(report)
@@ -118,15 +118,15 @@ def drill(
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """What is drilled, and on which log."""
+    """The job under test, and its log."""
 
     connection: Connection
     job: DrilledJob
     root: str
-    """For the report."""
+    """As the report names the job."""
     name: str
     data: DrillLog | None
-    """Of the bundled job."""
+    """Data of the bundled job; None for another."""
 
 
 def _subject(
@@ -141,10 +141,10 @@ def _subject(
     """Raises UsageError, NotATxlog, TopicExists."""
     if job is None:
         if checkpoint is not None or arguments:
-            raise UsageError("--checkpoint and arguments are for a job of yours; give --job FILE.")
+            raise UsageError("--checkpoint and arguments are for your own job; give --job FILE.")
         return _bundled(session, scratch, seed, wait_s)
     if checkpoint is None:
-        raise UsageError("--job needs --checkpoint DIR, by which the drill sees how far it is.")
+        raise UsageError("--job needs --checkpoint DIR, from which the drill reads its progress.")
     if not job.is_file():
         raise UsageError(f"there is no job {job}; give the path of its Python file.")
     return _users(session, scratch, job, checkpoint, arguments, wait_s)
@@ -199,7 +199,7 @@ def _users(
 
 
 def _place(text: str) -> str:
-    """A folder by its full path, as the job runs in a folder of its own."""
+    """The full path of a folder, because the job's working directory is another."""
     return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
@@ -246,7 +246,7 @@ def _run(
 
 
 def _failure(step: Callable[[], None]) -> str:
-    """What stopped it: the job's end, or what the log or its store says; "" if nothing did."""
+    """What stopped the drill: the job's end, or an error of the log or its store; else ""."""
     try:
         step()
     except (JobFailed, TxlogError) as error:  # The first quotes what the job printed.
@@ -255,4 +255,4 @@ def _failure(step: Callable[[], None]) -> str:
 
 
 def _nothing() -> None:
-    """A job of the user's is fed by whoever writes to its log."""
+    """Feeds nothing: other processes write the records that a user's own job reads."""

@@ -1,8 +1,8 @@
-"""What a drill proves, once every process of the job is gone: from the log's stored bytes.
+"""What a drill proves from the log's stored bytes, once every process of the job is gone.
 
-For the bundled job what goes in must come out. For any job: batches of it in the log, the log's
-structure, the invariants between its journals, the groups' offsets, nothing left open, and a
-checkpoint that the next start takes.
+For the bundled job the output must equal the input. For any job: batches of it are in the log; the
+log's structure, the invariants between its journals and the groups' offsets hold; nothing is left
+open; and the query's next start accepts the checkpoint.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txlog.errors import CorruptData
 from txlog.journal.audit import Finding
 
 SETTLE_WAIT_MS = 20_000.0
-"""For what a dead run has left: a pend that was not decided times out after ten seconds."""
+"""How long a dead run can leave things pending: an undecided pend times out after ten seconds."""
 
 INPUT_OUTPUT = "input = output"
 """Name of the check that only the bundled job has."""
@@ -35,7 +35,7 @@ SHOWN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class DrillCheck:
-    """One thing that was proven, or not."""
+    """One property, and whether it was proven."""
 
     name: str
     is_well: bool
@@ -45,7 +45,7 @@ class DrillCheck:
 def drill_checks(
     connection: Connection, checkpoint: Checkpoint, log: DrillLog | None
 ) -> Iterator[DrillCheck]:
-    """All of them. `log` is the bundled job's data."""
+    """All checks. `log` is the bundled job's data."""
     groups = tuple(tell(connection, checkpoint).owners or {})
     query_id = query_progress(checkpoint).query_id
     yield _check("batches in the log", lambda: _batches(connection, query_id))
@@ -56,32 +56,32 @@ def drill_checks(
     yield _checkpoint(tell(connection, checkpoint))
     damage = audit_log(connection).findings
     yield _findings("every stored byte", damage, "every object is whole, and offsets are dense")
-    # Made in any case; but what lies behind damage was not looked at, so that finding nothing there
-    # proves nothing.
+    # Checked in any case. Data behind damage was not examined, so finding nothing there proves
+    # nothing.
     broken = proven(connection)
     of_groups = [finding for finding in broken if finding.invariant == "I6"]
     yield _findings("offsets of groups", of_groups, "without overlap or gap", damage)
     others = [finding for finding in broken if finding.invariant != "I6"]
-    yield _findings("invariants", others, "all journals tell one story", damage)
+    yield _findings("invariants", others, "all journals agree", damage)
 
 
 def _batches(connection: Connection, query_id: str) -> tuple[bool, str]:
-    """Without a batch of this query in this log, all that follows says nothing of the job."""
+    """Unless this log has a batch of this query, the other checks say nothing about the job."""
     own = [mark.batch_id for mark in Admin(connection).replay_marks() if mark.query_id == query_id]
     found = (
         f"up to batch {max(own)}"
         if own
         else (
             f"the log has no batch of query {query_id or '(the checkpoint names none)'}: its sink "
-            "is not txlog, or writes to another log, or --checkpoint is another query's. What else "
-            "is found here says nothing of the job."
+            "is not txlog, or writes to another log, or --checkpoint is another query's. Nothing "
+            "else that is found here concerns the job."
         )
     )
     return bool(own), found
 
 
 def _check(name: str, check: Callable[[], tuple[bool, str]]) -> DrillCheck:
-    """Damage that it meets is what it has found."""
+    """Run a check; damage that it meets is its result."""
     try:
         return DrillCheck(name, *check())
     except CorruptData as error:
@@ -89,7 +89,7 @@ def _check(name: str, check: Callable[[], tuple[bool, str]]) -> DrillCheck:
 
 
 def _records(log: DrillLog) -> tuple[bool, str]:
-    """The input as committed, and both outputs, number by number."""
+    """Compare the committed input with both outputs, number by number."""
     due = Counter(range(log.count))
     source = Counter(log.found(log.numbers))
     even, odd = (Counter(log.found(topic)) for topic in log.outputs)
@@ -99,7 +99,7 @@ def _records(log: DrillLog) -> tuple[bool, str]:
     wrong = extra.total() - duplicated + misplaced + ((source - due) + (due - source)).total()
     found = (
         f"{log.count} in, {even.total() + odd.total()} out: {lost.total()} lost, {duplicated} "
-        f"duplicated, {wrong} wrong; {log.aborted} of aborted transactions stayed unseen"
+        f"duplicated, {wrong} wrong; {log.aborted} of aborted transactions stayed invisible"
     )
     return not (lost or extra or wrong), found
 
@@ -110,18 +110,18 @@ def _lag(log: DrillLog) -> tuple[bool, str]:
 
 
 def _open(connection: Connection, query_id: str, groups: tuple[str, ...]) -> tuple[bool, str]:
-    """Nothing of the job is undecided or pending, once what timed out is ended."""
+    """Nothing of the job is undecided or pending, once timed-out transactions are aborted."""
     clock = connection.runtime.clock
     deadline_ms = clock.monotonic_ms() + SETTLE_WAIT_MS
     while left := _left_open(connection, query_id, groups):
         if clock.monotonic_ms() > deadline_ms:
             break
         clock.sleep_ms(POLL_MS)
-    return not left, "; ".join(left[:SHOWN_MAX]) or "none is left"
+    return not left, "; ".join(left[:SHOWN_MAX]) or "nothing is left open"
 
 
 def _left_open(connection: Connection, query_id: str, groups: tuple[str, ...]) -> list[str]:
-    """Of the query's own transactional ids, those of its labels, and whatever owns its groups."""
+    """Transactions of the query's ids and labels, and of any other owner of its groups."""
     owners = {Admin(connection).owner_of(group) for group in groups} - {""}
     own = f"spark.{query_id}"
     left = []

@@ -1,7 +1,7 @@
 """The bundled drill's own data: numbers that go in, and what must come out.
 
-Its topics and its group bear names that nobody else has, so that a drill may run on a log that is
-used for other things.
+Its topics and its group have names that nothing else uses, so that a drill may run on a log that
+is in use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txlog.clients.producer_config import IN_LOG
 from txlog.errors import UnknownGroup, UnknownTopic
 
 PORTION = 500
-"""Numbers that are put in at once."""
+"""Numbers that one call feeds."""
 
 PARTITIONS = 4
 NUMBERS = pa.schema([pa.field("n", pa.int64())])
@@ -33,27 +33,27 @@ class DrillLog:
     count: int = 0
     """Numbers that were committed."""
     aborted: int = 0
-    """Numbers whose transaction was aborted: nobody may see them."""
+    """Numbers whose transaction was aborted: they must stay invisible."""
     _producer: Producer | None = field(default=None, repr=False)
 
     @property
     def numbers(self) -> str:
-        """The topic that is read, and the group that reads it."""
+        """The topic that the job reads, and the group that reads it."""
         return f"{self.name}.numbers"
 
     @property
     def outputs(self) -> tuple[str, str]:
-        """The topics that are written: even, odd."""
+        """The topics that the job writes: even, odd."""
         return f"{self.name}.even", f"{self.name}.odd"
 
     @property
     def job_arguments(self) -> list[str]:
-        """What the bundled job is told of them."""
+        """The bundled job's arguments: where its data is."""
         even, odd = self.outputs
         return ["--numbers", self.numbers, "--even", even, "--odd", odd]
 
     def left_behind(self, root: str) -> str:
-        """What stays of it in a log unless `delete` takes it away, and how to do that by hand."""
+        """What remains in a log unless `delete` removes it, and how to remove it by hand."""
         topics = ", ".join((self.numbers, *self.outputs))
         return (
             f"The drill's topics and its group {self.numbers} stay in {root}: {topics}. Look at "
@@ -96,7 +96,7 @@ class DrillLog:
             producer.abort_transaction()
 
     def lag(self) -> int:
-        """Numbers that the group has not consumed; all of them, if it does not say."""
+        """Numbers that the group has not consumed; all of them if its lag is unknown."""
         try:
             lag = Admin(self.connection).describe_group(self.numbers).lag
         except UnknownGroup:
@@ -119,17 +119,17 @@ class DrillLog:
         return sorted(found)
 
     def close(self) -> None:
-        """Nothing of it is on its way."""
+        """Check that no record of it is in flight."""
         if self._producer is not None:
             self._producer.close()
 
     def delete(self) -> None:
-        """Take the topics and the group away, once every process of the drill is gone.
+        """Delete the topics and the group, once every process of the drill is gone.
 
         Two transactional ids stay in the coordinators' lists: the drill's own, until maintenance
         forgets it, and its query's, which stays for ever with its newest batch (rules R2, R27).
         """
-        # Nobody asks whether the group's owner lives: the drill has seen its end.
+        # The group's owner needs no check: the drill has seen it end.
         self.connection.offsets.delete(self.numbers)
         for coordinator in self.connection.coordinators():
             if self.numbers in coordinator.catch_up().owners:

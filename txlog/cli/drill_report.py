@@ -1,4 +1,4 @@
-"""A drill's result: as tables, as JSON, and as one HTML file that needs nothing else."""
+"""A drill's result: as tables, as JSON, and as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ th { font-weight: 600; } td.n { text-align: right; font-variant-numeric: tabular
 
 @dataclass(frozen=True, slots=True)
 class DrillResult:
-    """Everything that a drill has seen."""
+    """Everything that a drill observed."""
 
     root: str
     job: str
@@ -41,29 +41,29 @@ class DrillResult:
 
     @property
     def is_well(self) -> bool:
-        """The job was killed, survived, and everything was proven."""
+        """The job was killed and recovered, and every check was proven."""
         is_proven = bool(self.checks) and all(check.is_well for check in self.checks)
         return is_proven and not self.failure and any(kill.processes for kill in self.kills)
 
     @property
     def warning(self) -> str:
-        """What makes little of a good result; "" if nothing does."""
+        """Why a good result proves little; "" if it does prove something."""
         named = [kill for kill in self.kills if kill.point != AT_RANDOM]
         if not named or any(kill.is_reached for kill in named):
             return ""
         return (
-            "No named point was reached: the job was killed where it was. Give it records to read "
-            "meanwhile, or more time by --wait."
+            "No named point was reached: the job was killed at other moments. Give it records to "
+            "read meanwhile, or more time by --wait."
         )
 
     @property
     def verdict(self) -> str:
-        """In a sentence. What a job of the user's should have written nobody else knows."""
+        """The verdict in a sentence. Only the user knows what their own job should have written."""
         if not self.is_well:
             return "The drill failed."
         if any(check.name == INPUT_OUTPUT for check in self.checks):
             return "Nothing was lost, doubled or torn."
-        return "The job recovered, and what the log holds is whole."
+        return "The job recovered, and the log is whole."
 
     @property
     def replays(self) -> int:
@@ -79,8 +79,7 @@ class DrillResult:
 def same_again(root: str | None, options: Mapping[str, object], arguments: Sequence[str]) -> str:
     """The command line of a drill; an option that is None was not given.
 
-    Of the job's arguments the values of all options are hidden whose meaning is not known: reports
-    are handed around.
+    Of the job's arguments, the values of unknown options are hidden: reports are passed on.
     """
     words = ["txlog", *(["--root", redact_url(root)] if root else []), "drill"]
     for option, value in options.items():
@@ -180,7 +179,7 @@ def _seconds(duration_ms: float) -> str:
 
 
 def html_report(result: DrillResult) -> str:
-    """One file: no script, no link, nothing from elsewhere."""
+    """One self-contained file: no script, no link, no external resource."""
     verdict = result.verdict
     status = "ok" if result.is_well else "fail"
     parts = [

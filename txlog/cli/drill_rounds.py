@@ -1,9 +1,9 @@
 """The rounds of a drill: a job is started, killed where it was planned, and started again.
 
-A round is one run of the job. It is killed when one of its processes stands at a named point of a
-micro-batch (`spark_plugin/drill_points.py`), or at a random moment after a micro-batch; a point
-that is not reached in time is killed where the job is then. One seed gives one plan. It must not
-know how what comes out is judged.
+A round is one run of the job. It is killed when one of its processes reaches a named point of a
+micro-batch (`spark_plugin/drill_points.py`), or at a random moment after a micro-batch; if the
+point is not reached in time, the job is killed wherever it is. One seed gives one plan. It must not
+know how the result is judged.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from txlog.clients.connection import Connection
 
 AT_RANDOM = "at random"
 RANDOM_EVERY = 4
-"""Of so many rounds one is at random."""
+"""One round in this many is killed at a random moment."""
 
 KILL_WINDOW_MS = 3_000.0
-"""A random kill comes that long after a micro-batch at the latest."""
+"""A random kill comes at most this long after a micro-batch."""
 
 POLL_MS = 50.0
 FINISH_WAIT_S = 90.0
@@ -35,7 +35,7 @@ FINISH_WAIT_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What is planned for one run."""
+    """The plan of one run."""
 
     point: str
     """A name of POINTS, or AT_RANDOM."""
@@ -65,32 +65,32 @@ def _draw(seed: int, what: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One SIGKILL, in which state it found the query, and what came of it."""
+    """One SIGKILL: the state in which it found the query, and the outcome."""
 
     number: int
     point: str
     is_reached: bool
-    """The job stood at the point; else it was killed where it was."""
+    """The job was at the point; else it was killed wherever it was."""
     with_workers: bool
     processes: int
     found: BatchInHand
     outcome: str = "not started again"
     recovery_ms: float | None = None
-    """From the kill to the end of the next micro-batch, with the start of Spark in it."""
+    """From the kill to the end of the next micro-batch, including the start of Spark."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrilledJob:
-    """The job, and how it is run."""
+    """The job, and how to run it."""
 
     command: Sequence[str]
     folder: Path
     environment: Mapping[str, str]
     checkpoint: Checkpoint
     wait_s: float
-    """For anything that must come; most of it is the start of Spark."""
+    """Limit for anything that the job must do; most of it is the start of Spark."""
     working_folder: Path | None = None
-    """Where it runs; by default in `folder`, which takes what it says."""
+    """The job's working directory; by default `folder`, which also takes its output."""
 
 
 @dataclass(slots=True)
@@ -102,9 +102,9 @@ class Drill:
     rounds: list[Round]
     say: Callable[[str], None]
     feed: Callable[[], None]
-    """Give the job something to do."""
+    """Gives the job something to do."""
     is_drained: Callable[[], bool]
-    """Whether it has done all that it was given."""
+    """Whether the job has processed all its input."""
     kills: list[Kill] = field(default_factory=list)
     orphans_killed: int = 0
     _running: JobProcess | None = None
@@ -112,7 +112,7 @@ class Drill:
     _killed_at_ms: float = 0.0
 
     def run(self) -> None:
-        """Kill after kill, then a run that is left alone. Raises JobFailed."""
+        """Kill after kill, then a run that is not killed. Raises JobFailed."""
         try:
             for number, planned in enumerate(self.rounds, 1):
                 process = self._recovered(number)
@@ -142,8 +142,8 @@ class Drill:
     # Recovery.
 
     def _recovered(self, number: int) -> JobProcess:
-        """A run that has finished its first micro-batch; the kill before it has its end."""
-        # Looked up before the start: a quick job may have finished one by the time of a later look.
+        """A run that has finished its first micro-batch; completes the kill before it."""
+        # Read before the start: a quick job may have finished a batch before a later look.
         before = query_progress(self.job.checkpoint).finished
         process = self._start(number)
         kill = self.kills[-1] if self.kills else None
@@ -166,7 +166,7 @@ class Drill:
         return process
 
     def _wait(self, process: JobProcess, is_there: Callable[[], bool]) -> bool:
-        """Whether it comes before the job's time is up. Raises JobFailed if the job fails."""
+        """Whether it happens before the time limit. Raises JobFailed if the job fails."""
         deadline_ms = self._now_ms() + self.job.wait_s * 1000
         while not is_there():
             if process.status not in (None, 0):
@@ -202,7 +202,7 @@ class Drill:
     # The end.
 
     def _drain(self, process: JobProcess) -> None:
-        """Let it do what there is, and ask it to stop."""
+        """Let the job process its input, and ask it to stop."""
 
         def is_quiet() -> bool:
             progress = query_progress(self.job.checkpoint)
@@ -210,14 +210,14 @@ class Drill:
 
         if not self._wait(process, is_quiet):
             raise JobFailed(
-                f"the job has not done what there is in {self.job.wait_s:.0f} s; the end of "
+                f"the job did not process its input in {self.job.wait_s:.0f} s; the end of "
                 f"{process.log}:\n{job_process.tail(process.log)}"
             )
         if process.status is None:
             process.finish(FINISH_WAIT_S)
 
     def _end_all(self) -> None:
-        """Nothing of the drill outlives it."""
+        """End every process that the drill started."""
         if self._running is not None:
             self._running.kill()
         self.orphans_killed = sum(process.bury_orphans() for process in self._killed)
@@ -228,7 +228,7 @@ class Drill:
 
 
 def _require_running(process: JobProcess) -> None:
-    """Whoever ends by himself was not killed, and proves nothing. Raises JobFailed."""
+    """A job that ended by itself was not killed, and proves nothing. Raises JobFailed."""
     if process.status == 0:
         raise JobFailed(
             f"the job ended by itself with status 0, so it could not be killed; the end of "

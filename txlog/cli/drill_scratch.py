@@ -1,7 +1,7 @@
-"""What a drill leaves behind: nothing if all is well, else its evidence, and where that is.
+"""What a drill leaves behind: nothing if all is well, else its evidence, with the place named.
 
-A drill that fails, whatever it fails of, keeps its folder (checkpoints, the job's output, its own
-log) and its topics, and says so. It must not know what a drill does.
+A drill that fails for any reason keeps its folder (checkpoints, the job's output, its own log) and
+its topics, and says where they are. It must not know what a drill does.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from txlog.errors import UsageError
 
 @dataclass(slots=True)
 class Scratch:
-    """A folder for what a drill needs."""
+    """A folder for a drill's files."""
 
     folder: Path
     topics: str = ""
-    """What the drill has made elsewhere, and how to delete it; "" if nothing."""
+    """What the drill created elsewhere, and how to delete it; "" if nothing."""
     is_well: bool = False
-    """All of it may go."""
+    """Whether everything may be deleted."""
 
 
 @contextmanager
 def scratch_folder(session: Session) -> Iterator[Scratch]:
-    """It stays, and is named, unless the drill is well by the end, or put nothing there."""
+    """Deleted at the end if the drill is well or the folder is empty; else kept, and named."""
     scratch = Scratch(Path(tempfile.mkdtemp(prefix="txlog-drill-")))
     try:
         yield scratch
@@ -48,7 +48,7 @@ def scratch_folder(session: Session) -> Iterator[Scratch]:
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Who ends the drill, as a CI does whose time is up, ends its job with it."""
+    """A CI system that ends the drill with SIGTERM, at its time limit, thereby ends the job too."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -57,17 +57,17 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 def require_writable(report: Path) -> None:
-    """A drill takes minutes: where its report cannot be is told before. Raises UsageError."""
+    """Check it first, because a drill takes minutes. Raises UsageError."""
     if report.is_dir():
         raise UsageError(f"--report {report} is a folder; name a file.")
     if not report.parent.is_dir():
         raise UsageError(f"--report {report}: there is no folder {report.parent}; make it first.")
     if not os.access(report if report.exists() else report.parent, os.W_OK):
-        raise UsageError(f"--report {report} may not be written; name another file.")
+        raise UsageError(f"--report {report} is not writable; name another file.")
 
 
 def write_report(report: Path, text: str) -> None:
-    """Raises OSError with its name."""
+    """Raises OSError that names the file."""
     try:
         report.write_text(text, encoding="utf-8")
     except OSError as error:

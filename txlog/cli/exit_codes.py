@@ -1,12 +1,12 @@
 """The one place where an error becomes an exit code and a line on stderr.
 
     0 ok                  1 a check failed, or data is damaged       2 the call is wrong
-    3 not found           4 conflict: somebody else was first, or has taken over
-    5 the store does not answer, or not to us                        6 the output cannot be written
+    3 not found           4 conflict: another process was first, or has taken over
+    5 the store does not answer, or denies access                    6 the output cannot be written
     130 Ctrl-C
 
 Scripts rely on these numbers, so they are append-only. A message is one line and nothing else, or
-with `-o json` one object: the traceback is for `-v`. It must not know any command.
+with `-o json` one object; `-v` adds the traceback. It must not know any command.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OUTPUT_LOST = 6
 INTERRUPTED = 130
 
 _CODES: tuple[tuple[type[TxlogError], int], ...] = (
-    # The first class that fits decides, so leaves stand before their groups.
+    # The first match counts, so subclasses come before their groups.
     (errors.UnknownTopic, NOT_FOUND),
     (errors.UnknownPartition, NOT_FOUND),
     (errors.UnknownGroup, NOT_FOUND),
@@ -61,13 +61,13 @@ def exit_code(error: TxlogError) -> int:
 
 
 def run_to_exit_code(command: Callable[[], object], *, as_json: bool = False) -> int:
-    """Run a command line; tell what went wrong, as a line or as JSON, and answer the exit code."""
+    """Run a command line; report an error as a line or as JSON; return the exit code."""
     try:
         answer = command()
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the last one to see it; -v has the traceback
+    except Exception as error:  # noqa: BLE001 - nothing above handles it; -v shows the traceback
         complaint = _complaint(error)
         if complaint.message:
             _complain(complaint, as_json)
@@ -76,7 +76,7 @@ def run_to_exit_code(command: Callable[[], object], *, as_json: bool = False) ->
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Whether a command line asks for JSON: errors in it are told before it is understood."""
+    """Whether a command line asks for JSON: needed for errors before it is parsed."""
     wanted = False
     for word, after in pairwise([*words, ""]):
         if word == "--":
@@ -91,10 +91,10 @@ _OUTPUT = re.compile(r"--output(?:=(.*))?|-[a-np-z]*o(.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class _Complaint:
-    """What is told of an error."""
+    """What the user is told about an error."""
 
     code: str
-    """As in `TxlogError.code`; others for what is no such error."""
+    """As in `TxlogError.code`; other words for other errors."""
     exit_code: int
     message: str
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def _complaint(error: Exception) -> _Complaint:
         return _Complaint(error.code, exit_code(error), error.message, error.facts)
     if isinstance(error, typer.TyperException):
         return _usage(error)
-    if isinstance(error, OSError):  # Those of the store are errors of txlog by now.
+    if isinstance(error, OSError):  # The store's have become txlog errors by now.
         close_stdout()
         text = f"{error.strerror or error}: the output could not be written."
         return _Complaint("output-lost", OUTPUT_LOST, text)
@@ -118,7 +118,7 @@ def _complaint(error: Exception) -> _Complaint:
 
 
 def _usage(error: typer.TyperException) -> _Complaint:
-    """An error of the command line itself. Without arguments there is only the help."""
+    """An error of the command line itself. Without arguments only the help is shown."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return _Complaint("usage", error.exit_code, "")
     message = error.format_message().replace("Value error, ", "").rstrip(".")

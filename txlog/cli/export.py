@@ -1,7 +1,7 @@
 """`txlog export`: a copy of topics at one consistent cut, as Parquet, Arrow or CSV.
 
-It guards that a file is there whole or not at all, and that nothing is overwritten. It must not
-know how a cut is found or a file is written.
+It guards that a file is complete or absent, and that nothing is overwritten. It must not know how a
+cut is found or a file is written.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def export(
     ],
     file: Annotated[
         str | None,
-        typer.Option("--file", metavar="FILE", help="Of one topic: a path, or an fsspec URL."),
+        typer.Option("--file", metavar="FILE", help="For one topic: a path or fsspec URL."),
     ] = None,
     folder: Annotated[
         str | None,
@@ -67,11 +67,11 @@ def export(
     ] = None,
     file_format: Annotated[
         FileFormat | None,
-        typer.Option("--format", help="By default what FILE's name ends with, else parquet."),
+        typer.Option("--format", help="By default from FILE's suffix, else parquet."),
     ] = None,
     partitions: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="Only this one; again for more."),
+        typer.Option("--partition", "-p", min=0, help="Only this one; repeatable."),
     ] = None,
     start: Annotated[
         str,
@@ -79,17 +79,17 @@ def export(
     ] = "earliest",
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="WHERE", help="Where to end, before it; default: now."),
+        typer.Option("--until", metavar="WHERE", help="Where to end (exclusive); default: now."),
     ] = None,
     isolation: Annotated[
-        IsolationLevel, typer.Option("--isolation", help="What is seen of open transactions.")
+        IsolationLevel, typer.Option("--isolation", help="Whether to read open transactions.")
     ] = IsolationLevel.READ_COMMITTED,
 ) -> None:
     """Copy topics to files, each transaction whole or not at all, over all topics named.
 
-    Aborted records, and those of transactions that are open now, are left out; so are the copies
-    that merging and compaction leave, which a glob over segments would count. A file gets its name
-    when it is complete, and one that is there is never replaced.
+    Aborted records, and those of open transactions, are left out; so are the copies that merging
+    and compaction leave, which a glob over segments would count. A file gets its name when it is
+    complete, and an existing file is never replaced.
     """
     targets = _targets(topics, file, folder, file_format)
     for target, _ in targets.values():
@@ -112,7 +112,7 @@ def export(
 def _targets(
     topics: Sequence[str], file: str | None, folder: str | None, form: FileFormat | None
 ) -> dict[str, tuple[str, FileFormat]]:
-    """Topic -> its file, and the form of that. Raises UsageError."""
+    """Topic -> its file, and the file's format. Raises UsageError."""
     if len(set(topics)) < len(topics):
         raise UsageError("a topic is named twice; name each once.")
     if folder is not None and file is None:
@@ -132,8 +132,8 @@ def _form_by_name(file: str) -> FileFormat:
         return FileFormat(suffix)
     except ValueError as error:
         raise UsageError(
-            f"the name of {redact_url(file)} does not tell its form; give --format parquet, arrow "
-            "or csv."
+            f"the name of {redact_url(file)} does not show its format; give --format parquet, "
+            "arrow or csv."
         ) from error
 
 
@@ -160,7 +160,7 @@ def _only(wanted: TopicRange, partitions: Sequence[int] | None) -> TopicRange:
         if partition not in wanted.offsets:
             raise UnknownPartition(
                 f"topic {wanted.topic.name!r} has no partition {partition}; it has "
-                f"{len(wanted.offsets)}, from 0 on.",
+                f"{len(wanted.offsets)}, numbered from 0.",
                 topic=wanted.topic.name,
                 partition=partition,
             )

@@ -1,7 +1,7 @@
 """Records as Parquet, Arrow and CSV files, written piece by piece.
 
 Parquet and Arrow have the columns of `txlog consume --format arrow`; CSV has those that `txlog
-produce` takes. It guards that a value which a form cannot hold is not written as another one. It
+produce` takes. It guards that a value which a format cannot hold is not written as another one. It
 must not know where the file is.
 """
 
@@ -23,7 +23,7 @@ from txlog.log.schema import is_kafka_schema
 
 ROW_GROUP_RECORDS = 131_072
 ROW_GROUP_BYTES = 32 << 20
-"""Whichever comes first: what is in memory of a Parquet file, or of an Arrow file's batch."""
+"""Whichever is reached first limits a Parquet row group, or a batch of an Arrow file, in memory."""
 
 CSV_RECORDS = 4_096
 """Records whose texts are in memory at once."""
@@ -34,7 +34,7 @@ WriteBatch: TypeAlias = Callable[[pa.RecordBatch], None]
 
 
 class FileFormat(StrEnum):
-    """Forms of an exported file."""
+    """Formats of an exported file."""
 
     PARQUET = "parquet"
     ARROW = "arrow"
@@ -43,7 +43,7 @@ class FileFormat(StrEnum):
 
 @contextmanager
 def record_file(file: BinaryIO, file_format: FileFormat, schema: pa.Schema) -> Iterator[WriteBatch]:
-    """Call what this yields with each batch of `Consumer.poll_arrow`'s columns, in `schema`."""
+    """Yields the function to call with each batch of `Consumer.poll_arrow`'s columns."""
     with _writer(file, file_format, schema) as writer:
         pending: list[pa.RecordBatch] = []
 
@@ -63,8 +63,8 @@ def record_file(file: BinaryIO, file_format: FileFormat, schema: pa.Schema) -> I
 
 
 def file_schema(topic_schema: pa.Schema) -> pa.Schema:
-    """The columns of a file: those of the topic (`_timestamp` is its last), and where each record
-    was."""
+    """The columns of a file: those of the topic (`_timestamp` is its last), and each record's
+    topic, partition and offset."""
     added = [
         pa.field("_topic", pa.dictionary(pa.int32(), pa.string())),
         pa.field("_partition", pa.int32()),
@@ -92,7 +92,7 @@ def _write(writer: Any, table: pa.Table, file_format: FileFormat) -> None:
             writer.write_table(_csv_table(pa.Table.from_batches([batch])))
 
 
-# CSV: numbers as they are, everything else as the texts of `txlog consume`.
+# CSV: numbers unchanged, everything else as `txlog consume` prints it.
 
 
 def _csv_schema(schema: pa.Schema) -> pa.Schema:

@@ -16,7 +16,7 @@ from txlog.groups.offsets_state import Pending
 from txlog.model import TxId, validate_group_id
 
 app = typer.Typer(
-    name="group", no_args_is_help=True, help="Consumer groups: where they are, and how far behind."
+    name="group", no_args_is_help=True, help="Consumer groups: their positions and their lag."
 )
 
 Group = Annotated[
@@ -57,10 +57,10 @@ def list_groups(session: Session) -> None:
 def describe(session: Session, group: Group) -> None:
     """One group: its position and lag in each partition, and what is pending.
 
-    LAG counts the records that the group can read and has not; LAG-SECONDS is the age of the oldest
-    of them. They are unknown where records wait in a partition in which the group has no position.
-    LOG-END-OFFSET is the last stable offset; UNDECIDED are the records above it, which
-    wait for open transactions.
+    LAG counts the records that the group can read and has not read; LAG-SECONDS is the age of the
+    oldest of them. Both are unknown if records wait in a partition where the group has no position.
+    LOG-END-OFFSET is the last stable offset; UNDECIDED are the records above it, which wait for
+    open transactions.
     """
     validate_group_id(group)
     admin = session.admin()

@@ -1,7 +1,7 @@
 """`txlog group reset | delete | delete-offsets`: moving and forgetting, with Kafka's words.
 
-Each shows what it would do until `--execute`. It must not decide anything: see
-`txlog/clients/offset_reset.py`.
+Each only shows what it would do unless `--execute` is given. It must not decide anything:
+`txlog/clients/offset_reset.py` does.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ Topics = Annotated[
     typer.Option(
         "--topic",
         metavar="TOPIC[:P,...]",
-        help="A topic, or some of its partitions; again for more.",
+        help="A topic, or some of its partitions; repeatable.",
         autocompletion=topic_names,
     ),
 ]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it, instead of showing it.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it, instead of only showing it.")]
 
 
 @app.command(
@@ -61,7 +61,7 @@ def reset(
     group: Group,
     topic: Topics = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Wherever the group has a position.")
+        bool, typer.Option("--all-topics", help="Every partition where the group has a position.")
     ] = False,
     to_earliest: options.Earliest = False,
     to_latest: options.Latest = False,
@@ -72,14 +72,14 @@ def reset(
     by_duration: options.Duration = None,
     from_file: options.FromFile = None,
     export: Annotated[
-        bool, typer.Option("--export", help="Print the plan as CSV; do nothing.")
+        bool, typer.Option("--export", help="Print the plan as CSV, and do nothing.")
     ] = False,
     execute: Execute = False,
 ) -> None:
-    """Move a group. Shows before and after; without --execute it does no more.
+    """Move a group's offsets. Shows them before and after; without --execute it does no more.
 
-    Offsets that cannot be read from become the nearest that can. It is refused while the query
-    that owns the group is alive, and if the group moves meanwhile.
+    An offset that cannot be read from becomes the nearest that can. The reset is refused while the
+    query that owns the group is alive, and if the group moves meanwhile.
     """
     validate_group_id(group)
     admin = session.admin()
@@ -110,7 +110,7 @@ def reset(
 
 
 def _strategy(asked: dict[str, ResetTo | None]) -> ResetTo:
-    """The one that was asked for. Raises UsageError."""
+    """The strategy given by the options. Raises UsageError."""
     found = {name: to for name, to in asked.items() if to is not None}
     if len(found) == 1:
         return next(iter(found.values()))
@@ -121,7 +121,7 @@ def _strategy(asked: dict[str, ResetTo | None]) -> ResetTo:
 def _partitions(
     admin: Admin, group: str, topics: Sequence[str], all_topics: bool, to: ResetTo
 ) -> list[TopicPartition]:
-    """Which partitions are meant. Raises UsageError, UnknownGroup, UnknownTopic."""
+    """The partitions given by the options. Raises UsageError, UnknownGroup, UnknownTopic."""
     if isinstance(to, ToTable):
         if topics or all_topics:
             raise UsageError("--from-file names the partitions itself; leave out --topic.")
@@ -163,7 +163,7 @@ def _show(session: Session, group: str, plan: Sequence[OffsetReset], is_done: bo
 def delete(session: Session, group: Group, execute: Execute = False) -> None:
     """Forget a group: its positions and its owner. Without --execute it only shows them.
 
-    It is refused while the query that owns the group is alive.
+    Refused while the query that owns the group is alive.
     """
     validate_group_id(group)
     admin = session.admin()

@@ -1,7 +1,7 @@
 """Records from CSV with a header that names columns: RFC 4180, in UTF-8. Pure.
 
-It guards that an unknown column, a row of another length and a quote that is never closed are
-refused with their line; the last of them within a limit (I16).
+It guards that an unknown column, a row of another length and an unclosed quote are refused with
+their line; the last of them within a limit (I16).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 def csv_blocks(
     lines: Iterator[LineBlock], form: RecordForm, row_bytes_max: int
 ) -> Iterator[RecordBlock]:
-    """A record a row. Raises InvalidRecord, naming the line."""
+    """One record a row. Raises InvalidRecord, naming the line."""
     rows = _Rows(row_bytes_max)
     header: list[str] | None = None
     for block in lines:
@@ -51,7 +51,7 @@ def csv_blocks(
 
 
 class _Rows:
-    """Joins lines whose cells go on behind a line end."""
+    """Joins lines whose cells contain line ends."""
 
     def __init__(self, row_bytes_max: int) -> None:
         self._bytes_max = row_bytes_max
@@ -96,7 +96,7 @@ def _cells(line: bytes) -> list[str]:
     try:
         (row,) = csv.reader([line.decode()], strict=True)
     except (UnicodeDecodeError, csv.Error, ValueError) as error:
-        raise InvalidRecord(f"it is no CSV in UTF-8: {error}") from error
+        raise InvalidRecord(f"it is not CSV in UTF-8: {error}") from error
     return row
 
 
@@ -105,7 +105,7 @@ def _header(place: str, line: bytes, form: RecordForm) -> list[str]:
         names = _cells(line.removeprefix(_BYTE_ORDER_MARK))
         known = {*form.schema.names, *(_prefix(form) + name for name in ENVELOPE)}
         if len(set(names)) < len(names):
-            raise InvalidRecord("a column stands twice in the header")
+            raise InvalidRecord("a column occurs twice in the header")
         if unknown := [name for name in names if name not in known]:
             raise InvalidRecord(
                 f"the topic has no column {unknown[0]!r:.60}; it has {', '.join(form.schema.names)}"
@@ -116,7 +116,7 @@ def _header(place: str, line: bytes, form: RecordForm) -> list[str]:
 
 
 def _prefix(form: RecordForm) -> str:
-    """Columns of a typed topic may bear the plain names."""
+    """Columns of a typed topic may have the plain names."""
     return "" if form.is_kafka else "_"
 
 
@@ -142,7 +142,7 @@ def _parse(line: bytes, names: Sequence[str], form: RecordForm) -> ParsedRecord:
 
 
 def _cell(text: str, column: pa.Field, form: RecordForm) -> object:
-    """The text of a cell, or None. An empty cell is null where it can be no value."""
+    """The text of a cell, or None. An empty cell is null unless the column can hold empty text."""
     if form.null_marker is not None and text.encode() == form.null_marker:
         return None
     if form.is_kafka:

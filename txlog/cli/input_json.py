@@ -1,6 +1,6 @@
-"""Records from JSON lines, in the very form in which `txlog consume -o json` prints them. Pure.
+"""Records from JSON lines, in the form in which `txlog consume -o json` prints them. Pure.
 
-It guards that no name of an object is passed over in silence.
+It guards that no name in an object is silently ignored.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from txlog.errors import InvalidRecord
 
 
 def parse_json(line: bytes, form: RecordForm) -> ParsedRecord:
-    """An object as `txlog consume -o json` prints it; of a typed topic also its bare columns."""
+    """An object as `txlog consume -o json` prints it; for a typed topic also its bare columns."""
     found = json_value(line)
     if not isinstance(found, dict):
-        raise InvalidRecord("it is no JSON object")
+        raise InvalidRecord("it is not a JSON object")
     if form.is_kafka:
         return _kafka_record(found, form)
     if _is_envelope(found, form.schema):
@@ -36,7 +36,7 @@ def parse_json(line: bytes, form: RecordForm) -> ParsedRecord:
 
 
 def _is_envelope(found: Row, schema: pa.Schema) -> bool:
-    """Not if all its names are columns of the topic: then they are meant."""
+    """False if all its names are columns of the topic: then the object is the columns."""
     is_form = found.keys() <= ENVELOPE | {"value"} and isinstance(found.get("value"), dict)
     return is_form and not found.keys() <= set(schema.names)
 

@@ -1,8 +1,7 @@
 """Lines of files and of stdin, in blocks that are handed on as soon as the input pauses.
 
-It guards that a line without an end asks for no more memory than its limit (I16), and that what
-somebody types, or `tail -f` gives, does not wait for a full block. It must not know what a line
-means.
+It guards that a line without an end takes no more memory than its limit (I16), and that lines that
+are typed, or come from `tail -f`, do not wait for a full block. It must not know what a line means.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from txlog.errors import RecordTooLarge, UsageError
 STDIN = "-"
 READ_BYTES = 1 << 18
 LINGER_MS = 200
-"""So long a line waits for others while the input pauses."""
+"""How long a line waits for others while the input pauses."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockLimits:
-    """When a block is full, and how long one line may be."""
+    """When a block is full, and the limit of one line."""
 
     lines: int
     size_bytes: int
@@ -39,14 +38,14 @@ class LineBlock:
 
     origin: str
     first_number: int
-    """Of the first line, from 1 on."""
+    """Number of the first line, from 1."""
     lines: Sequence[bytes]
 
 
 def require_readable(paths: Sequence[str]) -> None:
-    """Before anything is read or written. Raises UsageError."""
+    """Check the inputs before anything is read or written. Raises UsageError."""
     if paths.count(STDIN) > 1:
-        raise UsageError("'-' (stdin) is given more than once; it can be read once only.")
+        raise UsageError("'-' (stdin) is given more than once; it can be read only once.")
     for path in paths:
         with opened(path):
             pass
@@ -69,7 +68,7 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 
 def unreadable(path: str, error: Exception) -> UsageError:
-    """The error of an input that the system does not give."""
+    """The error for an input that cannot be read."""
     reason = getattr(error, "strerror", None) or error
     return UsageError(f"{origin_name(path)} cannot be read: {reason}.")
 
@@ -105,7 +104,7 @@ class _Blocks:
         self._since_ms = 0.0
         self._rest: list[bytes] = []
         self._rest_size = 0
-        """The line whose end is not there yet."""
+        """The line whose end has not been read yet."""
 
     def blocks(self) -> Iterator[LineBlock]:
         """See `line_blocks`."""
@@ -127,7 +126,7 @@ class _Blocks:
             yield self._block()
 
     def _read(self) -> bytes:
-        """What is there, at least a byte, or nothing at the end."""
+        """The available bytes, at least one; empty at the end."""
         read1 = getattr(self._stream, "read1", self._stream.read)
         data: bytes = read1(READ_BYTES)
         return data
@@ -153,13 +152,13 @@ class _Blocks:
             )
 
     def _has_paused(self) -> bool:
-        """Whether nothing comes any more before the oldest line has waited long enough."""
+        """Whether no more input comes before the oldest line has waited long enough."""
         left_ms = self._since_ms + LINGER_MS - self._clock.monotonic_ms()
         if left_ms <= 0:
             return True
         try:
             readable, _, _ = select.select([self._stream], [], [], left_ms / 1000)
-        except (OSError, ValueError, TypeError):  # No descriptor of the system: all of it is there.
+        except (OSError, ValueError, TypeError):  # Not a descriptor: all is there.
             return False
         return not readable
 

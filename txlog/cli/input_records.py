@@ -1,8 +1,8 @@
 """Records from lines, JSON and CSV, as Arrow batches for `send_batch`, with the line of each row.
 
-It guards that nothing of a line is lost in silence: names that nobody knows, values that do not fit
-and lines that cannot be read are refused with their line, before anything of their block is
-written. It must not know a producer.
+It guards that nothing in a line is lost silently: unknown names, values that do not fit and lines
+that cannot be parsed are refused with their line, before anything of their block is written. It
+must not know a producer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txlog.log.rows import record_batch_from_rows
 
 PARTITION_COLUMN = "_partition"
 ENVELOPE = frozenset({"topic", "partition", "offset", "timestamp"})
-"""What `consume` adds to a record: topic and offset say where it was, and are passed over."""
+"""What `consume` adds to a record: topic and offset say where it was, and are ignored here."""
 KAFKA_NAMES = frozenset({"key", "value", "headers"})
 
 Row: TypeAlias = dict[str, Any]
@@ -33,7 +33,7 @@ ErrorT = TypeVar("ErrorT", bound=TxlogError)
 
 @dataclass(frozen=True, slots=True)
 class RecordBlock:
-    """Records to be sent, and where each of them stood."""
+    """Records to send, and where each of them came from."""
 
     batch: pa.RecordBatch
     """Columns of the topic, with `_timestamp` and `_partition` where the input has them."""
@@ -55,16 +55,16 @@ class RecordForm:
     """Whether the topic has key, value and headers."""
     key_separator: bytes | None = None
     null_marker: bytes | None = None
-    """A key, a value or a cell that is just this is null."""
+    """A key, a value or a cell that equals this text is null."""
     key: bytes | None = None
-    """Of records that have none of their own."""
+    """The key of records that have none of their own."""
     headers: tuple[tuple[str, bytes], ...] = ()
-    """Added to those of each record."""
+    """Headers added to those of each record."""
     timestamp_ms: int | None = None
-    """Of all records."""
+    """The timestamp of all records."""
     keeps_partitions: bool = False
     readers: dict[str, Read | None] = field(default_factory=dict)
-    """How the values of a column are read; made when the first record is."""
+    """How to convert each column's values; made for the first record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ParsedRecord:
 def blocks_of(
     lines: Iterator[LineBlock], form: RecordForm, parse: Callable[[bytes, RecordForm], ParsedRecord]
 ) -> Iterator[RecordBlock]:
-    """A record a line. Raises InvalidRecord, naming the line."""
+    """One record a line. Raises InvalidRecord, naming the line."""
     for block in lines:
         numbers = range(block.first_number, block.first_number + len(block.lines))
         yield record_block(block.origin, numbers, block.lines, form, lambda line: parse(line, form))
@@ -92,7 +92,7 @@ def record_block(
     form: RecordForm,
     parse: Callable[[Any], ParsedRecord],
 ) -> RecordBlock:
-    """What `parse` makes of the items, one record each. Raises InvalidRecord, with the line."""
+    """The items parsed, one record each. Raises InvalidRecord, with the line."""
     parsed = []
     for number, item in zip(numbers, items, strict=True):
         try:
@@ -108,7 +108,7 @@ def record_block(
 
 
 def at_place(place: str, error: ErrorT) -> ErrorT:
-    """The same error, which says where."""
+    """The same error, with the place in its message."""
     message = error.message.removeprefix("row 0, ")
     if message.startswith("row 0 "):
         message = f"it {message.removeprefix('row 0 ')}"
@@ -119,7 +119,7 @@ def at_place(place: str, error: ErrorT) -> ErrorT:
 def _require_each(
     parsed: Sequence[ParsedRecord], numbers: Sequence[int], origin: str, form: RecordForm
 ) -> None:
-    """Find the record that cannot be stored, which Arrow does not always name."""
+    """Find the record that cannot be stored, because Arrow does not always name it."""
     for number, each in zip(numbers, parsed, strict=True):
         try:
             record_batch_from_rows([each.row], form.schema)
@@ -156,13 +156,13 @@ def parse_text(line: bytes, form: RecordForm) -> ParsedRecord:
 
 
 def with_headers(own: Sequence[Mapping[str, Any]], form: RecordForm) -> list[dict[str, Any]] | None:
-    """The headers of a record, and those that the command line adds; None if there are none."""
+    """The record's headers and those of the command line; None if there are none."""
     added = [{"key": name, "value": value} for name, value in form.headers]
     return [*map(dict, own), *added] or None
 
 
 def parsed_record(row: Row, envelope: Row, form: RecordForm) -> ParsedRecord:
-    """A record with the time and the partition that its envelope names. Raises InvalidRecord."""
+    """A record with its envelope's timestamp and partition. Raises InvalidRecord."""
     stamp = envelope.get("timestamp")
     timestamp_ms = None if stamp is None else time_count(stamp, "ms")
     if not form.keeps_partitions:
@@ -174,7 +174,7 @@ def parsed_record(row: Row, envelope: Row, form: RecordForm) -> ParsedRecord:
 
 
 def typed_row(found: Row, form: RecordForm, reader: Callable[[pa.Field], Read | None]) -> Row:
-    """The columns of one record, read by `reader`; names that are no columns stay as they are."""
+    """The columns of one record, read by `reader`; other names are kept unchanged."""
     if not form.readers:
         form.readers.update({column.name: reader(column) for column in form.schema})
     row = dict(found)

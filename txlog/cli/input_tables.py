@@ -1,6 +1,6 @@
 """Records from Parquet and Arrow files, batch by batch, as `send_batch` takes them.
 
-It guards that a file which is damaged in its middle is told from one whose records do not fit.
+It guards that a file with damage in its middle is distinguished from one whose records do not fit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
 BATCH_ROWS = 65_536
 _FILE_MARK = b"ARROW1"
 _PASSED_OVER = ("_topic", "_offset")
-"""Where the records were: `Consumer.poll_arrow` adds these."""
+"""The origin of records: `Consumer.poll_arrow` adds these columns."""
 
 
 def table_blocks(path: str, form: RecordForm, file_format: str) -> Iterator[RecordBlock]:
-    """The batches of a Parquet or Arrow file. Raises UsageError if it is none, InvalidRecord."""
+    """The batches of a Parquet or Arrow file. Raises UsageError for other files, InvalidRecord."""
     first = 1
     batches = _parquet(path) if file_format == "parquet" else _arrow(path)
     try:
@@ -44,8 +44,8 @@ def _no_table(path: str, file_format: str, error: Exception) -> UsageError:
     if isinstance(error, OSError) and error.errno is not None:
         return unreadable(path, error)
     return UsageError(
-        f"{origin_name(path)} is no whole {file_format} file ({str(error).splitlines()[0]:.200}); "
-        "name the right --format, or make the file again."
+        f"{origin_name(path)} is not a complete {file_format} file "
+        f"({str(error).splitlines()[0]:.200}); name the right --format, or make the file again."
     )
 
 
@@ -57,7 +57,7 @@ def _parquet(path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _arrow(path: str) -> Iterator[pa.RecordBatch]:
-    """The file format, or the stream format, which stdin has. Nothing at all is no record."""
+    """The file format, or the stream format, which stdin has. Empty input has no records."""
     with opened(path) as stream:
         head = io.BufferedReader(stream)  # type: ignore[type-var]
         try:
@@ -85,7 +85,7 @@ def _split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _shaped(batch: pa.RecordBatch, form: RecordForm, path: str) -> pa.RecordBatch:
-    """Without what only says where the records were, and with what the command adds."""
+    """Without the columns of the records' origin, and with what the command line adds."""
     dropped = [name for name in _PASSED_OVER if name in batch.schema.names]
     if not form.keeps_partitions and PARTITION_COLUMN in batch.schema.names:
         dropped.append(PARTITION_COLUMN)
@@ -103,7 +103,7 @@ def _shaped(batch: pa.RecordBatch, form: RecordForm, path: str) -> pa.RecordBatc
 
 
 def _kafka_columns(batch: pa.RecordBatch, form: RecordForm) -> pa.RecordBatch:
-    """Texts as bytes, and the key and headers that the command line gives to all records."""
+    """Texts as bytes, and the command line's key and headers for all records."""
     for name in ("key", "value"):
         index = batch.schema.get_field_index(name)
         kind = batch.schema.field(index).type if index >= 0 else None

@@ -1,8 +1,8 @@
-"""A streaming job as a process of its own: start it, kill it truly, ask it to finish.
+"""A streaming job as a process of its own: start it, kill it completely, ask it to finish.
 
 A Spark driver is a tree: Python, its JVM, and the Python daemons and workers of the JVM, which have
-process groups of their own. A kill stops every process first, so that none can fork away, and all
-of them die at one moment. It knows nothing of logs or topics.
+process groups of their own. A kill stops every process first, so that none can fork, and all of
+them die at one moment. It knows nothing of logs or topics.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ import psutil
 from txlog.clock import Runtime
 
 DEATH_WAIT_S = 30
-"""Wait for processes that were killed, or whose driver was, to be gone."""
+"""How long to wait for killed processes, or those of a killed driver, to be gone."""
 
 LOG_TAIL_LINES = 40
 
 POLL_MS = 200.0
 
 FINISHED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)
-"""How a job ends that was asked to by SIGTERM: by itself, by the signal, or a shell says so."""
+"""Exit codes of a job after SIGTERM: its own, the signal's, or a shell's for the signal."""
 
 
 class JobFailed(RuntimeError):
-    """A job ended that should not have."""
+    """A job ended unexpectedly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """What a SIGKILL hit."""
+    """The processes that a SIGKILL hit."""
 
     processes: int
     cpu_s: float
-    """What the whole tree had used."""
+    """CPU seconds that the whole tree had used."""
 
 
 @dataclass(slots=True)
@@ -54,11 +54,11 @@ class JobProcess:
 
     @property
     def status(self) -> int | None:
-        """How it ended; None while it runs."""
+        """The exit code; None while the job runs."""
         return self.process.poll()
 
     def require_running(self) -> None:
-        """Raises JobFailed with the end of its log."""
+        """Raises JobFailed with the end of the job's log."""
         if self.status is not None:
             raise JobFailed(
                 f"job {self.name} ended by itself with status {self.status}; the end of "
@@ -68,8 +68,8 @@ class JobProcess:
     def kill(self, *, with_workers: bool = True) -> Killed:
         """SIGKILL to the driver, its JVM and, if wanted, all their Python workers at once.
 
-        Workers that are left go on with what they are doing until they find their driver gone. A
-        job that has ended is left alone.
+        Workers left alive continue until they notice that their driver is gone. A job that has
+        ended is left alone.
         """
         if self.process.poll() is not None:
             return Killed(0, 0.0)
@@ -86,7 +86,7 @@ class JobProcess:
         return Killed(len(doomed), cpu_s)
 
     def bury_orphans(self) -> int:
-        """Wait for workers without a driver to end; how many had to be killed."""
+        """Wait for workers without a driver to end; returns how many had to be killed."""
         left = _left(self.orphans)
         for process in left:
             _send(process, signal.SIGKILL)
@@ -96,11 +96,11 @@ class JobProcess:
     def finish(self, timeout_s: float) -> float:
         """Ask it to stop by SIGTERM, which it need not handle; its CPU seconds. Raises JobFailed.
 
-        A driver that the signal ends leaves its JVM and workers behind for a moment: they, too, are
-        gone afterwards.
+        A driver that the signal ends leaves its JVM and workers behind for a moment: this waits
+        until they are gone, too.
         """
         self.require_running()
-        family = _tree(self.process.pid)  # Looked for now: nobody finds those of a dead driver.
+        family = _tree(self.process.pid)  # A dead driver's children cannot be found.
         self.process.send_signal(signal.SIGTERM)
         clock = Runtime().clock
         deadline_ms = clock.monotonic_ms() + timeout_s * 1000
@@ -147,7 +147,7 @@ def start(
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """SIGINT and SIGTERM come after the block: of a job that was just started somebody must know.
+    """Deliver SIGINT and SIGTERM after the block, in which a job starts and is not yet recorded.
 
     Only for the main thread. Raises KeyboardInterrupt at the end if one came.
     """
@@ -177,7 +177,7 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 def _frozen(pid: int) -> list[psutil.Process]:
-    """Every process of the tree, stopped; looked for until none is new."""
+    """Every process of the tree, stopped; searched again until no new one appears."""
     frozen: list[psutil.Process] = []
     while fresh := [process for process in _tree(pid) if process not in frozen]:
         for process in fresh:
@@ -211,7 +211,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 def _left(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those that are still alive when the time for dying is over."""
+    """Those that are still alive after the time limit."""
     clock = Runtime().clock
     deadline_ms = clock.monotonic_ms() + DEATH_WAIT_S * 1000
     left = list(processes)
@@ -223,6 +223,6 @@ def _left(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def _require_gone(processes: Iterable[psutil.Process]) -> None:
-    """Raises JobFailed if a process outlives its SIGKILL: what follows would prove nothing."""
+    """Raises JobFailed if a process survives SIGKILL: the following rounds would prove nothing."""
     if left := _left(processes):
-        raise JobFailed(f"{left[0]} does not die; end it, and begin anew.")
+        raise JobFailed(f"{left[0]} does not die; end it, and start again.")

@@ -1,6 +1,6 @@
 """The `txlog` command: its nouns, its shared options, and its entry point.
 
-Each noun is a file of this folder. It must not know what any command does.
+Each noun is a file in this folder. It must not know what any command does.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run one command line and end the process, or answer its exit code."""
+        """Run one command line and end the process, or return its exit code."""
         inner = super().main
         code = run_to_exit_code(
             lambda: inner(args, prog_name, complete_var, False, windows_expand_args, **extra),
@@ -132,10 +132,10 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line of this process. The console script comes here by start.py."""
+    """Run the command line of this process; start.py, the console script, calls it."""
     if sys.stdout is None:  # Closed by the caller: `txlog ... >&-`.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):  # Tables; JSON keeps to what the encoding has.
+    if isinstance(sys.stdout, io.TextIOWrapper):  # For tables; JSON is escaped anyway.
         sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="txlog")
 

@@ -1,6 +1,6 @@
-"""`txlog maintain` and `txlog vacuum`: what keeps a log small and its readers moving.
+"""`txlog maintain` and `txlog vacuum`: keep a log small and unblock its readers.
 
-They only call `txlog/clients/maintenance.py` and `vacuum.py`, and show what these did.
+They only call `txlog/clients/maintenance.py` and `vacuum.py`, and show the results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TUNABLE = (
 )
 Config = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="NAME=VALUE", help=f"Again for more: {_TUNABLE}."),
+    typer.Option("--config", metavar="NAME=VALUE", help=f"Repeatable: {_TUNABLE}."),
 ]
 
 
@@ -55,21 +55,21 @@ def maintain(
         typer.Option(
             "--topic",
             metavar="TOPIC",
-            help="Look after this topic only; again for more.",
+            help="Only this topic; repeatable.",
             autocompletion=topic_names,
         ),
     ] = None,
     vacuum: Annotated[
-        bool, typer.Option("--vacuum/--no-vacuum", help="Delete what nothing refers to, too.")
+        bool, typer.Option("--vacuum/--no-vacuum", help="Also delete unreferenced objects.")
     ] = True,
     config: Config = None,
 ) -> None:
-    """End what is late, delete what is old, compact, merge small segments: now and then.
+    """End late transactions, delete old records, compact and merge, once or repeatedly.
 
     Transactions past their timeout are aborted and decided ones finished; then each topic's
-    retention, compaction and merging, as its configuration says; idle transactional ids and
+    retention, compaction and merging run, as its configuration says; idle transactional ids and
     producer ids are forgotten; old journal entries and unreferenced objects are deleted. Any number
-    of processes may run it at once. Nothing breaks if nobody does: the log only grows.
+    of processes may run it at once. Without maintenance nothing breaks: the log only grows.
     """
     connection = session.admin().connection
     maintenance = Maintenance(connection, _settings(session, config), topics or ())
@@ -119,7 +119,7 @@ def _document(action: MaintenanceAction) -> dict[str, object]:
 
 
 def _print(session: Session, action: MaintenanceAction, now_ms: int) -> None:
-    """One line an action, so that a log of lines can be kept."""
+    """Print one line an action, so that the output can be kept as a log."""
     time = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC).isoformat(timespec="seconds")
     if session.options.output is Output.JSON:
         sys.stdout.write(json_text({"time": time, **_document(action)}) + "\n")
@@ -136,16 +136,16 @@ def _line(action: MaintenanceAction) -> str:
 def vacuum(
     session: Session,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it, instead of showing it.")
+        bool, typer.Option("--execute", help="Do it, instead of only showing it.")
     ] = False,
     config: Config = None,
 ) -> None:
     """Delete stored objects that nothing refers to. Without --execute it only shows them.
 
-    They are left by failed tasks, aborted writes, merging, compaction, retention and deleted
-    topics. What is younger than staging.retention.ms (a day) stays: a running task may still commit
-    it. Before it deletes it waits file.delete.delay.ms (a minute) and looks again, so that readers
-    have moved on.
+    Failed tasks, aborted writes, merging, compaction, retention and deleted topics leave them
+    behind. Objects younger than staging.retention.ms (a day) stay: a running task may still commit
+    them. Before it deletes, it waits file.delete.delay.ms (a minute) and looks again, so that
+    readers have moved on.
     """
     connection = session.admin().connection
     settings = _settings(session, config)
@@ -164,7 +164,7 @@ def vacuum(
 
 
 def _waiting(found: Candidates, delay_ms: float) -> str:
-    """What is waited for, for how long, and why."""
+    """What the command waits for, how long, and why."""
     what = counted(len(found.objects), "object")
     if found.objects:
         what += f" with {found.size_bytes:,} bytes, such as {found.objects[0].path}"

@@ -1,10 +1,10 @@
 """What commands print: one JSON document, or tables for people.
 
 On a terminal rich draws the tables; anywhere else they are plain columns with two spaces between,
-never cut and never wrapped. Everything that is printed goes through `printable`, names and headers
-included, or in JSON through `json_text`: a record or a column's name may hold escape sequences that
-would drive the terminal, or characters that turn the text around. Messages lose their secrets, too.
-It must not know what the values mean.
+never cut and never wrapped. Everything printed, names and headers included, goes through
+`printable`, or in JSON through `json_text`: a record or a column's name may contain escape
+sequences that would control the terminal, or characters that reverse the text's direction. Secrets
+are removed from messages. It must not know what the values mean.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ STYLES = {
     "OPEN": "yellow",
     "Ongoing": "yellow",
 }
-"""Colour of a cell that holds exactly this word; on terminals only."""
+"""Colour of a cell that contains exactly this word; on terminals only."""
 
 GAP = 2
 """Spaces between two columns."""
 
 FOLDED_FROM = 30
-"""Characters from which on a cell is folded rather than that the table grows over the edge."""
+"""A cell of at least this many characters is folded rather than the table made too wide."""
 
 _NOT_ASCII = re.compile("[^\x00-\x7e]")
-"""What may be no plain text, and is left as it is by an encoder of JSON."""
+"""Characters that may not be printable, and that a JSON encoder leaves unescaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Rows under headers. Numbers stand to the right."""
+    """Rows under headers. Numbers are right-aligned."""
 
     headers: tuple[str, ...]
     rows: Sequence[Sequence[object]]
@@ -61,15 +61,15 @@ Section: TypeAlias = Facts | Grid
 
 
 def close_stdout() -> None:
-    """Let what is still buffered go nowhere, or the interpreter would complain at its end."""
-    with contextlib.suppress(OSError, ValueError):  # It may be no file at all.
+    """Discard what is still buffered; otherwise the interpreter complains when it exits."""
+    with contextlib.suppress(OSError, ValueError):  # It may not be a file.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
 
 
 def cell(value: object) -> str:
-    """A value as a table shows it; what is not there is '-'."""
+    """A value as a table shows it; a missing one is '-'."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -78,26 +78,26 @@ def cell(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with everything that a terminal might obey written as an escape."""
+    """The text with every character that may control a terminal written as an escape."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def message_text(text: str) -> str:
-    """A message for people: printable, and without what may be secret."""
+    """A message for people: printable, and without secrets."""
     return printable(redact(text))
 
 
 def json_text(value: object, *, indent: int | None = None, default: Any = str) -> str:
-    """JSON that any reader takes, whatever the encoding of stdout. Raises ValueError for NaN."""
+    """JSON that any reader accepts, whatever stdout's encoding. Raises ValueError for NaN."""
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = _encoder(indent, ascii_only, default).encode(value)
     return text if text.isprintable() else _NOT_ASCII.sub(_json_escape, text)
 
 
 def _json_escape(found: re.Match[str]) -> str:
-    """As it is if it can be seen; else, if it controls or turns the text, as JSON escapes it."""
+    """Unchanged if it is printable; else, if it controls or reverses the text, escaped for JSON."""
     character = found[0]
     if character.isprintable():
         return character
@@ -106,7 +106,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 @functools.cache
 def _encoder(indent: int | None, ascii_only: bool, default: Any) -> json.JSONEncoder:
-    """Encoders are costly to make, and records are many."""
+    """Encoders are expensive to create, and records are many, so they are cached."""
     return json.JSONEncoder(
         indent=indent, ensure_ascii=ascii_only, allow_nan=False, default=default
     )
@@ -181,7 +181,7 @@ def _on_terminal(no_color: bool) -> Callable[[Section], None]:
 
 
 def _width_min(grid: Grid) -> int:
-    """Below this width short cells would be folded: better that the terminal wraps the line."""
+    """Below this width short cells would be folded; then it is better to let lines wrap."""
     columns = zip(*grid.rows, strict=True) if grid.rows else [()] * len(grid.headers)
     longest = (
         max(len(printable(header)), *(min(len(cell(value)), FOLDED_FROM) for value in column), 0)

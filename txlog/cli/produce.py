@@ -36,7 +36,7 @@ BLOCK_BYTES = 8 << 20
 """Bytes of input that are sent at once."""
 
 TEXT_FACTOR = 8
-"""JSON and CSV take more room than the record: a byte may be written as \\u00ff."""
+"""JSON and CSV are longer than the record: a byte may be written as \\u00ff."""
 
 app = typer.Typer()
 
@@ -65,7 +65,7 @@ _TABLES = (InputFormat.PARQUET, InputFormat.ARROW)
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is read, and as what."""
+    """The inputs, and how to read them."""
 
     paths: tuple[str, ...]
     file_format: InputFormat | None
@@ -73,7 +73,7 @@ class _Source:
     clock: Clock
 
     def format_of(self, path: str) -> InputFormat:
-        """As asked, or by the file's name, or by the topic. Raises UsageError."""
+        """As given, or by the file's name, or by the topic. Raises UsageError."""
         is_kafka = is_kafka_schema(self.topic.schema())
         by_topic = InputFormat.LINES if is_kafka else InputFormat.JSON
         found = self.file_format or _ENDINGS.get(PurePath(path).suffix.lower(), by_topic)
@@ -85,7 +85,7 @@ class _Source:
         return found
 
     def formats(self) -> set[InputFormat]:
-        """All that occur."""
+        """All formats of the inputs."""
         return {self.format_of(path) for path in self.paths}
 
     def blocks(self, form: RecordForm) -> Iterator[RecordBlock]:
@@ -134,9 +134,9 @@ def produce(
 ) -> None:
     """Write records to a topic: lines of text, JSON, CSV, or Parquet and Arrow files.
 
-    JSON is one object a line, as `txlog consume` prints it; of a typed topic it may be just the
-    columns. CSV has a header. A record that the topic cannot hold ends it with its place, and
-    nothing more is written; with --transactional-id, nothing at all.
+    JSON is one object a line, as `txlog consume` prints it; for a typed topic it may be just the
+    columns. CSV has a header. A record that the topic cannot hold stops the command, which names
+    its place and writes nothing more; with --transactional-id, nothing at all.
     """
     options.require_one("--partition", partition, "--keep-partitions", keep_partitions or None)
     options.require_one("--timestamp", timestamp, "--timestamp-column", timestamp_column)
@@ -183,7 +183,7 @@ def _producer(
 def _require_fitting(
     form: RecordForm, formats: set[InputFormat], timestamp_column: str | None
 ) -> None:
-    """Options that this topic, or this input, has no use for. Raises UsageError."""
+    """Refuse options that do not apply to this topic or input. Raises UsageError."""
     if not form.is_kafka and (form.key is not None or form.headers):
         raise UsageError("a typed topic has columns instead of keys and headers; leave them out.")
     if form.key_separator is not None and formats != {InputFormat.LINES}:
@@ -194,7 +194,7 @@ def _require_fitting(
         raise UsageError("lines name no partitions; leave out --keep-partitions.")
     is_column = timestamp_column in form.schema.names and not form.is_kafka
     if timestamp_column is not None and not is_column and not formats <= set(_TABLES):
-        raise UsageError(f"--timestamp-column {timestamp_column!r} is no column of the topic.")
+        raise UsageError(f"--timestamp-column {timestamp_column!r} is not a column of the topic.")
 
 
 def _show(session: Session, topic: str, writer: RecordWriter) -> None:

@@ -1,4 +1,4 @@
-"""The options of `txlog produce`, and what their values are read as. Nothing here writes."""
+"""The options of `txlog produce`, and how their values are read. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txlog.errors import UsageError
 
 
 class InputFormat(StrEnum):
-    """What the input is."""
+    """The format of the input."""
 
     LINES = "lines"
     JSON = "json"
@@ -28,38 +28,38 @@ Topic = Annotated[
 ]
 Files = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[FILE]...", help="What to read; none, or -: stdin."),
+    typer.Argument(metavar="[FILE]...", help="Files to read; none, or -: stdin."),
 ]
 Format = Annotated[
     InputFormat | None,
     typer.Option(
         "--format",
-        help="By default as the file's name ends; else lines, or json for a typed topic.",
+        help="By default from the file's suffix; else lines, or json for a typed topic.",
     ),
 ]
 KeySeparator = Annotated[
     str | None,
-    typer.Option("--key-separator", "-K", metavar="TEXT", help="Lines: the key stands before it."),
+    typer.Option("--key-separator", "-K", metavar="TEXT", help="Lines: separates key and value."),
 ]
 NullMarker = Annotated[
     str | None,
-    typer.Option("--null-marker", metavar="TEXT", help="Lines, CSV: what is just this is null."),
+    typer.Option("--null-marker", metavar="TEXT", help="Lines, CSV: this text means null."),
 ]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of records that have none.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of records without one.")]
 Header = Annotated[
     list[str] | None,
-    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; again for more."),
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; repeatable."),
 ]
 Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, help="All into this one.")
+    int | None, typer.Option("--partition", "-p", min=0, help="Write all to this one.")
 ]
 KeepPartitions = Annotated[
     bool,
-    typer.Option("--keep-partitions", help="Each into the partition that the input names."),
+    typer.Option("--keep-partitions", help="Write each to the partition that the input names."),
 ]
 Timestamp = Annotated[
     str | None,
-    typer.Option("--timestamp", metavar="TIME", help="Time of all: ISO 8601, or ms since 1970."),
+    typer.Option("--timestamp", metavar="TIME", help="Of all records: ISO 8601, or ms since 1970."),
 ]
 TimestampColumn = Annotated[
     str | None,
@@ -67,31 +67,31 @@ TimestampColumn = Annotated[
 ]
 TransactionalId = Annotated[
     str | None,
-    typer.Option("--transactional-id", metavar="ID", help="All in one transaction, or none."),
+    typer.Option("--transactional-id", metavar="ID", help="Write all records in one transaction."),
 ]
 Tag = Annotated[
     str | None,
-    typer.Option("--tag", help="The transaction's name: of one name only one commits."),
+    typer.Option("--tag", help="The transaction's tag: only one with a given tag commits."),
 ]
 Config = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="NAME=VALUE", help="A producer's setting; again for more."),
+    typer.Option("--config", metavar="NAME=VALUE", help="A producer's setting; repeatable."),
 ]
 
 
 def require_one(name: str, value: object, other_name: str, other: object) -> None:
-    """Of two options that contradict each other. Raises UsageError."""
+    """Refuse two options that contradict each other. Raises UsageError."""
     if value is not None and other is not None:
         raise UsageError(f"{name} and {other_name} contradict each other; leave one of them out.")
 
 
 def raw(text: str | None) -> bytes | None:
-    """The very bytes of an argument, whatever the locale."""
+    """The exact bytes of an argument, whatever the locale."""
     return None if text is None else os.fsencode(text)
 
 
 def separator(text: str | None) -> bytes | None:
-    """What stands between key and value; a backslash and t is a tab. Raises UsageError."""
+    """The separator of key and value; a backslash and t is a tab. Raises UsageError."""
     if text == "":
         raise UsageError("--key-separator is empty; leave it out, or give it a text.")
     return raw(None if text is None else text.replace("\\t", "\t"))
@@ -103,6 +103,6 @@ def header_pairs(pairs: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.isprintable() or not name:
-            raise UsageError(f"{pair!r:.80} is no header; write NAME=VALUE.")
+            raise UsageError(f"{pair!r:.80} is not a header; write NAME=VALUE.")
         headers.append((name, os.fsencode(value)))
     return tuple(headers)

@@ -1,4 +1,4 @@
-"""How far a long command is: a bar on a terminal, else a line now and then, on stderr.
+"""Progress of a long command on stderr: a bar on a terminal, else a line now and then.
 
 It must not know what is counted.
 """
@@ -25,14 +25,14 @@ from txlog.cli.session import Session
 from txlog.clock import Runtime
 
 LINE_EVERY_MS = 10_000.0
-"""Between two lines where there is no terminal."""
+"""Milliseconds between two lines where there is no terminal."""
 
 
 @contextmanager
 def byte_progress(
     session: Session, runtime: Runtime, verb: str, total_bytes: int
 ) -> Iterator[Callable[[int], None]]:
-    """Call the answer with the bytes that were done. `verb` begins each line."""
+    """Returns a function to call with the bytes done so far. `verb` begins each line."""
     with _progress(session, runtime, verb, total_bytes, "bytes", DownloadColumn()) as advance:
         yield advance
 
@@ -41,7 +41,7 @@ def byte_progress(
 def record_progress(
     session: Session, runtime: Runtime, verb: str, total_records: int
 ) -> Iterator[Callable[[int], None]]:
-    """Call the answer with the records that were done. `verb` begins each line."""
+    """Returns a function to call with the records done so far. `verb` begins each line."""
     count = MofNCompleteColumn()
     with _progress(session, runtime, verb, total_records, "records", count) as advance:
         yield advance

@@ -1,7 +1,7 @@
-"""The one door from the product to `txlog.testing.invariants`: proof for a log at rest.
+"""The only import of `txlog.testing.invariants` in the product: proof for a log at rest.
 
-The checker of the tests reads what is stored and counts everything anew, so that users may run it
-on their logs, too. Nothing but the commands that prove a log may import it (setup.cfg).
+The tests' checker reads the stored bytes and counts everything again, so that users may run it on
+their logs, too. Only the commands that prove a log may import it (setup.cfg).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ LOOKS_MAX = 3
 
 
 def proven(connection: Connection) -> list[Finding]:
-    """What is wrong between the journals of a log; empty if nothing is.
+    """Contradictions between the journals of a log; empty if there are none.
 
-    The journals are read one after the other, so a finding counts only if it is there in each of
-    several looks: what others wrote meanwhile differs from look to look.
+    The journals are read one after the other, so a finding counts only if it appears in each of
+    several looks: what other processes write meanwhile differs from look to look.
     """
     found = set(check_log(_readable(connection)))
     for _ in range(LOOKS_MAX - 1):
@@ -30,7 +30,7 @@ def proven(connection: Connection) -> list[Finding]:
 
 
 def _readable(connection: Connection) -> Store:
-    """Far away it reads ahead along a listing of now."""
+    """On a distant store, reads ahead along a listing made now."""
     cluster = connection.cluster
     if cluster.is_near:
         return cluster.store

@@ -1,8 +1,8 @@
-"""Records as JSON values, vectorised where that counts.
+"""Records as JSON values, vectorised where that matters.
 
 Bytes are text if they are UTF-8, else {"base64": "..."}. Times are ISO 8601, or the stored number
-where the year has not four digits; durations are counts of the column's unit; decimals are texts,
-so that no digit is lost; NaN and the infinities, which JSON does not have, are texts too; maps are
+if the year does not have four digits; durations are counts of the column's unit; decimals are
+texts, so that no digit is lost; NaN and the infinities, which JSON lacks, are texts too; maps are
 arrays of [key, value]. Pure.
 """
 
@@ -60,7 +60,7 @@ def json_records(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def plain_values(column: pa.ChunkedArray) -> list[Any]:
-    """A column as Python values of which JSON can be made."""
+    """A column as Python values that JSON can represent."""
     if pa.types.is_dictionary(column.type):
         return list(column.to_pylist())
     target, convert = _plain_type(column.type), _converter(column.type)
@@ -69,9 +69,9 @@ def plain_values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def text_or_base64(data: object) -> object:
-    """Bytes as JSON has them."""
+    """Bytes as JSON represents them."""
     if not isinstance(data, bytes):
-        raise TypeError(f"{type(data).__name__} has no form in JSON")
+        raise TypeError(f"{type(data).__name__} has no JSON form")
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -79,7 +79,7 @@ def text_or_base64(data: object) -> object:
 
 
 def finite(value: Any) -> Any:
-    """The value with texts in place of NaN and the infinities."""
+    """The value with texts instead of NaN and the infinities."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, dict):
@@ -118,7 +118,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def _converter(kind: pa.DataType) -> Converter | None:
-    """What is left to do with a value after the cast; None for nothing."""
+    """The conversion of a value after the cast; None if it needs none."""
     types = pa.types
     if types.is_timestamp(kind):
         return _nullsafe(partial(time_text, unit=kind.unit, zone="Z" if kind.tz else ""))

@@ -1,7 +1,7 @@
 """Records on stdout in the forms of `txlog consume`: JSON lines, tables, plain lines, Arrow.
 
-It guards that bytes go out as they are where the form promises so, and that nothing a record holds
-reaches a terminal as an escape sequence. It must not know a consumer.
+It guards that bytes are written unchanged where the format promises so, and that nothing in a
+record reaches a terminal as an escape sequence. It must not know a consumer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txlog.errors import UsageError
 from txlog.log.schema import is_kafka_schema
 
 CELL_WIDTH_MAX = 60
-"""Characters of a cell on a terminal; elsewhere nothing is cut."""
+"""Characters of a cell on a terminal; elsewhere cells are never cut."""
 
 Write: TypeAlias = Callable[[pa.Table], None]
 
@@ -32,12 +32,12 @@ def write_json_lines(table: pa.Table) -> None:
 
 
 def line_writer(schema: pa.Schema, key_separator: bytes | None) -> Write:
-    """Values as they are, each with a line end; before it key and separator, if there is one.
+    """Raw values, each with a line end, and before it key and separator if one is given.
 
     A null is an empty text. Raises UsageError for a typed topic.
     """
     if not is_kafka_schema(schema):
-        raise UsageError("a typed topic has no plain lines; use --format json or arrow.")
+        raise UsageError("a typed topic cannot be printed as lines; use --format json or arrow.")
 
     def write(table: pa.Table) -> None:
         values = table["value"].to_pylist()
@@ -54,7 +54,7 @@ def line_writer(schema: pa.Schema, key_separator: bytes | None) -> Write:
 
 
 class ArrowOutput:
-    """One Arrow stream, with the columns that the consumer adds; empty if there is no record."""
+    """One Arrow stream, with the consumer's additional columns; empty if there are no records."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -75,7 +75,7 @@ class ArrowOutput:
             )
         if not table.schema.equals(self._schema):
             raise UsageError(
-                "the topic has got other columns meanwhile, and an Arrow stream has one schema; "
+                "the topic's columns have changed, and an Arrow stream has one schema; "
                 "run it again with --from."
             )
         self._writer.write_table(table)
@@ -83,12 +83,12 @@ class ArrowOutput:
 
 
 def plain(write: Write) -> AbstractContextManager[Write]:
-    """A form that needs no end."""
+    """A format that needs no end."""
     return nullcontext(write)
 
 
 def table_writer() -> Write:
-    """Columns get the widths that the first records need; later ones may be wider."""
+    """Columns get the widths of the first records; later ones may be wider."""
     widths: list[int] = []
     headers: list[str] = []
     is_terminal = sys.stdout.isatty()
@@ -97,7 +97,7 @@ def table_writer() -> Write:
         records = list(json_records(table))
         rows = [[_cell(value, is_terminal) for value in _flat(record)] for record in records]
         names = _names(records[0])
-        if names != headers:  # At first, and when the topic has got a new column meanwhile.
+        if names != headers:  # At first, and when the topic has a new column.
             headers[:] = names
             rows.insert(0, [cell(name.upper()) for name in names])
             widths[:] = [max(map(len, column)) for column in zip(*rows, strict=True)]

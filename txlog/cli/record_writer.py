@@ -1,7 +1,7 @@
-"""Sends blocks of records, and knows what is written whatever ends it: for `txlog produce`.
+"""Sends blocks of records, and knows what was written however it ends: for `txlog produce`.
 
-It guards that an error names the record that it is about, and says how much is written: in a
-transaction all or nothing. It must not know where records come from.
+It guards that an error names its record, and says how much is written: in a transaction all or
+nothing. It must not know where records come from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txlog.log.topic_log import TopicLog
 from txlog.model import TxId
 
 PROGRESS_MS = 2_000
-"""How often long work says how far it is, on a terminal."""
+"""How often a long run reports its progress, on a terminal."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Written:
     last_offset: int | None = None
 
     def add(self, base_offset: int, count: int) -> None:
-        """So many more, from that offset on; -1 if that is not known."""
+        """Add `count` records from that offset on; -1 if it is unknown."""
         self.records += count
         if base_offset >= 0:
             if self.first_offset is None:
@@ -61,13 +61,13 @@ class RecordWriter:
 
     @property
     def records(self) -> int:
-        """How many are written."""
+        """How many records are written."""
         return sum(part.records for part in self.partitions.values())
 
     def write(self, producer: Producer, blocks: Iterable[RecordBlock], tag: str) -> None:
         """Send everything, in one transaction if the producer is transactional.
 
-        Raises what sending does; its message tells what is written.
+        Raises what sending raises; the message says what is written.
         """
         is_transactional = bool(producer.config.transactional_id)
         try:
@@ -91,12 +91,12 @@ class RecordWriter:
         if is_transactional:
             is_unclear = not isinstance(error, TxlogError) or may_be_asked_again(error)
             if self._is_committing and is_unclear:
-                return f"Whether it is committed tells 'txlog txn outcome {self.tx_id}'."
+                return f"'txlog txn outcome {self.tx_id}' says whether it is committed."
             return "Nothing is written."
         unknown = self._handed_over - self.records
         known = "Nothing is written" if not self.records else f"{self._count()} written before"
         if unknown > 0:
-            return f"{known}; of {counted(unknown, 'more record')} that is not known."
+            return f"{known}; for {counted(unknown, 'more record')} that is unknown."
         return f"{known}."
 
     def _count(self) -> str:

@@ -1,4 +1,4 @@
-"""The options of `txlog group reset` that say where to, and what their values are read as.
+"""The target options of `txlog group reset`, and how their values are read.
 
 Nothing here writes; a value that cannot be read is a UsageError that shows the right form.
 """
@@ -22,21 +22,21 @@ Earliest = Annotated[
     bool, typer.Option("--to-earliest", help="The log start.", rich_help_panel=_PANEL)
 ]
 Latest = Annotated[bool, typer.Option("--to-latest", help="The end.", rich_help_panel=_PANEL)]
-Current = Annotated[bool, typer.Option("--to-current", help="Where it is.", rich_help_panel=_PANEL)]
+Current = Annotated[bool, typer.Option("--to-current", help="No change.", rich_help_panel=_PANEL)]
 Offset = Annotated[
     int | None,
     typer.Option("--to-offset", metavar="N", help="That offset.", rich_help_panel=_PANEL),
 ]
 Shift = Annotated[
     int | None,
-    typer.Option("--shift-by", metavar="N", help="So many on, or back.", rich_help_panel=_PANEL),
+    typer.Option("--shift-by", metavar="N", help="Move forward, or back.", rich_help_panel=_PANEL),
 ]
 Datetime = Annotated[
     str | None,
     typer.Option(
         "--to-datetime",
         metavar="TIME",
-        help="The first record of that time or later: ISO 8601, or ms since 1970.",
+        help="The first record at or after that time: ISO 8601, or ms since 1970.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -45,7 +45,7 @@ Duration = Annotated[
     typer.Option(
         "--by-duration",
         metavar="PnDTnHnMnS",
-        help="The first record that is not older.",
+        help="The first record that is at most this old.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -85,7 +85,7 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
             raise UsageError(f"{path} line {number}: write topic,partition,offset.")
         where = TopicPartition(row[0].strip(), int(row[1]))
         if where in found:
-            raise UsageError(f"{path} line {number}: {where} stands there twice.")
+            raise UsageError(f"{path} line {number}: {where} occurs twice.")
         found[where] = int(row[2])
     if not found:
         raise UsageError(f"{path} has no line of topic,partition,offset.")

@@ -1,8 +1,8 @@
 """Schemas as text: `carrier: string, delay: int32 not null, at: timestamp[us, UTC]`.
 
-Type names are Arrow's. What `schema_text` prints, `parse_schema` reads. The other source of a
-schema is a Parquet or Arrow file, of which only the schema is read. Whether a topic may have such
-a schema is not decided here.
+Type names are Arrow's. `parse_schema` reads what `schema_text` prints. A schema may also come from
+a Parquet or Arrow file, of which only the schema is read. Whether a topic may have the schema is
+not decided here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PRINTED: dict[str, pa.DataType] = {
     "date32": pa.date32(),
     "date64": pa.date64(),
 }
-"""Types without parameters, and those whose only parameter is a unit, by the name we print."""
+"""Types without parameters, and those whose only parameter is a unit, by the printed name."""
 
 _NAMES = {kind: name for name, kind in _PRINTED.items()}
 _SYNONYMS = {"double": "float64", "float": "float32", "halffloat": "float16", "boolean": "bool"}
@@ -195,7 +195,7 @@ class _Parser:
             raise _refusal(f"{name} is written as {name}(precision, scale)") from error
 
     def _arguments(self, begin: str, end: str) -> list[str]:
-        """What stands between brackets, if brackets come next."""
+        """The arguments between brackets, if brackets come next."""
         found: list[str] = []
         if self._take(begin):
             found.append(self._next("a value"))
@@ -219,7 +219,7 @@ class _Parser:
     def _expect(self, token: str) -> None:
         found = self._tokens[self._at]
         if found != token:
-            raise _refusal(f"{token or 'the end'!r} should stand before {found or 'the end'!r}")
+            raise _refusal(f"{token or 'the end'!r} is expected before {found or 'the end'!r}")
         self._at += 1
 
 

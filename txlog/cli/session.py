@@ -1,6 +1,6 @@
-"""What every command is given: which log, which form of output, where messages go.
+"""What every command gets: the log, the form of output, and the streams for messages.
 
-The shared options may stand before the command or after it; the later one wins, and both win over
+The shared options may come before the command or after it; the later one wins, and both win over
 TXLOG_ROOT. stdout is for data only, stderr for messages. It must not know any command.
 """
 
@@ -27,7 +27,7 @@ from txlog.errors import UsageError
 PANEL = "Global options"
 ROOT_HELP = "The log: a folder, or a URL such as s3://bucket/prefix."
 OUTPUT_HELP = "Tables for people, or JSON for programs."
-QUIET_HELP = "No messages but errors."
+QUIET_HELP = "Print only errors as messages."
 VERBOSE_HELP = "Show the traceback of an error."
 NO_COLOR_HELP = "No colours, as with the variable NO_COLOR."
 
@@ -52,7 +52,7 @@ class GlobalOptions:
     """NAME=VALUE, as given: a value may be a secret."""
 
     def overridden(self, later: GlobalOptions) -> GlobalOptions:
-        """These, with everything that `later` says put over them."""
+        """These options, overridden by `later`."""
         names = [option.name for option in fields(self)]
         chosen = {n: getattr(later, n) or getattr(self, n) for n in names}
         chosen["storage_option"] = (*self.storage_option, *later.storage_option)
@@ -74,7 +74,7 @@ class Session:
 
     @property
     def storage_options(self) -> dict[str, object]:
-        """Options of the log's store. Raises InvalidOption, without a value."""
+        """Options of the log's store. Raises InvalidOption, which shows no value."""
         return storage_options(self.options.storage_option, os.environ)
 
     def admin(
@@ -91,7 +91,7 @@ class Session:
             print(message_text(text), file=sys.stderr)
 
     def show(self, document: object, sections: Iterable[Section]) -> None:
-        """The answer: one JSON document, or the same as tables."""
+        """Print the answer: one JSON document, or the same as tables."""
         if self.options.output is Output.JSON:
             write_json(document)
         else:
@@ -143,7 +143,7 @@ def with_session(command: Callable[..., None]) -> Callable[..., None]:
             command(session, **arguments)
             sys.stdout.flush()
         except BrokenPipeError:
-            close_stdout()  # Whoever read has gone, which is no error: `txlog consume x | head`.
+            close_stdout()  # The reader left, as in `txlog consume x | head`: not an error.
         except typer.Exit:
             raise
         except Exception:

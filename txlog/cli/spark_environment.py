@@ -1,6 +1,6 @@
 """Variables with which a small Spark job starts quickly, and finds txlog in its workers.
 
-For jobs that are drilled or shown; a job of a user's own keeps the variables that it has.
+For jobs that are drilled or demonstrated; a user's own job keeps its variables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import txlog
 from txlog.clock import Runtime
 
 PACKAGES = Path(txlog.__file__).resolve().parents[1]
-"""The folder in which txlog lies: that of the sources, or of all installed packages."""
+"""The folder that contains the package txlog: the sources', or that of all installed packages."""
 
 SPARK_DEFAULTS = "spark-defaults.conf"
 CONF_IN_ENVIRONMENT = "share/txlog/conf"
@@ -35,14 +35,14 @@ SPARK_CONF = {
 """Several drivers may share two cores; nothing listens beyond this machine."""
 
 SOCKET_FOLDER_LENGTH_MAX = 60
-"""Characters; Unix sockets with longer names cannot be made on every system."""
+"""Characters; Unix sockets with longer names cannot be created on every system."""
 
 
 def spark_environment(scratch: Path) -> Mapping[str, str]:
-    """This process's variables, and where Spark finds txlog and puts what it may lose."""
+    """This process's variables, and where Spark finds txlog and puts its temporary files."""
     spark = {**SPARK_CONF, "spark.driver.extraJavaOptions": JAVA_OPTIONS}
     if len(str(scratch)) <= SOCKET_FOLDER_LENGTH_MAX:
-        # What a killed driver leaves goes with the folder, which only its owner can enter.
+        # A killed driver's files are deleted with the folder, which only its owner can enter.
         spark["spark.driver.extraJavaOptions"] += f" -Djava.io.tmpdir={scratch}"
         spark["spark.python.unix.domain.socket.dir"] = str(scratch)
     conf = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in spark.items()]
@@ -74,7 +74,7 @@ def python_path() -> str:
 
 
 def _worker_python(scratch: Path) -> Path:
-    """A Python for Spark's workers that takes PySpark from where it is installed.
+    """A Python for Spark's workers that imports the installed PySpark.
 
     The JVM puts PySpark's zip file first on their path, and Python compiles what it imports from a
     zip file again in every process: 0.7 s of a core, ten times at each start of a driver.

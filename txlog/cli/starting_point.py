@@ -1,6 +1,6 @@
-"""Where reading begins, as `--from` says it. Pure.
+"""Where reading begins, as given by `--from`. Pure.
 
-Times are instants: what names no zone is UTC. It must not know a log.
+Times are instants: without a zone they are UTC. It must not know a log.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def milliseconds(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is no time; write it as 2013-01-31T12:00:00Z (ISO 8601; UTC if no "
+            f"{text!r} is not a time; write it as 2013-01-31T12:00:00Z (ISO 8601; UTC if no "
             "zone is named), or in milliseconds since 1970."
         ) from error
     if moment.tzinfo is None:

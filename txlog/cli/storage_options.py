@@ -1,9 +1,8 @@
 """Storage options of the command line: from a variable, from a file, from `--storage-option`.
 
-They go to the store as `storage_options` does in Python: s3fs's names on S3, for example
-`sse_customer_key`. It guards that no value of one is printed: errors name the option only. A
-process's arguments can be read by other users of the machine, so secrets belong in the file or in
-the variable.
+They are passed to the store like `storage_options` in Python: s3fs's names on S3, for example
+`sse_customer_key`. It guards that no value is printed: errors name the option only. Other users of
+the machine can read a process's arguments, so secrets belong in the file or in the variable.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from txlog.errors import InvalidOption
 
 VARIABLE = "TXLOG_STORAGE_OPTIONS"
-"""A JSON object, or @ and the path of a file that holds one."""
+"""A JSON object, or @ and the path of a file that contains one."""
 
 HELP = (
-    "An option of the store, such as endpoint_url=https://...; again for more. Others can read a "
+    "An option of the store, such as endpoint_url=https://...; repeatable. Others can read a "
     f"process's arguments: put secrets into {VARIABLE}, as JSON or as @FILE."
 )
 
@@ -26,9 +25,9 @@ HELP = (
 def storage_options(
     given: Sequence[str] | None, environment: Mapping[str, str]
 ) -> dict[str, object]:
-    """What the variable says, with the options that were given put over it.
+    """The options from the variable, overridden by those given.
 
-    Names with dots stand for objects within: `s3_additional_kwargs.ServerSideEncryption=aws:kms`.
+    Names with dots mean nested objects: `s3_additional_kwargs.ServerSideEncryption=aws:kms`.
     Raises InvalidOption.
     """
     options = _of_variable(environment.get(VARIABLE, ""))
@@ -36,7 +35,7 @@ def storage_options(
         name, equals, value = text.partition("=")
         if not equals or not all(name.split(".")):
             shown = repr(name) if equals else "what was given"
-            raise InvalidOption(f"--storage-option takes NAME=VALUE, and {shown} is none.")
+            raise InvalidOption(f"--storage-option takes NAME=VALUE, not {shown}.")
         _put(options, name, _value(name, value))
     return options
 
@@ -53,7 +52,7 @@ def _of_variable(text: str) -> dict[str, object]:
     except (ValueError, RecursionError):  # Its message would show the text.
         found = None
     if not isinstance(found, dict):
-        raise InvalidOption(f"{origin} must hold a JSON object, such as {{}}; mend it.")
+        raise InvalidOption(f"{origin} must hold a JSON object, such as {{}}; correct it.")
     return found
 
 
@@ -62,14 +61,14 @@ def _content(path: str) -> str:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise InvalidOption(
             f"the file {path} that {VARIABLE} names cannot be read: {reason}."
         ) from None
 
 
 def _value(name: str, text: str) -> object:
-    """JSON where it is JSON that is no number (a key may be one of digits), else the text."""
+    """JSON, unless it is a number (a key may consist of digits); else the text."""
     if text in ("true", "false", "null"):
         return json.loads(text)
     if not text.startswith(("{", "[")):
@@ -78,7 +77,7 @@ def _value(name: str, text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise InvalidOption(
-            f"--storage-option {name} begins as JSON but is none; mend it.", name=name
+            f"--storage-option {name} begins like JSON but is not valid; correct it.", name=name
         ) from None
 
 

@@ -17,7 +17,7 @@ from txlog.errors import NotATxlog, UsageError
 from txlog.settings import TopicConfig
 
 app = typer.Typer(
-    name="topic", no_args_is_help=True, help="Topics: what there is, and what is in them."
+    name="topic", no_args_is_help=True, help="Topics: list, describe, create, change, delete."
 )
 
 Topic = Annotated[
@@ -28,7 +28,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="NAME=VALUE",
-        help=f"A value of its configuration; again for more: {', '.join(TopicConfig.names())}.",
+        help=f"A configuration value; repeatable: {', '.join(TopicConfig.names())}.",
     ),
 ]
 
@@ -47,7 +47,7 @@ def list_topics(session: Session) -> None:
     headers = ("TOPIC", "PARTITIONS", "OFFSETS", "OPEN-TRANSACTIONS")
     session.show(document, [Grid(headers, rows)])
     if not rows:
-        session.say("There are no topics; 'txlog topic create' makes one.")
+        session.say("There are no topics; 'txlog topic create' creates one.")
 
 
 def _list_row(topic: TopicDescription) -> tuple[str, int, int, int]:
@@ -60,8 +60,8 @@ def _list_row(topic: TopicDescription) -> tuple[str, int, int, int]:
 def describe(session: Session, name: Topic) -> None:
     """One topic: its columns, its configuration, and where each partition begins and ends.
 
-    A reader at read_committed reads up to LAST-STABLE-OFFSET; what lies between it and
-    LOG-END-OFFSET waits for open transactions.
+    A reader at read_committed reads up to LAST-STABLE-OFFSET; records between it and
+    LOG-END-OFFSET wait for open transactions.
     """
     topic = session.admin().describe_topic(name)
     session.show(_document(topic), _sections(topic))
@@ -140,7 +140,7 @@ def create(
         typer.Option(
             "--log-config",
             metavar="NAME=VALUE",
-            help="A setting of the log, which is created with it and keeps it for ever, such as "
+            help="A setting of the log, fixed when the log is created, such as "
             "boundary.trust.ms=0. Repeatable.",
         ),
     ] = None,
@@ -172,7 +172,7 @@ def config_pairs(pairs: Sequence[str]) -> dict[str, object]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise UsageError(f"{pair!r} is no configuration; write NAME=VALUE.")
+            raise UsageError(f"{pair!r} is not a configuration; write NAME=VALUE.")
         values[name] = value
     return values
 
@@ -184,7 +184,7 @@ def config(
     name: Topic,
     changes: Annotated[
         list[str] | None,
-        typer.Argument(help="Values to change; none: show them.", metavar="[NAME=VALUE]..."),
+        typer.Argument(help="Values to change; without any, show them.", metavar="[NAME=VALUE]..."),
     ] = None,
 ) -> None:
     """Show a topic's configuration, or change values of it."""
@@ -209,24 +209,26 @@ def alter(
     name: Topic,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", help="How many there are to be; never fewer."),
+        typer.Option("--partitions", "-p", help="The new number; never fewer than now."),
     ] = None,
     add_column: Annotated[
         list[str] | None,
         typer.Option(
             "--add-column",
             metavar="COLUMN",
-            help="'name: type' with Arrow's types; again for more.",
+            help="'name: type' with Arrow's types; repeatable.",
         ),
     ] = None,
 ) -> None:
-    """Add partitions or columns to a topic; neither can be taken back.
+    """Add partitions or columns to a topic; neither can be undone.
 
-    With more partitions a key may go to another one than before: its records are in order only
-    from then on. Records that are there read null in a new column.
+    With more partitions a key may map to another one than before: its records are in order only
+    from then on. Existing records read null in a new column.
     """
     if (partitions is None) == (not add_column):
-        raise UsageError("say what, one at a time: --partitions N, or --add-column 'name: type'.")
+        raise UsageError(
+            "say what to add, one at a time: --partitions N, or --add-column 'name: type'."
+        )
     admin = session.admin()
     topic = admin.describe_topic(name)
     if add_column:
@@ -245,10 +247,10 @@ def delete(
     session: Session,
     name: Topic,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it, instead of showing it.")
+        bool, typer.Option("--execute", help="Do it, instead of only showing it.")
     ] = False,
 ) -> None:
-    """Delete a topic: nobody reads its records again. Without --execute it only shows what goes."""
+    """Delete a topic and all its records. Without --execute it only shows what would be deleted."""
     admin = session.admin()
     topic = admin.describe_topic(name)
     _, partitions, offsets, opened = _list_row(topic)

@@ -1,7 +1,7 @@
-"""`txlog topic delete-records | compact`: taking records out of a topic by hand.
+"""`txlog topic delete-records | compact`: removing records from a topic by hand.
 
-Each shows what it would do until `--execute`. It must not decide anything: see
-`txlog/clients/record_deletion.py` and `txlog/log/compaction.py`.
+Each only shows what it would do unless `--execute` is given. It must not decide anything:
+`txlog/clients/record_deletion.py` and `txlog/log/compaction.py` do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txlog.model import TopicPartition
 
 __all__ = ["app"]
 
-Execute = Annotated[bool, typer.Option("--execute", help="Do it, instead of showing it.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it, instead of only showing it.")]
 
 
 @app.command(
@@ -39,30 +39,30 @@ def delete_records(
         typer.Argument(metavar="[TOPIC]", help="Its name.", autocompletion=topic_names),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="Of this partition.")
+        int | None, typer.Option("--partition", "-p", help="Only of this partition.")
     ] = None,
     before_offset: Annotated[
         int | None,
-        typer.Option("--before-offset", help="Delete what lies below it; -1: all that may go."),
+        typer.Option("--before-offset", help="Delete records below it; -1: all that may be."),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All that may go, of every partition.")
+        bool, typer.Option("--all", help="All that may be deleted, in every partition.")
     ] = False,
     offset_json_file: Annotated[
         Path | None,
         typer.Option(
             "--offset-json-file",
             metavar="FILE",
-            help="As kafka-delete-records.sh takes it: "
+            help="In the format of kafka-delete-records.sh: "
             '{"partitions": [{"topic": "orders", "partition": 0, "offset": 5000}], "version": 1}.',
         ),
     ] = None,
     execute: Execute = False,
 ) -> None:
-    """Delete a topic's oldest records: nobody reads them again.
+    """Delete a topic's oldest records for good.
 
-    Records of a transaction that is not complete stay, with all that follow them. The log start
-    rises at once; vacuum gives the space back.
+    Records of an incomplete transaction stay, with all that follow them. The log start rises at
+    once; vacuum frees the space.
     """
     admin = session.admin()
     if offset_json_file is not None:
@@ -75,7 +75,7 @@ def delete_records(
     elif partition is not None and before_offset is not None and not everything:
         offsets = {TopicPartition(name, partition): before_offset}
     else:
-        raise UsageError("say what: --partition P --before-offset N, or --all.")
+        raise UsageError("say what to delete: --partition P --before-offset N, or --all.")
     planned = planned_log_starts(admin.connection, offsets)
     before = {
         where: admin.connection.cluster.topic(where.topic).state.partitions[where.partition]
@@ -106,7 +106,7 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
         found = [(TopicPartition(str(r["topic"]), r["partition"]), r["offset"]) for r in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{path} is no file of offsets ({error}); it should hold "
+            f"{path} is not a file of offsets ({error}); it should contain "
             '{"partitions": [{"topic": ..., "partition": ..., "offset": ...}]}.'
         ) from error
     if not all(type(where.partition) is int and type(offset) is int for where, offset in found):
@@ -119,10 +119,10 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
 @app.command("compact", epilog="Example: txlog topic compact prices --execute")
 @with_session
 def compact_topic(session: Session, name: Topic, execute: Execute = False) -> None:
-    """Merge a topic's small segments; if its cleanup.policy says compact, keep only the newest
-    record of each key, now and not only when enough is new.
+    """Merge a topic's small segments. If its cleanup.policy says compact, also keep only the newest
+    record of each key, now instead of when enough is new.
 
-    Offsets stay as they are. Without --execute it says how many segments there are.
+    Offsets do not change. Without --execute it only shows how many segments there are.
     """
     connection = session.admin().connection
     topic = connection.cluster.present_topic(name, certain=True)

@@ -21,7 +21,7 @@ from txlog.model import TopicPartition, TransactionOutcome, TxId
 app = typer.Typer(
     name="txn",
     no_args_is_help=True,
-    help="Transactions: which are open, how they ended, abort one.",
+    help="Transactions: list, describe, abort; how they ended.",
 )
 
 HEADERS = ("TransactionalId", "Coordinator", "ProducerId", "ProducerEpoch", "TransactionState")
@@ -31,17 +31,17 @@ HEADERS = ("TransactionalId", "Coordinator", "ProducerId", "ProducerEpoch", "Tra
 @with_session
 def list_transactions(
     session: Session,
-    only_open: Annotated[bool, typer.Option("--open", help="Only those with one open.")] = False,
+    only_open: Annotated[bool, typer.Option("--open", help="Only those with an open one.")] = False,
     half: Annotated[
-        bool, typer.Option("--half", help="Half transactions that nobody has decided yet.")
+        bool, typer.Option("--half", help="Half transactions without a decision.")
     ] = False,
 ) -> None:
     """Every transactional id, with its state and its open transaction.
 
-    A producer that stages its records has none before it sets offsets aside, or commits.
+    A producer with staged records has none before it sends offsets to it, or commits.
 
-    With --half the open half transactions (half messages) of all producers, oldest first, with how
-    often somebody was asked about each, and when somebody is asked again.
+    With --half, the open half transactions (half messages) of all producers, oldest first, with the
+    number of checks so far and the time of the next.
     """
     admin = session.admin()
     now_ms = admin.connection.runtime.clock.wall_ms()
@@ -87,7 +87,7 @@ def describe(
 
 
 def _transaction_id(name: str) -> TxId:
-    """Raises UnknownTransaction for what does not look like one: it is no transactional id."""
+    """Raises UnknownTransaction if the name has not the form of one: it is not an id either."""
     try:
         return TxId.parse(name)
     except ValueError as error:
@@ -102,23 +102,23 @@ def abort(
     session: Session,
     transaction: Annotated[
         str | None,
-        typer.Argument(metavar="[TRANSACTION]", help="As 'txlog txn list' prints it: 7-0-12."),
+        typer.Argument(metavar="[TRANSACTION]", help="As printed by 'txlog txn list': 7-0-12."),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", help="The one that begins in this topic, ...")
+        str | None, typer.Option("--topic", help="The transaction that begins in this topic, ...")
     ] = None,
     partition: Annotated[int | None, typer.Option("--partition", help="... partition ...")] = None,
     start_offset: Annotated[
         int | None, typer.Option("--start-offset", help="... at this offset.")
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it, instead of showing it.")
+        bool, typer.Option("--execute", help="Do it, instead of only showing it.")
     ] = False,
 ) -> None:
-    """Abort an open transaction, whoever runs it. Without --execute it only shows which.
+    """Abort any process's open transaction. Without --execute it only shows which.
 
-    Its epoch ends with it, so its owner cannot commit it any more. The offsets that consumer
-    groups set aside for it are released. What is decided can no longer be aborted.
+    Its epoch ends with it, so its owner cannot commit it any more. The offsets that are pending for
+    it are released. A decided transaction cannot be aborted.
     """
     admin = session.admin()
     tx_id = _meant(admin, transaction, topic, partition, start_offset)
@@ -155,7 +155,9 @@ def _meant(
     if transaction is None and topic and partition is not None and start_offset is not None:
         where = TopicPartition(topic, partition)
         return transaction_at(admin.connection, where, start_offset)
-    raise UsageError("say which: TRANSACTION, or --topic, --partition and --start-offset.")
+    raise UsageError(
+        "say which transaction: TRANSACTION, or --topic, --partition and --start-offset."
+    )
 
 
 def _rows(each: TransactionListing, now_ms: int) -> Iterable[tuple[object, ...]]:

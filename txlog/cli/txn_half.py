@@ -1,6 +1,6 @@
-"""Half transactions as `txlog txn` shows them: who is asked, how often, and when again.
+"""Half transactions as `txlog txn` shows them: the producer group, the checks, the next check.
 
-RocketMQ's words (half message, producer group, check). It only shows.
+With RocketMQ's words (half message, producer group, check). It only shows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HEADERS = (
 
 
 def show_half(session: Session, admin: Admin, now_ms: int) -> None:
-    """All that nobody has decided yet, oldest first."""
+    """All half transactions without a decision, oldest first."""
     found = sorted(
         (
             opened
@@ -70,7 +70,7 @@ def _row(opened: Transaction, now_ms: int) -> tuple[object, ...]:
 
 
 def next_check_ms(opened: Transaction) -> int | None:
-    """When somebody is asked about it, or it is given up; None: it is no half transaction."""
+    """When the next check is due, or the message is given up; None if it is not a half one."""
     back = opened.check_back
     if back is None:
         return None
@@ -80,7 +80,7 @@ def next_check_ms(opened: Transaction) -> int | None:
 
 
 def half_document(opened: Transaction) -> dict[str, Any] | None:
-    """What is special about a half transaction; None for others."""
+    """The additional facts of a half transaction; None for others."""
     back, next_ms = opened.check_back, next_check_ms(opened)
     if back is None or next_ms is None:
         return None

@@ -80,13 +80,13 @@ def hanging(
         typer.Option(
             "--max-transaction-timeout",
             metavar="PnDTnHnMnS",
-            help="Late is what is open for longer; by default longer than its own timeout.",
+            help="Late means open for longer than this; default: its own timeout.",
         ),
     ] = None,
 ) -> None:
-    """Open transactions that hold up readers and are late. Ends with 1 if there is one.
+    """Open transactions that block readers and are late. Exit code 1 if there is one.
 
-    'txlog txn abort' ends one of them; a reader that waits for a late one ends it, too.
+    'txlog txn abort' ends one of them; a reader that is blocked by a late one aborts it, too.
     """
     admin = session.admin()
     now_ms = admin.connection.runtime.clock.wall_ms()
@@ -150,7 +150,7 @@ def outcome(
 
 def _unknown(name: str) -> UnknownTransaction:
     return UnknownTransaction(
-        f"no transaction, and no tag, {name!r} is known: it never was, or it ended so long ago "
+        f"no transaction, and no tag, {name!r} is known: it never existed, or it ended so long ago "
         "that its coordinator has forgotten it.",
         transaction=name,
     )

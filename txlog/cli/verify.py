@@ -1,7 +1,7 @@
 """`txlog verify`: read every object that the log refers to, and name those that are damaged.
 
 The walk is in `txlog/clients/log_audit.py`; this shows it. It repairs nothing. Listings are used
-here, as this decides nothing (I14).
+here, because no decision depends on them (I14).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def verify(
         typer.Option(
             "--topic",
             metavar="TOPIC",
-            help="Only this one; again for more.",
+            help="Only this one; repeatable.",
             autocompletion=topic_names,
         ),
     ] = None,
@@ -54,16 +54,16 @@ def verify(
         bool,
         typer.Option(
             "--at-rest",
-            help="Nobody writes just now: hold the journals against each other, too.",
+            help="No process is writing: also compare the journals.",
         ),
     ] = False,
 ) -> None:
     """Read the log and name every damaged or missing object; exit code 1 if there is one.
 
     It reads all entries, snapshots and records, so it takes as long as reading them; nothing is
-    written or repaired, and others may go on writing. What nothing refers to is counted: it is left
-    by failed tasks, aborted writes, merging, compaction and deleted topics, or is being written
-    just now.
+    written or repaired, and other processes may go on writing. Unreferenced objects are counted:
+    failed tasks, aborted writes, merging, compaction and deleted topics leave them, or they are
+    being written just now.
     """
     if place is not None:
         session = Session(replace(session.options, root=place))

@@ -1,1 +1,1 @@
-"""Asks: the producer, the consumer and the admin, in Kafka's words."""
+"""The clients: the producer, the consumer and the admin, in Kafka's words."""

@@ -1,6 +1,6 @@
 """Records that wait for their flush: one pile a topic, turned into one Arrow batch.
 
-It guards that a record which its topic cannot hold is refused by `send` itself, before anything is
+It guards that `send` itself refuses a record that its topic cannot hold, before anything is
 written. `add` is the hot path: it only checks types and appends to lists.
 """
 
@@ -33,7 +33,7 @@ Look = Callable[[], TopicLog]
 
 
 class Pile(Protocol):
-    """Records of one topic that wait."""
+    """Waiting records of one topic."""
 
     topic: TopicLog
     look: Look | None
@@ -49,14 +49,14 @@ class Pile(Protocol):
         partition: int | None,
         timestamp_ms: int,
     ) -> RecordFuture:
-        """Put one record on the pile. Raises InvalidRecord, RecordTooLarge."""
+        """Add one record. Raises InvalidRecord, RecordTooLarge."""
 
     def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """All records in the physical schema, and the partition of each."""
 
     @property
     def is_of_now(self) -> bool:
-        """Whether what it was begun with is still what the topic, as last seen, says."""
+        """Whether the topic's schema and configuration are still those that the pile began with."""
 
 
 def new_pile(topic: TopicLog, flush: Callable[[], None]) -> Pile:
@@ -165,7 +165,7 @@ class KafkaPile:
         return batch, _with_wanted(chosen, self._wanted)
 
     def _drop_torn(self, count: int) -> None:
-        """What Ctrl-C left of a record behind the last one: its time is what makes it one."""
+        """Drop what Ctrl-C left of an incomplete record: a record counts once it has its time."""
         del self._keys[count:], self._values[count:]
         self._headers.pop(count, None)
         self._wanted.pop(count, None)
@@ -251,7 +251,7 @@ class TypedPile:
 
 
 def keyed_partitions(keys: pa.Array, count: int, sticky: int) -> Partitions:
-    """By key; records without one share the partition that `sticky` names."""
+    """By key; records without one share the partition given by `sticky`."""
     return partition_for_keys(keys, count, lambda _: sticky % count)
 
 
@@ -288,7 +288,7 @@ def _checked_header(pair: object) -> tuple[str, bytes | None]:
 
 
 def _is_text(value: str) -> bool:
-    # Half a surrogate pair has no UTF-8 form.
+    # Half a surrogate pair cannot be encoded in UTF-8.
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -305,7 +305,7 @@ def _not_bytes(topic: str, what: str, value: object) -> InvalidRecord:
 
 
 def too_large(topic: str, size: int, limit: int) -> RecordTooLarge:
-    """The error of a record over `max.message.bytes`."""
+    """The error for a record over `max.message.bytes`."""
     return RecordTooLarge(
         f"a record of {size} bytes for topic {topic!r} is over its max.message.bytes of {limit}; "
         "send less, or raise the limit with 'txlog topic config'.",

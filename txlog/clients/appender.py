@@ -1,8 +1,8 @@
 """From an Arrow batch and its partitions to records in a topic's log.
 
-It guards I7 on the client's side (each partition's sequences go on without a gap) and R9: an append
-whose outcome is unknown is sent again with the same sequences until the log answers, and while that
-has not happened the transaction may not commit.
+It guards I7 on the client's side (each partition's sequences have no gap) and R9: an append of
+unknown outcome is sent again with the same sequences until the log answers, and before that the
+transaction may not commit.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from txlog.model import TxId
 from txlog.settings import ProcessSettings
 
 SEGMENT_BYTES = 32 << 20
-"""Aimed size of a segment: more records at once go into several, which are written in parallel."""
+"""Target size of a segment: a larger flush is split into several, written in parallel."""
 
 ENTRY_BATCHES_MAX = 4_000
-"""Stored batches that one journal entry names: 300 KB, so that other commands fit in beside it."""
+"""Stored batches that one journal entry names: 300 KB, so that other commands fit as well."""
 
 
 @dataclass(slots=True)
 class ProducerSession:
-    """Who appends: a producer id with its epoch, and the next sequence of each partition."""
+    """The identity of appends: a producer id with its epoch, and each partition's next sequence."""
 
     pid: int = NO_PRODUCER
     epoch: int = -1
@@ -60,14 +60,14 @@ class ProducerSession:
         return {p: self.next_sequences.get((topic_id, p), 0) for p in row_counts}
 
     def restart(self, pid: int) -> None:
-        """Go on as another producer, whose sequences begin anew."""
+        """Continue as another producer, whose sequences start again at 0."""
         self.pid, self.epoch = pid, 0
         self.next_sequences.clear()
 
     def advance(
         self, topic_id: str, row_counts: Mapping[int, int], base_sequences: Mapping[int, int]
     ) -> None:
-        """The flush with these sequences is stored."""
+        """Note that the flush with these sequences is stored."""
         for partition, base in base_sequences.items():
             self.next_sequences[topic_id, partition] = base + row_counts[partition]
 
@@ -83,26 +83,27 @@ class Appender:
         config: ProducerConfig | None = None,
         new_pid: Callable[[], int] | None = None,
     ) -> None:
-        """`config` says how often, and how long, what may be stored is sent again; `new_pid` gives
-        an idempotent producer another id when a topic has forgotten its own."""
+        """`config` limits how often, and how long, an append that may be stored is sent again;
+        `new_pid` gives an idempotent producer a new id when a topic has forgotten its own."""
         self._runtime = runtime
         self._process = process
         self.session = session
         self._config = config or ProducerConfig()
         self._new_pid = new_pid
         self._begun: tuple[object, Mapping[int, int]] | None = None
-        """The flush that is on its way, with its sequences: they are its own until `forget`."""
+        """The flush in progress, with its sequences: no other flush may use them until `forget`."""
         self._is_in_doubt = False
         """A part of that flush may be stored: only its own id can tell."""
 
     def forget(self) -> None:
-        """The flush is stored and its sender knows it, or it is not sent again."""
+        """The flush is acknowledged to its sender, or will not be sent again."""
         self._begun, self._is_in_doubt = None, False
 
     @property
     def may_repeat(self) -> bool:
-        """Whether what may be stored may be sent again: with sequences it is never stored twice,
-        and without them it is what at least once means; `retries` = 0 is at most once."""
+        """Whether an append that may be stored may be sent again: with sequences it is never stored
+        twice; without them duplicates are allowed (at least once). `retries` = 0 is at most
+        once."""
         return self.session.pid != NO_PRODUCER or self._config.retries > 0
 
     def append(
@@ -113,13 +114,13 @@ class Appender:
         tx_id: TxId | None,
         beside: Sequence[Callable[[], object]] = (),
     ) -> Mapping[int, int]:
-        """Store the records; answers the base offset of each partition.
+        """Store the records; returns the base offset of each partition.
 
-        `batch` is in a physical schema of the topic, the newest or an earlier one. What is to be
-        done `beside` runs while the segment is written, and has ended before anything is appended.
-        Raises what that raises, and OutcomeUnknown if the log does not say within the limit whether
-        the records are stored. Until `forget` the same call, with that very batch, may be made
-        again, also after Ctrl-C.
+        `batch` is in a physical schema of the topic, the newest or an earlier one. The calls in
+        `beside` run while the segment is written, and end before anything is appended. Raises what
+        they raise, and OutcomeUnknown if the log does not answer within the limit whether the
+        records are stored. Until `forget` the same call, with that very batch, may be repeated,
+        also after Ctrl-C.
         """
         schema_id, adapted = _as_of_now(topic, batch)
         counts = np.bincount(partitions)
@@ -137,37 +138,37 @@ class Appender:
             except UnknownProducerId:
                 if self._new_pid is None or self._is_in_doubt:
                     raise
-                # It was silent for too long and nothing is under way: nothing can be doubled.
+                # It was silent for too long and nothing is in flight: nothing can be duplicated.
                 self.forget()
                 self.session.restart(self._new_pid())
                 base_sequences = self._sequences(topic, batch, row_counts)
                 continue
             except OutcomeUnknown:
-                # At least once: other segments, as those may be in the log already.
+                # At least once: new segments, because the old ones may be in the log already.
                 if next(repeats, None) is None:
                     raise
                 continue
             self.session.advance(topic.topic_id, row_counts, base_sequences)
             return base_offsets
         raise StoreUnavailable(
-            f"topic {topic.name!r}: new segments fall below the staging horizon again and again; "
+            f"topic {topic.name!r}: new segments repeatedly fall below the staging horizon; "
             "check this machine's clock."
         )
 
     def stage(
         self, topic: TopicLog, batch: pa.RecordBatch, partitions: Partitions
     ) -> tuple[Segment, ...]:
-        """Segments of the records, which nothing names yet: the same call may be made again."""
+        """Segments of the records, which nothing refers to yet: the call may be repeated."""
         schema_id, adapted = _as_of_now(topic, batch)
         return self._stage(topic, adapted, partitions, schema_id, ())
 
     def append_staged(
         self, topic: TopicLog, segments: tuple[Segment, ...], tx_id: TxId
     ) -> Mapping[int, int]:
-        """The same for segments that are written already.
+        """The same for segments that are already written.
 
-        Until `forget` the same call, with that very tuple, may be made again. Raises
-        SegmentExpired: only a caller that has the records can make others.
+        Until `forget` the same call, with that very tuple, may be repeated. Raises SegmentExpired:
+        only a caller that has the records can write new segments.
         """
         row_counts = _row_counts(segments)
         base_sequences = self._sequences(topic, segments, row_counts)
@@ -179,7 +180,7 @@ class Appender:
     def _sequences(
         self, topic: TopicLog, records: object, row_counts: Mapping[int, int]
     ) -> Mapping[int, int]:
-        """Those of the flush: the same again if it is the one that is on its way (R9)."""
+        """The flush's sequences: the same again if it is the flush in progress (R9)."""
         if self._begun is None or self._begun[0] is not records:
             self.forget()
             self._begun = (records, self.session.base_sequences(topic.topic_id, row_counts))
@@ -187,16 +188,16 @@ class Appender:
 
     @contextmanager
     def _doubted(self, topic: TopicLog) -> Iterator[None]:
-        """A store that does not answer any more leaves open what was open before: the flush must
-        be sent again as it is, or its sequences would pass for those of other records (I7)."""
+        """If the store stops answering, the outcome stays unknown: the flush must be repeated
+        unchanged, or its sequences would be taken for those of other records (I7)."""
         try:
             yield
         except (StoreDenied, CorruptData) as error:
             if not self._is_in_doubt:
                 raise
             raise OutcomeUnknown(
-                f"topic {topic.name!r}: records may be stored already, and it cannot be asked "
-                f"whether they are: {error.message} Mend that, then flush again.",
+                f"topic {topic.name!r}: records may be stored already, and the log cannot say "
+                f"whether they are: {error.message} Resolve that, then flush again.",
                 topic=topic.name,
             ) from error
 
@@ -208,9 +209,9 @@ class Appender:
         schema_id: int,
         beside: Sequence[Callable[[], object]],
     ) -> tuple[Segment, ...]:
-        """Segments of the records in their order, written at once.
+        """Segments of the records in their order, written in parallel.
 
-        Nobody sees a segment before its append, so none of them waits for what is done beside.
+        Readers see a segment only after its append, so none of them waits for the calls beside.
         """
         segments: dict[int, Segment] = {}
         row_count = max(1, batch.num_rows * SEGMENT_BYTES // max(batch.nbytes, 1))
@@ -232,9 +233,9 @@ class Appender:
         base_sequences: Mapping[int, int],
         tx_id: TxId | None,
     ) -> Mapping[int, int]:
-        """The base offset of each partition. What one entry cannot name goes into several.
+        """The base offset of each partition. Segments that exceed one entry go into several.
 
-        If one of them fails, the same call is made again, and what is stored is known by its
+        If one of them fails, the same call is repeated, and the stored ones are recognised by their
         sequences (I7).
         """
         base_offsets: dict[int, int] = {}
@@ -261,7 +262,7 @@ class Appender:
         command = AppendBatches(segments, session.pid, session.epoch, tx_id, base_sequences)
         repeats = self._repeats() if session.pid != NO_PRODUCER else iter(())
         while True:
-            # From here on, however this ends, unless the log says that it is not stored.
+            # It may be stored from here on, unless the log says that it is not.
             was_in_doubt, self._is_in_doubt = self._is_in_doubt, True
             try:
                 result: AppendResult = topic.execute(command)
@@ -274,8 +275,8 @@ class Appender:
                 raise
 
     def _repeats(self) -> Iterator[int]:
-        """Turns to send again what may be stored, each after a wait, until `retries`,
-        `append.attempts.max` or `delivery.timeout.ms` ends them."""
+        """Attempts to send again an append that may be stored, each after a wait, limited by
+        `retries`, `append.attempts.max` and `delivery.timeout.ms`."""
         clock = self._runtime.clock
         backoff_ms = float(self._process.finish_backoff_ms)
         deadline_ms = clock.monotonic_ms() + self._config.delivery_timeout_ms
@@ -290,7 +291,7 @@ class Appender:
 def _as_of_now(topic: TopicLog, batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
     """The topic's newest schema id, and the records in that schema.
 
-    The topic may have evolved since the batch was made; a segment has the schema that it names.
+    The topic may have evolved since the batch was created; a segment has the schema that it names.
     """
     schema_id = topic.state.newest_schema_id
     physical = physical_schema(topic.schema(schema_id))
@@ -306,7 +307,7 @@ def _row_counts(segments: Sequence[Segment]) -> Mapping[int, int]:
 
 
 def _in_entries(segments: Sequence[Segment]) -> Iterator[tuple[Segment, ...]]:
-    """In their order, so many at once that an entry can name them."""
+    """In their order, as many at once as an entry can name."""
     group: list[Segment] = []
     count = 0
     for segment in segments:

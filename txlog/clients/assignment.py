@@ -1,9 +1,9 @@
 """The partitions that a consumer reads, each with its fetcher, while topics come and go.
 
 It guards that no record of a new partition, or of a topic that was deleted and created again (rule
-R11), is passed over: these are read from their start, or where the group stands. As in Kafka, to
-assign is to say what to read: a partition that cannot be read yet waits, as it or its topic does
-not exist, as a transaction is pending on its offsets, or as nothing says where to begin.
+R11), is skipped: reading begins at the start, or at the group's position. As in Kafka, assigning
+says only what to read: a partition that cannot be read yet waits, because it or its topic does not
+exist, a transaction is pending on its offsets, or nothing says where to begin.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from txlog.model import PARTITIONS_MAX, IsolationLevel, TopicPartition, TxId, va
 log = logging.getLogger(__name__)
 
 _Topics: TypeAlias = Mapping[str, TopicLog | UnknownTopic]
-"""By name; the error where there is none."""
+"""By name; the error for a topic that does not exist."""
 
 PLACE_EVERY_MS = 200
-"""How often a poll that waits looks whether what waits can be read."""
+"""How often a waiting poll checks whether waiting partitions can be read."""
 
 
 class Assignment:
-    """What one consumer is assigned. For one thread."""
+    """The assignment of one consumer. For one thread."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Assignment:
         self.paused: set[TopicPartition] = set()
         self.subscription = Subscription()
         self._sought: dict[TopicPartition, int] = {}
-        """Where those that wait shall begin, whatever the group says."""
+        """Where waiting partitions must begin, whatever the group's position."""
         self._absent: set[str] = set()
         self._connection = connection
         self._group = group
@@ -65,7 +65,7 @@ class Assignment:
 
     @property
     def is_pattern(self) -> bool:
-        """Whether topics come and go by their names."""
+        """Whether topics join and leave by their names."""
         return self.subscription.pattern is not None
 
     @property
@@ -80,7 +80,7 @@ class Assignment:
 
     @property
     def partitions(self) -> set[TopicPartition]:
-        """All that are assigned, also those that wait."""
+        """All assigned partitions, including those that wait."""
         return {*self.fetchers, *self.waiting}
 
     # What to read.
@@ -96,8 +96,8 @@ class Assignment:
         self.subscription, self._absent = subscription, absent
 
     def assign(self, wanted: list[TopicPartition]) -> None:
-        """Read exactly these. Raises InvalidName, and UnknownPartition for a number that no
-        partition can have."""
+        """Read exactly these. Raises InvalidName, and UnknownPartition for an impossible partition
+        number."""
         for where in wanted:
             validate_topic_name(where.topic, internal=True)
             if not 0 <= where.partition < PARTITIONS_MAX:
@@ -110,7 +110,7 @@ class Assignment:
         self.subscription, self._absent = Subscription(), set()
 
     def match(self) -> None:
-        """Take up the topics that match the pattern by now, and drop those that are gone."""
+        """Add the topics that match the pattern now, and drop deleted ones."""
         subscription = self._matching(self.subscription)
         topics = self._topics_now(subscription.topics)
         found, _ = self._partitions(subscription, topics)
@@ -124,7 +124,7 @@ class Assignment:
         return asked.matching(self._connection.cluster.state().topics)
 
     def _topics_now(self, names: Iterable[str]) -> _Topics:
-        """The topics of these names, surely as of now."""
+        """The topics of these names, certainly current."""
         wanted = list(dict.fromkeys(names))
         cluster = self._connection.cluster
         looks = [partial(_looked, partial(cluster.present_topic, certain=True), n) for n in wanted]
@@ -140,7 +140,7 @@ class Assignment:
             if isinstance(topic, TopicLog):
                 numbers = range(len(topic.state.partitions))
                 found += [TopicPartition(name, number) for number in numbers]
-            elif subscription.pattern is None:  # Else deleted since the names were read.
+            elif subscription.pattern is None:  # Else it was deleted since the names were read.
                 absent.add(name)
                 _tell_absent(topic)
         return found, absent
@@ -150,7 +150,7 @@ class Assignment:
         asked = set(wanted)
         self.fetchers = {w: f for w, f in self.fetchers.items() if w in asked}
         kept = {w: r for w, r in self.waiting.items() if w in asked}
-        # In the order of `wanted`: that of a set would differ from process to process.
+        # In the order of `wanted`: a set's order would differ from process to process.
         self.waiting = {w: kept.get(w, reset) for w in wanted if w not in self.fetchers}
         self._sought = {w: at for w, at in self._sought.items() if w in asked}
         self.paused = self.paused & asked
@@ -160,10 +160,10 @@ class Assignment:
             self.fetchers, self.waiting, self._sought, self.paused = before
             raise
 
-    # Those that wait.
+    # Waiting partitions.
 
     def place(self, *, after_ms: float = 0) -> None:
-        """Begin to read what can be read by now, unless that was tried in the last `after_ms`.
+        """Begin to read partitions that are readable now, unless that was tried within `after_ms`.
 
         Raises NoOffsetForPartition if nothing says where to begin.
         """
@@ -177,14 +177,14 @@ class Assignment:
             log.info("offsets are not known yet: %s", error)
 
     def _place_quietly(self, known: _Topics) -> None:
-        """The same; `poll` says what is missing. `known` was looked at just now."""
+        """The same without errors, which `poll` raises. `known` was read just now."""
         try:
             self._place(known)
         except (UnstableOffsetCommit, NoOffsetForPartition) as error:
             log.info("offsets are not known yet: %s", error)
 
     def place_sought(self) -> None:
-        """What was sought is a position, also before the next `poll`: a commit stores it."""
+        """A sought offset is a position, also before the next `poll`: a commit stores it."""
         if self._sought:
             self._place_quietly({})
 
@@ -203,7 +203,8 @@ class Assignment:
             raise unknown
 
     def _take_arrived(self) -> None:
-        """Topics that exist by now: they are read from their start, as nothing was read before."""
+        """Topics that exist now: they are read from their start, because nothing was read
+        before."""
         for name in sorted(self._absent):
             topic = self._connection.cluster.find_topic(name)
             if topic is not None:
@@ -212,7 +213,7 @@ class Assignment:
                 self._absent = self._absent - {name}
 
     def _is_there(self, where: TopicPartition, topic: TopicLog | UnknownTopic) -> bool:
-        """What is not there yet is read from its start once it is: nothing of it was there."""
+        """A missing partition is read from its start once it exists: none of it was skipped."""
         try:
             if isinstance(topic, UnknownTopic):
                 raise topic
@@ -225,8 +226,8 @@ class Assignment:
         return True
 
     def position(self, where: TopicPartition) -> int:
-        """The offset of the next record. Raises IllegalTransition if it is not assigned; of one
-        that waits, what it waits for: UnknownTopic, UnknownPartition, NoOffsetForPartition,
+        """The offset of the next record. Raises IllegalTransition if it is not assigned; for a
+        waiting partition, the reason: UnknownTopic, UnknownPartition, NoOffsetForPartition,
         UnstableOffsetCommit."""
         self.require_assigned(where)
         if where in self.waiting and where not in self._sought:
@@ -240,7 +241,7 @@ class Assignment:
         return self._sought[where] if where in self._sought else self.fetchers[where].position
 
     def seek(self, where: TopicPartition, offset: int) -> None:
-        """Go on from there. Raises IllegalTransition if it is not assigned."""
+        """Continue from that offset. Raises IllegalTransition if it is not assigned."""
         self.require_assigned(where)
         if where in self.waiting:
             self._sought[where] = offset
@@ -252,12 +253,12 @@ class Assignment:
         if where not in self.fetchers and where not in self.waiting:
             raise IllegalTransition(f"{where} is not assigned to this consumer; assign() it first.")
 
-    # Those that are read.
+    # Partitions that are read.
 
     def look(self, match_age_max_ms: float) -> None:
-        """Catch up with every topic, and with the pattern if it was matched so long ago.
+        """Catch up with every topic, and match the pattern again if that is long ago.
 
-        Raises UnknownTopic, UnknownPartition if what was read is gone, but for a pattern's topics.
+        Raises UnknownTopic, UnknownPartition if a partition is gone, except for a pattern's topics.
         """
         if self.is_pattern and self._now_ms() - self._matched_at_ms >= match_age_max_ms:
             self.match()
@@ -290,7 +291,7 @@ class Assignment:
         }
 
     def _unread(self, topic: TopicLog) -> list[TopicPartition]:
-        """Partitions that nobody fetches yet in this incarnation of the topic."""
+        """Partitions without a fetcher in this incarnation of the topic."""
         name = topic.name
         partitions: Iterable[int] = [w.partition for w in self.fetchers if w.topic == name]
         if name in self.subscription.topics:
@@ -304,14 +305,14 @@ class Assignment:
         return [where for where in fresh if where not in self.waiting]
 
     def _drop_beyond(self, name: str) -> None:
-        """Partitions that a topic has no more, as it was created again with fewer."""
+        """Drop partitions that a topic, created again with fewer, no longer has."""
         count = len(self._connection.cluster.topic(name).state.partitions)
         gone = {w for w in self.fetchers if w.topic == name and w.partition >= count}
         self.fetchers = {w: f for w, f in self.fetchers.items() if w not in gone}
         self.paused -= gone
 
     def reset_position(self, fetcher: PartitionFetcher, error: OffsetOutOfRange) -> None:
-        """Apply `auto.offset.reset` where the position is out of range. Raises the error for
+        """Apply `auto.offset.reset` to a position that is out of range. Raises the error if it is
         none."""
         if self._reset.kind == "none":
             raise error
@@ -319,7 +320,7 @@ class Assignment:
         fetcher.seek(self._reset.offset(fetcher.topic, fetcher.partition, self._isolation, now_ms))
 
     def blocked_by(self) -> dict[TopicPartition, TxId]:
-        """Open transactions that begin where this consumer stands (read_committed)."""
+        """Open transactions that begin at this consumer's positions (read_committed)."""
         if self._isolation is IsolationLevel.READ_UNCOMMITTED:
             return {}
         return {

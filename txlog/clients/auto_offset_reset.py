@@ -1,6 +1,6 @@
-"""`auto.offset.reset`: where to begin without a position, or when it was deleted. Values only.
+"""`auto.offset.reset`: where to begin without a position, or if it was deleted. Values only.
 
-KIP-1106 added `by_duration:PT1H`: the first record that is not older.
+KIP-1106 added `by_duration:PT1H`: the first record that is at most that old.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AutoOffsetReset:
     kind: str
     """earliest, latest, none or by_duration."""
     duration_ms: int = 0
-    """Of by_duration only."""
+    """Only for by_duration."""
 
     @classmethod
     def parse(cls, text: str) -> AutoOffsetReset:
@@ -48,7 +48,7 @@ class AutoOffsetReset:
     def offset(
         self, topic: TopicLog, partition: int, isolation: IsolationLevel, now_ms: int
     ) -> int:
-        """Where to begin in a topic that is caught up; the end if nothing is young enough."""
+        """Where to begin in a topic that is caught up; the end if no record is young enough."""
         state = topic.state
         if self.kind == "earliest":
             return state.partitions[partition].log_start

@@ -1,6 +1,6 @@
 """Arrow tables for `send_batch`: which columns are the key, the partition and the time. Pure.
 
-It guards that a table that its topic cannot hold is refused before anything of it is written.
+It guards that a table that its topic cannot hold is refused before any of it is written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txlog.log.topic_log import TopicLog
 
 @dataclass(frozen=True, slots=True)
 class BatchColumns:
-    """What the caller said of the table."""
+    """The caller's column names."""
 
     key: str | None = None
     partition: str | int | None = None
@@ -71,7 +71,7 @@ def _timestamps(column: pa.Array, name: str) -> pa.Array:
 
 
 def require_small_records(topic: TopicLog, batch: pa.RecordBatch) -> None:
-    """Raises RecordTooLarge. Halves that are small enough as a whole need no closer look."""
+    """Raises RecordTooLarge. Halves whose total is small enough need no closer check."""
     limit = topic.state.config.max_message_bytes
     user = batch.drop_columns([TIMESTAMP_COLUMN])
     parts = [user]
@@ -87,7 +87,7 @@ def require_small_records(topic: TopicLog, batch: pa.RecordBatch) -> None:
 
 
 def _record_bytes(topic: TopicLog, row: pa.RecordBatch) -> int:
-    """As `send` counts: of a Kafka record only its key, value and headers."""
+    """The size that `send` counts: for a Kafka record only key, value and headers."""
     if not is_kafka_schema(topic.schema()):
         return int(row.nbytes)
     (record,) = row.to_pylist()

@@ -1,7 +1,7 @@
-"""What a reader does about a transaction that keeps records from it.
+"""How a reader deals with a transaction that blocks it.
 
-A prepared transaction is finished by whoever meets it, and one that is past its timeout is aborted
-(design section 6). Clocks only start the attempt; the coordinator decides (I14).
+Any reader may finish a prepared transaction, and may have one aborted that is past its timeout.
+Clocks only start the attempt; the coordinator decides (I14).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ LOOK_EVERY_MS = 1_000.0
 
 
 class BlockedReader:
-    """Looks after the transactions in a reader's way, at most once a second."""
+    """Looks after the transactions that block a reader, at most once a second."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._looked_ms = float("-inf")
         self._told: set[TxId] = set()
-        """Transactions that were spoken of: once is enough."""
+        """Transactions that were reported: once is enough."""
 
     def unblock(self, in_the_way: Iterable[TxId]) -> bool:
-        """Finish or end what may be finished or ended; answers whether it is worth a look.
+        """Finish or end the transactions that can be; returns whether reading again is worthwhile.
 
         Never raises: the reader can wait.
         """
@@ -51,18 +51,18 @@ class BlockedReader:
         return is_worth
 
     def _looked_after(self, tx_id: TxId) -> bool:
-        """Whether it, or another one of its coordinator, was ended; it comes first."""
+        """Whether the transaction, or another one of its coordinator, was ended."""
         coordinator, name = self._connection.coordinator_with(tx_id)
         try:
             is_worth = bool(coordinator.maintain(first=tx_id))
         except TxlogError as error:
-            log.info("transaction %s, or one beside it, could not be ended: %s", tx_id, error)
+            log.info("transaction %s, or another of its coordinator, not ended: %s", tx_id, error)
             is_worth = _opened(coordinator, name, tx_id) is None
         self._tell(coordinator, name, tx_id)
         return is_worth
 
     def _tell(self, coordinator: Coordinator, name: str, tx_id: TxId) -> None:
-        """Say who blocks the reader, if it does still."""
+        """Report the transaction that blocks the reader, if it still does."""
         transaction = _opened(coordinator, name, tx_id)
         if transaction is None or tx_id in self._told:
             return

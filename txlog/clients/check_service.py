@@ -1,6 +1,6 @@
-"""The check service: asks what became of half transactions that nobody has decided.
+"""The check service: asks for the outcome of half transactions without a decision.
 
-Any live producer of a group asks for all of the group; of several, one claims each check. After
+Any live producer of a group asks for the whole group; of several, one claims each check. After
 `transaction.check.max` checks the messages go to the dead-letter topic: neither committed nor lost.
 It guards I14: clocks start a check, and decide nothing.
 """
@@ -23,7 +23,7 @@ from txlog.model import TxId
 log = logging.getLogger(__name__)
 
 Count = Callable[[str], None]
-"""Told what happened: `checks`, `committed`, `rolled_back`, `unknown`, `dead_lettered`."""
+"""Called with the event: `checks`, `committed`, `rolled_back`, `unknown`, `dead_lettered`."""
 
 
 class CheckService:
@@ -45,10 +45,10 @@ class CheckService:
         self._coordinator: Coordinator = connection.coordinator_of(group)
 
     def run_once(self) -> int:
-        """One pass over what is due; answers how many were asked about or given up.
+        """One pass over the due half transactions; returns how many were checked or given up.
 
-        Raises the store's errors of looking for them; what goes wrong with one is logged, and it
-        comes again at its next check.
+        Raises the store's errors while it searches; an error of one transaction is logged, and the
+        transaction is checked again later.
         """
         done = 0
         for name, transaction in list(half_transactions(self._coordinator, self._group)):
@@ -56,7 +56,7 @@ class CheckService:
                 done += self._checked(name, transaction)
             except TxlogError as error:
                 log.warning("half transaction %s: %s", transaction.tag, error)
-            except Exception:  # One must not keep all that come after it from being checked.
+            except Exception:  # One error must not prevent the checks of the others.
                 log.exception("half transaction %s", transaction.tag)
         return done
 
@@ -64,13 +64,13 @@ class CheckService:
         try:
             return self._see_to(name, transaction)
         except DuplicateTransaction:
-            # Another of its name is committed: what it was to say is said.
+            # Another with its name is committed, so its messages are already sent.
             self._end(name, transaction.tx_id, LocalTransactionState.ROLLBACK_MESSAGE)
             return True
 
     def _see_to(self, name: str, transaction: Transaction) -> bool:
         tx_id, back = transaction.tx_id, transaction.check_back
-        if transaction.state in PREPARED:  # Whoever decided it may have died since (R8).
+        if transaction.state in PREPARED:  # The process that decided it may have died since (R8).
             self._coordinator.finish(name, tx_id)
             return False
         if not transaction.is_check_due(self._connection.runtime.clock.wall_ms()):
@@ -107,15 +107,15 @@ class CheckService:
                 self._count("unknown")
 
     def _give_up(self, name: str, transaction: Transaction) -> None:
-        """One decision: the letters take the place of the messages, for whoever finishes it."""
+        """One decision: the letters replace the messages, whichever process finishes it."""
         half = read_half(self._connection, transaction)
         log.warning(
-            "half transaction %s was asked about %d times and is given up: its messages go to %s",
+            "half transaction %s was checked %d times and is given up: its messages go to %s",
             transaction.tag,
             transaction.checks,
             self._dead_letter_topic,
         )
-        if not half.messages:  # Its topics are deleted: there is nobody to tell.
+        if not half.messages:  # Its topics are deleted, so there are no letters.
             roll_back(self._coordinator, name, transaction.tx_id)
             return
         letter = letters(self._connection, self._dead_letter_topic, half)
@@ -127,7 +127,7 @@ class CheckService:
 def half_transactions(
     coordinator: Coordinator, group: str | None = None
 ) -> Iterator[tuple[str, Transaction]]:
-    """Transactional id and transaction of those that are open, of one producer group or of all."""
+    """Transactional id and transaction of the open ones, of one producer group or of all."""
     for name, transaction in coordinator.catch_up().open_transactions():
         back = transaction.check_back
         if back is not None and group in (None, back.group):

@@ -1,4 +1,4 @@
-"""What a consumer tells a producer of its group, and offsets as the group's journal takes them.
+"""The group metadata that a consumer gives a producer, and offsets in the form of the journal.
 
 Values only, but for looking up a topic's incarnation id.
 """
@@ -20,23 +20,23 @@ from txlog.model import OffsetAndMetadata, TopicPartition, validate_group_id
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Kafka's group metadata: the group, and where this consumer knows it to stand."""
+    """Kafka's group metadata: the group, and its positions as this consumer knows them."""
 
     group_id: str
     committed: dict[TopicPartition, int] = field(default_factory=dict)
     """Positions that the group has committed, as far as the consumer knows; a transaction that
-    commits offsets of this group brings it up to date."""
+    commits offsets of this group updates them."""
     topic_ids: dict[TopicPartition, str] = field(default_factory=dict)
-    """The topic, by its id, that this consumer reads there (rule R11)."""
+    """The id of the topic that this consumer reads there (rule R11)."""
     replaced: dict[TopicPartition, str] = field(default_factory=dict)
-    """Where the group stood in an earlier topic of that name: that topic's id."""
+    """The id of an earlier topic of that name in which the group has its position."""
 
 
 class TopicLooks(Protocol):
-    """Looks at topics that a transaction reads, before it is decided."""
+    """Checks the topics that a transaction reads, before it is decided."""
 
     def look_at_input(self, topic: TopicLog) -> None:
-        """Begin to look; the commit raises CommitFailed if the topic is deleted by then."""
+        """Begin a check; the commit raises CommitFailed if the topic is deleted by then."""
 
 
 def pending_offsets(
@@ -45,23 +45,23 @@ def pending_offsets(
     group: ConsumerGroupMetadata | str,
     looks: TopicLooks | None = None,
 ) -> tuple[PendingOffset, ...]:
-    """Offsets with their topics' ids and starts. `looks` looks at the topics meanwhile, for a
+    """Offsets with their topics' ids and starts. `looks` checks the topics in the background, for a
     caller that decides about the positions later.
 
     Raises InvalidName, UnknownTopic, UnknownPartition, OffsetOutOfRange, InvalidRecord (an offset
-    that is no whole number, a note that is no text or too long), and CommitFailed if the consumer
-    has read a topic that was deleted since, and there is another one of its name.
+    that is not a whole number, a note that is not text or too long), and CommitFailed if the
+    consumer has read a topic that was deleted since, and another one has its name.
     """
     known = ConsumerGroupMetadata(group) if isinstance(group, str) else group
     if not isinstance(known, ConsumerGroupMetadata):
         raise InvalidName(
-            f"{group!r:.80} is no consumer group; give consumer.group_metadata(), or the id of "
+            f"{group!r:.80} is not a consumer group; give consumer.group_metadata(), or the id of "
             "the group."
         )
     validate_group_id(known.group_id)
     given = {given_partition(w): at for w, at in given_mapping(offsets, "23").items()}
     names = dict.fromkeys(where.topic for where in given)
-    # Surely of now: a group is never led back to a topic that was deleted (rule R11).
+    # Certainly current: a group never returns to a deleted topic (rule R11).
     logs = {name: _topic(connection, name, looks) for name in names}
     pending = []
     for where, wanted in given.items():
@@ -94,6 +94,6 @@ def _topic(connection: Connection, name: str, looks: TopicLooks | None) -> Topic
 
 
 def _check_end(log: TopicLog, partition: int, offset: int) -> None:
-    """A position may lie below the log start: what lies before it was read, and deleted since."""
+    """A position may be below the log start: the records before it were read, and deleted since."""
     if not 0 <= offset <= log.state.end_offset(partition):
         log.require_offset(partition, offset)

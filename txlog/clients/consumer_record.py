@@ -1,4 +1,4 @@
-"""Records as a consumer gives them: kafka-python's attributes, or Arrow tables. Pure."""
+"""Records as a consumer returns them: kafka-python's attributes, or Arrow tables. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ConsumerRecord(NamedTuple):
 
 
 _new_record: Callable[[tuple[object, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
-"""A record of its fields, without a Python function for each of them."""
+"""Creates a record from its fields, without calling a Python function for each record."""
 
 
 def records(topic: str, fetched: FetchedBatch) -> Iterator[ConsumerRecord]:
@@ -56,9 +56,9 @@ def records(topic: str, fetched: FetchedBatch) -> Iterator[ConsumerRecord]:
 def readable(
     topic: str, fetched: FetchedBatch
 ) -> tuple[list[ConsumerRecord], InvalidRecord | None]:
-    """The records before the first that Python cannot hold, and the error of that one.
+    """The records before the first that Python cannot represent, and the error for that one.
 
-    Arrow and Spark have dates and times beyond the year 9999; Python has not.
+    Arrow and Spark have dates and times beyond the year 9999; Python does not.
     """
     try:
         return list(records(topic, fetched)), None

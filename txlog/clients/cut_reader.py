@@ -1,7 +1,7 @@
-"""Topics read up to one consistent cut, as a copy of them needs it: ranges first, then batches.
+"""Topics read up to one consistent cut, as needed for a copy: ranges first, then batches.
 
-It guards I11 (of every transaction below the ends all is below them, in all topics that are read)
-and I3, by the fetcher that it reads with. Memory is bounded by FETCH_BYTES_MAX, whatever the length
+It guards I11 (every transaction below the ends is completely below them, in all topics that are
+read) and I3, by the fetcher that it uses. Memory is limited by FETCH_BYTES_MAX, whatever the length
 of a topic. It must not know where the records go.
 """
 
@@ -26,10 +26,10 @@ from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition
 
 FETCH_BYTES_MAX = 8 << 20
-"""Stored bytes that are read ahead of what is handed out."""
+"""Stored bytes that are read ahead of the returned batches."""
 
 RECORDS_MAX = 65_536
-"""Records of one batch that is handed out."""
+"""Records of one returned batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ def topics_at_cut(
     start: RangeBound | None = None,
     until: RangeBound | None = None,
 ) -> list[TopicRange]:
-    """The topics as of now, from `start` (default: all there is) to the cut, or to `until`.
+    """The topics as of now, from `start` (default: the beginning) to the cut, or to `until`.
 
-    At read_uncommitted the end is simply the end of each partition. An offset below a log start
-    means the log start; one beyond the cut, the cut. Raises UnknownTopic, OffsetOutOfRange (the
-    range would end before it starts).
+    At read_uncommitted the end is the end of each partition. An offset below a log start means the
+    log start; one beyond the cut, the cut. Raises UnknownTopic, OffsetOutOfRange (the range would
+    end before it starts).
     """
     find = connection.cluster.present_topic
     topics = connection.runtime.fan_out.run_all([partial(find, n, certain=True) for n in names])
@@ -137,7 +137,7 @@ def read_partition(
         taken = fetcher.take(RECORDS_MAX)
         if taken is None:
             if not fetcher.is_behind():
-                return  # Only what was aborted, or compacted away, lies between here and the end.
+                return  # Only aborted or compacted records are between here and the end.
             fetcher.fill(FETCH_BYTES_MAX)
             continue
         kept = evolved(sliced(taken, position, end), wanted.schema)

@@ -1,9 +1,9 @@
-"""The dead-letter topic: messages of half transactions that nobody could decide, and their replay.
+"""The dead-letter topic: messages of half transactions without a decision, and their replay.
 
-A dead letter is the message as it was, with headers that say where it was to go and why it is here.
-It guards that a message is in the dead-letter topic or where it was sent, never in both and never
-in neither: giving a half transaction up is its one decision (I4), and a replay commits the
-messages with the offsets of the letters (I5).
+A dead letter is the original message, with headers that say where it was to go and why it is here.
+It guards that a message is in the dead-letter topic or in its own, never in both and never in
+neither: giving up a half transaction is its one decision (I4), and a replay commits the messages
+with the offsets of the letters (I5).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DeadLetter:
 
 
 def dead_letter_log(connection: Connection, name: str) -> TopicLog:
-    """The topic of dead letters; the first to need it makes it. Raises InvalidConfig."""
+    """The topic of dead letters, created when it is first needed. Raises InvalidConfig."""
     validate_topic_name(name)
     try:
         topic = connection.cluster.present_topic(name)
@@ -68,7 +68,7 @@ def dead_letter_log(connection: Connection, name: str) -> TopicLog:
 
 def _created(connection: Connection, name: str) -> TopicLog:
     config = TopicConfig(max_message_bytes=1 << 30)
-    with suppress(TopicExists):  # Otherwise somebody else was faster.
+    with suppress(TopicExists):  # Another process was faster.
         return connection.cluster.create_topic(name, 1, encode_schema(KAFKA_SCHEMA), config)
     return connection.cluster.present_topic(name)
 
@@ -94,7 +94,7 @@ def letters(connection: Connection, name: str, half: HalfTransaction) -> Partici
 
 
 def _value(message: Message) -> tuple[bytes | None, bool]:
-    """A row of a typed topic becomes a small Arrow stream, so that no type is lost."""
+    """A row of a typed topic becomes a small Arrow stream, which keeps all types."""
     if not isinstance(message.value, dict):
         return message.value, False
     table = pa.Table.from_pylist([message.value], schema=message.schema)
@@ -105,7 +105,7 @@ def _value(message: Message) -> tuple[bytes | None, bool]:
 
 
 def read_letter(record: ConsumerRecord) -> DeadLetter:
-    """A record of the dead-letter topic. Raises CorruptData for one that is no dead letter."""
+    """A record of the dead-letter topic. Raises CorruptData if it is not a dead letter."""
     facts: Mapping[str, bytes | None] = dict(record.headers)
     try:
         topic, partition = _text(facts, _TOPIC), _text(facts, _PARTITION)
@@ -122,8 +122,8 @@ def read_letter(record: ConsumerRecord) -> DeadLetter:
         return DeadLetter(message, _text(facts, _ID), group, checks, where, record.offset)
     except (KeyError, ValueError, pa.ArrowException) as error:
         raise CorruptData(
-            f"the record at offset {record.offset} of {record.topic}-{record.partition} is no dead "
-            f"letter ({error}). Somebody else wrote it: pass over it with 'txlog group reset "
+            f"the record at offset {record.offset} of {record.topic}-{record.partition} is not a "
+            f"dead letter ({error}). Another program wrote it: skip it with 'txlog group reset "
             f"{record.topic}{REPLAY_GROUP_SUFFIX} --topic {record.topic}:{record.partition} "
             f"--to-offset {record.offset + 1} --execute'.",
             offset=record.offset,
@@ -143,7 +143,7 @@ def _row(value: bytes | None) -> dict[str, Any]:
 def pending_letters(
     connection: Connection, name: str = DEAD_LETTER_TOPIC, limit: int = 1_000
 ) -> list[DeadLetter]:
-    """Letters that were not replayed yet, oldest first. Raises UnknownTopic, CorruptData."""
+    """Letters that have not been replayed, oldest first. Raises UnknownTopic, CorruptData."""
     with _consumer(connection, name) as consumer:
         return [read_letter(record) for record in _records(consumer, limit)]
 
@@ -166,11 +166,11 @@ def letter_at(connection: Connection, where: TopicPartition, offset: int) -> Dea
 def replay_letters(
     connection: Connection, name: str = DEAD_LETTER_TOPIC, limit: int = 1_000
 ) -> list[DeadLetter]:
-    """Send letters to where they were meant to go, once; answers which.
+    """Send letters to the topics they were meant for, once; returns those sent.
 
-    All in one transaction, with the position of the group that reads letters: whoever dies in
-    between has replayed all of them or none. Raises UnknownTopic (also if a message's topic is
-    gone), CorruptData, CommitFailed if somebody else replays at the same time.
+    All in one transaction, with the position of the group that reads letters: a process that dies
+    in between has replayed all of them or none. Raises UnknownTopic (also if a message's topic is
+    gone), CorruptData, CommitFailed if another process replays at the same time.
     """
     with (
         _consumer(connection, name) as consumer,
@@ -197,7 +197,7 @@ def replay_letters(
 
 
 def _consumer(connection: Connection, name: str) -> Consumer:
-    """Raises UnknownTopic: a consumer would wait until there is such a topic."""
+    """Raises UnknownTopic: a consumer would wait until the topic exists."""
     connection.cluster.present_topic(name, certain=True)
     return Consumer(
         name,

@@ -1,6 +1,6 @@
-"""Times to wait, numbers, functions and configurations as callers give them. Values only.
+"""Timeouts, numbers, functions and configurations as callers pass them. Values only.
 
-It guards that a wrong type is told in a sentence, and not by whatever Python meets first.
+It guards that a wrong type gets a clear message, and not an arbitrary Python error.
 """
 
 from __future__ import annotations
@@ -60,4 +60,4 @@ def given_transaction(tx_id: object) -> TxId:
         parts = (tx_id.pid, tx_id.epoch, tx_id.number)
         if all(type(part) is int and 0 <= part <= LONG_MAX for part in parts):
             return tx_id
-    raise UsageError(f"{tx_id!r:.80} is no transaction; give a TxId, as list_transactions has it.")
+    raise UsageError(f"{tx_id!r:.80} is not a transaction; give a TxId, as from list_transactions.")

@@ -1,7 +1,7 @@
-"""Partitions, offsets and notes as callers give them, checked before anything is written.
+"""Partitions, offsets and notes as callers pass them, checked before anything is written.
 
-Values only. It guards I15 from the other side: what is stored is exactly what every other process
-reads back. Whole numbers of numpy are taken for what they are; a float, a bool or a text is none.
+Values only. It guards I15 for writers: every other process reads back exactly what is stored.
+numpy's whole numbers are accepted; a float, a bool or a text is not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def given_partition(where: object) -> TopicPartition:
     """A topic and a partition's number, as a tuple. Raises InvalidRecord."""
     if not (isinstance(where, tuple) and len(where) == 2 and isinstance(where[0], str)):
         raise InvalidRecord(
-            f"{where!r:.80} is no partition; give TopicPartition(topic, number), as in "
+            f"{where!r:.80} is not a partition; give TopicPartition(topic, number), as in "
             "TopicPartition('orders', 0)."
         )
     topic, partition = where
@@ -69,16 +69,16 @@ def given_names(names: object) -> list[str]:
     found = list(_several(names, "names"))
     for name in found:
         if not isinstance(name, str):
-            raise InvalidName(f"{name!r:.80} is no name of a topic; give names as texts.")
+            raise InvalidName(f"{name!r:.80} is not the name of a topic; give names as texts.")
     return found
 
 
 def given_mapping(values: object, example: str) -> Mapping[Any, Any]:
-    """What `values` maps from partitions. Raises InvalidRecord."""
+    """`values` as a mapping from partitions. Raises InvalidRecord."""
     if isinstance(values, Mapping):
         return values
     raise InvalidRecord(
-        f"{values!r:.80} maps no partitions; give a dict, as in "
+        f"{values!r:.80} is not a mapping from partitions; give a dict, as in "
         f"{{TopicPartition('orders', 0): {example}}}."
     )
 
@@ -86,11 +86,11 @@ def given_mapping(values: object, example: str) -> Mapping[Any, Any]:
 def _several(values: object, kind: str) -> Iterable[Any]:
     if isinstance(values, Iterable) and not isinstance(values, str | bytes):
         return values
-    raise InvalidRecord(f"{values!r:.80} is no list of {kind}; give a list.")
+    raise InvalidRecord(f"{values!r:.80} is not a list of {kind}; give a list.")
 
 
 def given_offsets(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The same, all of them ints. Raises InvalidRecord."""
+    """The offsets, all as ints. Raises InvalidRecord."""
     found = {}
     for named, offset in given_mapping(offsets, "23").items():
         where = given_partition(named)
@@ -115,6 +115,6 @@ def _note(where: TopicPartition, metadata: object) -> str:
     if size_bytes > OFFSET_METADATA_BYTES_MAX:
         raise InvalidRecord(
             f"the note with the offset of {where} has {size_bytes} bytes; the limit is "
-            f"{OFFSET_METADATA_BYTES_MAX}. Keep what is longer elsewhere, and note where."
+            f"{OFFSET_METADATA_BYTES_MAX}. Store longer notes elsewhere, with a reference here."
         )
     return metadata

@@ -1,7 +1,7 @@
 """A consumer group as an administrator sees it: its positions, and how far behind it is.
 
-A partition in which the group has no position is in it, so that its records are not taken for read.
-It must not decide anything.
+It includes partitions in which the group has no position, so that their records do not pass for
+read. It must not decide anything.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class GroupPartition:
     current_offset: int | None
     """None if the group has committed nothing in this partition of the topic."""
     log_end_offset: int
-    """The last stable offset: what the group can read."""
+    """The last stable offset: up to it the group can read."""
     lag: int | None
-    """Records that the group can read and has not; None if it has no position and there are some:
-    where its consumer begins, or began, the log does not know."""
+    """Records that the group can read and has not read; None if it has no position and there are
+    some: the log does not know where the group's consumer begins, or began."""
     metadata: str = ""
     committed_ms: int = 0
     """When the position was committed."""
     undecided: int = 0
     """Records above the last stable offset: they wait for open transactions."""
     lag_ms: int | None = 0
-    """Age of the oldest record that the group can read and has not; 0 if there is none, None if
-    the lag is unknown."""
+    """Age of the oldest record that the group can read and has not read; 0 if there is none, None
+    if the lag is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class GroupDescription:
 
     @property
     def known_lag(self) -> int:
-        """Records, over the partitions whose lag is known: the group lags so much at least."""
+        """Records over the partitions whose lag is known: the least lag of the group."""
         return sum(partition.lag or 0 for partition in self.partitions)
 
     @property
@@ -72,7 +72,7 @@ class GroupDescription:
 def described_group(
     connection: Connection, group_id: str, group: GroupState, owner: str
 ) -> GroupDescription:
-    """Every partition of the topics in which the group has a position, as they are now."""
+    """Every current partition of the topics in which the group has a position."""
     names = sorted({where.topic for where in group.committed})
     find, answers = connection.cluster.find_topic, connection.cluster.answers
     now_ms = connection.runtime.clock.wall_ms()
@@ -88,7 +88,7 @@ def described_group(
 
 
 def _positions_in(topic: TopicLog, group: GroupState) -> Mapping[int, CommittedOffset]:
-    """Where the group stands in this incarnation of the topic."""
+    """The group's positions in this incarnation of the topic."""
     return {
         where.partition: committed
         for where, committed in group.committed.items()

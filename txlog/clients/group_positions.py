@@ -1,7 +1,7 @@
-"""Where a consumer begins, and what its group has committed as far as the consumer knows.
+"""A consumer's starting positions, and what its group has committed as far as the consumer knows.
 
-It guards I6 on the client's side: a commit starts where this consumer last knew the group to be, so
-that another one of the group that was faster is noticed. It must not know what is read.
+It guards I6 on the client's side: a commit starts at the group's last known position, so that a
+faster consumer of the same group is noticed. It must not know what is read.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class GroupPositions:
         self._uncommitted: set[TopicPartition] = set()
         """Partitions in which the group has no position yet: the first commit stores one."""
         self._unanswered: dict[TopicPartition, set[int]] = {}
-        """Where commits would have moved the group whose outcome nobody told."""
+        """Positions of commits of unknown outcome."""
 
     def starts(
         self,
         resets: Mapping[TopicPartition, AutoOffsetReset],
         sought: Mapping[TopicPartition, int],
     ) -> tuple[dict[TopicPartition, tuple[TopicLog, int]], NoOffsetForPartition | None]:
-        """Where each partition begins: where it was sought, or the group stands, or else as its
-        reset says. A group without a position begins its first range there (I6).
+        """Where each partition begins: at the sought offset, at the group's position, or according
+        to its reset. A group without a position begins its first range there (I6).
 
-        With the topic that each is meant in (rule R11). The topics are caught up. Answers besides
-        what is missing where nothing says where to begin: the others begin all the same. Raises
+        Includes the topic that each refers to (rule R11). The topics are caught up. Also returns an
+        error for partitions without a starting position; the others begin all the same. Raises
         UnstableOffsetCommit, and if a topic was deleted meanwhile UnknownPartition, CommitFailed.
         """
         if not resets:
@@ -71,7 +71,7 @@ class GroupPositions:
     def _committed(
         self, partitions: list[TopicPartition], topics: Mapping[str, TopicLog]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-        """Where the group stands, and where it stands in an earlier topic of that name."""
+        """The group's positions, and those in an earlier topic of that name."""
         positions: dict[TopicPartition, int] = {}
         replaced: dict[TopicPartition, str] = {}
         if self._group_id:
@@ -91,12 +91,12 @@ class GroupPositions:
         )
 
     def _topic(self, name: str) -> TopicLog:
-        """Caught up, also if it was created again since the caller looked."""
+        """The topic, caught up, even if it was created again since the caller read it."""
         topic = self._connection.cluster.topic(name)
         return topic if topic.state.partitions else self._connection.cluster.present_topic(name)
 
     def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
-        """What the group has committed; None also where there is no such topic or partition.
+        """The group's committed positions; None also for an unknown topic or partition.
 
         Raises UnstableOffsetCommit.
         """
@@ -113,9 +113,9 @@ class GroupPositions:
     ) -> None:
         """Commit these positions. Raises CommitFailed, UnknownTopic, OffsetOutOfRange.
 
-        With `asked` all of them, else only those that are news. What was asked for may be a note
-        at the same offset. A first position is news although nothing was read: with
-        `auto.offset.reset=latest` the next start would pass over records. After OutcomeUnknown or a
+        With `asked` all of them, else only those that changed. A requested commit may be a note at
+        the same offset. A first position counts as changed although nothing was read: with
+        `auto.offset.reset=latest` the next start would skip records. After OutcomeUnknown or a
         retriable error the next commit finds out what became of this one (I13).
         """
         self._learn_outcomes()
@@ -133,7 +133,7 @@ class GroupPositions:
             self._unanswered.pop(offset.where, None)
 
     def _commit(self, changed: tuple[PendingOffset, ...]) -> None:
-        """Noted as unanswered before it is made, as Ctrl-C may come at any moment of it (I13)."""
+        """Noted as unanswered before it is sent, because Ctrl-C may come at any moment (I13)."""
         for offset in changed:
             self._unanswered.setdefault(offset.where, set()).add(offset.end)
         try:
@@ -148,8 +148,8 @@ class GroupPositions:
             raise
 
     def _learn_outcomes(self) -> None:
-        """A group that stands where an unanswered commit would have moved it was moved by it; or by
-        another instance that has read the same, which comes to the same."""
+        """If the group is where an unanswered commit would have moved it, that commit succeeded, or
+        another instance has read the same records, which amounts to the same."""
         if not self._unanswered:
             return
         stands = self._connection.offsets.group(self._group_id).committed
@@ -161,5 +161,5 @@ class GroupPositions:
                 self._uncommitted.discard(where)
 
     def metadata(self) -> ConsumerGroupMetadata:
-        """The group, and where it is known to stand; a transaction brings it up to date."""
+        """The group, and its known positions; a transaction updates them."""
         return self._metadata

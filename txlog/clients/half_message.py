@@ -1,7 +1,7 @@
-"""Half messages in RocketMQ's words: messages, the local transaction's states, who is asked.
+"""Half messages in RocketMQ's words: messages, the local transaction's states, the listener.
 
-A half transaction holds messages that nobody sees before their producer's own transaction, in a
-database say, has ended. Values only; what happens to them is in `half_store.py`.
+A half transaction contains messages that no consumer sees before their producer's own transaction,
+for example in a database, has ended. Values only; `half_store.py` acts on them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ TRANSACTION_ID_HEADER = "__transactionId__"
 
 
 class LocalTransactionState(StrEnum):
-    """How a local transaction ended, as far as whoever is asked can tell."""
+    """How a local transaction ended, as far as the asked producer can tell."""
 
     COMMIT_MESSAGE = "COMMIT_MESSAGE"
     ROLLBACK_MESSAGE = "ROLLBACK_MESSAGE"
     UNKNOW = "UNKNOW"
-    """RocketMQ's spelling. It may be running still: ask again later."""
+    """RocketMQ's spelling. It may still be running: ask again later."""
 
 
 class SendStatus(StrEnum):
@@ -38,7 +38,7 @@ class SendStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. Of a typed topic `value` is a dict of its columns, and there is no more."""
+    """One message. For a typed topic `value` is a dict of its columns, and the rest is empty."""
 
     topic: str
     value: Any = None
@@ -47,7 +47,7 @@ class Message:
     partition: int | None = None
     timestamp_ms: int | None = None
     schema: pa.Schema | None = field(default=None, compare=False, repr=False)
-    """Of a message of a typed topic that was read back: the types of its columns."""
+    """For a message of a typed topic that was read back: the types of its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +55,23 @@ class HalfTransaction:
     """Messages that wait for the end of a local transaction."""
 
     transaction_id: str
-    """The sender's name for it, or one that was drawn; it is also its tag for `outcome()`."""
+    """The sender's name for it, or a random one; it is also its tag for `outcome()`."""
     tx_id: TxId
     producer_group: str
     messages: tuple[Message, ...]
     checks: int = 0
-    """How often somebody has been asked, this time included."""
+    """The number of checks, including this one."""
 
     @property
     def message(self) -> Message:
-        """The first, which is all there is for most."""
+        """The first message; most have only one."""
         return self.messages[0]
 
 
 class TransactionListener(Protocol):
     """The local transaction, and how to find out about it later.
 
-    Both answer a state; None, or an exception, is UNKNOW.
+    Both methods return a state; None, or an exception, counts as UNKNOW.
     """
 
     def execute_local_transaction(
@@ -80,15 +80,17 @@ class TransactionListener(Protocol):
         """Do the local transaction; called once, after the half transaction is stored."""
 
     def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState | None:
-        """How did it end? Asked in any live producer of the group, perhaps more than once.
+        """How the local transaction ended. Called in any live producer of the group, perhaps
+        several times.
 
-        What is not found may still be running: answer UNKNOW, not ROLLBACK_MESSAGE.
+        A local transaction that is not found may still be running: return UNKNOW, not
+        ROLLBACK_MESSAGE.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionSendResult:
-    """What `send_message_in_transaction` answers."""
+    """The result of `send_message_in_transaction`."""
 
     send_status: SendStatus
     transaction_id: str
@@ -106,6 +108,6 @@ class HalfStatistics:
     committed: int = 0
     rolled_back: int = 0
     unknown: int = 0
-    """Answers that left a transaction open, of local transactions and of checks."""
+    """Results that left a transaction open, of local transactions and of checks."""
     checks: int = 0
     dead_lettered: int = 0

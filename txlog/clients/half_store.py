@@ -1,8 +1,8 @@
 """Storing half transactions, deciding them, and reading their messages back.
 
-It guards that a message of a half transaction is seen if and only if it was committed: its segments
-are named by BEGIN and become visible with the decision (I3), whoever dies in between. It must not
-know who is asked about them.
+It guards that a message of a half transaction is visible if and only if it was committed: BEGIN
+names its segments, and they become visible with the decision (I3), whichever process dies in
+between. It must not know the listener.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from txlog.storage.store import ByteRange
 log = logging.getLogger(__name__)
 
 NEVER_MS = (1 << 53) - 1
-"""Timeout of a half transaction: it is asked about instead."""
+"""Timeout of a half transaction: checks decide it instead."""
 
 
 class HalfStore:
@@ -53,12 +53,12 @@ class HalfStore:
         self._lock = threading.Lock()
         self._registration: Registration | None = None
         self._number = -1
-        # Producers of a group do not fence each other: each has an id of its own.
+        # Producers of a group do not fence each other: each has its own id.
         self.transactional_id = f"{group}/{connection.runtime.entropy.token()}"
         self.coordinator: Coordinator = connection.coordinator_of(group)
 
     def register(self) -> None:
-        """Become known to the coordinator. Raises the store's errors."""
+        """Register with the coordinator. Raises the store's errors."""
         options = InitOptions(NEVER_MS, concurrent=True)
         self._registration = self.coordinator.init_producer(
             self.transactional_id, self.transactional_id, options
@@ -68,11 +68,11 @@ class HalfStore:
     def store(
         self, messages: Sequence[Message], transaction_id: str, check_back: CheckBack
     ) -> tuple[TxId, bool]:
-        """Store a half transaction, which nobody sees; answers its id, and whether it is stored.
+        """Store a half transaction, invisible; returns its id, and whether it is stored.
 
-        If the store does not say, it is aborted as far as that is possible. Raises
-        DuplicateTransaction if one of this id is committed, InvalidRecord and all else that `send`
-        raises: then nothing is stored.
+        If the store does not say, it is aborted as far as possible. Raises DuplicateTransaction if
+        one of this id is committed, InvalidRecord and everything else that `send` raises: then
+        nothing is stored.
         """
         registration = self._registration
         if registration is None:
@@ -81,7 +81,7 @@ class HalfStore:
         following = TxId(pid, epoch, self._number + 1)
         self.coordinator.require_current(self.transactional_id, following, transaction_id)
         participants = stage(self._connection, messages, transaction_id)
-        with self._lock:  # Numbers are begun in their order (R4).
+        with self._lock:  # Transactions begin in the order of their numbers (R4).
             self._number += 1
             tx_id = TxId(pid, epoch, self._number)
             try:
@@ -120,7 +120,7 @@ def roll_back(coordinator: Coordinator, transactional_id: str, tx_id: TxId) -> N
 def stage(
     connection: Connection, messages: Sequence[Message], transaction_id: str
 ) -> tuple[Participant, ...]:
-    """The messages in segments that nobody refers to yet, a participant a topic."""
+    """The messages in segments that nothing refers to yet, one participant a topic."""
     if not messages:
         raise InvalidRecord("a half transaction needs at least one message.")
     by_topic: dict[str, list[Message]] = {}
@@ -135,7 +135,7 @@ def stage(
 def _participant(
     connection: Connection, name: str, messages: Sequence[Message], transaction_id: str
 ) -> Participant:
-    # Surely of now: a transaction would commit without what it has for a deleted topic (R15).
+    # Certainly current: a transaction would commit without its records for a deleted topic (R15).
     topic = connection.cluster.present_topic(name, certain=True)
     pile = new_pile(topic, lambda: None)
     now_ms = connection.runtime.clock.wall_ms()

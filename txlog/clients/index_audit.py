@@ -1,9 +1,9 @@
-"""A topic's index held against itself and against the files that it leads to.
+"""Checks a topic's index for consistency, and against the files that it refers to.
 
-It guards I2, I7 and I15 for people: `log_audit.py` reads the records, and here it is seen that each
-chunk covers what the reference to it says, that no batch stands in the index twice, and that a
-segment's own footer names the batches that the index names, and nothing lies beside them. It may
-list: nobody decides anything on its answer.
+It guards I2, I7 and I15 for operators: `log_audit.py` reads the records; this module checks that
+each chunk covers what the reference to it says, that no batch is in the index twice, that a
+segment's own footer names the batches that the index names, and that the segment contains nothing
+else. It may list: no decision depends on its result.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from txlog.storage.read_ahead import ReadAheadStore
 from txlog.storage.store import ByteRange, Store
 
 BATCHES_KEPT_MAX = 1_000_000
-"""Batches that are compared: a forged index names one again and again, an honest one never."""
+"""Batches that are compared: a forged index repeats one again and again, a sound one never does."""
 
 SEGMENTS_KEPT_MAX = 64
 
 ROWS_AHEAD_MAX = 64
 BYTES_AHEAD_MAX = 4 << 20
-"""Batches that are read at once from a store that is far away, and how large together (I16)."""
+"""Batches that are read at once from a distant store, and their total size (I16)."""
 
 Report = Callable[[Finding], object]
 
 
 class IndexAudit:
-    """One look at the index of a topic in one state."""
+    """One check of the index of a topic in one state."""
 
     def __init__(self, store: Store, topic: TopicLog, state: TopicState, report: Report) -> None:
         self._store = store
@@ -61,14 +61,14 @@ class IndexAudit:
             covered = merged_spans(below) if below else spans_of_rows(rows)
             if covered != ref.spans:
                 path = self._topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
-                text = "it covers other offsets than the reference to it says"
+                text = "it covers other offsets than its reference says"
                 self._report(Finding(path, "I2", text))
             self._check(below)
 
     def read_ahead(self, rows: Iterable[IndexedBatch]) -> Iterator[IndexedBatch]:
-        """The same rows, in order. Where the store reads ahead, what `check_segment` and the reader
-        of each row ask for was read with that of its neighbours. Raises as `rows` does, after those
-        before."""
+        """The same rows, in order. If the store reads ahead, the data that `check_segment` and the
+        reader of each row need was read together with its neighbours'. Raises as `rows` does, after
+        the rows before."""
         if not isinstance(self._store, ReadAheadStore):
             yield from rows
             return
@@ -98,10 +98,10 @@ class IndexAudit:
         return wanted
 
     def is_new(self, row: IndexedBatch) -> bool:
-        """Whether the batch was not met before; otherwise it is a finding (I7)."""
+        """Whether the batch is met for the first time; otherwise it is a finding (I7)."""
         place = hash((row.segment, row.position))
         if place in self._seen:
-            text = f"the batch at byte {row.position} stands in the index twice"
+            text = f"the batch at byte {row.position} is in the index twice"
             self._report(Finding(row.segment, "I7", text))
             return False
         if len(self._seen) >= BATCHES_KEPT_MAX:
@@ -110,14 +110,14 @@ class IndexAudit:
         return True
 
     def check_segment(self, row: IndexedBatch) -> None:
-        """Its segment's footer names it, and fills the file. What a listing does not show yet, or
-        no longer, is left to whoever reads the batch."""
+        """Its segment's footer names it, and fills the file. A file that a listing does not show
+        yet, or any more, is left to the reader of the batch."""
         if row.segment not in self._sizes:
             return
         try:
             is_named = (row.position, row.length) in self._named(row.segment)
         except MissingObject:
-            return  # Merged and collected meanwhile, or the read tells.
+            return  # It was merged and collected meanwhile, or the read will report it.
         except CorruptData as error:
             self._report(Finding(row.segment, "I15", error.message))
             return

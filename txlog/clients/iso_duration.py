@@ -15,11 +15,11 @@ _DIGITS_MAX = 18
 
 
 def duration_ms(text: str) -> int:
-    """A duration of days and less, in milliseconds. Raises UsageError."""
+    """A duration of days or less, in milliseconds. Raises UsageError."""
     match = _DURATION.fullmatch(text)
     parts = {unit: found for unit, found in match.groupdict().items() if found} if match else {}
     if not parts or any(len(found) > _DIGITS_MAX for found in parts.values()):
         raise UsageError(
-            f"{text!r:.60} is no duration; write it as P1D, PT12H or P1DT6H30M (ISO 8601)."
+            f"{text!r:.60} is not a duration; write it as P1D, PT12H or P1DT6H30M (ISO 8601)."
         )
     return sum(int(found) * _UNIT_MS[unit] for unit, found in parts.items())

@@ -1,7 +1,7 @@
-"""Configuration names that Kafka's clients have and txlog's have not, and what to do instead. Data.
+"""Configuration names that Kafka's clients have and txlog's lack, and what to do instead. Data.
 
-A name that was silently ignored would promise what it does not keep; one that is called unknown
-would send its reader to look for a slip of the pen. The values are what an error says.
+Silently ignoring a name would promise what is not kept; calling it unknown would make its user
+search for a typing error. The values are the error messages.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _NO_BROKER = "there is no broker, and it has no meaning here; leave it out"
-_STORE = (
-    "whoever can open the store can open the log; give the store's credentials, and leave it out"
-)
+_STORE = "access to the store is access to the log; give the store's credentials, and leave it out"
 _DEADLINE = "each store has a deadline of its own; leave it out"
 _NO_METRICS = "clients keep no metrics; 'txlog group describe' shows a lag. Leave it out"
 _SHARED: Mapping[str, str] = {

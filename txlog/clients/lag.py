@@ -1,6 +1,6 @@
-"""How far behind a position is, in records and in time: true counts, without what nobody reads.
+"""How far behind a position is, in records and in time: only records that a reader can see count.
 
-It reads the index, and of one batch the times. It must not know consumer groups.
+It reads the index, and the times of one batch. It must not know consumer groups.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txlog.log.topic_log import TopicLog
 def unread(topic: TopicLog, partition: int, start: int, end: int) -> tuple[int, int | None]:
     """Committed and non-transactional records in [start, end), and the time (ms) of the first.
 
-    Aborted and compacted records are not in it, so that the count reaches 0.
+    Aborted and compacted records do not count, so that the lag reaches 0.
     """
     count, first_ms = 0, None
     start = max(start, topic.state.partitions[partition].log_start)
@@ -35,14 +35,14 @@ def unread(topic: TopicLog, partition: int, start: int, end: int) -> tuple[int, 
 
 
 def _count(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> int:
-    """Records of a batch in that range. Only what lies across one of its ends has to be read."""
+    """Records of a batch in that range. Only a batch that crosses one of its ends is read."""
     if start <= row.base_offset and row.next_offset <= end:
         return row.record_count
     if row.stored_rows < 0:
         return min(row.next_offset, end) - max(row.base_offset, start)
     try:
         return sum(part.batch.num_rows for part in _times(topic, row, start, end))
-    except CorruptData:  # For readers to say.
+    except CorruptData:  # Readers report it.
         return row.stored_rows
 
 
@@ -52,7 +52,7 @@ def _first_ms(topic: TopicLog, row: IndexedBatch, start: int) -> int:
     try:
         for part in _times(topic, row, start, row.next_offset):
             return int(whole_numbers(part.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))[0])
-    except CorruptData:  # For readers to say; the index knows the time of the batch.
+    except CorruptData:  # Readers report it; the index has the time of the batch.
         pass
     return row.timestamp_min_ms
 

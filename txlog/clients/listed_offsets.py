@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and what a time leads to: Kafka's ListOffsets. It only looks."""
+"""Where partitions begin and end, and the offset for a time: Kafka's ListOffsets. It only reads."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""A whole log read and held against itself: every journal, every stored batch, every reference.
+"""A whole log read and checked for consistency: every journal, every stored batch, every reference.
 
-It guards I15 for people, and looks for what nobody refers to. Journals are audited one by one
+It guards I15 for operators, and finds unreferenced objects. Journals are audited one by one
 (`txlog/journal/audit.py`); here their topics' records are decoded, and the journals' references to
-segments followed. Nothing is written: what is asked is the audited states, never a topic that would
-be begun by being opened. Coordinators come before topics (rule R18). It may be used while others
-write.
+segments followed. Nothing is written: the audited states are used, never a topic that opening would
+begin. Coordinators come before topics (rule R18). Other processes may write meanwhile.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ OnBytes = Callable[[int], object]
 
 _DELETED = "of a deleted topic"
 _COLLECTED = {"segments": "segment", "chunks": "index chunk"}
-"""Folders of what a journal's own state must name."""
+"""Folders that a journal's own state must name."""
 
 
 @dataclass(slots=True)
@@ -67,7 +66,7 @@ class JournalReport:
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What is no damage, and should be known."""
+    """Facts that are not damage, but worth knowing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class Unreferenced:
 
     @property
     def size_bytes(self) -> int:
-        """All of them together."""
+        """Their total size."""
         return sum(stored.size_bytes for stored in self.objects)
 
 
@@ -89,7 +88,7 @@ class LogReport:
 
     journals: tuple[JournalReport, ...]
     unreferenced: tuple[Unreferenced, ...] = ()
-    """Not looked for in single topics, nor in a damaged log: there references are missing."""
+    """Not searched for in single topics, nor in a damaged log, where references are missing."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -98,12 +97,12 @@ class LogReport:
 
     @property
     def notes(self) -> list[str]:
-        """What is no damage, and should be known."""
+        """Facts that are not damage, but worth knowing."""
         return [note for journal in self.journals for note in journal.notes]
 
 
 def stored_objects(connection: Connection) -> list[StoredObject]:
-    """Everything below the log's root, by listing."""
+    """All objects below the log's root, by listing."""
     return list(connection.cluster.store.list_after(""))
 
 
@@ -115,8 +114,8 @@ def audit_log(
 ) -> LogReport:
     """Read a log, or only the named topics. `listed` is from `stored_objects`, taken before.
 
-    `on_bytes` is told of the bytes as they are read. Raises UnknownTopic, and the store's errors.
-    Where the store is far away journals are read beside each other, and ahead along the listing.
+    `on_bytes` is called with the bytes as they are read. Raises UnknownTopic, and the store's
+    errors. On a distant store journals are read in parallel, and ahead along the listing.
     """
     audit = _LogAudit(connection, listed, on_bytes)
     if topics:
@@ -140,12 +139,12 @@ class _LogAudit:
         self._on_bytes = on_bytes
         self._telling = connection.runtime.new_lock()
         self._decoding = connection.runtime.new_lock()
-        """Of one batch at a time: it may take a thousand times what it does in the store."""
+        """Limit of one batch's memory: it may take a thousand times its stored size."""
         self._staged: list[tuple[str, TxId, Participant]] = []
         self.known: set[str] = set()
         """Folders of the journals that the log has."""
         self.named: set[str] = set()
-        """Segments and index chunks that their states lead to."""
+        """Segments and index chunks that their states refer to."""
 
     def topics(self, names: Sequence[str]) -> Iterator[JournalReport]:
         """Only these."""
@@ -183,7 +182,7 @@ class _LogAudit:
         return self._cluster.answers([partial(self._topic, *topic) for topic in topics])
 
     def _ahead(self) -> Store:
-        """What one journal is read from."""
+        """The store from which one journal is read."""
         if self._cluster.is_near:
             return self._store
         return ReadAheadStore(self._store, self._cluster.fan_out, self._listed)
@@ -197,7 +196,7 @@ class _LogAudit:
             self._on_bytes(count)
 
     def _cluster_audit(self) -> Audit[ClusterState]:
-        """Without an entry of it there is no topic: then the journal is gone if one is there."""
+        """Without an entry of it there is no topic: if one exists, the journal is lost."""
         layout = self._cluster.layout.cluster()
         of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)  # Before the names.
         found = self._audit(self._ahead(), layout, ClusterMachine())
@@ -207,9 +206,9 @@ class _LogAudit:
         return found
 
     def _topic_ids(self, cluster: Audit[ClusterState]) -> list[tuple[str, str]]:
-        """Name and id of each topic; by their folders, too, where the cluster's journal is damaged.
+        """Name and id of each topic; also by their folders if the cluster's journal is damaged.
 
-        A topic that was deleted is then among them: better than that one is left out.
+        A deleted topic may then be among them: better than leaving one out.
         """
         found = {(name, topic.opened.topic_id) for name, topic in cluster.state.topics.items()}
         if not cluster.is_whole:
@@ -224,7 +223,7 @@ class _LogAudit:
         opened = TopicOpened(topic_id, name, 1, "", TopicConfig())
         topic = TopicLog(self._ahead(), opened, self._cluster.runtime, self._cluster.options)
         for _ in range(ATTEMPTS_MAX - 1):
-            with suppress(BoundaryMoved):  # A merge or a compaction has moved what is being read.
+            with suppress(BoundaryMoved):  # Merging or compaction has moved the records being read.
                 return self._read_once(topic)
         return self._read_once(topic)
 
@@ -243,7 +242,7 @@ class _LogAudit:
     def _check_begun(
         self, topic: TopicLog, found: Audit[TopicState], report: JournalReport
     ) -> None:
-        """The cluster names it: then it has a journal, or its creation was cut off."""
+        """The cluster names it: so it has a journal, or its creation was interrupted."""
         left = objects_without_journal(self._store, topic.layout) if _is_empty(found) else None
         if left:
             report.findings.append(lost_journal(topic.layout.root, left))
@@ -251,7 +250,7 @@ class _LogAudit:
             report.notes.append(not_begun(topic.name, topic.layout.root))
 
     def _read_topic(self, topic: TopicLog, state: TopicState, report: JournalReport) -> None:
-        """Decode every batch of the index, and see that offsets are dense."""
+        """Decode every batch of the index, and check that offsets are dense."""
         if state.closed:
             return
         try:
@@ -283,12 +282,12 @@ class _LogAudit:
                 fetched = read_rows(source, [row])
                 report.records += sum(part.batch.num_rows for part in fetched)
         except OffsetOutOfRange:
-            return  # Deleted meanwhile (rule R19).
+            return  # It was deleted meanwhile (rule R19).
         except CorruptData as error:
             report.findings.append(_finding(error, row.segment))
 
     def _check_staged(self, topic_id: str, state: TopicState, report: JournalReport) -> None:
-        """What an open transaction has staged here is there, and whole, until it is applied."""
+        """An open transaction's staged segments exist, and are whole, until they are applied."""
         for root, tx_id, participant in self._staged:
             producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
             if participant.topic_id != topic_id or producer.is_finished(tx_id):
@@ -301,7 +300,7 @@ class _LogAudit:
 
 
 _OFFSET_MAX = (1 << 63) - 1
-"""Beyond any: batches above the end that the state knows are found, too."""
+"""Beyond any offset: batches above the end of the state are found, too."""
 
 
 def _dense(
@@ -311,8 +310,8 @@ def _dense(
     root: str,
     report: JournalReport,
 ) -> Iterator[IndexedBatch]:
-    """The same rows; a finding wherever they leave out or repeat an offset within bounds (I2)."""
-    expected, end = bounds  # The log start may lie in the midst of a batch.
+    """The same rows; a finding wherever they skip or repeat an offset within bounds (I2)."""
+    expected, end = bounds  # The log start may be in the middle of a batch.
     is_first = True
     for row in rows:
         if row.base_offset > expected or (row.base_offset < expected and not is_first):
@@ -347,7 +346,7 @@ def _report(found: Audit[Any], name: str) -> JournalReport:
 
 
 def _is_empty(found: Audit[Any]) -> bool:
-    """Neither an entry nor a boundary was there, readable or not."""
+    """Neither an entry nor a boundary exists, readable or not."""
     return found.is_whole and found.tip < 0
 
 
@@ -361,7 +360,7 @@ def _staged(found: Audit[CoordinatorState]) -> Iterator[tuple[str, TxId, Partici
             yield found.layout.root, transaction.tx_id, participant
 
 
-# What nothing refers to.
+# Unreferenced objects.
 
 
 def _unreferenced(

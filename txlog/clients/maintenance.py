@@ -1,8 +1,8 @@
-"""What somebody has to do now and then, in one pass: end what is late, delete what is old.
+"""Recurring work, in one pass: end late transactions, delete old records.
 
-Any number of processes may run it at once, or none: every step is a decision in a journal, and
-nothing waits for it but space and names. What goes wrong with one subject is reported, and the
-others are looked after all the same. It decides nothing itself.
+Any number of processes may run it at once, or none: every step is a decision in a journal, and only
+space and names wait for it. A failure with one subject is reported, and the others are still
+processed. It decides nothing itself.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 
 DAY_MS = 86_400_000
 RETIRED_PIDS_MAX = 10_000
-"""Producer ids of one command: its event has to fit in an entry."""
+"""Producer ids of one command: its event must fit in an entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceAction:
-    """One thing that a pass did, or could not do."""
+    """One step that a pass did, or could not do."""
 
     task: str
     """Such as `retention`."""
@@ -54,7 +54,7 @@ class MaintenanceReport:
 
     @property
     def failures(self) -> list[MaintenanceAction]:
-        """What could not be done."""
+        """The steps that failed."""
         return [action for action in self.actions if action.is_failure]
 
 
@@ -63,14 +63,14 @@ class _Prunable(Protocol):
 
     @property
     def kept_entries(self) -> int:
-        """What the last pruning left, although it lies below a boundary."""
+        """Entries that the last pruning kept, although they are below a boundary."""
 
     def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
-        """How many entries were deleted."""
+        """Returns how many entries were deleted."""
 
 
 class Maintenance:
-    """Looks after one log. For one thread."""
+    """Maintains one log. For one thread."""
 
     def __init__(
         self,
@@ -78,19 +78,19 @@ class Maintenance:
         settings: ProcessSettings | None = None,
         topics: Iterable[str] = (),
     ) -> None:
-        """`topics`: only these are looked after, without any all of them."""
+        """`topics`: only these are maintained; without any, all of them."""
         self._connection = connection
         self._settings = settings or connection.cluster.process
         self._topics = tuple(topics)
         self._vacuum = Vacuum(connection, self._settings.staging_retention_ms)
         self._candidates: Candidates | None = None
         self._kept_entries: dict[str, int] = {}
-        """Subject -> entries that its last pruning left for a while."""
+        """Subject -> entries that its last pruning kept for the time being."""
         self._report = MaintenanceReport()
 
     def run_once(self, *, vacuum: bool = True) -> MaintenanceReport:
-        """One pass. Raises InvalidName, UnknownTopic of topics that were named; every other error
-        stands in the report."""
+        """One pass. Raises InvalidName, UnknownTopic for named topics; every other error is in the
+        report."""
         self._report = MaintenanceReport()
         cluster = self._connection.cluster
         topics = [found for name in self._names() if (found := self._found(name)) is not None]
@@ -113,7 +113,7 @@ class Maintenance:
         return self._report
 
     def _attempt(self, task: str, subject: str, call: Callable[[], str]) -> None:
-        """`call` answers what it did, or nothing."""
+        """`call` returns what it did, or an empty text."""
         try:
             detail = call()
         except TxlogError as error:
@@ -128,7 +128,7 @@ class Maintenance:
         self._report.actions.append(failed)
 
     def _names(self) -> Iterable[str]:
-        """Of the topics of this pass; without a list of them the rest is looked after."""
+        """Names of this pass's topics; if they cannot be listed, the rest is still maintained."""
         if self._topics:
             return self._topics
         try:
@@ -148,8 +148,8 @@ class Maintenance:
         return None  # It was deleted since it was listed, or cannot be read.
 
     def _open_all(self, topics: Sequence[TopicLog]) -> None:
-        """Beside each other where the store is far away. What cannot be opened is told in its
-        turn."""
+        """In parallel on a distant store. A topic that cannot be opened is reported in its own
+        step."""
         cluster = self._connection.cluster
         if not cluster.is_near:
             list(cluster.answers([partial(_opened, topic) for topic in topics]))
@@ -182,7 +182,7 @@ class Maintenance:
 
     def _topic(self, topic: TopicLog) -> str:
         if topic.catch_up(certain=True).closed:
-            # Vacuum looks after what is left.
+            # Vacuum deletes the rest.
             self._attempt("deletion", topic.name, partial(self._finish_deletion, topic.name))
             return ""
         tasks: dict[str, Callable[[TopicLog], str]] = {
@@ -248,8 +248,8 @@ class Maintenance:
             self._attempt("pruning", subject, partial(self._pruned, subject, journal))
 
     def _pruned(self, subject: str, journals: _Prunable) -> str:
-        """What was deleted, and what stays until no process can trust a look at it any more: that
-        is said once, and again when it is another number."""
+        """What was deleted, and what is kept until no process can trust an earlier check: reported
+        once, and again when the number changes."""
         settings = self._settings
         count = journals.prune(settings.journal_retention_entries, BOUNDARIES_APART_ENTRIES)
         deleted = f"entries deleted: {count}" if count else ""
@@ -262,13 +262,13 @@ class Maintenance:
         return f"{deleted}; {kept}" if deleted else kept
 
     def _temporaries(self) -> str:
-        """What writers that died have left half written; nobody can refer to it."""
+        """Delete what dead writers left half written; nothing can refer to it."""
         store, age_ms = self._connection.cluster.store, self._settings.staging_retention_ms
         count = sweep_unfinished(store, age_ms)
         return f"files deleted: {count}" if count else ""
 
     def _vacuum_once(self) -> str:
-        """Look, and in a later pass delete what was seen long enough ago (design section 10)."""
+        """Look, and in a later pass delete what was seen long enough ago (docs/design/0014)."""
         if self._candidates is None or self._candidates.is_empty:
             self._candidates = self._vacuum.look()
             return ""

@@ -117,10 +117,10 @@ def _mix_tails(
     ends: NDArray[np.int64],
     rests: NDArray[np.int64],
 ) -> None:
-    """The last one to three bytes of each key, cut out of the word that ends with them."""
+    """The last one to three bytes of each key, cut from the word that ends with them."""
     places = np.maximum(ends - 4, 0)
     shifts = (ends - rests - places).astype(np.uint32)
-    # A key without a rest has a shift of four bytes, more than a word has: its mask is empty.
+    # A key without a tail has a shift of four bytes, a whole word: its mask is empty.
     tails = text[places] >> (np.minimum(shifts, np.uint32(3)) * _BITS_PER_BYTE)
     tails &= _TAIL_MASKS[rests]
     mixed = (hashes ^ tails) * _M32
@@ -128,7 +128,7 @@ def _mix_tails(
 
 
 def _mix(hashes: NDArray[np.uint32], words: NDArray[np.uint32]) -> None:
-    """One step of all keys; `words` is used up."""
+    """One step of all keys; `words` is overwritten."""
     words *= _M32
     words ^= words >> _R
     words *= _M32

@@ -1,9 +1,8 @@
-"""May a log be created here? Looks at what lies at the place and above it, before anything is
+"""Whether a log may be created here: checks the place and those above it before anything is
 written.
 
-A log among other files is one that somebody deletes with them, or that vacuum would have to tell
-from them; a log within another log is garbage to that one. It must not decide anything of a log
-that is there already.
+A log among other files may be deleted with them, or vacuum would have to distinguish them; a log
+within another log is garbage to the outer one. It must not decide anything about an existing log.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from txlog.storage.root_url import roots_above
 from txlog.storage.store import Store
 
 _HARMLESS = re.compile(r"\.[^/]*|(?:.*/)?(?:lost\+found(?:/.*)?|\.DS_Store|\.gitkeep|\.gitignore)")
-"""What file systems and file managers put into every folder, and hidden files beside."""
+"""What file systems and file managers put into every folder, besides hidden files."""
 
 
 def require_own_place(
@@ -29,8 +28,8 @@ def require_own_place(
 ) -> None:
     """Raises UsageError if there is no log and one may not be created there; says why.
 
-    Costs one GET where a log is, else, at once, a LIST and a GET for each folder above. What this
-    process may not look at does not stop it.
+    Costs one GET where a log exists, else, in parallel, a LIST and a GET for each folder above. A
+    place that this process may not read does not stop it.
     """
     if read_cluster_file(store) is not None:
         return
@@ -42,14 +41,14 @@ def require_own_place(
     for place, is_log in zip(above, are_logs, strict=True):
         if is_log:
             raise UsageError(
-                f"{store.url} lies within the log at {place}, which would take its files for "
+                f"{store.url} is within the log at {place}, which would take its files for "
                 "garbage. Give a place outside of it.",
                 url=store.url,
             )
     if foreign := foreign_here():
         raise UsageError(
-            f"{store.url} holds files that are no log's, such as {foreign!r:.120}, and a log is "
-            "not created among them. Give a folder of its own, such as a new one within it.",
+            f"{store.url} contains files that are not a log's, such as {foreign!r:.120}, and a log "
+            "is not created among them. Give a folder of its own, such as a new one within it.",
             url=store.url,
         )
 

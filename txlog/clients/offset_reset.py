@@ -1,7 +1,8 @@
 """Moving a consumer group by hand: Kafka's reset strategies, deleting offsets, deleting a group.
 
-It guards I6 against operators, too: a reset is compared with what the plan was made for, and
-refused while the group's owner lives. A plan only looks: `apply_resets` is the first to write.
+It guards I6 against operators, too: a reset is compared with the state that its plan was made for,
+and refused while the group's owner is alive. A plan only reads: `apply_resets` is the first to
+write.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition, validate_group_id
 
 OWNER_LIVE_MS = 60_000
-"""An owner that has done nothing for so long is taken to be stopped."""
+"""An owner that was idle for this long counts as stopped."""
 
 _COMMITTED = IsolationLevel.READ_COMMITTED
 
@@ -37,12 +38,12 @@ class ToEarliest:
 
 @dataclass(frozen=True, slots=True)
 class ToLatest:
-    """To the last stable offset: what is there now is passed over."""
+    """To the last stable offset: existing records are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToCurrent:
-    """To where it is; a partition without a position gets the latest."""
+    """No change; a partition without a position gets the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class ToOffset:
 
 @dataclass(frozen=True, slots=True)
 class ShiftBy:
-    """So many offsets on, or back if negative, within what can be read from."""
+    """By this many offsets, backwards if negative, within what can be read from."""
 
     offsets: int
 
@@ -68,7 +69,7 @@ class ToTime:
 
 @dataclass(frozen=True, slots=True)
 class ToTable:
-    """To what a table says, partition by partition."""
+    """To the offsets of a table, partition by partition."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -83,12 +84,12 @@ class OffsetReset:
     where: TopicPartition
     topic_id: str
     current: int | None
-    """Where the group is; None if it has no position there."""
+    """The group's position; None if it has none there."""
     new: int
     asked: int
-    """What the strategy led to, before it was brought within what can be read from."""
+    """The offset of the strategy, before it was limited to what can be read from."""
     replaced: str = ""
-    """The id of an earlier topic of that name, if the group stands there (rule R11)."""
+    """The id of an earlier topic of that name, if the group's position is in it (rule R11)."""
 
 
 def plan_resets(
@@ -178,9 +179,9 @@ def _asked(
 def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetReset]) -> None:
     """Move the group as planned, all partitions or none.
 
-    Raises GroupOwned while the group's owner lives, CommitFailed if the group has moved since the
-    plan was made, UnstableOffsetCommit while a transaction is pending on it, UsageError if there
-    are more partitions than can be moved at once.
+    Raises GroupOwned while the group's owner is alive, CommitFailed if the group has moved since
+    the plan was made, UnstableOffsetCommit while a transaction is pending on it, UsageError if
+    there are more partitions than can be moved at once.
     """
     require_no_live_owner(connection, group)
     offsets = tuple(
@@ -198,7 +199,7 @@ def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetRese
 
 
 def require_no_live_owner(connection: Connection, group: str) -> None:
-    """Raises GroupOwned if a query that owns the group has been seen a short time ago."""
+    """Raises GroupOwned if a query that owns the group was active a short time ago."""
     now_ms = connection.runtime.clock.wall_ms()
     for coordinator in connection.caught_up():
         state = coordinator.state
@@ -218,7 +219,7 @@ def require_no_live_owner(connection: Connection, group: str) -> None:
 
 
 def committed_partitions(connection: Connection, group: str) -> list[TopicPartition]:
-    """Where the group has a position, in topics that exist. Raises UnknownGroup."""
+    """The group's partitions with a position, in existing topics. Raises UnknownGroup."""
     found = connection.offsets.group(validate_group_id(group)).committed
     if not found:
         raise UnknownGroup(
@@ -233,7 +234,7 @@ def committed_partitions(connection: Connection, group: str) -> list[TopicPartit
 def delete_offsets(
     connection: Connection, group: str, partitions: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
-    """Forget the group's positions there; answers where there were any.
+    """Forget the group's positions there; returns the partitions that had any.
 
     Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
     """

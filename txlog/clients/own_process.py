@@ -1,7 +1,7 @@
-"""Who counts in memory counts for one process: a fork of it would count the same again.
+"""Refuses objects in a forked process, because parent and child would count the same numbers.
 
-It guards I7 across fork(2): sequences and transaction numbers of a producer that two processes use
-would name different records by one name, and all but the first would pass for repeats.
+It guards I7 across fork(2): if two processes used one producer, its sequences and transaction
+numbers would name different records equally, and all but the first would pass for repeats.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from txlog.errors import IllegalTransition
 
 
 def in_a_fork(what: str, method: str) -> IllegalTransition:
-    """The error of a method that is called in another process than the object was made in."""
+    """The error for a method that is called in another process than the object's own."""
     return IllegalTransition(
         f"{method}() is not possible: this {what} was made in another process, which was forked, "
         f"and what both send could not be told apart. Nothing was written; make a {what} in each "

@@ -24,7 +24,7 @@ from txlog.clients.murmur2 import murmur2, murmur2_many
 from txlog.errors import InvalidRecord, UnknownPartition
 
 NullKeys: TypeAlias = "int | Callable[[int], int | NDArray[np.int32]]"
-"""Where records without a key go: a partition, or what is told how many there are and answers one
+"""Where records without a key go: a partition, or a function that gets their number and returns one
 partition for all or one for each."""
 
 _POSITIVE = 0x7FFFFFFF
@@ -47,7 +47,7 @@ _NUMBERS = {
 class RotatingPartition:
     """Keyless records: all of one call to one partition, those of the next call to the next.
 
-    That is Kafka's sticky partitioner with the caller's batches as its batches. Not safe to share
+    This is Kafka's sticky partitioner with the caller's batches as its batches. Not safe to share
     between threads.
     """
 
@@ -90,7 +90,7 @@ def partition_for_keys(
         parts = [partition_for_keys(part, partition_count, null_keys) for part in keys.chunks]
         return np.concatenate(parts)
     if pa.types.is_dictionary(keys.type) and keys.dictionary.null_count:
-        # Such a null is not counted as one.
+        # null_count does not count such a null.
         keys = keys.dictionary_decode()
     if not keys.null_count:
         return _partitions(_hashes(keys), partition_count)
@@ -117,7 +117,7 @@ def split_by_partition(
 ) -> dict[int, pa.RecordBatch]:
     """The rows of each partition, in their old order; `partitions[k]` is that of row k.
 
-    Rows are copied once, or not at all if they lie in order of partition already. Raises
+    Rows are copied once, or not at all if they are already in order of partition. Raises
     InvalidRecord if the lengths differ, UnknownPartition for a negative partition.
     """
     if len(partitions) != batch.num_rows:

@@ -1,8 +1,9 @@
 """Which producer ids a topic may forget for good (rule R11).
 
-An idempotent producer's when it was silent for long: a later append of it is refused, never taken
-for new. A transactional id's when its coordinator has forgotten it: then all of its transactions
-are complete, and it can begin none. It must not decide: the topic refuses who is not done.
+An idempotent producer's, after a long silence: a later append is refused, never taken for a new
+one. A transactional producer's, when its coordinator has forgotten it: then all of its transactions
+are complete, and it can begin none. It must not decide: the topic keeps a producer that is not
+done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Where a producer stands: its state, and the error that answers every further call.
+"""A producer's state, and the error that answers every further call.
 
-It guards the client's half of I5: a transaction from which something is missing, as it was refused
-or given up, can only be aborted. It must not know records, stores or coordinators.
+It guards the client's half of I5: a transaction with a gap, because a record was refused or given
+up, can only be aborted. It must not know records, stores or coordinators.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class ProducerStanding:
 
     @property
     def is_own_process(self) -> bool:
-        """Whether this process made the producer, and not one that it was forked from."""
+        """Whether this process created the producer, and not its parent before a fork."""
         return getpid() == self._process
 
-    # What may be called now.
+    # Checks of calls.
 
     def require_own_process(self, method: str) -> None:
-        """Raises IllegalTransition in a fork."""
+        """Raises IllegalTransition in a forked process."""
         if getpid() != self._process:
             raise in_a_fork("producer", method)
 
     def require_no_error(self, method: str) -> None:
-        """A producer in an error state answers every call with it (KafkaProducer's rule)."""
+        """A producer in an error state answers every call with that error (as KafkaProducer)."""
         self.require_own_process(method)
         error = self.error
         if error is not None:
@@ -49,7 +49,7 @@ class ProducerStanding:
             raise type(error)(f"{text} {error.message}", **error.facts) from error
 
     def require_sendable(self, method: str) -> None:
-        """Raises the error, or IllegalTransition where nothing can be sent."""
+        """Raises the error, or IllegalTransition in a state where nothing can be sent."""
         self.require_no_error(method)
         if self.state is not self._sends_in:
             raise refusal(self.state, method)
@@ -59,13 +59,13 @@ class ProducerStanding:
         return transition(self.state, target, method)
 
     def advance(self, target: ProducerState, method: str) -> None:
-        """Go on to a state. Raises IllegalTransition, which says what to call."""
+        """Change the state. Raises IllegalTransition, which says what to call."""
         self.state = self.following(target, method)
 
-    # What went wrong.
+    # Errors.
 
     def note(self, error: TxlogError, is_lost: bool = False) -> None:
-        """What an error of the log means for this producer (KIP-1050).
+        """Record what an error of the log means for this producer (KIP-1050).
 
         With `is_lost` a part of the transaction was given up: the rest may not commit.
         """
@@ -74,15 +74,15 @@ class ProducerStanding:
         elif self._is_transactional and (is_lost or isinstance(error, AbortableError)):
             self.state, self.error = ProducerState.ABORTABLE_ERROR, error
         elif isinstance(error, AbortableError):
-            # Without a transaction there is nothing to abort: sequences are lost for good.
+            # Without a transaction there is nothing to abort, and sequences are lost for good.
             self.state, self.error = ProducerState.FATAL_ERROR, error
 
     def refused(self, what: str, error: Exception) -> None:
-        """Something was not taken into the transaction, so the rest may not commit: a program that
-        passes over the error would commit a part (KafkaProducer.doSend).
+        """A record or an offset was refused, so the rest may not commit: a program that ignores the
+        error would commit a part (KafkaProducer.doSend).
 
-        It does not matter why it was not taken: a store that did not answer, or a serializer that
-        raised, leaves the same gap.
+        The reason does not matter: a store that did not answer, or a serializer that raised, leaves
+        the same gap.
         """
         if self.state is not ProducerState.IN_TRANSACTION:
             return
@@ -95,6 +95,6 @@ class ProducerStanding:
         else:
             kept = AbortableError(
                 f"{what} was not taken into the transaction ({type(error).__name__}: {error}). "
-                "Abort it, then do all of it again."
+                "Abort it, then repeat all of it."
             )
         self.state, self.error = ProducerState.ABORTABLE_ERROR, kept

@@ -8,7 +8,7 @@ from txlog.errors import IllegalTransition
 
 
 class ProducerState(StrEnum):
-    """Where a producer stands, in the names of Kafka's TransactionManager."""
+    """The state of a producer, in the names of Kafka's TransactionManager."""
 
     UNINITIALIZED = "UNINITIALIZED"
     READY = "READY"
@@ -46,14 +46,14 @@ _ADVICE = {
 
 
 def transition(current: ProducerState, target: ProducerState, method: str) -> ProducerState:
-    """`target`, if it may follow `current`. Raises IllegalTransition, saying what to call."""
+    """`target`, if it may follow `current`. Raises IllegalTransition, which says what to call."""
     if current not in PREDECESSORS[target]:
         raise refusal(current, method)
     return target
 
 
 def refusal(current: ProducerState, method: str) -> IllegalTransition:
-    """The error of a method that may not be called in this state."""
+    """The error for a method that may not be called in this state."""
     return IllegalTransition(
         f"{method}() is not possible in state {current}: {_ADVICE[current]}.",
         state=str(current),

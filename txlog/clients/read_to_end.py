@@ -1,8 +1,8 @@
-"""Reading up to the end that the log has now, whatever stands in the way (KafkaBasedLog.readToEnd).
+"""Reading up to the log's current end, whatever blocks the reader (KafkaBasedLog.readToEnd).
 
-It guards that state which is rebuilt from a topic is whole: an empty `poll` at read_committed may
-mean that an open transaction keeps the records behind it from the reader. The end that is meant is
-that of the log, and not the last stable offset.
+It guards that state rebuilt from a topic is complete: an empty `poll` at read_committed may mean
+that an open transaction hides the records behind it. The end is that of the log, and not the last
+stable offset.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLL_MS = 1_000.0
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a partition ended when the reader asked, in one incarnation of its topic."""
+    """Where a partition ended when the reader began, in one incarnation of its topic."""
 
     topic_id: str
     offset: int
@@ -46,7 +46,7 @@ class ReadToEnd:
         return self._connection.runtime.clock.monotonic_ms()
 
     def _ends_of_now(self) -> dict[TopicPartition, End]:
-        """Raises UnknownTopic, UnknownPartition: what is not there has no end to read to."""
+        """Raises UnknownTopic, UnknownPartition: a missing partition has no end to read to."""
         ends = {}
         for where in sorted(self._assigned.partitions - self._assigned.paused):
             topic = self._connection.cluster.present_topic(where.topic, certain=True)
@@ -76,8 +76,8 @@ class ReadToEnd:
         return {where: fetcher.position for where, fetcher in self._assigned.fetchers.items()}
 
     def _left(self) -> dict[TopicPartition, int]:
-        """Where the end is not reached, and how far it is. What the loop's body has unassigned
-        meanwhile is not waited for."""
+        """Partitions whose end is not reached, and that end. Partitions that the loop's body has
+        unassigned are left out."""
         left = {}
         assigned = self._assigned.partitions
         for where, end in self._ends.items():
@@ -93,7 +93,7 @@ class ReadToEnd:
         return left
 
     def _blocked(self, left: Mapping[TopicPartition, int]) -> TxlogError:
-        """What the reader waits for. Raises UnstableOffsetCommit if that is its position."""
+        """The reason to wait. Raises UnstableOffsetCommit if the position is the reason."""
         blocked_by = self._assigned.blocked_by()
         where = min(left, key=lambda each: (each not in blocked_by, each))
         position, tx_id = self._assigned.position(where), blocked_by.get(where)
@@ -109,7 +109,7 @@ class ReadToEnd:
         )
 
     def _described(self, tx_id: TxId) -> str:
-        """Who keeps the records back, and what to do about it."""
+        """The blocking transaction, and the remedy."""
         remedy = f"Read again once it has ended; 'txlog txn abort {tx_id}' ends it."
         for coordinator in self._connection.caught_up():
             for name, transaction in coordinator.state.open_transactions():

@@ -1,7 +1,7 @@
 """Deleting records by hand: Kafka's `deleteRecords`.
 
-All offsets are checked before the first is applied. Nothing of a transaction that is not complete
-everywhere goes (I12); one that is decided is finished first, as its completion comes after the
+All offsets are checked before the first is applied. Records of a transaction that is not complete
+everywhere stay (I12); a decided one is finished first, because its completion comes after the
 answer to its commit.
 """
 
@@ -21,16 +21,16 @@ from txlog.model import TopicPartition
 log = logging.getLogger(__name__)
 
 TO_THE_END = -1
-"""Kafka's word for everything that may be deleted."""
+"""Kafka's value for everything that may be deleted."""
 
 
 def planned_log_starts(
     connection: Connection, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Where each log would start; partitions that are there already are left out.
+    """Where each log would start; partitions that already start there are left out.
 
     Raises OffsetOutOfRange for an offset beyond what may be deleted, InvalidRecord for one that is
-    no whole number, UnknownTopic, UnknownPartition.
+    not a whole number, UnknownTopic, UnknownPartition.
     """
     offsets = given_offsets(offsets)
     planned: dict[TopicPartition, int] = {}
@@ -56,9 +56,9 @@ def planned_log_starts(
 
 
 def _finish_decided(connection: Connection, topics: Iterable[str]) -> None:
-    """End what is decided and not complete there, so that nobody is told of the background.
+    """Complete decided transactions there, so that background completion stays invisible.
 
-    Of what cannot be finished now the records stay, and the answer says so.
+    If one cannot be completed now, its records stay, and the answer says so.
     """
     for coordinator in connection.caught_up():
         for name, transaction in list(coordinator.state.open_transactions()):
@@ -74,7 +74,7 @@ def _finish_decided(connection: Connection, topics: Iterable[str]) -> None:
 def delete_records(
     connection: Connection, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Delete records below these offsets, -1: all; answers the log starts afterwards.
+    """Delete records below these offsets, -1: all; returns the log starts afterwards.
 
     Raises as `planned_log_starts` does, before anything is deleted.
     """
@@ -94,7 +94,7 @@ def delete_records(
 def _out_of_range(topic: str, partition: int, offset: int, limit: int) -> OffsetOutOfRange:
     return OffsetOutOfRange(
         f"records of topic {topic!r} partition {partition} can be deleted up to offset {limit}: "
-        f"there it ends, or a transaction that is not complete begins. {offset} is out of range; "
+        f"the partition ends there, or an incomplete transaction begins. {offset} is out of range; "
         "-1 deletes all that may be deleted.",
         topic=topic,
         partition=partition,

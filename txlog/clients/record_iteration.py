@@ -1,8 +1,8 @@
-"""Records of a poll, all at once or one by one, with positions that follow what was handed out.
+"""Records of a poll, all at once or one by one; positions follow what was returned.
 
-It guards that a commit in the middle of a loop covers the record at hand and none after it, and
-that a record which was polled but not handed out comes again: nothing is lost by a `break`, by
-Ctrl-C, or by a value that Python cannot hold.
+It guards that a commit in the middle of a loop covers the current record and none after it, and
+that a polled record that was not returned is polled again: nothing is lost by a `break`, by Ctrl-C,
+or by a value that Python cannot represent.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Fetchers = Mapping[TopicPartition, PartitionFetcher]
 
 @contextmanager
 def kept_if_interrupted(fetchers: Callable[[], Fetchers]) -> Iterator[None]:
-    """What ends in an exception has handed out nothing: positions stay where they are, those of
-    partitions that are new at their beginning."""
+    """A call that ends in an exception has returned nothing: positions stay, those of new
+    partitions at their beginning."""
     before = {fetcher: fetcher.position for fetcher in fetchers().values()}
     try:
         yield
@@ -34,7 +34,7 @@ def kept_if_interrupted(fetchers: Callable[[], Fetchers]) -> Iterator[None]:
 def all_at_once(
     taken: Iterable[tuple[PartitionFetcher, TopicPartition, FetchedBatch]],
 ) -> dict[TopicPartition, list[ConsumerRecord]]:
-    """The records, up to one that cannot be read in each partition: its fetcher stands there then.
+    """The records, up to an unreadable one in each partition, where its fetcher then stays.
 
     Raises InvalidRecord if the very first one cannot be read (as KIP-334 has it).
     """
@@ -59,7 +59,7 @@ def one_by_one(
     fetchers: Callable[[], Fetchers],
     is_open: Callable[[], bool],
 ) -> Iterator[ConsumerRecord]:
-    """The records of a poll, after which the fetchers stand past them."""
+    """The records of a poll; afterwards the fetchers are past them."""
     with kept_if_interrupted(fetchers):
         polled = poll()
         reading = fetchers()
@@ -76,9 +76,9 @@ def _steps(
     expected = found[0].offset
     for record in found:
         if fetcher.position != expected or not is_open():
-            return  # The loop's body has sought elsewhere, or closed the consumer.
+            return  # The loop's body called seek(), or closed the consumer.
         fetcher.position = expected = record.offset + 1
         yield record
     if fetcher.position == expected:
-        # Only aborted or compacted records lie between the last one and the end of what was read.
+        # Only aborted or compacted records are between the last one and the end of the read.
         fetcher.position = end

@@ -1,8 +1,8 @@
 """The time that a record is stored with: its own, the producer's now, or that of the append.
 
-It guards `message.timestamp.type` and Kafka's limits on records' own times (KIP-937): what lies
+It guards `message.timestamp.type` and Kafka's limits on records' own times (KIP-937): a time
 outside of them, or before 1970 (ProducerRecord's rule), is refused before anything is written. A
-client's clock decides here what is taken, never what is safe (I14).
+client's clock decides here what is accepted, never what is safe (I14).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_append_time(config: TopicConfig) -> bool:
 
 
 def record_time(topic: TopicLog, timestamp_ms: object, now_ms: int) -> int:
-    """The time of one record whose sender gave that one, or None. Raises InvalidRecord."""
+    """The time of a record with that sender's time, or None. Raises InvalidRecord."""
     if timestamp_ms is None:
         return now_ms
     if type(timestamp_ms) is not int or not 0 <= timestamp_ms <= LONG_MAX:
@@ -36,7 +36,7 @@ def record_time(topic: TopicLog, timestamp_ms: object, now_ms: int) -> int:
 
 
 def with_record_times(topic: TopicLog, batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
-    """The batch with a `_timestamp` column, last, as the topic is to store it.
+    """The batch with a `_timestamp` column, last, as the topic stores it.
 
     A null or missing time becomes `now_ms`. Raises InvalidRecord.
     """
@@ -54,13 +54,13 @@ def _require_within(topic: TopicLog, oldest_ms: int, newest_ms: int, now_ms: int
     if oldest_ms < 0:
         raise InvalidRecord(
             f"a record for topic {topic.name!r} has the time {oldest_ms}; times are milliseconds "
-            "since 1970, and none lies before. Keep an earlier time in the value or a column.",
+            "since 1970, and not negative. Keep an earlier time in the value or a column.",
             topic=topic.name,
             timestamp_ms=oldest_ms,
         )
     config = topic.state.config
     early, late = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
-    # No two times are further apart than no limit allows.
+    # The value for no limit exceeds any difference of times.
     if min(now_ms - oldest_ms, LONG_MAX) > early:
         raise _outside(topic, oldest_ms, now_ms - oldest_ms, "before", early)
     if min(newest_ms - now_ms, LONG_MAX) > late:

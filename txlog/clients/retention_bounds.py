@@ -1,8 +1,8 @@
 """Up to which offsets a topic's records may be deleted, as the whole log knows it.
 
-It guards I12 and text B's rule that no retention touches a transaction that is not complete: beside
-the topic's own last stable offset, what a decided transaction has here stays until its coordinator
-says that it is complete everywhere.
+It guards I12: no retention touches a transaction that is not complete. Besides the topic's own last
+stable offset, it keeps what a decided transaction has here until its coordinator says that it is
+complete everywhere.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def deletable_log_starts(connection: Connection, topic: TopicLog, now_ms: int) -
 def bounded_log_starts(
     connection: Connection, topic: TopicLog, wanted: Mapping[int, int]
 ) -> dict[int, int]:
-    """The same offsets, or lower ones where a transaction is not complete; only those that rise."""
+    """The same offsets, lowered to incomplete transactions; only those that rise."""
     opened = [
         transaction.tx_id
         for coordinator in connection.caught_up()
@@ -48,7 +48,7 @@ def bounded_log_starts(
 
 
 def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
-    """partition -> the first record of that transaction; all log starts if that is not at hand."""
+    """partition -> the first record of that transaction; all log starts if they are unknown."""
     producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
     opened = producer.open
     if opened is not None and (opened.epoch, opened.number) == (tx_id.epoch, tx_id.number):
@@ -58,7 +58,7 @@ def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
         if row.tx_id == tx_id:
             found.setdefault(row.partition, row.base_offset)
     mark = state.marks.get(tx_id)
-    # Of a long one the first records may be sealed already, while the last are in the tail.
+    # The first records of a long one may be sealed already, while the last are in the tail.
     is_in_tail = mark is not None and mark.first_slot > state.sealed_slot
     if is_in_tail or not producer.is_finished(tx_id):
         return found

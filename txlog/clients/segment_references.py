@@ -1,9 +1,9 @@
-"""Which segments and index chunks the log refers to: what whoever collects files must keep.
+"""Which segments and index chunks the log refers to: what vacuum must keep.
 
 It guards R18: a staged segment moves from its coordinator to its topic and never back, so the
-coordinators are asked first. In the other order a transaction that is applied between the two
-looks would be seen in neither. An object that nobody names may still be on its way to an entry
-(R17): being unreferenced is not enough to delete it.
+coordinators are read first. In the other order, a transaction that is applied between the two reads
+would appear in neither. An object that nothing names may still be on its way to an entry (R17):
+being unreferenced is not enough to delete it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from txlog.log.topic_state import TopicState
 def references(connection: Connection) -> frozenset[str]:
     """Paths of all segments that an open transaction or a topic names, and of all index chunks.
 
-    Takes time and memory by the number of segments. Raises CorruptData, StoreUnavailable.
+    Time and memory grow with the number of segments. Raises CorruptData, StoreUnavailable.
     """
-    # Coordinators first: what is staged moves from them to the topics and never back (R18).
+    # Coordinators first: staged segments move from them to the topics and never back (R18).
     found = set(_staged(connection))
     topics = [partial(_stored, topic) for topic in present_topics(connection)]
     for stored in connection.cluster.answers(topics):
@@ -39,7 +39,7 @@ def staged_segments(state: CoordinatorState) -> Iterator[str]:
 
 
 def stored_objects_of(topic: TopicLog, state: TopicState) -> Iterator[str]:
-    """Every chunk and segment that this state of the topic leads to.
+    """Every chunk and segment that this state of the topic refers to.
 
     Raises CorruptData, and BoundaryMoved if the state is too old to be read.
     """

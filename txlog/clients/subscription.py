@@ -1,4 +1,4 @@
-"""What a consumer has subscribed to: topics by name, or every topic whose name matches. Pure.
+"""A consumer's subscription: topics by name, or every topic whose name matches. Pure.
 
 Kafka's rule holds for patterns: the whole name must match, and internal topics never do.
 """
@@ -19,11 +19,11 @@ class Subscription:
     """Kafka's subscription state, without the positions."""
 
     topics: tuple[str, ...] = ()
-    """By name, or those that matched when the consumer last looked."""
+    """The given names, or those that matched when the consumer last checked."""
     pattern: re.Pattern[str] | None = None
 
     def matching(self, names: Iterable[str]) -> Subscription:
-        """This one, with the topics that match now. Only of a pattern."""
+        """The same pattern, with the topics that match now."""
         pattern = self.pattern
         if pattern is None:
             return self
@@ -32,7 +32,7 @@ class Subscription:
 
 
 def subscription_to(topics: Iterable[str] | str, pattern: str | None) -> Subscription:
-    """What `subscribe` was asked for. Raises UsageError."""
+    """The arguments of `subscribe`. Raises UsageError."""
     names = tuple(given_names(topics))
     if pattern is None:
         return Subscription(names)
@@ -52,6 +52,6 @@ def _compiled(pattern: object) -> re.Pattern[str]:
         except (re.error, OverflowError, RecursionError) as error:
             reason = error
     raise UsageError(
-        f"the pattern {pattern!r:.80} is no regular expression ({reason}); write it as "
+        f"the pattern {pattern!r:.80} is not a regular expression ({reason}); write it as "
         "'orders-.*', which must match a topic's whole name."
     )

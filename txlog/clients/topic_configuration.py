@@ -1,7 +1,7 @@
 """A topic's configuration against its schema, and changes to it.
 
-What several admins change at the same time stays changed, whoever comes last. Nothing is decided
-here but whether a configuration fits a schema.
+Concurrent changes of several admins are all kept. The only decision here is whether a configuration
+fits a schema.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def altered_configuration(
 ) -> TopicConfig:
     """Change values by their dotted names; all others stay as they are when it is done.
 
-    Raises UnknownTopic, InvalidConfig, and PublishContention if others are faster each time.
+    Raises UnknownTopic, InvalidConfig, and PublishContention if other admins are always faster.
     """
     attempts_left = _ATTEMPTS_MAX
     while True:
@@ -43,7 +43,7 @@ def altered_configuration(
 
 
 def check_configuration(name: str, schema: pa.Schema, config: TopicConfig) -> None:
-    """Raises InvalidConfig if a topic of this schema cannot be configured so."""
+    """Raises InvalidConfig if a topic of this schema cannot have that configuration."""
     _check_key_column(name, schema, config)
     _check_compaction(name, schema, config)
 

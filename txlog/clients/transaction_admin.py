@@ -1,8 +1,8 @@
-"""What producers have open in a partition, which transactions hang (KIP-664's questions), and
-which have done no more yet than to set offsets aside.
+"""Open transactions of a partition's producers, hanging transactions (KIP-664's questions), and
+transactions that have only pending offsets so far.
 
-It only looks. A transaction hangs if it is open in a topic and nobody will end it by himself soon:
-it is late, or no coordinator knows it as open.
+It only reads. A transaction hangs if it is open in a topic and its owner will not end it soon: it
+is late, or no coordinator has it as open.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from txlog.model import TopicPartition, TxId
 
 @dataclass(frozen=True, slots=True)
 class ProducerDescription:
-    """What a partition knows of one producer id (kafka-transactions.sh describe-producers)."""
+    """A partition's state of one producer id (kafka-transactions.sh describe-producers)."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
-    """Of its newest record there in this epoch; -1 if there is none."""
+    """Sequence of its newest record there in this epoch; -1 if there is none."""
     last_timestamp_ms: int | None
-    """Time of its newest record there, if that is recent enough to be at hand."""
+    """Time of its newest record there, if that is recent enough to be known."""
     current_transaction_start_offset: int | None
     """First offset of its open transaction there."""
     transaction: TxId | None
@@ -37,7 +37,7 @@ class ProducerDescription:
 
 @dataclass(frozen=True, slots=True)
 class HangingTransaction:
-    """An open transaction in one partition that holds up readers."""
+    """An open transaction in one partition that blocks readers."""
 
     where: TopicPartition
     tx_id: TxId
@@ -47,23 +47,23 @@ class HangingTransaction:
     started_ms: int | None
     timeout_ms: int | None
     state: str
-    """As its coordinator sees it; Unknown if none does."""
+    """Its state at its coordinator; Unknown if none has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendedTransaction:
-    """An open transaction that has set offsets of groups aside, and that no coordinator has heard
-    of: its records are staged."""
+    """An open transaction with pending offsets of groups that no coordinator knows yet: its records
+    are staged."""
 
     tx_id: TxId
     groups: tuple[str, ...]
     pended_ms: int
-    """When the first of them was set aside."""
+    """When the first of its offsets became pending."""
     timeout_ms: int
 
 
 def pended_transactions(connection: Connection) -> dict[TxId, PendedTransaction]:
-    """What groups have pending, by transaction, whatever has become of it."""
+    """Pending offsets of groups, by transaction, whatever its outcome."""
     found: dict[TxId, PendedTransaction] = {}
     for name, group in connection.offsets.groups().items():
         for tx_id, pend in group.pending.items():
@@ -102,8 +102,8 @@ def find_hanging(
 ) -> list[HangingTransaction]:
     """Transactions that are late, by partition, in one topic or in all.
 
-    Late is past its own timeout, or past `max_timeout_ms` if that is given; one that no coordinator
-    has open is late at once. Raises UnknownTopic.
+    Late means past its own timeout, or past `max_timeout_ms` if that is given; a transaction that
+    no coordinator has as open is late at once. Raises UnknownTopic.
     """
     cluster = connection.cluster
     names = [topic] if topic is not None else sorted(cluster.state().topics)

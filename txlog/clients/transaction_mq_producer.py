@@ -1,9 +1,8 @@
 """RocketMQ's transactional producer: a local transaction and its messages, both or neither.
 
-`send_message_in_transaction` stores the messages where nobody sees them, runs the local
-transaction, and shows or drops them. If that end gets lost, with this process perhaps, a live
-producer of the same group is asked later (`check_service.py`). It must not know how anything is
-stored.
+`send_message_in_transaction` stores the messages invisibly, runs the local transaction, and shows
+or drops them. If that decision is lost, perhaps with this process, a live producer of the same
+group is asked later (`check_service.py`). It must not know how anything is stored.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from txlog.model import validate_producer_group, validate_tag
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_MS = 1_000
-"""How often the background looks for what is due, at the least."""
+"""The shortest interval of the background search for due checks."""
 
 
 class TransactionMQProducer:
@@ -86,10 +85,13 @@ class TransactionMQProducer:
         self._statistics = HalfStatistics()
         self._lock, self._process = threading.Lock(), getpid()
 
-    # Its life.
+    # Lifecycle.
 
     def set_transaction_listener(self, listener: TransactionListener) -> None:
-        """Who runs and checks local transactions; before `start`. Raises IllegalTransition."""
+        """Set the listener, which runs and checks local transactions; before `start`.
+
+        Raises IllegalTransition.
+        """
         if self._store is not None:
             raise IllegalTransition("this producer is started; its listener cannot change.")
         self._listener = listener
@@ -97,8 +99,8 @@ class TransactionMQProducer:
     def start(self, *, check_in_background: bool = True) -> None:
         """Become a live producer of the group, which is asked about its half transactions.
 
-        Without `check_in_background` call `check()` now and then. Raises InvalidConfig if there is
-        no listener, IllegalTransition if it was started before.
+        Without `check_in_background` call `check()` regularly. Raises InvalidConfig if there is no
+        listener, IllegalTransition if it was started before.
         """
         listener = self._required_listener()
         if self._store is not None:
@@ -120,7 +122,7 @@ class TransactionMQProducer:
             self._end_checks = background.repeat(self._check_quietly, interval_ms)
 
     def shutdown(self) -> None:
-        """Stop checking. Half transactions that are open are left to the others of the group."""
+        """Stop checking. Open half transactions are left to other producers of the group."""
         end, self._end_checks = self._end_checks, None
         if end is not None:
             end()
@@ -146,9 +148,9 @@ class TransactionMQProducer:
     ) -> TransactionSendResult:
         """Store the message (or several, of any topics), run the local transaction, end it.
 
-        `arg` goes to the listener. `transaction_id` is your own name for it, an order's number
-        say: of all half transactions of the group with that name, one commits; `outcome()` takes
-        it. `check_immunity_ms` is the age before the first check, instead of
+        `arg` is passed to the listener. `transaction_id` is your own name for it, for example an
+        order's number: of all half transactions of the group with that name, one commits;
+        `outcome()` accepts it. `check_immunity_ms` is the age before the first check, instead of
         `transaction.timeout.ms`. Raises DuplicateTransaction, InvalidRecord, UnknownTopic and the
         store's errors if nothing was stored; then the local transaction does not run.
         """
@@ -184,7 +186,7 @@ class TransactionMQProducer:
         return half
 
     def commit(self, half: HalfTransaction) -> None:
-        """Show the messages. The first end counts: raises TransactionAborted after another."""
+        """Show the messages. The first decision counts: raises TransactionAborted after another."""
         store = self._started("commit")
         _require_half(half)
         commit(store.coordinator, store.transactional_id, half.tx_id)
@@ -231,7 +233,7 @@ class TransactionMQProducer:
     def _executed(
         self, listener: TransactionListener, half: HalfTransaction, arg: Any
     ) -> tuple[LocalTransactionState, str]:
-        """What the local transaction answers; what it raises is a remark, and no more."""
+        """The result of the local transaction; an exception is only logged."""
         try:
             state = listener.execute_local_transaction(half, arg)
         except Exception as error:
@@ -240,7 +242,7 @@ class TransactionMQProducer:
         return LocalTransactionState(state or LocalTransactionState.UNKNOW), ""
 
     def _end(self, half: HalfTransaction, state: LocalTransactionState) -> None:
-        """One way, as in RocketMQ: what is lost here is found out by a check."""
+        """One attempt, as in RocketMQ: a check decides what is lost here."""
         try:
             if state is LocalTransactionState.COMMIT_MESSAGE:
                 self.commit(half)
@@ -274,7 +276,7 @@ class TransactionMQProducer:
     # Checking.
 
     def check(self) -> int:
-        """One pass over the group's half transactions that are due; answers how many there were."""
+        """One pass over the group's due half transactions; returns how many there were."""
         self._started("check")
         checks = self._checks
         return checks.run_once() if checks is not None else 0
@@ -283,10 +285,10 @@ class TransactionMQProducer:
         try:
             self.check()
         except IllegalTransition:
-            return  # It is being shut down.
+            return  # The producer is being shut down.
         except TxlogError as error:
             log.warning("half transactions of %s were not checked: %s", self.producer_group, error)
-        except Exception:  # Or the thread would end, and nobody would be asked any more.
+        except Exception:  # Otherwise the thread would end, and checks would stop.
             log.exception("half transactions of %s were not checked", self.producer_group)
 
     def statistics(self) -> HalfStatistics:
@@ -306,7 +308,7 @@ def _given_messages(messages: object) -> tuple[Message, ...]:
     if isinstance(messages, Sequence) and all(isinstance(one, Message) for one in messages):
         return tuple(messages)
     raise InvalidRecord(
-        f"{messages!r:.80} is no message; give Message(topic, value), or a list of them."
+        f"{messages!r:.80} is not a message; give Message(topic, value), or a list of them."
     )
 
 
@@ -314,7 +316,7 @@ def _require_half(half: object) -> None:
     """Raises UsageError."""
     if not isinstance(half, HalfTransaction):
         raise UsageError(
-            f"{half!r:.80} is no half transaction; give what send_half answered, or the listener "
-            "was given."
+            f"{half!r:.80} is not a half transaction; give the result of send_half, or the "
+            "listener was given."
         )
     given_transaction(half.tx_id)

@@ -1,9 +1,9 @@
-"""Deleting stored objects that nothing refers to: segments, index chunks, what deleted topics left.
+"""Deleting unreferenced stored objects: segments, index chunks, and the rest of deleted topics.
 
-It guards I12 and I14: an object goes only if it lies below a staging horizon that stands in every
-journal (so that nobody can refer to it any more: design section 10, R17), if the coordinators were
-asked before the topics (R18), and if two looks, apart in time, found it unreferenced. No clock and
-no listing decides: they only say what to look at. Whoever dies in between has deleted less.
+It guards I12 and I14: an object is deleted only if it lies below a staging horizon that is in every
+journal, so that no commit can refer to it any more (R17), if the coordinators were asked before the
+topics (R18), and if two looks, apart in time, found it unreferenced. Clocks and listings decide
+nothing: they only say what to look at. A process that dies in between has deleted less.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Candidates:
 
     objects: tuple[StoredObject, ...] = ()
     topics: tuple[str, ...] = ()
-    """Deleted topics whose journals are still there."""
+    """Deleted topics whose journals still exist."""
     looked_ms: float = 0
 
     @property
@@ -42,7 +42,7 @@ class Candidates:
 
     @property
     def size_bytes(self) -> int:
-        """Of all of them."""
+        """Their total size."""
         return sum(stored.size_bytes for stored in self.objects)
 
 
@@ -60,7 +60,7 @@ class Vacuum:
     """One log's vacuum, as one process runs it; any number of processes may."""
 
     def __init__(self, connection: Connection, staging_retention_ms: int) -> None:
-        """`staging_retention_ms`: segments that are younger are let be."""
+        """`staging_retention_ms`: younger segments are kept."""
         self._connection = connection
         self._staging_retention_ms = staging_retention_ms
 
@@ -75,7 +75,7 @@ class Vacuum:
         return Candidates(tuple(found), tuple(doomed), now_ms)
 
     def sweep(self, before: Candidates) -> VacuumReport:
-        """Delete those candidates of an earlier look that are unreferenced still.
+        """Delete those candidates of an earlier look that are still unreferenced.
 
         Raises CorruptData, StoreUnavailable; then call it again.
         """
@@ -97,11 +97,12 @@ class Vacuum:
         return segment_id_at(now_ms - self._staging_retention_ms)
 
     def _advance_horizon(self, before: Candidates) -> tuple[frozenset[str], str]:
-        """One above these candidates in every topic and coordinator, before the look that deletes.
+        """Raise the horizon above these candidates in every topic and coordinator, before the
+        second look.
 
-        Whoever has one is not written to: what was done before a vacuum was cut off, as by a full
-        disk, is not done again. Answers the topics' roots, as one that is created after this has no
-        horizon and nothing of it may be deleted; and the lowest horizon that stands anywhere.
+        A horizon that is already high enough is not written: an interrupted vacuum, as on a full
+        disk, does not repeat its work. Returns the topics' roots, because a topic that is created
+        afterwards has no horizon and nothing of it may be deleted; and the lowest horizon of all.
         """
         wanted = self._wanted_horizon()
         topics = {topic.layout.root: topic for topic in present_topics(self._connection)}
@@ -110,10 +111,10 @@ class Vacuum:
         for root, topic in topics.items():
             try:
                 standing[root] = _topic_horizon(topic, newest, wanted)
-            except UnknownTopic:  # Deleted meanwhile, perhaps by somebody who was cut off.
+            except UnknownTopic:  # It was deleted meanwhile; its deletion may be interrupted.
                 self._connection.cluster.finish_deletion(topic.name)
-        # Topics first, and no coordinator above the lowest of them: whoever stages names its
-        # segments above the topic's horizon.
+        # Topics first, and no coordinator above the lowest of them: producers name staged segments
+        # above the topic's horizon.
         lowest = min(standing.values(), default=wanted)
         coordinators = self._connection.coordinators()
         in_coordinators = [_coordinator_horizon(one, newest, lowest) for one in coordinators]
@@ -130,7 +131,7 @@ class Vacuum:
 
     def _deleted(self, listed: Iterable[StoredObject], kinds: Container[str]) -> Iterator[TopicLog]:
         """Topics that have objects of these kinds and no name any more; listed before the names
-        are asked. A topic that was ended keeps its last boundary and snapshot for ever."""
+        are read. An ended topic keeps its last boundary and snapshot for ever."""
         cluster = self._connection.cluster
         present = {t.opened.topic_id for t in cluster.state().topics.values()}
         parts = (_parts(stored.path) for stored in listed)
@@ -142,7 +143,7 @@ class Vacuum:
     def _unreferenced(
         self, listed: Iterable[StoredObject], horizon: str, roots: frozenset[str]
     ) -> Iterator[StoredObject]:
-        """Of topics in `roots` only: there nobody can come to refer to what lies below it."""
+        """Only of topics in `roots`: there no new reference below the horizon can appear."""
         objects = list(listed)
         deleted = self._deleted(objects, _LEFT_BY_DELETED)
         ended = {topic.layout.root for topic in deleted if _is_ended(topic)}
@@ -152,7 +153,7 @@ class Vacuum:
             if root in ended:
                 is_litter = kind in _LEFT_BY_DELETED
             else:
-                # An original chunk has no name: what the state has replaced never comes back.
+                # An original chunk has no name, and a replaced one never comes back.
                 is_old = kind in _COLLECTED and (not object_id or object_id < horizon)
                 is_litter = root in roots and is_old and stored.path not in referenced
             if is_litter:
@@ -160,8 +161,8 @@ class Vacuum:
 
 
 def _parts(path: str) -> tuple[str, str, str]:
-    """A topic's folder, the kind of the object, and the id that the horizon is compared with; all
-    empty if txlog writes no such name: then it is somebody else's."""
+    """A topic's folder, the kind of the object, and the id to compare with the horizon; all empty
+    for a name that txlog does not write: the object belongs to another program."""
     root = journal_root(path)
     if root is None:
         return "", "", ""
@@ -170,26 +171,26 @@ def _parts(path: str) -> tuple[str, str, str]:
 
 
 def _newest_id(objects: Iterable[StoredObject], topics: Container[str], horizon: str) -> str:
-    """The highest id of those that only a horizon allows to delete; empty if there is none."""
+    """The highest id of those that may be deleted only below a horizon; empty if there is none."""
     parts = (_parts(stored.path) for stored in objects)
     ids = (name for root, kind, name in parts if root in topics and kind in _COLLECTED)
     return max((name for name in ids if name < horizon), default="")
 
 
 def _topic_horizon(topic: TopicLog, newest: str, wanted: str) -> str:
-    """What stands there after it was raised, if it was not above `newest`. Raises UnknownTopic."""
+    """The topic's horizon, raised unless it was above `newest`. Raises UnknownTopic."""
     if newest and topic.catch_up(certain=True).horizon <= newest:
         topic.execute(AdvanceHorizon(wanted))
     return topic.state.horizon
 
 
 def _coordinator_horizon(coordinator: Coordinator, newest: str, wanted: str) -> str:
-    """The same of a coordinator."""
+    """The same for a coordinator."""
     if newest and coordinator.catch_up().horizon <= newest:
         coordinator.advance_horizon(wanted)
     return coordinator.state.horizon
 
 
 def _is_ended(topic: TopicLog) -> bool:
-    """Whether a deleted topic takes nothing any more."""
+    """Whether a deleted topic accepts no commands any more."""
     return topic.catch_up(certain=True).closed

@@ -27,7 +27,7 @@ _NOT_ARROW = (
 
 
 class NotAnArrowFile(ValueError):
-    """It is not what `encode_file` writes; the text says why."""
+    """The bytes are not what `encode_file` writes; the message says why."""
 
 
 def encode_file(batch: pa.RecordBatch) -> bytes:
@@ -39,17 +39,17 @@ def encode_file(batch: pa.RecordBatch) -> bytes:
 
 
 def decode_file(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
-    """Its batch, every value checked. Raises NotAnArrowFile."""
+    """The batch of the file, every value checked. Raises NotAnArrowFile."""
     try:
         with pa.ipc.open_file(pa.py_buffer(data)) as reader:
             if not reader.schema.equals(schema):
-                raise NotAnArrowFile("its columns are others")
+                raise NotAnArrowFile("its columns are different")
             if reader.num_record_batches != 1:
                 raise NotAnArrowFile(f"its footer names {reader.num_record_batches} batches, not 1")
         batch = pa.ipc.read_record_batch(pa.py_buffer(_message(memoryview(data))), schema)
         batch.validate(full=True)
     except _NOT_ARROW as error:
-        raise NotAnArrowFile(f"it is no Arrow file: {error!s:.100}") from error
+        raise NotAnArrowFile(f"it is not an Arrow file: {error!s:.100}") from error
     return batch
 
 
@@ -61,5 +61,5 @@ def _message(view: memoryview) -> memoryview:
     start = _FILE_HEAD + head.length
     found = read_head(view[start:], "it")
     if found.kind != RECORD_BATCH or found.compressed:
-        raise NotAnArrowFile("it does not hold one plain record batch")
+        raise NotAnArrowFile("it does not contain one plain record batch")
     return view[start : start + found.length]

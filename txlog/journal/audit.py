@@ -1,9 +1,9 @@
 """One journal's stored bytes, read from end to end, and what is wrong with them.
 
-It proves I1 as far as bytes can tell (no hole, one chain of checksums, no token twice, boundaries
-that only rise), I15 of every boundary, entry, chunk and snapshot, and that each snapshot says what
-the entries say. It reads what is stored, not what a replica has in memory, one object at a time, so
-that the length of a journal costs time only. It may list: nobody decides anything on its answer.
+It proves I1 as far as bytes can (no hole, one chain of checksums, no token twice, boundaries that
+only rise), I15 of every boundary, entry, chunk and snapshot, and that each snapshot agrees with the
+entries. It reads what is stored, not what a replica has in memory, one object at a time, so that
+the length of a journal costs time only. It may list: no decision depends on its answer.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from txlog.layout import JournalLayout, parse_number
 from txlog.storage.store import Store
 
 ATTEMPTS_MAX = 3
-"""Walks over a journal whose old entries are deleted meanwhile."""
+"""Attempts to walk over a journal whose old entries are being deleted."""
 
 TOKENS_KEPT_MAX = 100_000
-"""Tokens that are compared: an entry that was published twice lies near itself."""
+"""Tokens that are compared: the two copies of an entry that was published twice are close."""
 
 _INVARIANT = re.compile(r"(I\d+): ")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing that is not as docs/invariants.md says it must be."""
+    """One violation of docs/invariants.md."""
 
     path: str
     """The object, or the journal's folder."""
     invariant: str
-    """Its number there, such as "I2"."""
+    """The invariant's number, such as "I2"."""
     message: str
 
     def __str__(self) -> str:
@@ -62,11 +62,11 @@ class Step:
 
 @dataclass(slots=True)
 class Audit(Generic[StateT]):
-    """What a journal holds: the state at its start and at its end, and what was read."""
+    """The content of a journal: the state at its start and at its end, and what was read."""
 
     layout: JournalLayout
     base: StateT
-    """The state that the newest boundary's snapshot holds; the empty one if nothing was pruned."""
+    """The state in the newest boundary's snapshot; the empty state if nothing was pruned."""
     state: StateT
     base_slot: int = -1
     """The last slot that `base` covers."""
@@ -77,11 +77,11 @@ class Audit(Generic[StateT]):
     size_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
     is_whole: bool = True
-    """The fold came to the end, so that `state` can be relied on."""
+    """Whether the fold reached the end, so that `state` is reliable."""
 
     @property
     def is_pruned(self) -> bool:
-        """Old events are gone: what is not among the steps may have been."""
+        """Whether old events are deleted: an event that is missing from the steps may be there."""
         return self.base_slot >= 0
 
     def report(self, invariant: str, path: str, message: str) -> None:
@@ -102,10 +102,10 @@ def audit_journal(
     on_step: OnStep = lambda _: None,
     on_bytes: OnBytes = lambda _: None,
 ) -> Audit[StateT]:
-    """Read every boundary, entry and snapshot. Raises the store's errors, none that bytes cause.
+    """Read every boundary, entry and snapshot. Raises the store's errors, none caused by bytes.
 
-    `on_step` is given every event of the live entries, in order, and `on_bytes` the size of each
-    object. Entries that others prune meanwhile make it begin anew, which `on_begin` is told.
+    `on_step` is called with every event of the live entries, in order, and `on_bytes` with the size
+    of each object. If entries are pruned meanwhile it starts again, and calls `on_begin`.
     """
     audit = Audit(layout, machine.initial(), machine.initial())
     for _ in range(ATTEMPTS_MAX):
@@ -119,7 +119,7 @@ def audit_journal(
 
 def _falls(found: Boundary, before: Boundary) -> bool:
     """A boundary rises, and so does the snapshot that it names (rule R47); only the last one of a
-    journal may stand where the one before stood."""
+    journal may have the same slot as the one before."""
     if found.snapshot_slot < before.snapshot_slot:
         return True
     is_end = found.closed and not before.closed
@@ -128,7 +128,7 @@ def _falls(found: Boundary, before: Boundary) -> bool:
 
 
 class _Walk(Generic[StateT]):
-    """One look at a journal."""
+    """One pass over a journal."""
 
     def __init__(
         self,
@@ -148,13 +148,13 @@ class _Walk(Generic[StateT]):
         self._head: SnapshotHead | None = None
         self._slots_of_tokens: dict[str, int] = {}
         self._crc32: int | None = GENESIS_CRC32
-        """Checksum of the entry before the next one; None if it is not known."""
+        """Checksum of the entry before the next one; None if it is unknown."""
 
     def run(self) -> Audit[StateT]:
         """All of it, in the order in which a replica trusts it."""
         self._boundary = self._newest_boundary()
         self._set_base()
-        # Listed before the entries: a snapshot never covers what is not there yet.
+        # Listed before the entries: a snapshot never covers an entry that is not stored yet.
         snapshots = self._numbered(self._layout.snapshots, self._layout.snapshot)
         for slot in self._numbered(self._layout.entries, self._layout.entry):
             if slot >= self._boundary.lowest_slot:
@@ -164,7 +164,7 @@ class _Walk(Generic[StateT]):
         return self._audit
 
     def _check_end(self) -> None:
-        """A listing leaves out what is no file; readers meet it where the next entry would be."""
+        """Listings leave out what is not a file; readers meet it in place of the next entry."""
         path = self._layout.entry(self._audit.tip + 1)
         try:
             self._store.get(path)
@@ -173,20 +173,20 @@ class _Walk(Generic[StateT]):
             self._lose_track()
 
     def has_been_pruned(self) -> bool:
-        """Whether the boundary has risen since: what is missing then was deleted."""
+        """Whether the boundary has risen since: then missing entries were deleted."""
         try:
             return read_newest(self._store, self._layout, self._boundary) != self._boundary
         except CorruptData:
             return False
 
     def _numbered(self, folder: str, name_of: Callable[[int], str]) -> list[int]:
-        """Numbers of the objects of a folder; what bears another name is somebody else's."""
+        """Numbers of the objects in a folder; objects with other names are not the journal's."""
         paths = (stored.path for stored in self._store.list_after(folder))
         pairs = ((parse_number(path), path) for path in paths)
         return sorted(slot for slot, path in pairs if slot is not None and name_of(slot) == path)
 
     def _get(self, path: str) -> bytes | None:
-        """What cannot be read, such as a pipe, is damaged: nothing, where something should be."""
+        """The object; empty, as if damaged, if it cannot be read, such as a pipe."""
         try:
             data = self._store.get(path)
         except StoreDenied as error:
@@ -197,7 +197,7 @@ class _Walk(Generic[StateT]):
         self._on_bytes(size)
         return data
 
-    # Where it begins.
+    # The beginning.
 
     def _newest_boundary(self) -> Boundary:
         newest = NO_BOUNDARY
@@ -263,7 +263,7 @@ class _Walk(Generic[StateT]):
                 self._check_snapshot(slot, crc32)
 
     def _check_hole(self, slot: int, path: str) -> None:
-        """A listing may be stale, so a hole is looked at before it is believed."""
+        """Listings may be stale, so a missing entry is requested before it is reported."""
         first = self._boundary.lowest_slot
         expected = self._audit.tip + 1 if self._audit.tip >= first else first
         if self._head is not None and slot <= self._head.slot:
@@ -319,10 +319,10 @@ class _Walk(Generic[StateT]):
     # Chunks and snapshots.
 
     def _check_chunks(self, is_saved: bool) -> None:
-        """What the state seals is stored byte for byte, unless it was replaced and removed since.
+        """Each sealed chunk is stored byte for byte, unless it was replaced and removed since.
 
         Chunks are saved before the snapshot of their slot: from there on they are read from the
-        store. Whether one that the log refers to is missing shows when the index is read.
+        store. Whether a chunk that the log refers to is missing shows when the index is read.
         """
         audit = self._audit
         for chunk in self._machine.unsaved_chunks(audit.state) if audit.is_whole else ():
@@ -346,14 +346,14 @@ class _Walk(Generic[StateT]):
             audit.report("I1", path, text)
         try:
             is_other = audit.is_whole and state != audit.state
-        except CorruptData as error:  # Of a part that is not read before it is asked for.
+        except CorruptData as error:  # Concerns a part that is read later, on request.
             audit.report("I15", path, error.message)
             return
         if is_other:
-            audit.report("I15", path, "it says something else than the entries up to its slot")
+            audit.report("I15", path, "it differs from the entries up to its slot")
 
     def _check_other_snapshots(self, snapshots: list[int]) -> None:
-        """Those below the boundary must still be readable; none may lie above the end."""
+        """Those below the boundary must still be readable; none may be above the end."""
         audit = self._audit
         named = self._boundary.snapshot_slot
         for slot in snapshots:
@@ -379,7 +379,7 @@ class _Walk(Generic[StateT]):
             return None
 
     def _check_named_boundary(self, head: SnapshotHead, path: str) -> None:
-        """A reader that opens the journal from this snapshot goes on from the boundary it names."""
+        """A reader that opens the journal from this snapshot continues at the boundary it names."""
         if head.boundary > self._boundary.ordinal:
             named = self._layout.boundary(head.boundary)
             if self._get(named) is None:

@@ -1,9 +1,9 @@
 """The durable boundary: below it, numbered entries may be gone.
 
-Deleting an entry frees its number, and a stalled writer could fill it again and believe it won. So
-a boundary is created before anything is deleted, and nobody believes an entry, or its absence,
-before the boundary was read after it (rules R14, R15; invariant I1). Boundary objects are numbered,
-created if absent and never deleted, so what a reader knows of them only rises.
+Deleting an entry frees its number, and a stalled writer could fill it again and believe that it
+won. So a boundary is created before anything is deleted, and no process believes an entry, or its
+absence, before it has read the boundary afterwards (rules R14, R15; invariant I1). Boundary objects
+are numbered, created if absent and never deleted, so what a reader knows of them only rises.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Boundary:
     closed: bool = False
     """The journal has ended (its topic was deleted); this is its last boundary."""
     journal: str = field(default="", compare=False)
-    """The journal that it belongs to, given by `create`: see `owner.py`."""
+    """The journal that the boundary belongs to, set by `create`: see `owner.py`."""
     log_id: str = field(default="", compare=False)
 
 
@@ -53,7 +53,7 @@ NO_BOUNDARY = Boundary(ordinal=-1, lowest_slot=0, snapshot_slot=-1, token="")
 
 
 def read_newest(store: Reads, layout: JournalLayout, known: Boundary) -> Boundary:
-    """Probe upward from the boundary that is known. Raises CorruptData."""
+    """Probe upward from a known boundary. Raises CorruptData."""
     newest = known
     while (data := store.get(path := layout.boundary(newest.ordinal + 1))) is not None:
         newest = decode_own_boundary(data, layout, path)
@@ -67,7 +67,7 @@ def read_boundary(store: Reads, layout: JournalLayout, ordinal: int) -> Boundary
 
 
 def create(store: Store, layout: JournalLayout, boundary: Boundary) -> bool:
-    """True if this call made the boundary; False if another process was first."""
+    """True if this call created the boundary; False if another process was first."""
     own = replace(boundary, journal=layout.root, log_id=layout.log_id)
     body = json.dumps(encode(own), separators=(",", ":")).encode()
     return isinstance(store.create(layout.boundary(boundary.ordinal), seal(body)), Created)
@@ -80,8 +80,8 @@ def decode_boundary(data: bytes, path: str) -> Boundary:
         boundary: Boundary = decode(Boundary, json.loads(body))
     except (ValueError, RecursionError, CorruptData) as error:
         raise _damaged(path, f"{error!s:.100}") from error
-    # Readers probe from one number to the next: one that names itself falsely would lead them
-    # round in a circle.
+    # Readers probe from one number to the next: a boundary with a false number would lead them in
+    # a circle.
     if boundary.ordinal != parse_number(path):
         raise _damaged(path, f"it says that it is number {boundary.ordinal}")
     if not 0 <= boundary.lowest_slot <= boundary.snapshot_slot + 1:
@@ -99,5 +99,5 @@ def decode_own_boundary(data: bytes, layout: JournalLayout, path: str) -> Bounda
 
 def _damaged(path: str, why: str) -> CorruptData:
     return CorruptData(
-        f"{path} is no boundary of a journal ({why}). Restore it from a backup.", path=path
+        f"{path} is not a boundary of a journal ({why}). Restore it from a backup.", path=path
     )

@@ -1,7 +1,7 @@
 """The boundary checks of one process in one journal, and what they let it believe (rules R15, R31).
 
-It does the I/O of `boundary_trust.py`, which judges. A check is kept here alone: it is no part of a
-state that is stored, handed over or inherited. It must not know what an entry holds.
+It does the I/O for `boundary_trust.py`, which judges. Checks are kept only here: they are never
+stored, handed over or inherited. It must not know what an entry contains.
 """
 
 from __future__ import annotations
@@ -43,24 +43,25 @@ class BoundaryChecks:
 
     @property
     def are_trusted(self) -> bool:
-        """Whether one may serve for the answers that come after it."""
+        """Whether a check may serve for the answers that come after it."""
         return self._trust_ms > 0
 
     def forget(self) -> None:
-        """Whatever is answered next needs a new one."""
+        """Require a new check for the next answer."""
         self._newest = None
 
     def by_opening(self, read: Callable[[], Opened[T]]) -> Opened[T]:
-        """What `read` answers, which opens the journal: the boundaries that it reads are a check,
-        and whatever a snapshot or another process says of them is none (R31)."""
+        """The result of `read`, which opens the journal: the boundaries that it reads are a check.
+        What a snapshot or another process says about boundaries is not (R31)."""
         sent = moment(self._clock)
         opened = read()
         self._newest = BoundaryCheck(opened.boundary, sent, os.getpid())
         return opened
 
     def look(self, known: Boundary) -> BoundaryCheck:
-        """Read the newest boundary as of now, upward from `known`; now and then with a look whether
-        the log is still there, at once. Raises CorruptData, NotATxlog, and the store's errors."""
+        """Read the newest boundary now, upward from `known`; from time to time also check, in
+        parallel, that the log still exists. Raises CorruptData, NotATxlog, and the store's
+        errors."""
         sent = moment(self._clock)
         read = partial(boundaries.read_newest, self._store, self._layout, known)
         newest = self._presence.asked_beside(read)
@@ -73,13 +74,13 @@ class BoundaryChecks:
         return known if check is None or check.boundary.ordinal < known.ordinal else check.boundary
 
     def beside(self, call: Callable[[], T]) -> T:
-        """What `call` answers. If no boundary need be read after it, the look whether the log is
-        still there is made at once with it."""
+        """The result of `call`. If no boundary need be read after it, the check that the log still
+        exists runs in parallel with it."""
         return self._presence.asked_beside(call) if self.are_trusted else call()
 
     def is_believed(self, slot: int, known: Boundary) -> bool:
-        """Whether what was just answered about `slot`, and those above it, counts (R15); if not,
-        the boundary is above it. Raises what `look` does."""
+        """Whether the last answer about `slot` and those above it counts (R15); if not, the
+        boundary is above it. Raises what `look` raises."""
         answer = Answer(slot, moment(self._clock))
         verdict = judge(answer, self._newest, self._trust_ms, os.getpid())
         if verdict is Verdict.UNCHECKED:

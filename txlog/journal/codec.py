@@ -1,14 +1,14 @@
 """Frozen dataclasses to JSON values and back, strictly, under their stored names.
 
-Entries and snapshots hold nothing else; `txlog/stored.py` has the names. It guards I15: anything
+Entries and snapshots contain nothing else; `txlog/stored.py` has the names. It guards I15: anything
 that is not exactly what the type says (a missing or unknown field, a wrong type, a number out of
-its bounds) is CorruptData, never a guess. What could not be read back is not written either: every
-other process would find it damaged. Nothing stored is ever evaluated. It must not know any
+its bounds) is CorruptData, never a guess. A value that could not be read back is not written: every
+other process would find it damaged. Stored bytes are never evaluated. It must not know any
 particular event.
 
 A whole number has 64 bits, or the bounds of its type: `Annotated[int, Within(low, high)]`. A field
-at its default is left out; in a list (`@stored_list`) only behind the last one that is not. An
-event is an object that says its stored name, too: {"type": "<name>", ...}.
+with its default value is left out; in a list (`@stored_list`) only after the last one that has
+another value. An event is an object that also contains its stored name: {"type": "<name>", ...}.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class EventCodec:
     """Encodes and decodes the events of one machine."""
 
     def __init__(self, *kinds: Any) -> None:
-        """Raises InternalError if one has no stored name, or the name of another."""
+        """Raises InternalError if a kind has no stored name, or another kind's."""
         self._kinds = {stored_form(kind).name: kind for kind in kinds}
         self._known = frozenset(kinds)
         if len(self._kinds) != len(kinds):
             raise InternalError(
-                f"two of {sorted(kind.__name__ for kind in kinds)} have one stored name; "
+                f"two of {sorted(kind.__name__ for kind in kinds)} have the same stored name; "
                 "please report this."
             )
 
@@ -62,7 +62,7 @@ class EventCodec:
         """The JSON value of `event`."""
         kind: Any = type(event)
         if kind not in self._known:
-            raise InternalError(f"{kind.__name__} is no event here. Please report this.")
+            raise InternalError(f"{kind.__name__} is not an event here. Please report this.")
         return _event(kind)[0](event)
 
     def decode(self, value: Json) -> Any:
@@ -71,7 +71,7 @@ class EventCodec:
             raise _wrong(f"an event with a {EVENT_NAME}", value)
         kind = self._kinds.get(name)
         if kind is None:
-            raise UnsupportedFormat(f"{name!r:.80} is no event that this txlog knows")
+            raise UnsupportedFormat(f"{name!r:.80} is not an event that this txlog knows")
         return _event(kind)[1](value)
 
 
@@ -89,7 +89,7 @@ class SectionCodec:
         }
 
     def decode(self, sections: Mapping[str, list[Json]]) -> dict[str, list[Any]]:
-        """The rows of all sections; one that is not there has none. Raises CorruptData."""
+        """The rows of all sections; a missing section has none. Raises CorruptData."""
         if unknown := sorted(set(sections) - set(self.kinds)):
             raise CorruptData(f"sections {unknown!r:.80} are not known")
         return {
@@ -139,11 +139,11 @@ def _plain(kind: type) -> tuple[Encoder, Decoder]:
         return value
 
     def encode_plain(value: Any) -> Json:
-        # JSON knows neither enums nor numpy's floats: it writes them as what they are made of.
+        # JSON has neither enums nor numpy's floats: they are written as their values.
         if type(value) is kind or (isinstance(value, kind) and not isinstance(value, bool)):
             return value
         raise InternalError(
-            f"{value!r:.80} was to be stored where {kind.__name__} belongs. Nothing was written; "
+            f"{value!r:.80} cannot be stored in place of {kind.__name__}. Nothing was written; "
             "please report this."
         )
 
@@ -151,7 +151,7 @@ def _plain(kind: type) -> tuple[Encoder, Decoder]:
 
 
 def bounds_of(kind: Any, name: str) -> Within:
-    """Of a field that is a whole number."""
+    """The bounds of a field that is a whole number."""
     hint = get_type_hints(kind, include_extras=True)[name]
     return get_args(hint)[1] if get_origin(hint) is Annotated else _LONG
 
@@ -170,7 +170,7 @@ def _number(bounds: Within) -> tuple[Encoder, Decoder]:
             return value
         if not low <= encode_int(value) <= high:
             raise CorruptData(
-                f"what is stored leads to {value!s:.40} for a number from {low} to {high}, and "
+                f"the stored events lead to {value!s:.40} for a number from {low} to {high}, and "
                 "nothing was written. Run 'txlog verify' to find what is damaged or forged."
             )
         return value
@@ -223,7 +223,7 @@ def _fixed(kinds: tuple[Any, ...]) -> tuple[Encoder, Decoder]:
 
 
 def _mapping(key_kind: Any, kind: Any) -> tuple[Encoder, Decoder]:
-    """Keys that are no text (ints, ids) are written as pairs, since JSON keys are text."""
+    """Keys that are not text (ints, ids) are written as pairs, since JSON keys are text."""
     if key_kind is str:
         encode_item, decode_item = _codec(kind)
 
@@ -245,7 +245,7 @@ def _mapping(key_kind: Any, kind: Any) -> tuple[Encoder, Decoder]:
 
 
 def _default(field: Field[Any]) -> Any:
-    """What the field has if nothing is stored for it, or MISSING."""
+    """The field's value if none is stored, or MISSING."""
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
@@ -297,7 +297,7 @@ def _record(
 
 
 def _list(kind: Any, form: StoredForm) -> tuple[Encoder, Decoder]:
-    """A dataclass as a list, which may lack fields at its end that have a default."""
+    """A dataclass as a list, whose last fields may be missing if they have defaults."""
     hints = get_type_hints(kind, include_extras=True)
     all_defaults = {field.name: _default(field) for field in fields(kind)}
     attributes = tuple(form.fields)
@@ -305,7 +305,7 @@ def _list(kind: Any, form: StoredForm) -> tuple[Encoder, Decoder]:
     defaults = [all_defaults[name] for name in attributes]
     shortest = max((at for at, known in enumerate(defaults, 1) if known is MISSING), default=0)
     is_in_order = [field.name for field in fields(kind) if not field.kw_only] == list(attributes)
-    values_of = attrgetter(*attributes, "__class__")  # Two at least, so that it gives a tuple.
+    values_of = attrgetter(*attributes, "__class__")  # At least two, so that it returns a tuple.
 
     def decode_list(value: Json) -> Any:
         if not isinstance(value, list) or not shortest <= len(value) <= len(attributes):

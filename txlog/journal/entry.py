@@ -1,9 +1,9 @@
 """One journal entry: its bytes, its checksum and its link to the entry before.
 
-An entry file holds two JSON lines: a header (format version, length and CRC32 of the body) and the
-body (log, journal, slot, token, writer, time, CRC32 of the entry before, events). It guards I15:
-whatever does not decode exactly is CorruptData that names the object. It must not know what events
-mean.
+An entry file has two JSON lines: a header (format version, length and CRC32 of the body) and the
+body (log, journal, slot, token, writer, time, CRC32 of the entry before, events). It guards I15: an
+entry that does not decode exactly is CorruptData that names the object. It must not know what
+events mean.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from txlog.layout import JournalLayout
 from txlog.model import OFFSET_MAX
 
 FORMAT_VERSION = 2
-"""Of everything that a log stores; what changes it is in docs/format.md."""
+"""Version of everything that a log stores; docs/format.md has the reasons to change it."""
 HEADER_BYTES_MAX = 256
 GENESIS_CRC32 = 0
-"""What the entry of slot 0 names as the checksum of the entry before it."""
+"""The checksum of the entry before slot 0, which does not exist."""
 
 _BODY: dict[str, type] = {
     "log_id": str,
@@ -36,12 +36,12 @@ _BODY: dict[str, type] = {
     "carries": bool,
     "events": list,
 }
-"""Fields of the body. Others are not looked at."""
+"""Fields of the body. Others are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a slot holds. `events` are JSON values; the machine decodes them."""
+    """The content of a slot. `events` are JSON values; the machine decodes them."""
 
     slot: int
     token: str
@@ -55,7 +55,7 @@ class Entry:
     carries: bool = False
     """Its writer goes on writing what others have decided (`carrying.py`): information only."""
     journal: str = ""
-    """The journal that it belongs to: see `owner.py`."""
+    """The journal that the entry belongs to: see `owner.py`."""
     log_id: str = ""
 
 
@@ -75,14 +75,14 @@ def encode_entry(entry: Entry) -> tuple[bytes, int]:
         },
         separators=(",", ":"),
         ensure_ascii=False,
-    ).encode(errors="surrogatepass")  # A user's text may hold half a surrogate pair.
+    ).encode(errors="surrogatepass")  # A user's text may contain half a surrogate pair.
     return seal(body), zlib.crc32(body)
 
 
 def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
     """The entry in `data` and the CRC32 of its body.
 
-    Raises CorruptData or UnsupportedFormat, naming `path`, if anything at all is wrong.
+    Raises CorruptData or UnsupportedFormat, naming `path`, if anything is wrong.
     """
     body, crc32 = checked_body(data, path)
     try:
@@ -90,7 +90,7 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
         parts = {name: _typed(value[name], kind) for name, kind in _BODY.items()}
         entry = Entry(**parts | {"events": tuple(parts["events"])})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(path, f"its body is no journal entry ({type(error).__name__})") from error
+        raise _damaged(path, f"its body is not a journal entry ({type(error).__name__})") from error
     if entry.slot != slot:
         raise _damaged(path, f"it says that it fills slot {entry.slot!r}")
     return entry, crc32
@@ -104,7 +104,7 @@ def decode_own_entry(data: bytes, layout: JournalLayout, slot: int) -> tuple[Ent
 
 
 def unsupported(path: str, version: object, read: int) -> UnsupportedFormat:
-    """The error of an object of another version than this program reads."""
+    """The error for an object of another version than this program reads."""
     if type(version) is int and 0 < version < read:
         remedy = "It is from before the first release, and no release reads it: create the log anew"
     else:
@@ -124,7 +124,7 @@ def _typed(value: Json, kind: type) -> Json:
 
 
 def seal(body: bytes) -> bytes:
-    """A body with its header line: the form of every small JSON object of a journal."""
+    """A body with its header line: the format of every small JSON object of a journal."""
     header = f'{{"format":{FORMAT_VERSION},"length":{len(body)},"crc32":{zlib.crc32(body)}}}\n'
     return header.encode() + body + b"\n"
 
@@ -137,7 +137,7 @@ def checked_body(data: bytes, path: str) -> tuple[bytes, int]:
         raise unsupported(path, header.get("format"), FORMAT_VERSION)
     body = data[end + 1 : -1]
     if len(body) != header.get("length") or data[-1:] != b"\n":
-        raise _damaged(path, f"it has {len(body)} bytes of the {header.get('length')} it should")
+        raise _damaged(path, f"it has {len(body)} bytes instead of {header.get('length')}")
     crc32 = zlib.crc32(body)
     if crc32 != header.get("crc32"):
         raise _damaged(path, f"its CRC32 is {crc32}, not {header.get('crc32')}")
@@ -148,9 +148,9 @@ def _header(line: bytes, path: str) -> dict[str, object]:
     try:
         header = json.loads(line)
     except ValueError as error:
-        raise _damaged(path, "its first line is no header") from error
+        raise _damaged(path, "its first line is not a header") from error
     if not isinstance(header, dict):
-        raise _damaged(path, "its first line is no header")
+        raise _damaged(path, "its first line is not a header")
     return cast("dict[str, object]", header)
 
 

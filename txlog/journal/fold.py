@@ -1,8 +1,8 @@
 """From stored values to states: the events of an entry applied, and the state in a snapshot.
 
-It guards I15 for content: a checksum finds accidents, but an object may also be forged, or be of a
-program with a fault. Whatever an event or a snapshot says that its machine cannot take is
-CorruptData that names the object, never another error. It must not know what events mean.
+It guards I15 for content: a checksum detects accidents, but an object may also be forged, or be
+written by a faulty program. An event or a snapshot that its machine cannot accept is CorruptData
+that names the object, never another error. It must not know what events mean.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txlog.journal.entry import Entry
 from txlog.journal.machine import Machine, StateT
 
 _SENSELESS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
-"""What pure rules raise for values that were never theirs: a partition that does not exist, ..."""
+"""What pure rules raise for values that `decide` never produces: an unknown partition, ..."""
 
 
 def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterator[Any]:
@@ -26,14 +26,14 @@ def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterato
             event = machine.decode_event(value)
         except UnsupportedFormat as error:
             raise UnsupportedFormat(
-                f"{path} holds an event that this txlog cannot read: {error.message}. A newer "
+                f"{path} contains an event that this txlog cannot read: {error.message}. A newer "
                 "txlog wrote it: use that one, or a later one.",
                 path=path,
             ) from error
         except (CorruptData, UsageError) as error:
             raise CorruptData(
-                f"{path} holds an event that cannot be read: {error.message}. Restore the object "
-                "from a backup.",
+                f"{path} contains an event that cannot be read: {error.message}. Restore the "
+                "object from a backup.",
                 path=path,
             ) from error
         yield event
@@ -42,20 +42,20 @@ def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterato
 def after_event(
     machine: Machine[StateT], state: StateT, event: Any, slot: int, path: str
 ) -> StateT:
-    """The state after one event of the entry at `path`. Raises CorruptData: what breaks an
-    invariant there may be forged, and `decide` never leads to it."""
+    """The state after one event of the entry at `path`. Raises CorruptData: an event that breaks an
+    invariant may be forged, because `decide` never produces it."""
     try:
         return machine.apply(state, event, slot)
     except InvariantViolated as error:
         raise CorruptData(f"{error.message} ({path})", path=path) from error
     except CorruptData as error:
         raise CorruptData(
-            f"{path} holds an event that cannot be: {error.message}. Restore it from a backup.",
+            f"{path} contains an impossible event: {error.message}. Restore it from a backup.",
             path=path,
         ) from error
     except (UsageError, *_SENSELESS) as error:
         raise CorruptData(
-            f"{path} holds an event that speaks of something that does not exist "
+            f"{path} contains an event that refers to something that does not exist "
             f"({type(error).__name__}: {error!s:.80}). Restore it from a backup.",
             path=path,
         ) from error
@@ -83,12 +83,12 @@ def closed_entry(machine: Machine[StateT], state: StateT, slot: int, path: str) 
 def decoded_state(
     machine: Machine[StateT], sections: Mapping[str, list[Json]], path: str
 ) -> StateT:
-    """The state that a snapshot holds. Raises CorruptData naming `path`."""
+    """The state in a snapshot. Raises CorruptData naming `path`."""
     try:
         return machine.decode_state(sections)
     except (CorruptData, UsageError, *_SENSELESS) as error:
         raise CorruptData(
-            f"{path} holds a state that cannot be read ({type(error).__name__}: {error!s:.100}). "
-            "It is rebuilt from the journal.",
+            f"{path} contains a state that cannot be read ({type(error).__name__}: "
+            f"{error!s:.100}). It is rebuilt from the journal.",
             path=path,
         ) from error

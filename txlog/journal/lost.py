@@ -1,11 +1,11 @@
-"""A journal of which there is neither an entry nor a boundary: was it never begun, or is it gone?
+"""A journal with neither an entry nor a boundary: was it never begun, or is it lost?
 
 It guards I15. The cluster's entry that names a topic comes before the topic's own first entry, and
-that one before anything else in the topic's folder. So an empty folder may be a creation that was
-cut off, which is legal; whatever lies in one without a journal was led to by a journal that is
-gone. To begin that one anew would be to call its records garbage, and garbage is deleted (I12).
-It only looks, and finds what somebody else has done to the store. What the log does itself never
-rests on a listing (I14): whoever may not list goes on without the look.
+that one before anything else in the topic's folder. So an empty folder may be an interrupted
+creation, which is legal; but a folder with objects and without a journal once had one, which is
+lost. Beginning such a journal again would turn its records into garbage, which is deleted (I12).
+This module only looks, and detects what other programs did to the store. What the log itself does
+never depends on a listing (I14): a process without LIST permission skips this check.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from txlog.storage.store import Store
 
 
 def objects_without_journal(store: Store, layout: JournalLayout) -> list[str] | None:
-    """What lies in the folder of a journal that has no first entry; None if it has one, or had.
+    """Objects in the folder of a journal without a first entry; None if it has one, or had one.
 
     Raises the store's errors.
     """
     if _is_begun(store, layout):
         return None
     left = list(_led_to(store, f"{layout.root}/"))
-    # Asked once more: what was listed came after the first entry.
+    # Checked again: the listed objects may have come after the first entry.
     return None if _is_begun(store, layout) else left
 
 
 def require_nothing_led_to(store: Store, layout: JournalLayout, prefix: str = "") -> None:
-    """For whoever is about to write the first entry: nothing may lie below `prefix`, the journal's
+    """Called before the first entry is written: nothing may exist below `prefix`, the journal's
     folder by default. Costs one LIST.
 
     Raises CorruptData, and the store's errors.
@@ -42,7 +42,7 @@ def require_nothing_led_to(store: Store, layout: JournalLayout, prefix: str = ""
 
 
 def first_below(store: Store, prefix: str) -> str:
-    """The first object of a log there; "" if there is none, or if this process may not list."""
+    """A log's first object there; "" if there is none, or if this process may not list."""
     try:
         return next(_led_to(store, prefix), "")
     except StoreDenied:
@@ -50,30 +50,30 @@ def first_below(store: Store, prefix: str) -> str:
 
 
 def _led_to(store: Store, prefix: str) -> Iterator[str]:
-    """What others have put there, such as a file manager's notes, says nothing about a log."""
+    """Other programs' objects, such as a file manager's notes, prove nothing about a log."""
     return (stored.path for stored in store.list_after(prefix) if journal_root(stored.path))
 
 
 def _is_begun(store: Store, layout: JournalLayout) -> bool:
-    """Entries are deleted only below a boundary, and boundaries never are (R14)."""
+    """Entries are deleted only below a boundary, and boundaries are never deleted (R14)."""
     return any(store.get(path) is not None for path in (layout.entry(0), layout.boundary(0)))
 
 
 def lost_journal(root: str, led_to: list[str]) -> Finding:
-    """The damage of a journal that led to these objects."""
+    """The damage of a journal that once referred to these objects."""
     more = f" and {len(led_to) - 1} more" if len(led_to) > 1 else ""
     return Finding(
         root,
         "I15",
-        f"{root} has neither an entry nor a boundary, and what only comes after one is there "
-        f"({led_to[0]}{more}): the journal is gone, and not begun anew while they are there. "
+        f"{root} has neither an entry nor a boundary, but contains objects that only come after "
+        f"one ({led_to[0]}{more}): the journal is lost, and is not begun again while they exist. "
         "Restore it from a backup; without one, save what you need of these files and remove them.",
     )
 
 
 def not_begun(name: str, root: str) -> str:
-    """The note of a topic that has nothing at all."""
+    """The note for a topic without any object."""
     return (
-        f"topic {name!r} has no journal: its creation was cut off, or {root} is gone. If it had "
-        "records, restore that folder from a backup; otherwise the next use begins it."
+        f"topic {name!r} has no journal: its creation was interrupted, or {root} is lost. If it "
+        "had records, restore that folder from a backup; otherwise the next use begins it."
     )

@@ -2,7 +2,7 @@
 
 State is a pure fold of events, and a command is decided against the state just below the slot that
 is won: fencing, de-duplication, idempotent recovery and compare-and-set are all such decisions
-(design section 4). Nothing here or in an implementation may do I/O, read a clock or draw a number.
+(docs/design/0001). Implementations must not do I/O, read a clock or draw a random number.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ StateT = TypeVar("StateT")
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a command leads to. No events: it was done before, and `result` says what then."""
+    """The result of a command. No events: it was done before, and `result` is the earlier
+    answer."""
 
     events: tuple[Any, ...] = ()
     result: Any = None
     once: bool = False
-    """Decided again after it was stored, it would be done a second time: if nobody can tell whether
-    it is stored, that is the answer."""
+    """Not idempotent: must not be retried when it may already be stored; the caller gets
+    OutcomeUnknown instead."""
     settled: bool = False
-    """Without events: whatever comes later, the answer stays, so that it needs no look at the tip.
-    """
+    """Without events: no later entry changes the answer, so that it needs no look at the tip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Commands whose events stand in one entry or not at all: each is decided against the state
-    that those before it lead to, and the first rejection is that of all. Answer: one for each."""
+    """Commands whose events are in one entry or not stored at all: each is decided against the
+    state after those before it, and the first rejection rejects all. Answer: one for each."""
 
     parts: tuple[Any, ...]
 
@@ -57,7 +57,7 @@ class Machine(Protocol[StateT]):
         """The events that `command` leads to. A rejection is the TxlogError that it raises."""
 
     def apply(self, state: StateT, event: Any, slot: int) -> StateT:
-        """The state after `event`, which stands in the entry of `slot`."""
+        """The state after `event`, which is in the entry of `slot`."""
 
     def close_entry(self, state: StateT, slot: int) -> StateT:
         """The state after the last event of the entry of `slot`."""
@@ -108,9 +108,9 @@ class SimpleMachine:
         return state
 
     def unsaved_chunks(self, state: Any) -> tuple[Chunk, ...]:
-        """It has none."""
+        """The state has none."""
         return ()
 
     def without_unsaved(self, state: Any) -> Any:
-        """It has none."""
+        """The state has none."""
         return state

@@ -1,9 +1,9 @@
-"""The head of an Arrow IPC message: what must be judged before Arrow is given the bytes.
+"""The head of an Arrow IPC message: what must be checked before Arrow gets the bytes.
 
 Arrow checks most of a message itself, but it believes the uncompressed size that a compressed
-buffer claims, so that a few hostile bytes could ask for all memory (I16). This module reads the
-few fields that are needed from the flatbuffer (Arrow's `Message.fbs`) and checks every bound. Any
-surprise is CorruptData (I15). It must not know segments or records.
+buffer claims, so that a few hostile bytes could request all memory (I16). This module reads the
+few necessary fields from the flatbuffer (Arrow's `Message.fbs`) and checks every bound. Anything
+unexpected is CorruptData (I15). It must not know segments or records.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _U32 = struct.Struct("<I")
 _U16 = struct.Struct("<H")
 _I32 = struct.Struct("<i")
 _BLOCK = struct.Struct("<qi4xq")
-"""Of a footer: where a message starts, the bytes of its head, and those of its body."""
+"""A block of a footer: where a message starts, the bytes of its head, and those of its body."""
 _STORED_RAW = -1
-"""A compressed batch keeps a buffer as it is, marked so, where compression would not pay."""
+"""Marks a buffer in a compressed batch that is stored uncompressed, because that is smaller."""
 
 _LABELS_MAX = 16
 
@@ -47,7 +47,7 @@ class MessageHead:
     body_length: int
     compressed: bool
     decoded_bytes: int
-    """What its buffers take in memory, by their own claim."""
+    """What its buffers claim to take in memory."""
     labels: dict[str, str]
     """Its custom metadata."""
 
@@ -66,7 +66,8 @@ def read_head(data: memoryview, origin: str) -> MessageHead:
         return _read(data)
     except (struct.error, ValueError, IndexError) as error:
         raise CorruptData(
-            f"{origin} does not hold a whole Arrow message ({error}); restore it from a backup.",
+            f"{origin} does not contain a complete Arrow message ({error}); restore it from a "
+            "backup.",
             origin=origin,
         ) from error
 
@@ -75,12 +76,12 @@ def _read(data: memoryview) -> MessageHead:
     continuation, head_length = _PREFIX.unpack_from(data, 0)
     _require(continuation == _CONTINUATION and head_length > 0, "no message starts here")
     body_start = _PREFIX.size + head_length
-    _require(body_start <= len(data), "the head is cut off")
+    _require(body_start <= len(data), "the head is truncated")
     head = data[_PREFIX.size : body_start]
     message = _Table(head, _U32.unpack_from(head, 0)[0])
     kind = message.number(_MESSAGE_KIND, "<B")
     body_length = message.number(_MESSAGE_BODY_LENGTH, "<q")
-    _require(0 <= body_length <= len(data) - body_start, "the body is cut off")
+    _require(0 <= body_length <= len(data) - body_start, "the body is truncated")
     row_count, compressed, decoded_bytes = 0, False, 0
     if kind == RECORD_BATCH:
         batch = message.table(_MESSAGE_HEADER)
@@ -103,7 +104,7 @@ def _decoded_bytes(batch: _Table, body: memoryview, compressed: bool) -> int:
         if not compressed or length == 0:
             total += length
             continue
-        _require(length >= _I64.size, "a compressed buffer is cut off")
+        _require(length >= _I64.size, "a compressed buffer is truncated")
         claimed = _I64.unpack_from(body, start)[0]
         _require(claimed >= _STORED_RAW, "a compressed buffer claims a negative size")
         total += length if claimed == _STORED_RAW else claimed
@@ -126,7 +127,7 @@ def read_footer(footer: memoryview, origin: str) -> tuple[tuple[int, int], ...]:
         )
     except (struct.error, ValueError, IndexError) as error:
         raise CorruptData(
-            f"{origin} has no whole footer ({error}); restore it from a backup.", origin=origin
+            f"{origin} has no complete footer ({error}); restore it from a backup.", origin=origin
         ) from error
 
 
@@ -141,7 +142,7 @@ class _Table:
         layout = position - self._unpack(_I32, position)
         size = self._unpack(_U16, layout)
         _require(size >= 4 and size % 2 == 0, "a table has no layout")
-        _require(layout + size <= len(data), "a table's layout is cut off")
+        _require(layout + size <= len(data), "a table's layout is truncated")
         self._fields = data[layout + 4 : layout + size]
 
     def _unpack(self, form: struct.Struct, position: int) -> int:
@@ -150,7 +151,7 @@ class _Table:
         return int(form.unpack_from(self.data, position)[0])
 
     def _place(self, field: int) -> int:
-        """Where the field lies, or 0 if it is absent."""
+        """Position of the field, or 0 if it is absent."""
         if 2 * field + 2 > len(self._fields):
             return 0
         offset = int(_U16.unpack_from(self._fields, 2 * field)[0])
@@ -170,14 +171,14 @@ class _Table:
         return _Table(self.data, self._target(place)) if place else None
 
     def vector(self, field: int, item_size: int) -> range:
-        """Positions of the items of a vector field; none if it is absent."""
+        """Positions of the items of a vector field; empty if it is absent."""
         place = self._place(field)
         if not place:
             return range(0)
         start = self._target(place)
         count = self._unpack(_U32, start)
         first = start + _U32.size
-        _require(first + count * item_size <= len(self.data), "a vector is cut off")
+        _require(first + count * item_size <= len(self.data), "a vector is truncated")
         return range(first, first + count * item_size, item_size)
 
     def labels(self, field: int) -> dict[str, str]:

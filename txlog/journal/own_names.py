@@ -1,7 +1,7 @@
-"""Which stored objects of a journal may be deleted: those alone whose names the journal gives.
+"""Which stored objects of a journal may be deleted: only those whose names the journal gives.
 
-It guards that files of others, which happen to lie beside entries, stay as they are. It must not
-know why anything is deleted.
+It guards that other programs' files, which happen to be next to entries, stay. It must not know why
+anything is deleted.
 """
 
 from __future__ import annotations

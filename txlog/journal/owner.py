@@ -1,7 +1,8 @@
-"""Whose an object of a journal is: entries, snapshots and boundaries say it themselves.
+"""Which journal an object belongs to: entries, snapshots and boundaries contain it.
 
-It guards that a log is never led by what another log, or another journal of it, has written: an
-object may be copied by hand, and a producer may outlive its log. It must not know what they hold.
+It guards that a log never follows what another log, or another of its journals, has written: an
+object may be copied by hand, and a producer may outlive its log. It must not know what they
+contain.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from txlog.layout import JournalLayout
 
 
 class Owned(Protocol):
-    """What bears its owner."""
+    """An object that names its owner."""
 
     @property
     def journal(self) -> str:
@@ -25,11 +26,11 @@ class Owned(Protocol):
 
 
 def require_own(found: Owned, layout: JournalLayout, path: str) -> None:
-    """Raises CorruptData if the object at `path` is of another journal, or of another log's."""
+    """Raises CorruptData if the object at `path` belongs to another journal, or another log."""
     if (found.journal, found.log_id) != (layout.root, layout.log_id):
         raise CorruptData(
-            f"{path} is not of this journal but of {found.journal!r:.300} of log "
-            f"{found.log_id!r:.40} (this log is {layout.log_id!r}). Somebody has put it there: "
-            "restore what belongs there from a backup of this log.",
+            f"{path} does not belong to this journal but to {found.journal!r:.300} of log "
+            f"{found.log_id!r:.40} (this log is {layout.log_id!r}). It was copied there: restore "
+            "the right object from a backup of this log.",
             path=path,
         )

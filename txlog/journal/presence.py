@@ -1,10 +1,10 @@
-"""Is the log that was opened still there? Asked again while a process writes.
+"""Whether the opened log still exists: checked repeatedly while a process writes.
 
-It guards that an acknowledgement counts only for that log. A disk says so for nothing, with each
-write (`txlog/storage/held.py`). A bucket would have to be asked each time; it is asked once in an
-interval, at most, beside the read of a boundary, so that nothing waits for it. What a producer of a
-deleted log writes until then reaches no other log, as names and entries bear the log's id. It must
-not know what the log's own file holds.
+It guards that an acknowledgement counts only for that log. A disk checks this for free, at each
+write (`txlog/storage/held.py`). On a bucket each check is a request, so there is at most one in an
+interval, in parallel with the read of a boundary, so that nothing waits for it. What a producer of
+a deleted log writes until then reaches no other log, because names and entries contain the log's
+id. It must not know what the log's own file contains.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ReadLogId = Callable[[], str | None]
 
 
 class Presence:
-    """Of a log that nobody can take away."""
+    """The presence of a log that cannot disappear."""
 
     def asked_beside(self, read: Callable[[], T]) -> T:
-        """What `read` answers."""
+        """The result of `read`."""
         return read()
 
     def require(self) -> None:
-        """Raises NotATxlog if the log was found to be gone. Asks nothing."""
+        """Raises NotATxlog if the log was found to be gone. Makes no request."""
 
 
 class LogPresence(Presence):
@@ -45,7 +45,7 @@ class LogPresence(Presence):
         was_asked: bool = True,
     ) -> None:
         """For a log whose id was just read; if not, the first caller asks. With `interval_ms` 0 the
-        store itself looks at it."""
+        store itself checks."""
         self._place = place
         self._log_id = log_id
         self._read_log_id = read_log_id
@@ -56,7 +56,7 @@ class LogPresence(Presence):
         self._gone: NotATxlog | None = None
 
     def asked_beside(self, read: Callable[[], T]) -> T:
-        """What `read` answers. If it is time to ask again, both are done at once; raises NotATxlog
+        """The result of `read`. If a check is due, both requests run in parallel; raises NotATxlog
         as `ask` does."""
         if not self._is_due():
             return read()
@@ -65,7 +65,7 @@ class LogPresence(Presence):
         return found[0]
 
     def _is_due(self) -> bool:
-        """One caller in an interval is told so."""
+        """True for one caller in an interval."""
         now_ms = self._clock.monotonic_ms()
         if not self._interval_ms or now_ms - self._asked_ms < self._interval_ms:
             return False
@@ -78,9 +78,9 @@ class LogPresence(Presence):
             raise self._gone
 
     def ask(self) -> None:
-        """One read. Raises NotATxlog if there is no log any more, or another one; for good.
+        """One read. Raises NotATxlog, for good, if the log is gone or was replaced.
 
-        A store that does not answer says nothing: the next caller asks again.
+        A store that does not answer proves nothing: the next caller asks again.
         """
         try:
             found = self._read_log_id()

@@ -1,10 +1,10 @@
-"""Deleting what lies below a boundary, once those who trust an earlier look at it trust it no more.
+"""Deleting entries below a boundary, once no process trusts a check from before it any more.
 
-It guards R14: numbered entries go below the newest boundary that is old enough. Its age is measured
-by the store alone: the date of an object that this process has just written, minus the boundary's
-own date. What has no date is never old enough, so that on a store without dates no entry is deleted
-(R32). With a grace of 0 (a log that trusts no clock) the newest one will do. The process's own
-clock only says when to try. It must not know what an entry means.
+It guards R14: numbered entries are deleted below the newest boundary that is old enough. The store
+alone measures its age: the date of an object that this process has just written, minus the
+boundary's own date. A boundary without a date is never old enough, so that on a store without dates
+no entry is deleted (R32). With a grace of 0 (a log that trusts no clock) the newest boundary
+suffices. The process's own clock only says when to try. It must not know what an entry means.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Pruner:
     layout: JournalLayout
     runtime: Runtime
     grace_ms: int
-    """As the log's own file says."""
+    """The grace in the log's own file."""
 
     def delete_below(self, newest: Boundary) -> tuple[int, int]:
-        """Delete what may go, of a journal whose newest boundary is known to be this one.
+        """Delete what may be deleted, in a journal whose newest boundary is known to be `newest`.
 
-        Answers how many entries were deleted, and how many lie below `newest` and are kept. The
-        snapshot that the newest boundary names stays (R16), and older ones go without waiting:
-        their absence is judged by a boundary that is read afterwards (R34).
+        Returns how many entries were deleted, and how many below `newest` are kept. The snapshot
+        that the newest boundary names stays (R16); older ones are deleted without waiting: readers
+        judge their absence by a boundary that they read afterwards (R34).
         """
         limit = self.deletable(newest)
         entries = own_below(self.store, self.layout.entry, limit.lowest_slot)
@@ -49,8 +49,8 @@ class Pruner:
         return len(entries), kept
 
     def deletable(self, newest: Boundary) -> Boundary:
-        """The newest boundary that is old enough by this process's clock, which only says that it
-        is worth a try; NO_BOUNDARY if none is."""
+        """The newest boundary that is old enough by this process's clock, which only says that a
+        try is worthwhile; NO_BOUNDARY if none is."""
         if not self.grace_ms:
             return newest
         dates = boundary_dates(self.store, self.layout)
@@ -62,18 +62,18 @@ class Pruner:
         return found or NO_BOUNDARY
 
     def _is_old_enough(self, limit: Boundary) -> bool:
-        """By the store's dates alone."""
+        """By the store's dates only."""
         now_ms = self._store_date()
         dates = boundary_dates(self.store, self.layout)
         return newest_old_enough(dates, now_ms, self.grace_ms, limit.ordinal) == limit.ordinal
 
     def _store_date(self) -> int:
-        """The date of an object written now, which is the hint: whatever it says is harmless (R16).
-        0 if the store does not tell, or its listing lags."""
+        """The date of an object written now: the hint, because any content of it is harmless (R16).
+        0 if the store has no dates, or its listing lags."""
         hint = self.layout.hint
         try:
             said = self.store.get(hint)
-        except CorruptData:  # Larger than any hint is.
+        except CorruptData:  # It is larger than any hint.
             said = None
         self.store.replace(hint, said or b"{}")
         for stored in self.store.list_after(f"{self.layout.root}/", hint[:-1]):
@@ -94,7 +94,7 @@ def boundary_dates(store: Store, layout: JournalLayout) -> dict[int, int]:
 def newest_old_enough(dates: Mapping[int, int], now_ms: int, grace_ms: int, newest: int) -> int:
     """The highest ordinal, up to `newest`, whose boundary is older than the grace; -1 if none is.
 
-    One without a date is not, and says nothing about others.
+    A boundary without a date is never old enough, and proves nothing about others.
     """
     old = [n for n, date_ms in dates.items() if 0 < date_ms < now_ms - grace_ms]
     return max((n for n in old if n <= newest), default=-1)

@@ -1,7 +1,7 @@
-"""What a replica raises, in words: a journal that is damaged, or that moves too fast.
+"""The errors of a replica: a journal that is damaged, or that moves too fast.
 
-It guards I13 and I15 in what is said: an entry that may be durable is called unknown, and damage
-names its object. It must not know the store.
+It guards I13 and I15 in messages: an entry that may be durable is called unknown, and damage names
+its object. It must not know the store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def missing_entry(path: str) -> MissingObject:
 
 
 def broken_chain(path: str, named: int, found: int) -> CorruptData:
-    """The error for an entry that names another one before it than there is."""
+    """The error for an entry that names another predecessor than the one that is stored."""
     return CorruptData(
         f"{path} follows an entry with checksum {named}, but the one before it has {found}: an "
         "entry was changed or replaced. Restore the journal from a backup.",
@@ -36,7 +36,7 @@ def broken_chain(path: str, named: int, found: int) -> CorruptData:
 
 
 def pruned_too_fast(layout: JournalLayout) -> BoundaryMoved:
-    """The error for entries that are deleted again and again while they are being read."""
+    """The error for entries that are repeatedly deleted while they are being read."""
     return BoundaryMoved(
         f"{layout.root}: its old entries were removed faster than they could be read; try again, "
         "and prune less often."
@@ -44,7 +44,7 @@ def pruned_too_fast(layout: JournalLayout) -> BoundaryMoved:
 
 
 def lost_slots(layout: JournalLayout, count: int) -> PublishContention:
-    """The error for a command that lost so many slots to other writers."""
+    """The error for a command that lost this many slots to other writers."""
     return PublishContention(
         f"{layout.root}: other writers won {count} slots in a row; try again.",
         journal=layout.root,
@@ -52,7 +52,7 @@ def lost_slots(layout: JournalLayout, count: int) -> PublishContention:
 
 
 def unclear_slot(path: str, error: TxlogError) -> OutcomeUnknown:
-    """The error for an entry that was made, and of which nobody knows whether it counts (R15)."""
+    """The error for an entry that was created, but may not count (R15)."""
     return OutcomeUnknown(
         f"{path} was created, but it could not be read whether its slot still counts: "
         f"{error.message} Ask again; clean up nothing.",

@@ -1,4 +1,4 @@
-"""What shapes a replica: numbers of the log and of the process, as data.
+"""The parameters of a replica: numbers of the log and of the process, as data.
 
 It must not know the store.
 """
@@ -13,21 +13,21 @@ from txlog.settings import ProcessSettings
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOptions:
-    """Numbers that shape a replica; from LogSettings and ProcessSettings."""
+    """Parameters of a replica; from LogSettings and ProcessSettings."""
 
     snapshot_entries: int = 64
     process: ProcessSettings = field(default_factory=ProcessSettings)
     writer: str = "txlog"
     """Names this process in the entries it writes: information only."""
     presence: Presence = field(default_factory=Presence)
-    """Whether the log is still there."""
+    """Checks whether the log still exists."""
     log_id: str = ""
-    """Of the log whose journals these are."""
+    """The log whose journals these are."""
     reads_in_turn: bool = False
-    """The store answers before a thread would have begun: entries are read one by one."""
+    """The store answers faster than a thread starts, so entries are read one by one."""
     is_far: bool = False
     """A request takes a round trip."""
     trust_ms: int = 0
-    """How long a boundary check is trusted (R15); 0: each answer has one of its own, after it."""
+    """How long a boundary check is trusted (R15); 0: each answer has its own, after it."""
     grace_ms: int = 0
-    """What is deleted lies below a boundary that is older (R14); 0: whatever age it has."""
+    """Entries are deleted only below a boundary older than this (R14); 0: below any."""

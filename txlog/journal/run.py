@@ -1,6 +1,7 @@
 """A run of entries: read, and not believed before the boundary was read after it (rule R15).
 
-It guards that whoever lags holds so many entries, and no more (I16). It must not know the store.
+It guards that a lagging replica holds a limited number of entries (I16). It must not know the
+store.
 """
 
 from __future__ import annotations
@@ -10,25 +11,25 @@ from dataclasses import dataclass, field
 from txlog.journal.entry import Entry
 
 RUN_ENTRIES_MAX = 1_000
-"""A run that has as many is full: it is applied, and another one begun."""
+"""A run with this many entries is full: it is applied, and another one begins."""
 
 RUN_BYTES_MAX = 16 << 20
-"""The same in bytes, as stored. A run may exceed either by what is fetched at once."""
+"""The same in bytes, as stored. A run may exceed either limit by one fetch."""
 
 
 @dataclass(slots=True)
 class Run:
-    """Entries that follow each other, each with its CRC32."""
+    """Consecutive entries, each with its CRC32."""
 
     entries: list[tuple[Entry, int]] = field(default_factory=list)
     size_bytes: int = 0
 
     def add(self, entry: tuple[Entry, int], size_bytes: int) -> None:
-        """One entry more."""
+        """Append one entry."""
         self.entries.append(entry)
         self.size_bytes += size_bytes
 
     @property
     def is_full(self) -> bool:
-        """Whether it ended because of its size: more entries may be there."""
+        """Whether it ended because of its size: there may be more entries."""
         return len(self.entries) >= RUN_ENTRIES_MAX or self.size_bytes >= RUN_BYTES_MAX

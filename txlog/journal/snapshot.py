@@ -1,7 +1,7 @@
 """Snapshots: the state after a slot, as an Arrow IPC file of (section, row) texts.
 
 They only make opening quick: a missing or damaged snapshot is never an error of the log while the
-entries below it live. It guards I15: the rows end with their own checksum. It must not know what
+entries below it exist. It guards I15: the rows end with their own checksum. It must not know what
 the rows mean.
 """
 
@@ -37,7 +37,7 @@ _TAIL = "checksum"
 )
 @dataclass(frozen=True, slots=True)
 class SnapshotHead:
-    """Where the snapshot stands in the journal."""
+    """The snapshot's place in the journal."""
 
     format: int
     slot: Slot
@@ -45,9 +45,9 @@ class SnapshotHead:
     crc32: Crc32
     """Checksum of that entry."""
     boundary: SlotOrNone
-    """The newest boundary's ordinal that its writer knew, or -1 (rule R14)."""
+    """Ordinal of the newest boundary that its writer knew, or -1 (rule R14)."""
     journal: str = ""
-    """The journal that it belongs to: see `owner.py`."""
+    """The journal that the snapshot belongs to: see `owner.py`."""
     log_id: str = ""
 
 
@@ -85,7 +85,7 @@ def _value(path: str, row: str) -> Json:
     try:
         return json.loads(row)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"a row is no JSON ({error!s:.80})") from error
+        raise _damaged(path, f"a row is not JSON ({error!s:.80})") from error
 
 
 def _head(path: str, row: str) -> SnapshotHead:

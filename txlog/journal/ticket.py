@@ -1,7 +1,7 @@
-"""Commands that wait for their place in an entry, and what they are told if it is not clear.
+"""Commands that wait for their place in an entry, and their errors if the outcome is unclear.
 
-It guards I13: a command that may be durable is never called refused (R33). It must not know the
-store.
+It guards I13: a command that may be durable is never reported as refused (R33). It must not know
+the store.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Ticket:
 
 
 def doubt_refusals(layout: JournalLayout, tickets: list[Ticket]) -> None:
-    """A command that may be stored already may be what it is refused for now (I13)."""
+    """A refusal of a command that may be stored already may be due to itself (I13)."""
     for ticket in tickets:
         if isinstance(ticket.error, TxlogError):
             ticket.error = doubted(layout, ticket.error)
 
 
 def leave_in_doubt(layout: JournalLayout, tickets: list[Ticket]) -> list[Ticket]:
-    """Those that may be decided again although they may be stored; the others are told (I13)."""
+    """Those that may be decided again although they may be stored; the others fail (I13)."""
     for ticket in tickets:
         if ticket.decided is not None and ticket.decided.once:
             ticket.end(_unknown(layout))
@@ -73,24 +73,24 @@ def leave_in_doubt(layout: JournalLayout, tickets: list[Ticket]) -> list[Ticket]
 
 def _unknown(layout: JournalLayout) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"{layout.root}: this process stood still while the journal was pruned, so its command may "
-        "be durable, and made again it could be carried out twice. Look whether it was; clean up "
-        "nothing."
+        f"{layout.root}: this process stalled while the journal was pruned, so its command may be "
+        "durable, and a repeat could carry it out twice. Check whether it was carried out; clean "
+        "up nothing."
     )
 
 
 def doubted(layout: JournalLayout, error: TxlogError) -> OutcomeUnknown:
-    """What is told instead of an error that may be wrong."""
+    """The error in place of one that may be wrong."""
     found = OutcomeUnknown(
-        f"{layout.root}: this process stood still while the journal was pruned, so its command may "
-        f"be durable; made again it fails: {error.message} Ask again."
+        f"{layout.root}: this process stalled while the journal was pruned, so its command may be "
+        f"durable; a repeat fails: {error.message} Ask again."
     )
     found.__cause__ = error
     return found
 
 
 def interrupted(layout: JournalLayout, error: BaseException) -> OutcomeUnknown:
-    """What the other threads are told whose commands stood in the same entry (I13)."""
+    """The error for other threads, whose commands were in the same entry (I13)."""
     return OutcomeUnknown(
         f"{layout.root}: the thread that published this command was interrupted "
         f"({type(error).__name__}); it may be durable. Ask again; clean up nothing."

@@ -1,8 +1,8 @@
-"""The vocabulary of stored record batches: where they lie and how to recognise them.
+"""The vocabulary of stored record batches: where they are and how to recognise them.
 
-Values only. `crc32` and `length` are what a reader holds the stored bytes against (I15). This
-module must not know how a segment is encoded, nor which offsets its records have: those are given
-when a journal slot is won.
+Values only. A reader compares the stored bytes with `crc32` and `length` (I15). This module must
+not know how a segment is encoded, nor the offsets of its records: those are given when a journal
+slot is won.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from txlog.model import ByteCount, Crc32, Offset, Partition, Within
 from txlog.stored import stored, stored_list
 
 ROWS_MAX = 1 << 28
-"""Of one batch: each has a time of 8 bytes, and no batch may take more than 5 << 28 bytes."""
+"""Rows of one batch: each has a time of 8 bytes, and no batch may take more than 5 << 28 bytes."""
 
 RowCount: TypeAlias = Annotated[int, Within(1, ROWS_MAX)]
 
@@ -49,9 +49,9 @@ class SegmentBatch:
 @stored("segment", path="path", schema_id="schema_id", batches="batches")
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stored segment whose records have no offsets yet; `path` is its name below the log's root.
+    """A stored segment whose records have no offsets yet; `path` is relative to the log's root.
 
-    `batches` are in the order of the file; those of one partition are as they were sent.
+    `batches` are in the order of the file; those of one partition are in the order of sending.
     """
 
     path: str

@@ -1,8 +1,8 @@
 """A whole log at one place: its cluster file, its topics and its producer ids.
 
 It opens journals and caches them; it decides nothing (see `cluster_state.py`). It guards that a
-root that is no log, or of a newer format, or on a store that is not atomic, is refused before
-anything else is written.
+root that is not a log, or is of a newer format, or is on a store that is not atomic, is refused
+before anything else is written.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class Cluster:
         *,
         was_read: bool = True,
     ) -> None:
-        """For a log whose file was just read; otherwise by another process, and whether it is there
-        still is asked beside this one's first request to a journal. Raises NotATxlog if it is gone
-        already."""
+        """For a log whose file was just read; otherwise another process has read it, and the check
+        that the log still exists runs in parallel with this process's first request to a journal.
+        Raises NotATxlog if it is already gone."""
         self.store = store
         self.file = file
         self.runtime = runtime
@@ -90,7 +90,7 @@ class Cluster:
             interval_ms,
             was_asked=was_read,
         )
-        if self._is_held:  # The file that is held may have come after the one that was read.
+        if self._is_held:  # The held file may be newer than the one that was read.
             self._presence.ask()
         settings = file.settings
         self.options = ReplicaOptions(
@@ -115,11 +115,11 @@ class Cluster:
         self._pids_taken_by = 0
         self._lock = runtime.new_lock()
         self.fan_out: FanOut = SerialFanOut() if self._is_held else runtime.fan_out
-        """For many small requests: a disk has answered before a thread has begun."""
+        """For many small requests: a disk answers faster than a thread starts."""
 
     @property
     def is_near(self) -> bool:
-        """Whether the log lies on a disk."""
+        """Whether the log is on a disk."""
         return self._is_held
 
     @property
@@ -128,8 +128,8 @@ class Cluster:
         return not is_near(self.store)
 
     def answers(self, calls: Sequence[Callable[[], T]]) -> Iterator[T]:
-        """In order. On a disk each call is made when its answer is wanted; elsewhere all are made
-        beside each other, when the first answer is wanted. Raises what a call raises."""
+        """The results, in order. On a disk each call is made when its result is requested;
+        elsewhere all calls run in parallel, at the first request. Raises what a call raises."""
         if self._is_held:
             yield from (call() for call in calls)
         else:
@@ -137,12 +137,12 @@ class Cluster:
 
     @property
     def log_id(self) -> str:
-        """Names this log for ever, wherever it is moved."""
+        """Identifies this log for ever, wherever it is moved."""
         return self.file.log_id
 
     def require_present(self, *, certain: bool = False) -> None:
         """Raises NotATxlog if the log is known to be gone, or replaced by another one. On a bucket
-        it is asked only if the answer must be `certain`; a disk tells for nothing."""
+        this makes a request only if the answer must be `certain`; a disk checks for free."""
         self._presence.require()
         if self._is_held:
             hold(self.store, CLUSTER_FILE)
@@ -152,12 +152,12 @@ class Cluster:
     # Topics.
 
     def state(self, *, certain: bool = False) -> ClusterState:
-        """The topics as of now; they may lag as `TopicLog.catch_up` does, unless `certain`."""
+        """The current topics; they may lag like `TopicLog.catch_up`, unless `certain`."""
         return self._replica.catch_up(certain=certain)
 
     def topics(self) -> list[TopicLog]:
-        """All topics as of now, sorted by name; none of them is caught up. A topic whose deletion
-        was cut off is among them: its own journal says that it is closed."""
+        """All current topics, sorted by name; none is caught up. A topic whose deletion was
+        interrupted is among them: its own journal says that it is closed."""
         with self._lock:
             known = self._replica.catch_up(certain=True).topics
             return [self._topic_log(known[name].opened) for name in sorted(known)]
@@ -181,8 +181,8 @@ class Cluster:
     def present_topic(self, name: str, *, certain: bool = False) -> TopicLog:
         """The topic of that name, caught up as `TopicLog.catch_up` says; raises as `topic` does.
 
-        One that is closed is none, though its name may not be free yet: a transaction would commit
-        what it has for it, and nobody would ever read that.
+        A closed topic counts as absent, though its name may not be free yet: a transaction would
+        commit records to it that no consumer can ever read.
         """
         topic = self._topic_of(name, certain)
         if topic.state.closed:
@@ -190,10 +190,9 @@ class Cluster:
         return topic
 
     def known_topic(self, name: str) -> TopicLog:
-        """The same as this process has seen it last: no request if it has. Raises UnknownTopic.
+        """The topic as this process last saw it: no request if it has. Raises UnknownTopic.
 
-        For records and positions that are decided about later, after a look that goes out
-        meanwhile (R40).
+        For records and positions that are checked later, with a look that is sent meanwhile (R40).
         """
         topic = self.topic(name)
         return topic if topic.state.topic_id else self.present_topic(name)
@@ -206,7 +205,7 @@ class Cluster:
                 self._topic_log(opened)
 
     def find_topic(self, name: str) -> TopicLog | None:
-        """The same, surely of now, or None: for whoever goes through all names."""
+        """The topic, certainly current, or None: for callers that go through all names."""
         try:
             return self.present_topic(name, certain=True)
         except UnknownTopic:
@@ -232,8 +231,8 @@ class Cluster:
             return TopicLog(self.store, gone, self.runtime, self.options)
 
     def _created(self, name: str, closed_id: str = "") -> TopicCreated | None:
-        """None, or the incarnation that is known to be closed, only if it is certain: what has come
-        in its place may have been pruned (rule R15)."""
+        """None, or an incarnation that is known to be closed, only if that is certain: the entry of
+        its successor may have been pruned (rule R15)."""
         created = self._replica.catch_up().topics.get(name)
         if created is None or created.opened.topic_id == closed_id:
             created = self._replica.catch_up(certain=True).topics.get(name)
@@ -261,7 +260,7 @@ class Cluster:
         topic_id = self.runtime.entropy.token()[:16]
         opened = TopicOpened(topic_id, name, partition_count, schema, config)
         topic = self._new_topic_log(opened)
-        looked = self.fan_out.start(topic.look)  # Beside the entry that names it.
+        looked = self.fan_out.start(topic.look)  # In parallel with the entry that names it.
         self._execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
         looked()
         with self._lock:
@@ -274,21 +273,22 @@ class Cluster:
     def delete_topic(self, name: str) -> None:
         """Delete a topic. Raises UnknownTopic.
 
-        Its journal is closed first, then its name is free. Whoever dies between the two leaves a
-        topic that takes no records, and `finish_deletion` to others; the other way round, writers
-        that have it open would go on writing what nobody can find.
+        Its journal is closed first, then its name is freed. A process that dies between the two
+        leaves a topic that takes no records, and that any process can finish with
+        `finish_deletion`; in the other order, writers that have it open would go on writing records
+        that no reader can find.
         """
         topic = self._topic_of(name, certain=True)
         topic.execute(CloseTopic())
-        with suppress(UnknownTopic):  # Somebody else was faster, and has finished it.
+        with suppress(UnknownTopic):  # Another process has finished it.
             self._replica.execute(DeleteTopic(name, topic.topic_id))
         with self._lock:
             self._topics.pop(name, None)
 
     def finish_deletion(self, name: str) -> bool:
-        """Free the name of a topic whose deletion was cut off after its journal was closed.
+        """Free the name of a topic whose deletion was interrupted after its journal was closed.
 
-        Answers whether it was so; anybody may, any number of times.
+        Returns whether there was such a name; any process may call it, any number of times.
         """
         created = self._replica.catch_up(certain=True).topics.get(name)
         if created is None:
@@ -296,7 +296,7 @@ class Cluster:
         topic = self.topic_of_id(name, created.opened.topic_id)
         if not topic.catch_up(certain=True).closed:
             return False
-        with suppress(UnknownTopic):  # Somebody else was faster.
+        with suppress(UnknownTopic):  # Another process was faster.
             self._replica.execute(DeleteTopic(name, topic.topic_id))
         with self._lock:
             self._topics.pop(name, None)
@@ -322,7 +322,7 @@ class Cluster:
     # Producer ids.
 
     def producer_id(self) -> int:
-        """A producer id that nobody else has; taken from this process's block, not its parent's."""
+        """A unique producer id; taken from this process's block, not its parent's."""
         with self._lock:
             if not self._pids or self._pids_taken_by != os.getpid():
                 first: int = self._execute(AllocateProducerIds(PRODUCER_ID_BLOCK))
@@ -337,7 +337,7 @@ def create_cluster(
     settings: LogSettings | None = None,
     require_place: Callable[[], object] = lambda: None,
 ) -> ClusterFile:
-    """Create a log: probe the store, then write the cluster file. An existing log is left as it is.
+    """Create a log: probe the store, then write the cluster file. An existing log is unchanged.
 
     Raises StoreNotAtomic if the store fails the probe, CorruptData if a log's cluster file is gone,
     what `require_place` raises if there is no log, and what `read_cluster_file` raises.
@@ -363,8 +363,8 @@ def create_cluster(
 
 
 def default_log_settings(store: Store) -> LogSettings:
-    """Of a log that is created there: where a look at a boundary takes a round trip, it is trusted
-    for a time; and where decisions take one, there are more journals for them."""
+    """The settings of a log that is created there: where a boundary check takes a round trip, it is
+    trusted for a time, and there are more coordinators."""
     if is_near(store):
         return LogSettings()
     return LogSettings(
@@ -375,16 +375,16 @@ def default_log_settings(store: Store) -> LogSettings:
 
 
 def _created_meanwhile(store: Store, first: str) -> ClusterFile | None:
-    """None where nobody has begun a log: no object of the cluster's journal was listed. The file
-    comes first, and says how many coordinators there are: another one could lead a transactional id
-    to another coordinator than before (I4)."""
+    """None if no other process has begun a log: no object of the cluster's journal was listed. The
+    file comes first, and contains the number of coordinators: another number could lead a
+    transactional id to another coordinator than before (I4)."""
     if not first:
         return None
     file = read_cluster_file(store)
     if file is None:
         path = f"{store.url}/{CLUSTER_FILE}"
         raise CorruptData(
-            f"{path} is gone, and what only comes after it is there ({first}). Restore it "
+            f"{path} is lost, and an object that only comes after it exists ({first}). Restore it "
             "from a backup.",
             path=path,
         )
@@ -416,11 +416,11 @@ def open_cluster(
     require_place: Callable[[], object] = lambda: None,
     handed: ClusterFile | None = None,
 ) -> Cluster:
-    """Open the log in `store`; with `create`, make it if there is none. Raises NotATxlog.
+    """Open the log in `store`; with `create`, create it if there is none. Raises NotATxlog.
 
     `log_config` has log settings by their dotted names, for a log that is created: InvalidConfig if
-    the log is there already and says otherwise; `require_place` raises what keeps one from being
-    created. `handed` is the log's file as another process has read it: this one does without.
+    the log exists and has other settings; `require_place` raises if a log may not be created
+    there. `handed` is the log's file, read by another process: then this one does not read it.
     """
     if handed is not None:
         return Cluster(store, handed, runtime, process or ProcessSettings(), writer, was_read=False)
@@ -440,7 +440,7 @@ def open_cluster(
 
 
 def _require_settings(settings: LogSettings, wanted: Mapping[str, object], url: str) -> None:
-    """Raises InvalidConfig: what a log was created with never changes (rule R32)."""
+    """Raises InvalidConfig: the settings that a log was created with never change (rule R32)."""
     has, asked = settings.to_dotted(), settings.altered(wanted).to_dotted()
     for name in wanted:
         if asked[name] != has[name]:

@@ -55,11 +55,11 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
             raise unsupported(path, version, FORMAT_VERSION)
     except UnsupportedFormat as error:
         raise NotATxlog(
-            f"{url} holds a log of another format: {error.message}", path=path
+            f"{url} contains a log of another format: {error.message}", path=path
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(
-            f"{path} is no cluster file; restore it from a backup.", path=path
+            f"{path} is not a cluster file; restore it from a backup.", path=path
         ) from error
     try:
         file: ClusterFile = decode(ClusterFile, value)
@@ -72,6 +72,6 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
         ) from error
     except CorruptData as error:
         raise CorruptData(
-            f"{path} is no cluster file ({error.message}); restore it from a backup.", path=path
+            f"{path} is not a cluster file ({error.message}); restore it from a backup.", path=path
         ) from error
     return file

@@ -1,4 +1,4 @@
-"""The cluster's journal: which topics exist, and which producer ids are given out. Pure.
+"""The cluster's journal: the topics, and the producer ids that are given out. Pure.
 
 A topic's own journal is the authority on its partitions, schema and configuration; the cluster only
 gives a name its incarnation id (rule R11), so that a topic that is deleted and created again is
@@ -63,7 +63,7 @@ class DeleteTopic:
 
     name: str
     topic_id: str = ""
-    """Only of this incarnation (rule R11); empty: of whichever it is."""
+    """Only this incarnation (rule R11); empty: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,30 +78,30 @@ ClusterCommand: TypeAlias = CreateTopic | DeleteTopic | AllocateProducerIds
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Everything a replica of the cluster's journal knows."""
+    """Everything that a replica of the cluster's journal knows."""
 
     topics: Mapping[str, TopicCreated] = field(default_factory=dict)
     next_pid: int = 0
 
 
 def unknown_topic(name: str, state: ClusterState, url: str = "") -> UnknownTopic:
-    """The error for a name that no topic has, with the nearest one that there is."""
+    """The error for an unknown name, with the nearest one that exists."""
     near = difflib.get_close_matches(name, state.topics, n=1)
     where = f" in {url}" if url else ""
     remedy = (
         f"did you mean {near[0]!r}? 'txlog topic list' shows all"
         if near
-        else f"'txlog topic list' shows all, 'txlog topic create {name}' makes one"
+        else f"'txlog topic list' shows all, 'txlog topic create {name}' creates one"
     )
     return UnknownTopic(f"there is no topic {name!r}{where}; {remedy}.", topic=name)
 
 
 def half_deleted_topic(name: str, url: str) -> UnknownTopic:
-    """The error for a name whose topic is closed: it is being deleted, or that was cut off."""
+    """The error for a name whose topic is closed: its deletion is in progress or interrupted."""
     return UnknownTopic(
-        f"topic {name!r} in {url} was deleted, and its name is not free yet. If whoever deleted it "
-        f"was cut off, 'txlog topic delete {name}' or 'txlog maintain' finishes that, and so does "
-        f"'txlog topic create {name}', which makes another.",
+        f"topic {name!r} in {url} was deleted, and its name is not free yet. If the deletion was "
+        f"interrupted, 'txlog topic delete {name}' or 'txlog maintain' finishes it, and so does "
+        f"'txlog topic create {name}', which creates another topic.",
         topic=name,
     )
 

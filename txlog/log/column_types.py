@@ -1,8 +1,8 @@
 """Which Arrow types a topic's columns may have, and which type another one can safely become.
 
-Pure rules over types, no data. `canonical_type` is an allow-list: a type that Arrow adds tomorrow
-is refused until somebody has thought about it. Two questions are kept apart: `widens` is what a
-topic's schema may do to stored records; `fits` is what a batch may do on its way into a topic.
+Pure rules over types, no data. `canonical_type` is an allow-list: a type that Arrow adds later is
+refused until it is listed here. Two questions are kept apart: `widens` is what a topic's schema may
+do to stored records; `fits` is what may happen to a batch on its way into a topic.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def fits(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether a column of type `source` may be written into a canonical column of type `target`.
 
     Beyond `widens`: other layouts of the same values (large, view, dictionary), text into binary
-    (as UTF-8), coarser into finer time units, columns of nulls. Null values are not looked at.
+    (as UTF-8), coarser into finer time units, columns of nulls. Null values are not checked.
     """
     if _types.is_dictionary(source):
         return fits(source.value_type, target)

@@ -1,9 +1,9 @@
-"""Key compaction: of every key the newest record stays, at its offset (KIP-58, KIP-354, KIP-534).
+"""Key compaction: for every key the newest record stays, at its offset (KIP-58, KIP-354, KIP-534).
 
-It guards I2 and I12: only sealed batches are touched, which lie below the last stable offset. What
-an aborted transaction wrote never takes the place of anything. A tombstone, a record without a
-value, stays for `delete.retention.ms` after the first pass that met it, so that who reads along
-sees it. Any number of processes may compact at once.
+It guards I2 and I12: only sealed batches are touched, which are below the last stable offset.
+Records of an aborted transaction never supersede others. A tombstone, a record without a value,
+stays for `delete.retention.ms` after the first pass that met it, so that readers that keep up see
+it. Any number of processes may compact at once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CompactionLimits:
     """What one pass may take."""
 
     keys_max: int
-    """Keys in memory; what is left waits for the next pass."""
+    """Keys in memory; other keys wait for the next pass."""
     batch_bytes: int
 
 
@@ -54,7 +54,7 @@ class CompactionReport:
     records_kept: int = 0
     bytes_written: int = 0
     interrupted: str = ""
-    """Why it ended early: somebody else works on the same topic."""
+    """Why it ended early: another process works on the same topic."""
 
 
 def compact(
@@ -78,7 +78,7 @@ def compact(
 
 
 def is_due(topic: TopicLog, state: TopicState, now_ms: int) -> bool:
-    """Whether enough is new (`min.cleanable.dirty.ratio`), or something has waited long enough."""
+    """Whether enough is new (`min.cleanable.dirty.ratio`), or a record has waited long enough."""
     config, cleaner = state.config, state.cleaner
     if 0 <= cleaner.delete_horizon_ms <= now_ms:
         return True
@@ -118,12 +118,12 @@ def _leaves(topic: TopicLog, state: TopicState, refs: Sequence[ChunkRef]) -> Ite
 
 @dataclass(slots=True)
 class _Pass:
-    """One look at a topic: first which records are the newest of their keys, then every unit."""
+    """One pass over a topic: first it finds the newest record of each key, then rewrites units."""
 
     topic: TopicLog
     state: TopicState
     config: TopicConfig
-    """As it was at the beginning: with another key nothing is published."""
+    """The topic's key at the beginning: if it changes, nothing is published."""
     now_ms: int
     limits: CompactionLimits
     report: CompactionReport
@@ -161,7 +161,7 @@ class _Pass:
         self.topic.execute(AdvanceCleaner(checkpoint, self.config.key_column))
 
     def _read_keys(self) -> int:
-        """Take in the keys of what is new, as far as they fit; answers the last slot of it."""
+        """Collect the keys of new records, as far as they fit; returns the last slot read."""
         cleaned = self.state.cleaner.cleaned_slot
         last_slot = cleaned
         size = self.config.segment_bytes
@@ -181,13 +181,13 @@ class _Pass:
             self.newest.add(fetched.partition, fetched.batch.column(0), fetched.offsets)
 
     def _select(self, row: IndexedBatch, fetched: FetchedBatch) -> Part:
-        """What stays of a batch."""
+        """The records of a batch that stay."""
         if not fetched.batch.num_rows or row.aborted:
             return Part(row, _taken(fetched, np.zeros(fetched.batch.num_rows, dtype=bool)))
         keys = self._keys(fetched.batch)
         stays = self.newest.is_newest(row.partition, keys, fetched.offsets)
         stays &= fetched.offsets >= self.state.partitions[row.partition].log_start
-        # What has no key deletes nothing.
+        # Records without a key supersede nothing.
         tombstones = _tombstones(fetched.batch, self.config.key_column) & stays
         tombstones &= np.asarray(keys.is_valid())
         if not tombstones.any():
@@ -202,7 +202,7 @@ class _Pass:
         return Part(row, _taken(fetched, stays), go_ms)
 
     def _keys(self, batch: pa.RecordBatch) -> pa.Array:
-        """What was written before the key's column was added has none."""
+        """Records written before the key's column was added have no key."""
         if self.key_column in batch.schema.names:
             return batch.column(self.key_column)
         kind = physical_schema(self.topic.schema()).field(self.key_column).type
@@ -234,7 +234,7 @@ def _is_changed(part: Part) -> bool:
 
 def _tombstones(batch: pa.RecordBatch, key_column: str) -> npt.NDArray[np.bool_]:
     """Records that say that their key is gone: without a value, or in a typed topic without any
-    column but the key. A topic that has nothing but a key has none."""
+    column but the key. A topic with no column but its key has none."""
     names = [name for name in batch.schema.names[:-1] if name != key_column]
     if not key_column:
         names = [_KAFKA_VALUE]

@@ -1,8 +1,8 @@
 """Bring a record batch into a topic's schema, losing nothing.
 
-Pure functions over Arrow data. Whatever cannot be kept exactly is refused with the column's name
-before anything is written (design section 5): a column that the topic lacks, a null where none may
-be, a type that does not fit. Unlike a bare Arrow cast, nothing here drops a field in silence.
+Pure functions over Arrow data. A value that cannot be kept exactly is refused with the name of its
+column before anything is written: a column that the topic lacks, a null where none may be, a type
+that does not fit. Unlike a bare Arrow cast, nothing here drops a field silently.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TIMESTAMP_COLUMN = "_timestamp"
 TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.timestamp("ms", "UTC"), nullable=False)
 OFFSET_COLUMN = "_offset"
 OFFSET_FIELD = pa.field(OFFSET_COLUMN, pa.int64(), nullable=False)
-"""Only in batches that compaction has taken records from: the offset of each that is left."""
+"""Only in batches from which compaction has removed records: the offset of each that is left."""
 
 
 def adapt(batch: pa.RecordBatch, target_schema: pa.Schema) -> pa.RecordBatch:
@@ -128,19 +128,19 @@ def _require_no_null(batch: pa.RecordBatch) -> None:
         path = _null_path(field, values, field.name)
         if path is not None:
             raise InvalidRecord(
-                f"column {path!r} is declared not null and holds a null in this batch; give it a "
+                f"column {path!r} is declared not null and has a null in this batch; give it a "
                 "value, or make the column nullable in the topic's schema.",
                 column=path,
             )
 
 
 def _null_path(field: pa.Field, values: pa.Array, path: str) -> str | None:
-    """Where the first null stands that may not be one; Arrow itself does not look."""
+    """Where the first forbidden null is; Arrow itself does not check."""
     if not field.nullable and values.null_count:
         return path
     if not _has_required(field.type):
         return None
-    # Below a null parent there is nothing to judge.
+    # Values below a null parent do not count.
     present = values.drop_null() if values.null_count else values
     for child, items in _children(present):
         found = _null_path(child, items, f"{path}.{child.name}")

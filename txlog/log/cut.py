@@ -1,7 +1,7 @@
-"""Consistent cuts: end offsets below which every transaction lies whole, or not at all. Pure.
+"""Consistent cuts: end offsets below which every transaction is complete or absent. Pure.
 
 It guards I11, also across partitions and topics, and R13: the least unit is a connected group of
-transactions, and a limit may be exceeded by one such group only. Only the batch index is looked at,
+transactions, and a limit may be exceeded by one such group only. It uses only the batch index,
 never a record; how much of it depends on the distance to the end, not on the length of the log.
 """
 
@@ -23,7 +23,7 @@ Ends: TypeAlias = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic as of one moment, and how to walk its index."""
+    """A topic at one moment, and how to walk through its index."""
 
     state: TopicState
     rows_from_slot: Callable[[int], Iterator[IndexedBatch]]
@@ -49,10 +49,10 @@ def view_of(topic: TopicLog) -> TopicView:
 def undelivered(topics: Sequence[TopicView]) -> Iterator[tuple[TopicView, TxId, Mapping[int, int]]]:
     """Committed transactions that some of these topics have applied and others have not.
 
-    With each topic that has: its first offset in every partition. As of one moment only the last
-    transaction of a producer can be in this state (rule R5), or those above its floor if it has
-    several open (rule R7). But views are of several moments (see `look`): whatever was decided
-    since the first of them may be new to one view and in none of the others.
+    Yields each topic that has applied one, with its first offset in every partition. At one moment
+    only a producer's last transaction can be in this state (rule R5), or those above its floor if
+    it has several open (rule R7). But views are from several moments (see `look`): a transaction
+    that was decided after the first of them may be new to one view and absent from the others.
     """
     by_id = {view.state.topic_id: view.state for view in topics}
     if len(by_id) < 2:
@@ -88,14 +88,14 @@ def _first_offsets(view: TopicView, tx_id: TxId, mark: TxMark) -> Mapping[int, i
 
 def _is_finished(state: TopicState, tx_id: TxId) -> bool:
     if state.closed or is_retired(state.retired, tx_id.pid):
-        return True  # A producer retires once all of its transactions are complete everywhere.
+        return True  # A producer retires only when all of its transactions are complete.
     return state.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id)
 
 
 def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> Ends:
-    """The highest consistent cut at read_committed, as of these views.
+    """The highest consistent cut at read_committed, according to these views.
 
-    `starts` is a consistent cut below it: where the reader stands.
+    `starts` is a consistent cut below it: the reader's position.
     """
     ends = {
         view.where(partition): view.state.last_stable_offset(partition)
@@ -106,7 +106,7 @@ def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int
         _lower(ends, view, first_offsets)
     while _close_downward(topics, starts, ends):
         pass
-    # A reader at a log start stands in the midst of what was deleted up to there.
+    # A reader at a log start is in the middle of records that were deleted up to it.
     return {where: max(end, starts[where]) for where, end in ends.items()}
 
 
@@ -122,7 +122,7 @@ def _lower(ends: Ends, view: TopicView, offsets: Mapping[int, int]) -> bool:
 def _close_downward(
     topics: Sequence[TopicView], starts: Mapping[TopicPartition, int], ends: Ends
 ) -> bool:
-    """Take out what a transaction above the cut has below it; True if that lowered the cut."""
+    """Remove what a transaction above the cut has below it; True if that lowered the cut."""
     above: dict[TxId, tuple[str, ...]] = {}
     first_slots: dict[tuple[str, TxId], int] = {}
     for view in topics:
@@ -151,13 +151,13 @@ def _rows_of(
     first_slots: Mapping[tuple[str, TxId], int],
     starts: Mapping[TopicPartition, int],
 ) -> Iterator[IndexedBatch]:
-    """Rows that include all of these transactions' in this topic, from as late as possible."""
+    """Rows that include all of these transactions' in this topic, beginning as late as possible."""
     slots = []
     for tx_id in tx_ids:
         mark = view.state.marks.get(tx_id)
         slot = mark.first_slot if mark else first_slots.get((view.state.topic_id, tx_id))
         if slot is None:
-            # It lies wholly below the cut here and is sealed; the reader has not passed it yet.
+            # It is wholly below the cut here and sealed; the reader has not passed it yet.
             return view.rows_since(_of_topic(view, starts))
         slots.append(slot)
     return view.rows_from_slot(min(slots))
@@ -169,7 +169,7 @@ def _is_committed(row: IndexedBatch) -> bool:
 
 @dataclass(slots=True)
 class _Window:
-    """The rows of one topic from the start of a batch on, walked only as far as needed."""
+    """The rows of one topic from the start of a batch on, walked only as far as necessary."""
 
     view: TopicView
     starts: Mapping[int, int]
@@ -185,7 +185,7 @@ class _Window:
 
     @property
     def backlog(self) -> int:
-        """Offsets from its start to the highest cut."""
+        """Offsets from the window's start to the highest cut."""
         return sum(high - self.starts[partition] for partition, high in self.highs.items())
 
     def pull(self) -> IndexedBatch | None:
@@ -210,11 +210,11 @@ class _Window:
             known[row.partition] = (min(first, begin), max(end, row.next_offset))
 
     def begin_of(self, row: IndexedBatch) -> int:
-        """Where it begins for this reader, who may stand in its midst: at a log start."""
+        """Where it begins for this reader, which may be in its middle: at a log start."""
         return max(row.base_offset, self.starts[row.partition])
 
     def oldest(self) -> IndexedBatch | None:
-        """The first row; None if all that lies below the highest cut was deleted."""
+        """The first row; None if everything below the highest cut was deleted."""
         return self.rows[0] if self.rows else self.pull()
 
     def is_late(self, ends: Ends) -> bool:
@@ -228,7 +228,7 @@ class _Window:
             self.pull()
 
     def until_transaction(self, tx_id: TxId) -> None:
-        """Walk until that transaction was seen and is whole, or to the end."""
+        """Walk until that transaction was seen and is complete, or to the end."""
         while not self.exhausted and tx_id not in self.parts:
             self.pull()
         if tx_id in self.decided:
@@ -241,11 +241,11 @@ def limited_cut(
     """The next consistent cut that advances by at most `limit` offsets from `starts`.
 
     `starts` and `highs` are consistent cuts. Topics share the limit by their backlog, at least one
-    offset each as far as it goes; within a topic, records are taken in the order in which they
+    offset each as far as it suffices; within a topic, records are taken in the order in which they
     were written. If a topic's share does not hold its oldest transaction, with all that is
-    connected, that group is taken first. One that is larger than the limit is taken alone (rule
-    R13) when it is its topic's turn, so that it does not wait for ever beside a busy topic. What
-    was deleted counts for nothing.
+    connected, that group is taken first. A group larger than the limit is taken alone (rule R13)
+    when it is its topic's turn, so that it does not wait for ever beside a busy topic. Deleted
+    offsets count for nothing.
     """
     begins = _past_deleted(topics, starts, highs)
     windows = [w for view in topics if (w := _window(view, begins, highs)).backlog]
@@ -273,12 +273,12 @@ def _past_deleted(
 
 
 def _turn(starts: Ends, count: int) -> int:
-    """One of so many, which differs from cut to cut and needs no memory of the last one."""
+    """A number below `count` that differs from cut to cut, without memory of the last one."""
     return zlib.crc32(str(sum(starts.values())).encode()) % count
 
 
 def _shared(windows: Sequence[_Window], starts: Ends, highs: Ends, limit: int) -> Ends:
-    """Every topic by its share; what is not whole is left out."""
+    """Every topic by its share; incomplete transactions are left out."""
     backlog = sum(window.backlog for window in windows)
     if backlog <= limit:
         return dict(highs)
@@ -302,8 +302,8 @@ def _window(view: TopicView, starts: Ends, highs: Ends) -> _Window:
 
 
 def _fill(window: _Window, ends: Ends, limit: int) -> None:
-    """Take rows in the order of the journal until the limit is reached; behind the last one there
-    is nothing but what was deleted."""
+    """Take rows in the order of the journal until the limit is reached; after the last one there
+    are only deleted offsets."""
     room = limit
     while room > 0 and (row := window.pull()) is not None:
         where = window.view.where(row.partition)
@@ -318,7 +318,7 @@ def _fill(window: _Window, ends: Ends, limit: int) -> None:
 
 
 def _exclude_torn(windows: Sequence[_Window], ends: Ends) -> None:
-    """Lower the cut until no transaction lies across it."""
+    """Lower the cut until no transaction crosses it."""
     lowered = True
     while lowered:
         lowered = False
@@ -359,18 +359,18 @@ def _is_below(window: _Window, row: IndexedBatch, ends: Ends) -> bool:
 
 
 def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:
-    """Whether all of the transaction's records in this topic lie below the cut."""
+    """Whether all of the transaction's records in this topic are below the cut."""
     if tx_id not in window.parts:
-        # It comes later here; or retention has taken what it had, and there is nothing to tear.
+        # It comes later here; or retention deleted its records, and there is nothing to tear.
         window.until_transaction(tx_id)
     parts = window.parts.get(tx_id, {})
     return all(end <= ends[window.view.where(p)] for p, (_, end) in parts.items())
 
 
 def _oldest_group(windows: Sequence[_Window], window: _Window, starts: Ends, limit: int) -> Ends:
-    """Raise the cut over the oldest batch of a topic, and over all that is connected.
+    """Raise the cut above the oldest batch of a topic, and above all that is connected to it.
 
-    Records outside of any transaction are tied to nothing: of them no more than `limit` are taken.
+    Records outside of transactions are connected to nothing: at most `limit` of them are taken.
     """
     ends = dict(starts)
     first = window.oldest()

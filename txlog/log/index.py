@@ -1,11 +1,11 @@
 """The batch index of a topic: which bytes hold which offsets. Pure values.
 
-Recent batches stand in the state itself (the tail); older ones are sealed into chunks that are
+Recent batches are in the state itself (the tail); older ones are sealed into chunks that are
 written once and shared by all later snapshots, in a tree, so that the state stays small however
-long the log is (design section 4). Only decided batches below every open transaction are sealed:
-a chunk never changes; merging and compaction put other chunks in its place. It guards I2 (dense
-offsets: every row continues the one before it) and, of chunks that somebody else may have written,
-I16: every step into the tree leads to a lower level and to other slots, so that it ends.
+long the log is (docs/design/0003). Only decided batches below every open transaction are sealed: a
+chunk never changes; merging and compaction put other chunks in its place. It guards I2 (dense
+offsets: every row continues the one before it). Another process may have written a chunk, so it
+also guards I16: every step into the tree leads to a lower level and to other slots, so it ends.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ FANOUT = 64
 """References on one level of the tree before they are packed into a node."""
 
 LEVELS_MAX = 16
-"""Of the tree: 64 to the 11th batches are more than slots have numbers."""
+"""Levels of the tree: 64 to the 11th batches are more than there are slots."""
 
 Level: TypeAlias = Annotated[int, Within(0, LEVELS_MAX - 1)]
 LevelCount: TypeAlias = Annotated[int, Within(0, LEVELS_MAX)]
 
 OffsetCount: TypeAlias = Annotated[int, Within(1, OFFSET_MAX)]
-"""That one row covers: what compaction has emptied may be very many."""
+"""Offsets that one row covers: compaction may have emptied very many."""
 StoredRows: TypeAlias = Annotated[int, Within(-1, ROWS_MAX)]
 
 
@@ -82,7 +82,7 @@ StoredRows: TypeAlias = Annotated[int, Within(-1, ROWS_MAX)]
 )
 @dataclass(frozen=True, slots=True)
 class IndexedBatch:
-    """One record batch: where its bytes are and what is known of it."""
+    """One record batch: where its bytes are, and its properties."""
 
     slot: Slot
     partition: Partition
@@ -98,7 +98,7 @@ class IndexedBatch:
     pid: ProducerIdOrNone
     epoch: EpochOrNone
     number: OffsetOrNone
-    """Of its transaction, or -1 if it has none."""
+    """The number of its transaction, or -1 if it has none."""
     base_sequence: OffsetOrNone
     first_slot: SlotOrNone = -1
     """Slot of the first record of its transaction, once that is decided."""
@@ -106,10 +106,10 @@ class IndexedBatch:
     """Slot of the transaction's marker; -1 while it is open, or without a transaction."""
     aborted: bool = False
     stored_rows: StoredRows = -1
-    """Records that compaction has left, each with its offset in the segment; -1: all of them, and
-    their offsets follow each other; 0: there is nothing to read."""
+    """Records that compaction has left, each with its offset in the segment; -1: all, with
+    consecutive offsets; 0: there is nothing to read."""
     delete_horizon_ms: int = -1
-    """From when on compaction drops its tombstones; -1 if it has none that it has seen."""
+    """When compaction may drop its tombstones; -1 if it has not met any."""
     topic_ids: tuple[str, ...] = ()
     """All topics of its transaction, if there are several."""
 
@@ -120,7 +120,7 @@ class IndexedBatch:
 
     @property
     def record_count(self) -> int:
-        """Records that its bytes hold."""
+        """Records in its bytes."""
         return self.row_count if self.stored_rows < 0 else self.stored_rows
 
     @property
@@ -139,7 +139,7 @@ class IndexedBatch:
 )
 @dataclass(frozen=True, slots=True)
 class PartitionSpan:
-    """What a chunk holds of one partition."""
+    """What a chunk covers of one partition."""
 
     partition: Partition
     first_offset: Offset
@@ -151,7 +151,7 @@ class PartitionSpan:
 @stored_list("chunk_key", first_slot="first_slot", last_slot="last_slot", name="name")
 @dataclass(frozen=True, slots=True)
 class ChunkKey:
-    """Names a chunk of a topic."""
+    """The name of a chunk within its topic."""
 
     first_slot: Slot
     last_slot: Slot
@@ -180,22 +180,22 @@ class ChunkRef:
     crc32: Crc32
     spans: tuple[PartitionSpan, ...]
     name: str = ""
-    """Tells it from the chunks that it replaced; empty if it replaced none."""
+    """Distinguishes it from the chunks that it replaced; empty if it replaced none."""
 
     @property
     def key(self) -> ChunkKey:
-        """What names it among all chunks of the topic."""
+        """The chunk's name among all chunks of the topic."""
         return ChunkKey(self.first_slot, self.last_slot, self.name)
 
     def span(self, partition: int) -> PartitionSpan | None:
-        """What it holds of that partition."""
+        """What it covers of that partition."""
         return next((span for span in self.spans if span.partition == partition), None)
 
 
 @dataclass(frozen=True, slots=True)
 class SealedIndex:
     """The tree of chunks. `levels[0]` are the newest leaves; each level is older than the one
-    below it. `unsaved` are contents that the store may not hold yet."""
+    below it. `unsaved` are contents that may not be in the store yet."""
 
     levels: tuple[tuple[ChunkRef, ...], ...] = ()
     unsaved: tuple[Chunk, ...] = field(default=(), compare=False)
@@ -214,7 +214,7 @@ class SealedIndex:
         )
 
     def find(self, removed: Sequence[ChunkKey]) -> tuple[int, int] | None:
-        """Level and place of these references, if all are there and follow each other."""
+        """Level and place of these references, if all exist and are consecutive."""
         for level, refs in enumerate(self.levels):
             keys = [ref.key for ref in refs]
             if removed and removed[0] in keys:
@@ -236,11 +236,11 @@ class SealedIndex:
         levels[level] = (*refs[:place], *added, *refs[place + len(removed) :])
         replaced = SealedIndex(tuple(levels), self.unsaved)
         if any(ref.level != level for ref in added) or not are_in_order(replaced.roots()):
-            raise InvariantViolated("I2: chunks take the place of other slots than they hold.")
+            raise InvariantViolated("I2: chunks replace other slots than they contain.")
         return replaced
 
     def from_log_starts(self, log_starts: Sequence[int]) -> SealedIndex:
-        """The index without chunks that hold nothing at or above these offsets, by partition."""
+        """The index without chunks that have nothing at or above these offsets, by partition."""
         levels = tuple(
             tuple(ref for ref in refs if is_alive(ref.spans, log_starts)) for refs in self.levels
         )
@@ -263,7 +263,7 @@ class SealedIndex:
 
 
 def is_alive(spans: Iterable[PartitionSpan], log_starts: Sequence[int]) -> bool:
-    """Whether anything of it lies at or above the log starts, given by partition."""
+    """Whether any of it is at or above the log starts, given by partition."""
     return any(span.next_offset > log_starts[span.partition] for span in spans)
 
 
@@ -357,7 +357,7 @@ def decode_rows(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch, ..
 
 
 def _check_numbers(batch: pa.RecordBatch, ref: ChunkRef, path: str) -> None:
-    """Every number of a leaf is within its bounds, and its slots are those of the reference."""
+    """Check that a leaf's numbers are within bounds, and its slots are those of the reference."""
     if any(column.null_count for column in batch.columns):
         raise _not_a_chunk(path, "a value is missing")
     numbers = np.stack([whole_numbers(batch.column(name)) for name in _NUMBERS])
@@ -366,7 +366,7 @@ def _check_numbers(batch: pa.RecordBatch, ref: ChunkRef, path: str) -> None:
         raise _not_a_chunk(path, f"its {_NUMBERS[int(wrong.argmax())]} is out of bounds")
     slots = numbers[0]
     if len(slots) and not ref.first_slot <= slots.min() <= slots.max() <= ref.last_slot:
-        raise _not_a_chunk(path, "it holds batches of other slots than it says")
+        raise _not_a_chunk(path, "it contains batches of other slots than it says")
 
 
 def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
@@ -380,14 +380,14 @@ def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
         found[0].first_slot >= ref.first_slot and found[-1].last_slot <= ref.last_slot
     )
     if not is_within or any(child.level != ref.level - 1 for child in found):
-        raise _not_a_chunk(path, "it refers to chunks that do not lie below it")
+        raise _not_a_chunk(path, "it refers to chunks that are not below it")
     if not are_in_order(found):
-        raise _not_a_chunk(path, "its references do not follow each other")
+        raise _not_a_chunk(path, "its references are not consecutive")
     return found
 
 
 def are_in_order(refs: Sequence[ChunkRef]) -> bool:
-    """Whether each covers later slots than the one before it: none is there twice."""
+    """Whether each covers later slots than the one before it: no slot is covered twice."""
     is_forward = all(ref.first_slot <= ref.last_slot for ref in refs)
     return is_forward and all(a.last_slot < b.first_slot for a, b in pairwise(refs))
 
@@ -406,4 +406,5 @@ def _checked(data: bytes, ref: ChunkRef, path: str, schema: pa.Schema) -> pa.Rec
 
 
 def _not_a_chunk(path: str, why: str) -> CorruptData:
-    return CorruptData(f"{path} is no index chunk ({why}). Restore it from a backup.", path=path)
+    text = f"{path} is not an index chunk ({why}). Restore it from a backup."
+    return CorruptData(text, path=path)

@@ -1,7 +1,7 @@
-"""Parts of a topic's sealed index that are rewritten at once, and the index with another part in.
+"""Parts of a topic's sealed index that are rewritten together, and the index with a part replaced.
 
 A *unit* is a run of neighbouring leaves below one node, so that one event can exchange it: the leaf
-that takes their place, and copies of the nodes above it up to a root. It must not know what is
+that replaces them, and copies of the nodes above it up to a root. It must not know what is
 rewritten, nor why.
 """
 
@@ -25,14 +25,14 @@ from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
 
 ROWS_MAX = 16_384
-"""Batches of one unit: what its leaf holds at most, unless a single leaf has more."""
+"""Batches of one unit: the most that its leaf may have, unless a single leaf has more."""
 
 NewChunk: TypeAlias = tuple[ChunkRef, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Neighbouring leaves, with the batches in them."""
+    """Neighbouring leaves, with their batches."""
 
     path: tuple[ChunkRef, ...]
     """Nodes above them, from a root down; empty if they are roots themselves."""
@@ -46,16 +46,16 @@ class Unit:
 
     @property
     def root_keys(self) -> tuple[ChunkKey, ...]:
-        """The references of the state that it hangs on."""
+        """The references in the state that lead to it."""
         return (self.path[0].key,) if self.path else tuple(leaf.key for leaf in self.leaves)
 
 
 def units(
     topic: TopicLog, state: TopicState, after_slot: int, bytes_max: int, last_slot: int
 ) -> Iterator[Unit]:
-    """Units of leaves above `after_slot` that end at `last_slot` at most, oldest first.
+    """Units of leaves above `after_slot` that end at `last_slot` at the latest, oldest first.
 
-    Each holds up to `bytes_max` stored bytes and ROWS_MAX batches, and one leaf at least.
+    Each has up to `bytes_max` stored bytes and ROWS_MAX batches, and at least one leaf.
     """
     for path, leaves in _siblings(topic, state, state.sealed.roots(), (), after_slot):
         wanted = [leaf for leaf in leaves if after_slot < leaf.last_slot <= last_slot]
@@ -113,9 +113,9 @@ def rebuilt(
     children: Callable[[ChunkRef], Sequence[ChunkRef]],
     new_name: Callable[[], str],
 ) -> tuple[tuple[ChunkRef, ...], list[NewChunk]]:
-    """The root references in place of the unit's, and the chunks to store before they are used.
+    """The root references that replace the unit's, and the chunks to store before they are used.
 
-    `children` are the references in a node; without rows nothing takes the place of the leaves.
+    `children` returns the references in a node; without rows nothing replaces the leaves.
     """
     removed = tuple(leaf.key for leaf in unit.leaves)
     added: tuple[ChunkRef, ...] = ()

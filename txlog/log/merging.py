@@ -1,7 +1,7 @@
-"""Merging small segments under unchanged offsets: fewer objects to open for whoever reads them.
+"""Merging small segments under unchanged offsets: readers open fewer objects.
 
 It changes no record and no offset (I2), also not of aborted transactions. Any number of processes
-may merge at once: each stretch is exchanged by whoever comes first.
+may merge at once: the first to publish exchanges a stretch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
 
 SEGMENTS_MIN = 8
-"""Fewer are not worth the writing: each record is rewritten a few times at most."""
+"""Merging fewer is not worth the writing: each record is rewritten a few times at most."""
 
 
 @dataclass(slots=True)
@@ -35,13 +35,13 @@ class MergeReport:
     segments_after: int = 0
     bytes_written: int = 0
     interrupted: str = ""
-    """Why it ended early: somebody else works on the same topic."""
+    """Why it ended early: another process works on the same topic."""
 
 
 def merge_segments(
     topic: TopicLog, batch_bytes: int, segments_min: int = SEGMENTS_MIN
 ) -> MergeReport:
-    """Merge every run of at least so many small segments. Raises CorruptData, StoreUnavailable."""
+    """Merge every run of enough small segments. Raises CorruptData, StoreUnavailable."""
     report = MergeReport()
     state = topic.catch_up(certain=True)
     after_slot = state.cleaner.merged_slot
@@ -65,7 +65,7 @@ def next_unit(
 
 
 def segments_of(rows: Sequence[IndexedBatch]) -> set[str]:
-    """The segments that these batches lie in."""
+    """The segments that contain these batches."""
     return {row.segment for row in rows if row.record_count}
 
 
@@ -81,7 +81,7 @@ def _merge(
 
 
 def _note_progress(topic: TopicLog, state: TopicState) -> None:
-    """Only what lies below whole nodes is never looked at again: newer leaves still gather."""
+    """Only what is below whole nodes is never examined again: newer leaves are still collected."""
     nodes = [ref.last_slot for ref in state.sealed.roots() if ref.level]
     merged = max([state.cleaner.merged_slot, *nodes])
     if merged > state.cleaner.merged_slot:

@@ -1,6 +1,6 @@
 """The newest offset of every key, by partition: what compaction keeps in memory.
 
-Keys are compared as Arrow values, never as hashes, so that two keys are never taken for one. Pure.
+Keys are compared as Arrow values, never as hashes, so that different keys are never confused. Pure.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 _GATHER_ROWS = 200_000
-"""Rows that are gathered before they are reduced to one a key."""
+"""Rows that are collected before they are reduced to one a key."""
 
 
 class NewestKeys:
-    """Keys that were met, and where last."""
+    """The keys met so far, and the last offset of each."""
 
     def __init__(self) -> None:
         self._tables: dict[int, pa.Table] = {}
@@ -27,7 +27,7 @@ class NewestKeys:
         return sum(table.num_rows for table in self._tables.values())
 
     def add(self, partition: int, keys: pa.Array, offsets: npt.NDArray[np.int64]) -> None:
-        """Records of that partition; those without a key are passed over."""
+        """Add records of that partition; those without a key are ignored."""
         table = pa.table({"key": keys, "offset": pa.array(offsets)})
         gathered = self._gathered.setdefault(partition, [])
         gathered.append(table.filter(table["key"].is_valid()))
@@ -37,7 +37,7 @@ class NewestKeys:
     def is_newest(
         self, partition: int, keys: pa.Array, offsets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Which of these records no later one of the same key is known of.
+        """Which of these records have no known later one with the same key.
 
         A record without a key is never superseded.
         """

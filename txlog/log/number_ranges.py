@@ -1,7 +1,7 @@
-"""Sets of whole numbers that come in about rising order, as ranges: pure functions.
+"""Sets of whole numbers that arrive in roughly rising order, as ranges: pure functions.
 
-However many numbers there are, the ranges are few, and one number more costs little. It guards that
-what a topic remembers for good (I7, I8, rule R7) does not make each later event dearer.
+However many numbers there are, the ranges are few, and adding one costs little. It guards that what
+a topic remembers for good (I7, I8, rule R7) does not make later events more expensive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def with_number(ranges: NumberRanges, number: int) -> NumberRanges:
         return ranges
     low = bisect_left(ranges, number - 1, key=_LAST)
     high = bisect_right(ranges, number + 1, key=_FIRST)
-    # Between the two stand those that it touches: they become one with it.
+    # The ranges between the two touch it: they are merged with it.
     first = min(number, ranges[low][0]) if low < high else number
     last = max(number, ranges[high - 1][1]) if low < high else number
     return (*ranges[:low], (first, last), *ranges[high:])
@@ -47,7 +47,7 @@ def with_numbers(ranges: NumberRanges, numbers: Iterable[int]) -> NumberRanges:
 
 
 def above(ranges: NumberRanges, floor: int) -> NumberRanges:
-    """What of the ranges is higher than `floor`."""
+    """The part of the ranges that is above `floor`."""
     kept = ranges[bisect_right(ranges, floor, key=_LAST) :]
     if kept and kept[0][0] <= floor:
         return ((floor + 1, kept[0][1]), *kept[1:])

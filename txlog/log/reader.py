@@ -33,7 +33,7 @@ from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store
 
 FETCH_BYTES_MAX = 16 << 20
-"""Bytes asked of the store at once: what one reader holds in memory beside its results."""
+"""Bytes requested from the store at once: a reader's memory besides its results."""
 
 FETCHES_AHEAD_MAX = 8
 FETCHES_AHEAD_BYTES_MAX = 32 << 20
@@ -43,14 +43,14 @@ _DECODED_TOGETHER = 32
 """Batches that one thread decodes: small ones are not worth a call each."""
 
 DECODED_FETCH_BYTES_MAX = 64 << 20
-"""Memory that batches take which are read ahead at once, unless one of them takes more (I16)."""
+"""Memory of batches that are read ahead together, unless one of them takes more (I16)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatch:
     """Records of one partition, in order of offset.
 
-    `batch` has the topic's columns and `_timestamp`, or those columns that were asked for.
+    `batch` has the topic's columns and `_timestamp`, or the requested columns.
     """
 
     partition: int
@@ -58,8 +58,8 @@ class FetchedBatch:
     """The first offset that it covers."""
     batch: pa.RecordBatch
     stored_offsets: npt.NDArray[np.int64] | None = None
-    """Offset of each record, where compaction has taken others away; None: they follow each other
-    from `base_offset` on."""
+    """Offset of each record, if compaction has removed others; None: they are consecutive from
+    `base_offset` on."""
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -100,22 +100,22 @@ def visible_rows(
 
 @dataclass(frozen=True, slots=True)
 class RowSource:
-    """Where rows of one topic are read from; holds no journal, so that it can be sent to tasks."""
+    """Where to read rows of one topic from; has no journal, so that it can be sent to tasks."""
 
     store: Store
     topic: str
     schemas: Mapping[int, pa.Schema]
-    """Topic schema of each id that may be met, and of the newest."""
+    """Topic schema of each id that may occur, and of the newest."""
     newest_schema_id: int
     relocate: Callable[[IndexedBatch], Sequence[IndexedBatch]]
-    """Called if a row's segment is not there: the rows that hold what is wanted of it by now, if
-    merging or compaction has moved it. Raises OffsetOutOfRange if it was deleted, MissingObject."""
+    """Called if a row's segment is missing: returns the rows that now have its records, if merging
+    or compaction moved them. Raises OffsetOutOfRange if they were deleted, MissingObject."""
 
 
 def row_source(topic: TopicLog, state: TopicState, start: int | None = None) -> RowSource:
-    """The rows of a topic whose journal is at hand.
+    """The rows of a topic whose journal is open in this process.
 
-    `start` is the first offset that is wanted of them; by default the log start in `state`.
+    `start` is the first requested offset; by default the log start in `state`.
     """
 
     def relocate(row: IndexedBatch) -> list[IndexedBatch]:
@@ -133,10 +133,10 @@ def row_source(topic: TopicLog, state: TopicState, start: int | None = None) -> 
 
 
 def relocated_rows(topic: TopicLog, row: IndexedBatch, start: int) -> list[IndexedBatch]:
-    """Where the records of a row are by now whose segment is not there (rule R19).
+    """Where the records of a row with a missing segment are now (rule R19).
 
-    Those below `start` nobody wants: a deletion may have cut the row. Raises OffsetOutOfRange if
-    others were deleted, MissingObject if the log still refers to the segment.
+    Records below `start` are not needed: a deletion may have cut the row. Raises OffsetOutOfRange
+    if others were deleted, MissingObject if the log still refers to the segment.
     """
     state = topic.catch_up(certain=True)
     first = max(start, row.base_offset)
@@ -201,7 +201,7 @@ def read_beforehand(
 def read_at_once(
     source: RowSource, rows: Sequence[IndexedBatch], fan_out: FanOut
 ) -> list[FetchedBatch]:
-    """The same, all of them, with several requests under way. Raises as `read_rows` does."""
+    """All of them, with several requests in parallel. Raises as `read_rows` does."""
     calls = [lambda g=group: list(_read(source, g, None)) for group in _in_fetches(rows)]
     return [fetched for found in fan_out.run_all(calls) for fetched in found]
 
@@ -209,8 +209,8 @@ def read_at_once(
 def read_ahead(
     source: RowSource, rows: Sequence[IndexedBatch], fan_out: FanOut, decoded_bytes_max: int
 ) -> tuple[list[FetchedBatch], int]:
-    """The first of these batches, and how many: one at least, and as many as take so many bytes in
-    memory by what they claim, which may be a thousand times what they take in the store.
+    """The first of these batches, and how many: at least one, and as many as claim to take
+    `decoded_bytes_max` in memory, which may be a thousand times their size in the store.
 
     Raises as `read_rows` does.
     """
@@ -235,7 +235,7 @@ def _all_decoded(
     heads: Sequence[MessageHead | None],
     start: int,
 ) -> list[FetchedBatch]:
-    """Some of them, from that one on."""
+    """A group of them, from `start` on."""
     known = heads[start : start + _DECODED_TOGETHER]
     pairs = zip(found[start:], known, strict=False)
     return [one for pair, head in pairs for one in _decoded(source, *pair, None, head)]
@@ -244,12 +244,12 @@ def _all_decoded(
 def _fetched(
     source: RowSource, group: Sequence[IndexedBatch]
 ) -> list[tuple[IndexedBatch, Bytes | None]]:
-    """The rows with their bytes; None if their segment is not there."""
+    """The rows with their bytes; None if their segment is missing."""
     path = group[0].segment
     if not is_segment(path):
         raise CorruptData(
             f"topic {source.topic!r} says that offset {group[0].base_offset} of partition "
-            f"{group[0].partition} lies in {path!r:.100}, which is no name of a segment. Run "
+            f"{group[0].partition} is in {path!r:.100}, which is not a name of a segment. Run "
             "'txlog verify' to find the entry or snapshot that says so.",
             path=path,
         )
@@ -280,7 +280,7 @@ def _read(
 def _read_elsewhere(
     source: RowSource, row: IndexedBatch, columns: Sequence[str] | None
 ) -> Iterator[FetchedBatch]:
-    """The records of a row that were moved meanwhile. Ends, as each look is at a later state."""
+    """The records of a row that were moved. It ends, because each look is at a later state."""
     for other in source.relocate(row):
         for fetched in _read(source, [other], columns):
             yield sliced(fetched, row.base_offset, row.next_offset)
@@ -305,7 +305,7 @@ def sliced(fetched: FetchedBatch, start: int, end: int) -> FetchedBatch:
 
 
 def sliced_rows(fetched: FetchedBatch, first: int, count: int) -> FetchedBatch:
-    """The part of a batch from its record number `first` on, at most so many; zero-copy."""
+    """The part of a batch from its record number `first` on, at most `count`; zero-copy."""
     offsets = fetched.stored_offsets
     part = None if offsets is None else offsets[first : first + count]
     base_offset = fetched.base_offset if not first else fetched.offset_at(first)
@@ -320,7 +320,7 @@ def evolved(fetched: FetchedBatch, physical: pa.Schema) -> FetchedBatch:
 
 
 def _in_fetches(rows: Sequence[IndexedBatch]) -> Iterator[list[IndexedBatch]]:
-    """Runs of rows of one segment, limited in bytes, so that each is one request."""
+    """Runs of rows of one segment, limited in bytes, so that each run is one request."""
     group: list[IndexedBatch] = []
     size = 0
     for row in rows:
@@ -371,12 +371,12 @@ def _decode(
 
 
 def _checked_offsets(row: IndexedBatch, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """I2: offsets rise, within what the index says of the batch. Raises CorruptData."""
+    """I2: offsets rise, within the bounds of the index row. Raises CorruptData."""
     offsets = whole_numbers(batch.column(OFFSET_COLUMN))
     rises = bool((np.diff(offsets) > 0).all())
     if not rises or offsets[0] < row.base_offset or offsets[-1] >= row.next_offset:
         raise CorruptData(
-            f"{row.segment} at byte {row.position} holds offsets that are not those of "
+            f"{row.segment} at byte {row.position} contains offsets that are not those of "
             f"[{row.base_offset}, {row.next_offset}). Restore it from a backup.",
             path=row.segment,
         )

@@ -1,7 +1,7 @@
 """What a topic may delete by age and size, from its index alone. Pure but for loading chunks.
 
-It guards I12: nothing at or above the last stable offset is named here, and the topic's rules
-refuse it once more. As in Kafka whole batches go, oldest first, and nothing behind the first that
+It guards I12: nothing at or above the last stable offset is named here, and the topic's rules check
+it again. As in Kafka whole batches are deleted, oldest first, and nothing after the first that
 stays.
 """
 
@@ -20,7 +20,7 @@ Load: TypeAlias = Callable[[ChunkRef], ChunkContent]
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """A batch of a partition, or all that a chunk holds of it."""
+    """A batch of a partition, or everything that a chunk covers of it."""
 
     first_offset: int
     next_offset: int
@@ -32,7 +32,7 @@ class _Stretch:
 def expired_log_starts(state: TopicState, load: Load, now_ms: int) -> dict[int, int]:
     """partition -> its log start once everything that is too old, or too much, is deleted.
 
-    Only partitions whose log start rises. Empty if the policy does not say `delete`.
+    Only partitions whose log start rises. Empty if the policy does not include `delete`.
     """
     config = state.config
     if not config.is_deleted:
@@ -61,7 +61,7 @@ def _too_old(state: TopicState, load: Load, partition: int, oldest_ms: int) -> i
 
 
 def _too_much(state: TopicState, load: Load, partition: int, bytes_max: int) -> int:
-    """The offset after the batches that can go while at least `bytes_max` stay."""
+    """The offset after the batches that can be deleted while at least `bytes_max` stay."""
     limit = state.partitions[partition].log_start
     excess = stored_bytes(state, load, partition) - bytes_max
     spent = 0
@@ -78,7 +78,7 @@ def _too_much(state: TopicState, load: Load, partition: int, bytes_max: int) -> 
 
 
 def stored_bytes(state: TopicState, load: Load, partition: int) -> int:
-    """Bytes of the batches of a partition that hold an offset at or above its log start."""
+    """Bytes of a partition's batches that have an offset at or above its log start."""
     log_start = state.partitions[partition].log_start
     whole = _walk(state, load, partition, lambda s: s.first_offset >= log_start)
     return sum(stretch.length_bytes for stretch in whole)
@@ -87,7 +87,7 @@ def stored_bytes(state: TopicState, load: Load, partition: int) -> int:
 def _walk(
     state: TopicState, load: Load, partition: int, is_whole: Callable[[_Stretch], bool]
 ) -> Iterator[_Stretch]:
-    """What lies at or above the log start, in order; a chunk is opened unless it `is_whole`."""
+    """The stretches at or above the log start, in order; a chunk is opened unless it `is_whole`."""
     log_start = state.partitions[partition].log_start
     for stretch in _stretches((*state.sealed.roots(), *state.tail), partition, log_start):
         yield from _opened(stretch, load, partition, log_start, is_whole)

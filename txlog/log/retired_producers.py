@@ -1,8 +1,8 @@
 """Producer ids that a topic has forgotten for good, as ranges: pure functions.
 
-It guards I7 and I8 where a topic's memory ends: what comes from a retired id, an append or a
-marker, is never taken for something new. Ids are given out in rising order and retire about in that
-order, so that the ranges are few however many producers there were.
+It guards I7 and I8 where a topic's memory ends: an append or a marker from a retired id is never
+taken for a new one. Ids are given out in rising order and retire roughly in that order, so the
+ranges are few however many producers there were.
 """
 
 from __future__ import annotations

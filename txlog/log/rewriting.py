@@ -1,9 +1,9 @@
-"""Rewriting sealed batches into fewer and larger ones: what merging and compaction share.
+"""Rewriting sealed batches into fewer and larger ones: shared by merging and compaction.
 
-It guards I2 (every offset keeps its record; the range of offsets that a batch covers stays covered)
-and I11 (batches of different transactions are never stored as one, so that a consistent cut is
-where it was). Nor are tombstones that go at different times. New segments and chunks are durable
-before the event that refers to them; whoever dies before it leaves objects that vacuum collects.
+It guards I2 (every offset keeps its record; the offsets that a batch covers stay covered) and I11
+(batches of different transactions are never stored as one, so that consistent cuts do not move).
+Nor are tombstones that expire at different times. New segments and chunks are durable before the
+event that refers to them; a process that dies before it leaves objects that vacuum collects.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ from txlog.log.topic_log import TopicLog
 from txlog.log.topic_state import TopicState
 
 OVERTAKEN = (PublishContention, BoundaryMoved, SegmentExpired)
-"""Somebody else's work came first: what is left waits for the next pass. A store that is full or
-does not answer is none of these, and is a failure."""
+"""Another process was first: the rest waits for the next pass. A store that is full or does not
+answer is not among these, and is a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The records of a stored batch that are to stay; `row` says what they are stored as now."""
+    """The records of a stored batch that stay; `row` describes their new form."""
 
     row: IndexedBatch
     kept: FetchedBatch
     tombstones_go_ms: int | None = None
-    """None: it holds none; -1: no pass of compaction has met those that it may hold."""
+    """None: it has none; -1: no pass of compaction has met those that it may have."""
 
     @property
     def delete_horizon_ms(self) -> int:
-        """The same as the index says it: of both -1."""
+        """The same as the index stores it: -1 for both."""
         return -1 if self.tombstones_go_ms is None else self.tombstones_go_ms
 
 
 Selection: TypeAlias = Callable[[IndexedBatch, FetchedBatch], Part]
-"""What stays of a batch."""
+"""Chooses what stays of a batch."""
 
 
 def everything(row: IndexedBatch, fetched: FetchedBatch) -> Part:
-    """Merging takes nothing away."""
+    """Everything stays: merging removes nothing."""
     return Part(row, fetched, row.delete_horizon_ms if fetched.batch.num_rows else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A unit as it is to be: not stored in the topic before it is published."""
+    """A rewritten unit: not part of the topic before it is published."""
 
     unit: Unit
     rows: tuple[IndexedBatch, ...]
@@ -73,7 +73,7 @@ class Rewritten:
 
 
 def live_rows(unit: Unit, state: TopicState) -> list[IndexedBatch]:
-    """Batches of a unit that hold an offset at or above the log start."""
+    """Batches of a unit that have an offset at or above the log start."""
     return [r for r in unit.rows if r.next_offset > state.partitions[r.partition].log_start]
 
 
@@ -97,12 +97,12 @@ def _nothing(row: IndexedBatch) -> FetchedBatch:
 
 
 def _source(topic: TopicLog, state: TopicState, schema_id: int) -> RowSource:
-    """Batches come in the schema that they were written in: rewriting changes no record."""
+    """Batches in the schema that they were written in: rewriting changes no record."""
 
     def moved(row: IndexedBatch) -> list[IndexedBatch]:
         raise PublishContention(
-            f"{row.segment} was removed while it was being rewritten: somebody else does the same; "
-            "try again.",
+            f"{row.segment} was removed while it was being rewritten: another process does the "
+            "same; try again.",
             path=row.segment,
         )
 
@@ -136,9 +136,9 @@ def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[Part], batch_bytes: int
 def publish(
     topic: TopicLog, state: TopicState, rewritten: Rewritten, key_column: str | None = None
 ) -> None:
-    """Put it in place of what it was made of; `key_column` is the key that it was compacted by.
+    """Replace the original by it; `key_column` is the key that it was compacted by.
 
-    Raises PublishContention if somebody else has rewritten a part of it, SegmentExpired.
+    Raises PublishContention if another process has rewritten a part of it, SegmentExpired.
     """
     unit = rewritten.unit
 
@@ -152,7 +152,7 @@ def publish(
     topic.execute(ReplaceChunks(unit.root_keys, added, segment_ids, key_column))
 
 
-# Runs: what is stored as one batch.
+# Runs: parts that are stored as one batch.
 
 
 @dataclass(slots=True)
@@ -171,7 +171,7 @@ class _Run:
 
     @property
     def is_dense(self) -> bool:
-        """Whether no record of it was ever taken away."""
+        """Whether none of its records was ever removed."""
         return all(part.kept.batch.num_rows == part.row.row_count for part in self.parts)
 
     @property
@@ -190,8 +190,8 @@ def _identity(part: Part) -> tuple[object, ...]:
 
 
 def _runs(parts: Sequence[Part]) -> Iterator[_Run]:
-    """Neighbours of one identity whose tombstones go at one time. What is empty joins the plain
-    records before it."""
+    """Neighbours of one identity whose tombstones expire at one time. Empty batches join the plain
+    records before them."""
     run = _Run()
     identity: tuple[object, ...] = ()
     go_ms: int | None = None
@@ -211,12 +211,12 @@ def _runs(parts: Sequence[Part]) -> Iterator[_Run]:
 
 
 def _limited(runs: Iterable[_Run], batch_bytes: int) -> Iterator[_Run]:
-    """No run holds more than about `batch_bytes`, or one stored batch."""
+    """Runs of at most about `batch_bytes`, or one stored batch."""
     for run in runs:
         piece, size = _Run(), 0
         for part in run.parts:
             length = part.kept.batch.nbytes if part.kept.batch.num_rows else 0
-            # What is empty never begins a piece: it would not know its neighbours' schema.
+            # An empty batch never begins a piece: it does not know its neighbours' schema.
             if piece.parts and length and size + length > batch_bytes:
                 yield piece
                 piece, size = _Run(), 0
@@ -241,7 +241,7 @@ def _with_offsets(kept: FetchedBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-# The index of what was written.
+# The index of the new segments.
 
 
 def _rows(
@@ -249,7 +249,7 @@ def _rows(
     located: dict[tuple[int, bool], Iterator[SegmentBatch]],
     paths: dict[tuple[int, bool], str],
 ) -> Iterator[IndexedBatch]:
-    """The index's rows of a run: together they cover the offsets that its batches covered."""
+    """The index rows of a run: together they cover the offsets that its batches covered."""
     last = run.parts[-1].row
     for left, right in pairwise(run.parts):
         if left.row.next_offset != right.row.base_offset:
@@ -296,7 +296,7 @@ def _row(
 
 
 def _empty(run: _Run) -> IndexedBatch:
-    """Offsets of which nothing is left. It names no segment."""
+    """Offsets without records. It names no segment."""
     first, last = run.first, run.parts[-1].row
     row = replace(
         first,

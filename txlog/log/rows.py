@@ -1,7 +1,7 @@
 """Python rows to a record batch, losing nothing.
 
-Arrow's own conversion cuts 1.5 to 1, a datetime to a date, and drops unknown keys of a struct, all
-in silence; here each of these is refused. Pure: no I/O, no clock.
+Arrow's own conversion silently cuts 1.5 to 1, a datetime to a date, and drops unknown keys of a
+struct; here each of these is refused. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def _converts(value: object, kind: pa.DataType) -> bool:
 
 
 def _first_lossy(values: Iterable[Any], kind: pa.DataType) -> str | None:
-    """A text of the first value that Arrow has changed to make it fit `kind`, or None.
+    """Describes the first value that Arrow has changed to make it fit `kind`, or None.
 
-    Called after a conversion that succeeded, so the shapes of nested values are known to be right.
+    Called after a successful conversion, so the shapes of nested values are known to be right.
     """
     if not (pa.types.is_nested(kind) or _may_change(kind)):
         return None
@@ -146,7 +146,7 @@ def _time_changes(value: Any, kind: pa.DataType) -> bool:
         return bool(isinstance(value, dt.datetime) and value.time() != dt.time())
     if isinstance(value, float):
         return not value.is_integer()
-    # Times of pandas bear nanoseconds beside what Python's have.
+    # Times of pandas have nanoseconds, which Python's lack.
     if isinstance(value, dt.timedelta):
         fraction_us, rest_ns = value.microseconds, getattr(value, "nanoseconds", 0)
     else:

@@ -1,9 +1,9 @@
 """Schemas of topics: what they may be, how they are stored, how they may change.
 
 A topic has a *topic schema*, which its users see, and a *physical schema*, which its segments
-have: the same with a last column `_timestamp`, in milliseconds UTC, never null. Changes are
-additive only (design section 5), so that every stored segment stays readable under every later
-schema. Pure functions; data is brought into a schema by `conversion` and `rows`.
+have: the same with a last column `_timestamp`, in milliseconds UTC, never null. Changes only add,
+so that every stored segment stays readable under every later schema. Pure functions; `conversion`
+and `rows` bring data into a schema.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def validate_schema(schema: pa.Schema) -> pa.Schema:
     for name in schema.names:
         if name.casefold() in RESERVED_NAMES:
             raise IncompatibleSchema(
-                f"column {name!r} bears a reserved name: readers add {', '.join(_reserved())} "
+                f"column {name!r} has a reserved name: readers add {', '.join(_reserved())} "
                 "themselves. Rename the column, or leave it out.",
                 path=name,
             )
@@ -85,7 +85,7 @@ def physical_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def compacted_schema(schema: pa.Schema) -> pa.Schema:
-    """The same of batches that lack some records: with the offset of each before its time."""
+    """The same for batches that lack some records: with each record's offset before its time."""
     return schema.append(OFFSET_FIELD).append(TIMESTAMP_FIELD)
 
 
@@ -95,7 +95,7 @@ def is_kafka_schema(schema: pa.Schema) -> bool:
 
 
 def encode_schema(schema: pa.Schema) -> str:
-    """Base64 text of the schema as an Arrow IPC message: how journals store it."""
+    """Base64 text of the schema as an Arrow IPC message: the form in journals."""
     return base64.b64encode(schema.serialize()).decode("ascii")
 
 
@@ -107,7 +107,7 @@ def decode_schema(text: str) -> pa.Schema:
         return _canonical(pa.ipc.read_schema(pa.py_buffer(data)))
     except (*_DECODING_ERRORS, binascii.Error) as error:
         raise CorruptData(
-            f"a stored schema cannot be read ({error}): the entry or snapshot that holds it is "
+            f"a stored schema cannot be read ({error}): the entry or snapshot with it is "
             "damaged. Run 'txlog verify' to find it.",
         ) from error
 

@@ -1,9 +1,9 @@
 """Segments: record batches of many partitions in one Arrow IPC file, written once.
 
-It guards I15: every batch is stored with its length and checksum, and a reader holds the bytes
-against both before Arrow sees them; what then fails to parse is CorruptData too, never another
-error. A segment is a plain Arrow file that any Arrow reader opens; each batch bears its partition
-as a label, so that a segment can be read alone. Pure functions over bytes: no store, no offsets.
+It guards I15: every batch is stored with its length and checksum, and a reader compares the bytes
+with both before Arrow sees them; a failure to parse is CorruptData too, never another error. A
+segment is a plain Arrow file that any Arrow reader opens; each batch has its partition as a label,
+so that a segment can be read alone. Pure functions over bytes: no store, no offsets.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from txlog.log.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
 from txlog.log.plain_numbers import whole_numbers
 
 BATCH_BYTES_MAX = 1_250_000
-"""Size of a stored batch before compression. Spark reads batches of about 1 MB fastest, and hands
-over 10,000 rows at once: of 100 bytes each, with offsets and timestamps, they stay one batch."""
+"""Size of a stored batch before compression. Spark reads batches of about 1 MB fastest, and passes
+10,000 rows at once: at 100 bytes each, with offsets and timestamps, they stay one batch."""
 
 DECODED_BYTES_MAX = 5 << 28
 """Memory that one batch may take: a record of the largest `max.message.bytes` (1 GiB) fits."""
@@ -46,15 +46,15 @@ DECODING_ERRORS = (
     NotImplementedError,
     MemoryError,
 )
-"""All that Arrow is known to raise for bytes that it cannot read."""
+"""All kinds that Arrow is known to raise for bytes that it cannot read."""
 
 
 class StoredBatch(Protocol):
-    """What a reader must know of a batch: SegmentBatch, or a row of a topic's index."""
+    """A batch as a reader needs it: SegmentBatch, or a row of a topic's index."""
 
     @property
     def row_count(self) -> int:
-        """Its records."""
+        """Number of its records."""
 
     @property
     def position(self) -> int:
@@ -73,7 +73,7 @@ class StoredBatch(Protocol):
 
 
 class SegmentWriter:
-    """Writes one segment, message by message, to wherever `write` puts its pieces.
+    """Writes one segment, message by message, with `write` as its output.
 
     Batches are merged and split so that a stored batch is at most `batch_bytes_max` bytes before
     compression, or a single record; the order within a partition is kept. All batches are in the
@@ -88,7 +88,7 @@ class SegmentWriter:
         batch_bytes_max: int = BATCH_BYTES_MAX,
         is_ordered: bool = False,
     ) -> None:
-        """`is_ordered`: each partition's batches lie together, for which all are kept to the end.
+        """`is_ordered`: each partition's batches are together, so all are kept to the end.
 
         Raises InvalidConfig.
         """
@@ -104,7 +104,8 @@ class SegmentWriter:
         self._located: list[SegmentBatch] = []
 
     def add(self, partition: int, batch: pa.RecordBatch) -> None:
-        """Records for that partition. Raises InvalidRecord, RecordTooLarge, what `write` raises."""
+        """Add records of that partition. Raises InvalidRecord, RecordTooLarge, what `write`
+        raises."""
         if not batch.num_rows:
             return
         self._schema = _require_physical(batch, self._schema)
@@ -116,7 +117,7 @@ class SegmentWriter:
         self._waiting_bytes[partition] = size
 
     def finish(self) -> tuple[SegmentBatch, ...]:
-        """Write what is left; returns where each batch lies. Raises InvalidRecord if empty."""
+        """Write the rest; returns where each batch is. Raises InvalidRecord if empty."""
         for partition in sorted(self._waiting):
             self.flush(partition)
         if self._file is None:
@@ -126,7 +127,7 @@ class SegmentWriter:
         return tuple(self._located)
 
     def flush(self, partition: int) -> None:
-        """Write what was added for that partition: nothing is stored together with it later."""
+        """Write that partition's records: later ones are not stored together with them."""
         batches = self._waiting.pop(partition, ())
         self._waiting_bytes.pop(partition, None)
         for piece in _pieces(batches, self._batch_bytes_max):
@@ -140,14 +141,14 @@ class SegmentWriter:
         self._file.write_batch(piece, custom_metadata={PARTITION_LABEL: str(partition)})
         taken = self._pieces.take()
         message: Sequence[memoryview] = taken
-        if not start:  # Arrow has written the file's opening just now.
+        if not start:  # Arrow has just written the file's opening.
             start, message = _without_opening(taken)
         self._located.append(_located(partition, piece, start, message))
         self._write(taken)
 
 
 class _Pieces:
-    """A file for Arrow that keeps what is written, as it is, until it is taken."""
+    """A file for Arrow that keeps what is written, unchanged, until it is taken."""
 
     closed = False
 
@@ -163,12 +164,12 @@ class _Pieces:
         return len(piece)
 
     def take(self) -> tuple[memoryview, ...]:
-        """What was written since the last call."""
+        """The bytes written since the last call."""
         kept, self._kept = tuple(self._kept), []
         return kept
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
     def close(self) -> None:
         self.closed = True
@@ -180,9 +181,9 @@ def encode_segment(
     compression: str = "none",
     batch_bytes_max: int = BATCH_BYTES_MAX,
 ) -> tuple[tuple[memoryview, ...], tuple[SegmentBatch, ...]]:
-    """One segment of these batches, given by partition, and where each of its batches lies.
+    """One segment of these batches, given by partition, and where each of its batches is.
 
-    Its bytes come in pieces that follow each other; see SegmentWriter, also for what is raised.
+    Its bytes are consecutive pieces; see SegmentWriter, also for what is raised.
     """
     pieces: list[memoryview] = []
     writer = SegmentWriter(
@@ -196,7 +197,7 @@ def encode_segment(
 
 
 def _without_opening(pieces: Sequence[memoryview]) -> tuple[int, list[memoryview]]:
-    """The length of the magic and the schema's message, and the pieces that follow them."""
+    """The length of the magic and the schema's message, and the pieces after them."""
     opening = memoryview(b"".join(pieces))[_FILE_HEAD:]
     start = left = _FILE_HEAD + read_head(opening, "the new segment").length
     place = 0
@@ -282,7 +283,7 @@ def _split(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
             )
         yield batch
     else:
-        # Records differ in size: with a little room, few parts must be split again.
+        # Records differ in size: with some room, few parts must be split again.
         parts = min(batch.num_rows, size * 33 // (bytes_max * 32) + 1)
         row_count = -(-batch.num_rows // max(parts, 2))
         for start in range(0, batch.num_rows, row_count):
@@ -292,8 +293,8 @@ def _split(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
 def _compact(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
     """The batch and the bytes of its message, without the unused parts of nested columns.
 
-    Where all lists of a slice are empty, Arrow's writer stores the whole buffer of offsets that
-    their items would have: megabytes for a column of nulls. A copy of that column has none.
+    If all lists of a slice are empty, Arrow's writer stores the whole buffer of offsets that their
+    items would have: megabytes for a column of nulls. A copy of that column has none.
     """
     size = pa.ipc.get_record_batch_size(batch) + _LABEL_BYTES_MAX
     nested = [i for i, field in enumerate(batch.schema) if pa.types.is_nested(field.type)]
@@ -336,12 +337,12 @@ def decode_batch(
     require_batch_head(head, len(message), origin, decoded_bytes_max)
     records = read_records(message, head, schema, columns, origin)
     if records.num_rows != batch.row_count:
-        raise damaged(origin, f"it holds {records.num_rows} records, not {batch.row_count}")
+        raise damaged(origin, f"it has {records.num_rows} records, not {batch.row_count}")
     return records
 
 
 def batch_head(data: Bytes, object_name: str) -> MessageHead:
-    """The head of a stored batch, which tells the memory that it takes. Raises CorruptData."""
+    """The head of a stored batch, with the memory that it takes. Raises CorruptData."""
     return read_head(memoryview(data).cast("B"), f"segment {object_name}")
 
 
@@ -366,7 +367,7 @@ def _require_stored_bytes(message: memoryview, batch: StoredBatch, origin: str) 
 def require_batch_head(head: MessageHead, length: int, origin: str, decoded_bytes_max: int) -> None:
     """Raises CorruptData unless it is the head of one record batch that fits into memory."""
     if head.kind != RECORD_BATCH or head.length != length:
-        raise damaged(origin, "it is not one whole record batch")
+        raise damaged(origin, "it is not one complete record batch")
     if head.decoded_bytes > decoded_bytes_max:
         raise damaged(
             origin,
@@ -397,7 +398,7 @@ def read_records(
 
 
 def _read_some(message: memoryview, schema: pa.Schema, columns: Sequence[str]) -> pa.RecordBatch:
-    """Decompress the named columns only: that choice exists for streams, so make it one."""
+    """Decompress only the named columns. Arrow offers this for streams, so make it a stream."""
     stream = pa.py_buffer(b"".join((schema.serialize(), message)))
     wanted = sorted({schema.get_field_index(name) for name in columns})
     options = pa.ipc.IpcReadOptions(included_fields=wanted)
@@ -406,7 +407,7 @@ def _read_some(message: memoryview, schema: pa.Schema, columns: Sequence[str]) -
 
 
 def damaged(origin: str, reason: str) -> CorruptData:
-    """The error for bytes that are not what was written."""
+    """The error for bytes that differ from those written."""
     return CorruptData(
         f"{origin} is damaged: {reason}. Restore the segment from a backup; 'txlog verify' lists "
         "what else is affected.",

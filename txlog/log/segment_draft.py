@@ -1,8 +1,8 @@
 """A segment that is written while its records arrive.
 
-It guards I5 for what is never finished: a draft has no name that anybody reads. On a disk its
-batches are written as they fill up, so that a draft takes the memory of one batch a partition;
-other stores are given the whole segment at the end, and each partition's batches together.
+It guards I5 for unfinished drafts: no reader sees a draft's name. On a disk its batches are written
+as they fill up, so that a draft takes the memory of one batch a partition; other stores get the
+whole segment at the end, and each partition's batches together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from txlog.storage.store import Store
 
 
 class SegmentDraft:
-    """One segment on its way, for one thread at a time. It must be finished or discarded."""
+    """One segment being written, for one thread at a time. It must be finished or discarded."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class SegmentDraft:
             is_ordered=self._object.is_kept_in_memory,
         )
         self.size_bytes = 0
-        """Of the records so far, before compression."""
+        """Bytes of the records so far, before compression."""
 
     def add(self, partition: int, batch: pa.RecordBatch) -> None:
         """Records in the topic's physical schema. Raises InvalidRecord, StoreFull, ..."""
@@ -51,11 +51,11 @@ class SegmentDraft:
         self.size_bytes += batch.nbytes
 
     def end_batch(self, partition: int) -> None:
-        """What comes next for that partition is not stored together with what came so far."""
+        """Later records of that partition are not stored together with those so far."""
         self._writer.flush(partition)
 
     def finish(self) -> Segment:
-        """Durable on return; nobody sees it until an append or a marker names it."""
+        """Durable on return; readers see it only when an append or a marker names it."""
         try:
             parts = self._writer.finish()
             self._object.finish()
@@ -65,5 +65,5 @@ class SegmentDraft:
         return Segment(self.path, self._schema_id, parts)
 
     def discard(self) -> None:
-        """Nothing of it stays."""
+        """Remove it completely."""
         self._object.discard()

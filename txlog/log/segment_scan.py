@@ -1,9 +1,9 @@
-"""Find out what a segment holds by itself: for verification and repair, without the journal.
+"""Finds the contents of a segment by itself: for verification and repair, without the journal.
 
-Batches are found by walking the file from its start, and the footer is then checked against what
-was found. It guards I15: any damage that can be seen is CorruptData. Without the checksums that
-the journal keeps, a changed value inside a record cannot be seen: pass them when they are known.
-Records are decoded one batch at a time and dropped; `decode_batch` reads those that are wanted.
+Batches are found by walking through the file from its start, and then compared with the footer. It
+guards I15: any detectable damage is CorruptData. Without the checksums from the journal, a changed
+value inside a record is not detectable: pass them when they are known. Records are decoded one
+batch at a time and dropped; `decode_batch` reads those that are needed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from txlog.storage.store import ByteRange, Store
 _MAGIC = b"ARROW1"
 _FIRST_MESSAGE = 8
 _TAIL_BYTES = 1 << 16
-"""Read of the end of a file at once: most footers are shorter."""
+"""Bytes read from the end of a file at once: most footers are shorter."""
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
@@ -50,21 +50,21 @@ class SegmentContents:
 def scan_segment(
     data: Bytes, object_name: str, expected: Sequence[SegmentBatch] | None = None
 ) -> SegmentContents:
-    """What a segment holds, every record of it parsed and checked; `data` is the whole object.
+    """The contents of a segment, every record parsed and checked; `data` is the whole object.
 
-    `expected` are the batches that a journal knows of this segment: then every record is proven to
-    be what was written. Raises CorruptData, naming `object_name`, for anything that is not a whole
+    `expected` are the batches of this segment in a journal: then every record is proven to be what
+    was written. Raises CorruptData, naming `object_name`, for anything that is not a complete
     segment or not the expected one.
     """
     view = memoryview(data).cast("B")
     origin = f"segment {object_name}"
     if bytes(view[:6]) != _MAGIC or bytes(view[-6:]) != _MAGIC:
-        raise damaged(origin, "it is no Arrow file, or cut off")
+        raise damaged(origin, "it is not an Arrow file, or truncated")
     head = read_head(view[_FIRST_MESSAGE:], origin)
     schema = _read_schema(view, head, origin)
     batches = _walk(view, _FIRST_MESSAGE + head.length, schema, object_name)
     if expected is not None and tuple(expected) != batches:
-        raise damaged(origin, "its batches are not those that the journal knows")
+        raise damaged(origin, "its batches are not those in the journal")
     _require_footer(view, schema, len(batches), origin)
     return SegmentContents(schema, batches)
 
@@ -122,27 +122,27 @@ def _described(
 
 
 def _require_footer(view: memoryview, schema: pa.Schema, count: int, origin: str) -> None:
-    """The footer is what other Arrow readers go by, so it must tell the same."""
+    """Other Arrow readers use the footer, so it must agree."""
     try:
         with pa.ipc.open_file(pa.py_buffer(view)) as reader:
             if reader.num_record_batches == count and reader.schema.equals(schema):
                 return
     except DECODING_ERRORS as error:
         raise damaged(origin, f"its footer cannot be read: {error}") from error
-    raise damaged(origin, "its footer tells of other batches than it holds")
+    raise damaged(origin, "its footer names other batches than it contains")
 
 
 def named_batches(store: Store, path: str, size: int) -> frozenset[tuple[int, int]]:
-    """Position and length of each batch that the footer of a segment of that size names.
+    """Position and length of each batch in the footer of a segment of that size.
 
-    They must fill the file up to its footer: what else it holds, no reader can reach. Raises
-    CorruptData, MissingObject.
+    They must fill the file up to its footer: no reader can reach other bytes. Raises CorruptData,
+    MissingObject.
     """
     origin = f"segment {path}"
     tail = _tail(store, path, size, footer_range(size).length)
     footer_length = int.from_bytes(tail[-10:-6], "little")
     if bytes(tail[-6:]) != _MAGIC or footer_length + 10 > size:
-        raise damaged(origin, "it is no Arrow file, or cut off")
+        raise damaged(origin, "it is not an Arrow file, or truncated")
     if footer_length + 10 > len(tail):
         tail = _tail(store, path, size, footer_length + 10)
     blocks = read_footer(memoryview(bytes(tail))[-10 - footer_length : -10], origin)
@@ -153,7 +153,7 @@ def named_batches(store: Store, path: str, size: int) -> frozenset[tuple[int, in
 
 
 def footer_range(size: int) -> ByteRange:
-    """The end of a segment of that size, which most footers lie in: what is read first."""
+    """The end of a segment of that size, which contains most footers: it is read first."""
     length = min(size, _TAIL_BYTES)
     return ByteRange(size - length, length)
 
@@ -163,14 +163,14 @@ def _tail(store: Store, path: str, size: int, length: int) -> Bytes:
     if found is None:
         raise MissingObject(f"{path} is missing. Restore it from a backup.", path=path)
     if len(found[0]) != length or length < 10:
-        raise damaged(f"segment {path}", f"it does not have the {size} bytes that a listing says")
+        raise damaged(f"segment {path}", f"it does not have the {size} bytes of a listing")
     return found[0]
 
 
 def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) -> str:
-    """What is wrong with a stored segment that should hold these batches; "" if nothing is."""
+    """What is wrong with a stored segment that should have these batches; "" if nothing is."""
     if not is_segment(path):
-        return f"{path!r:.100} is no name of a segment"
+        return f"{path!r:.100} is not a name of a segment"
     data = store.get(path)
     if data is None:
         return f"{path} is missing, and the log refers to this segment"
@@ -179,4 +179,4 @@ def segment_problem(store: Store, path: str, batches: Sequence[SegmentBatch]) ->
     except CorruptData as error:
         return error.message
     lacking = set(batches) - set(contents.batches)
-    return f"it does not hold {min(lacking, key=lambda b: b.position)}" if lacking else ""
+    return f"it does not contain {min(lacking, key=lambda b: b.position)}" if lacking else ""

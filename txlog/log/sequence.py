@@ -1,8 +1,8 @@
-"""The sequence rules of the idempotent producer (I7; semantics 0.2, KIP-98). Pure.
+"""The sequence rules of the idempotent producer (I7, KIP-98). Pure.
 
 Per (pid, epoch, partition) sequences start at 0 and rise by one a record. A repeat is acknowledged
-and not stored; a gap is refused. Unlike Kafka the memory of sequences has no window: a repeat is
-known however old it is; only its offset is forgotten after a few batches.
+and not stored; a gap is refused. Unlike in Kafka the memory of sequences has no window: a repeat is
+recognised at any age; only its offset is forgotten after a few batches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Repeated:
     """All of them were stored before."""
 
     base_offset: int
-    """Where, or -1 if that is no longer known."""
+    """Their first offset, or -1 if it is no longer known."""
 
 
 SequenceCheck: TypeAlias = NextInOrder | Repeated

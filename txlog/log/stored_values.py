@@ -1,8 +1,8 @@
-"""What a topic's stored events and states may say of its own objects. Pure.
+"""What a topic's stored events and states may say about its own objects. Pure.
 
-It guards I15 and I16 against whoever can write to the store: a segment belongs to the topic whose
-folder it is in, a batch stands once in an event, and a state speaks of partitions that it has. It
-must not know which events are stored, nor decode anything.
+It guards I15 and I16 against anyone who can write to the store: a segment belongs to the topic
+whose folder it is in, a batch occurs once in an event, and a state refers to partitions that it
+has. It must not know which events are stored, nor decode anything.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ from txlog.model import validate_segment_id
 
 
 def require_own_segments(topic: str, topic_id: str, segments: Iterable[Segment]) -> None:
-    """Each lies in the topic's folder, and its batches follow each other. Raises CorruptData."""
+    """Each is in the topic's folder, and its batches do not overlap. Raises CorruptData."""
     folder = LogLayout("").topic(topic, topic_id).segments
     for segment in segments:
         if not segment.path.startswith(folder):
-            raise CorruptData(f"{segment.path!r:.200} is no segment of topic {topic!r} ({folder})")
+            text = f"{segment.path!r:.200} is not a segment of topic {topic!r} ({folder})"
+            raise CorruptData(text)
         end = 0
         for batch in segment.batches:
             if batch.position < end:
@@ -40,7 +41,7 @@ def require_own_segments(topic: str, topic_id: str, segments: Iterable[Segment])
 
 
 def require_plausible(state: TopicState, event: TopicEvent) -> None:
-    """What an event says can follow that state: `decide` leads to nothing else.
+    """Check that an event can follow that state: `decide` leads to no other.
 
     Raises CorruptData.
     """
@@ -56,7 +57,7 @@ def require_plausible(state: TopicState, event: TopicEvent) -> None:
         case LogStartAdvanced():
             for partition, log_start in event.log_starts.items():
                 if log_start > state.bounds(partition).next_offset:
-                    raise CorruptData(f"partition {partition} is to begin after its end")
+                    raise CorruptData(f"partition {partition} would begin after its end")
         case ChunksReplaced():
             if any(
                 len(state.partitions) <= span.partition for r in event.added for span in r.spans
@@ -65,14 +66,14 @@ def require_plausible(state: TopicState, event: TopicEvent) -> None:
 
 
 def require_own_rows(folder: str, rows: Iterable[IndexedBatch]) -> None:
-    """Batches of the index lie in that folder, or hold nothing. Raises CorruptData."""
+    """Check that batches of the index are in that folder, or empty. Raises CorruptData."""
     for row in rows:
         if not row.segment.startswith(folder) and row.record_count:
-            raise CorruptData(f"{row.segment!r:.200} is no segment in {folder}")
+            raise CorruptData(f"{row.segment!r:.200} is not a segment in {folder}")
 
 
 def require_sound(state: TopicState) -> None:
-    """What a snapshot says of partitions fits together. Raises CorruptData."""
+    """Check that a snapshot's partitions are consistent. Raises CorruptData."""
     count = len(state.partitions)
     if state.horizon:
         validate_segment_id(state.horizon)
@@ -85,7 +86,7 @@ def require_sound(state: TopicState) -> None:
     slot = state.sealed_slot
     for row in state.tail:
         if row.slot < slot:
-            raise CorruptData("the newest batches of the index do not follow each other")
+            raise CorruptData("the newest batches of the index are not consecutive")
         slot = row.slot
     folder = LogLayout("").topic(state.name, state.topic_id).segments
     require_own_rows(folder, state.tail)

@@ -2,7 +2,7 @@
 
 Values only. What a command leads to is decided in `topic_rules.py`; what an event means for the
 state is in `topic_state.py`. Offsets, partitions and sequences are as in Kafka; markers take no
-offset (design section 5).
+offset, so that a lag counts records.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from txlog.settings import TopicConfig
 from txlog.stored import stored
 
 NO_PRODUCER = -1
-"""The pid of an append that asks for no de-duplication."""
+"""The pid of an append without de-duplication."""
 
 
 def check_partition_count(topic: str, count: int) -> None:
-    """Refuse what no topic can have. Raises InvalidConfig."""
+    """Refuse an impossible number. Raises InvalidConfig."""
     if type(count) is not int or not 1 <= count <= PARTITIONS_MAX:
         raise InvalidConfig(
             f"topic {topic!r} cannot have {count!r} partitions; choose 1 to {PARTITIONS_MAX}."
@@ -52,12 +52,12 @@ def check_partition_count(topic: str, count: int) -> None:
 )
 @dataclass(frozen=True, slots=True)
 class CleanerCheckpoint:
-    """How far a topic was looked through by merging and compaction, in slots of its journal."""
+    """How far merging and compaction have examined a topic, in slots of its journal."""
 
     merged_slot: SlotOrNone = -1
     """Nothing at or below it is worth merging."""
     cleaned_slot: SlotOrNone = -1
-    """Of every key that has a record at or below it, older records are gone."""
+    """For every key with a record at or below it, older records are deleted."""
     delete_horizon_ms: int = -1
     """When the first tombstones at or below it may be dropped; -1 if there are none."""
 
@@ -85,7 +85,7 @@ class TopicOpened:
     config: TopicConfig
 
     def __post_init__(self) -> None:
-        """Name and id become part of paths. Raises InvalidName, InvalidConfig."""
+        """Check name and id, which become part of paths. Raises InvalidName, InvalidConfig."""
         validate_topic_name(self.name, internal=True)
         validate_topic_id(self.topic_id)
         check_partition_count(self.name, self.partition_count)
@@ -102,7 +102,7 @@ class TopicOpened:
 )
 @dataclass(frozen=True, slots=True)
 class BatchesAppended:
-    """Records of one flush. Batches of a partition follow each other from its base offset."""
+    """Records of one flush. Batches of a partition are consecutive from its base offset."""
 
     segments: tuple[Segment, ...]
     base_offsets: Mapping[Partition, Offset]
@@ -134,11 +134,11 @@ class MarkerWritten:
     floor: OffsetOrNone
     """Every number of this pid and epoch up to here is finished (rule R7)."""
     coordinator: OffsetOrNone
-    """Partition of the transaction log that decided: where to ask about it."""
+    """Partition of the transaction log that decided: the coordinator to ask about it."""
     fence_epoch: EpochOrNone = -1
     """Appends of this pid below this epoch are refused from here on."""
     topic_ids: tuple[str, ...] = ()
-    """Every topic that the transaction wrote, if there are several (rule R13)."""
+    """Every topic that the transaction wrote to, if there are several (rule R13)."""
     segments: tuple[Segment, ...] = ()
     """Staged records that become visible with this marker."""
     base_offsets: Mapping[Partition, Offset] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class PartitionsAdded:
 @stored("schema_evolved", schema="schema")
 @dataclass(frozen=True, slots=True)
 class SchemaEvolved:
-    """The next schema id stands for this schema."""
+    """The next schema id means this schema."""
 
     schema: str
 
@@ -187,7 +187,7 @@ class HorizonAdvanced:
 @stored("log_start_advanced", log_starts="log_start_offsets")
 @dataclass(frozen=True, slots=True)
 class LogStartAdvanced:
-    """Records below these offsets (by partition) are deleted: nobody reads them any more."""
+    """Records below these offsets (by partition) are deleted."""
 
     log_starts: Mapping[Partition, Offset]
 
@@ -195,13 +195,13 @@ class LogStartAdvanced:
 @stored("index_sealed")
 @dataclass(frozen=True, slots=True)
 class IndexSealed:
-    """The decided batches so far go into the sealed index now: what is sealed can be rewritten."""
+    """The decided batches so far move into the sealed index, where they can be rewritten."""
 
 
 @stored("chunks_replaced", removed="removed", added="added")
 @dataclass(frozen=True, slots=True)
 class ChunksReplaced:
-    """The same offsets are found through other chunks, in other segments: merged or compacted."""
+    """The same offsets are now in other chunks and segments: merged or compacted."""
 
     removed: tuple[ChunkKey, ...]
     added: tuple[ChunkRef, ...]
@@ -250,7 +250,7 @@ TopicEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class OpenTopic:
-    """Open the journal of a topic that the cluster has created; anyone may."""
+    """Open the journal of a topic that the cluster has created; any process may do so."""
 
     opened: TopicOpened
 
@@ -269,7 +269,7 @@ class AppendBatches:
 @dataclass(frozen=True, slots=True)
 class AppendResult:
     """partition -> offset of the first record that was sent to it; -1 for a repeat whose offset
-    is no longer known. `duplicates` are the partitions whose records had been stored before."""
+    is no longer known. `duplicates` are the partitions whose records were already stored."""
 
     base_offsets: Mapping[int, int]
     duplicates: frozenset[int] = frozenset()
@@ -306,7 +306,7 @@ class EvolveSchema:
 
 @dataclass(frozen=True, slots=True)
 class AlterConfig:
-    """Replace the configuration, if it is `expected` still, which its changes were made to."""
+    """Replace the configuration, if it still is `expected`, from which the new one was made."""
 
     config: TopicConfig
     expected: TopicConfig
@@ -328,23 +328,23 @@ class AdvanceLogStart:
 
 @dataclass(frozen=True, slots=True)
 class SealIndex:
-    """Seal what is decided, so that it can be rewritten."""
+    """Seal the decided batches, so that they can be rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceChunks:
-    """Put rewritten chunks in place of others. `segment_ids` are those of the new segments."""
+    """Replace chunks by rewritten ones. `segment_ids` are those of the new segments."""
 
     removed: tuple[ChunkKey, ...]
     added: tuple[ChunkRef, ...]
     segment_ids: tuple[str, ...]
     key_column: str | None = None
-    """By which key records were taken away; None if none were."""
+    """The key by which records were removed; None if none were."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceCleaner:
-    """Note how far the topic was looked through, with this `key.column`."""
+    """Record how far the topic was examined, with this `key.column`."""
 
     checkpoint: CleanerCheckpoint
     key_column: str

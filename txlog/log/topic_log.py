@@ -1,7 +1,7 @@
 """One topic on its journal: staging segments, appending, markers, and finding batches by offset.
 
-All I/O of a topic but the reading of records is here; what may happen is decided in
-`topic_rules.py`. It must not know transactions beyond their markers, nor consumer groups.
+All I/O of a topic but the reading of records is here; `topic_rules.py` decides what may happen. It
+must not know transactions beyond their markers, nor consumer groups.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TopicLog:
 
     @property
     def fan_out(self) -> FanOut:
-        """How several requests are made at once."""
+        """Makes several requests at once."""
         return self._runtime.fan_out
 
     @property
@@ -100,10 +100,10 @@ class TopicLog:
         return self._replica.next_slot
 
     def catch_up(self, *, certain: bool = False) -> TopicState:
-        """The state as of now; opens the journal if nobody has yet.
+        """The current state; opens the journal if it is not open yet.
 
         Without `certain` it may lag for a few calls if old entries were pruned meanwhile (R15).
-        Raises CorruptData if the journal is gone, and the store's errors.
+        Raises CorruptData if the journal is lost, and the store's errors.
         """
         state = self._replica.catch_up(certain=certain)
         if not state.topic_id:
@@ -136,12 +136,12 @@ class TopicLog:
         self._replica.show(state)
 
     def look(self) -> TopicState:
-        """The state as of now, of a topic that may not have a name yet; begins nothing."""
+        """The current state of a topic that may not have a name yet; begins nothing."""
         return self._replica.catch_up()
 
     def begin(self) -> None:
-        """Write its first entry, unless somebody has. Only for whoever has made its id just now:
-        nobody else can have left anything in its folder before."""
+        """Write its first entry, if there is none. Only for the process that has just created its
+        id: no other process can have left anything in its folder before."""
         self._replica.execute(OpenTopic(self.opened))
 
     def execute(self, command: TopicCommand) -> Any:
@@ -190,25 +190,26 @@ class TopicLog:
         return self._replica.is_close_due()
 
     def new_name(self) -> str:
-        """A name that no object of the topic has, above the staging horizon; names sort by the
-        time they were drawn."""
+        """A new name for an object of the topic, above the staging horizon; names sort by the time
+        they were drawn."""
         return segment_id(self._runtime, self.state.horizon)
 
     # Schemas and segments.
 
     def schema(self, schema_id: int | None = None) -> pa.Schema:
-        """The Arrow schema of that id; the newest by default. Raises CorruptData if it has none."""
+        """The Arrow schema of that id; the newest by default. Raises CorruptData if it is
+        unknown."""
         state = self.state if self.state.topic_id else self.catch_up()
         wanted = state.newest_schema_id if schema_id is None else schema_id
         if wanted not in self._schemas:
-            if wanted >= len(state.schemas):  # Whoever has staged with it had seen more (R15).
+            if wanted >= len(state.schemas):  # The staging process had seen more (R15).
                 state = self.catch_up(certain=True)
             if not 0 <= wanted < len(state.schemas):
                 raise CorruptData(
                     f"records of topic {self.name!r} have schema {wanted}, but it has "
-                    f"{len(state.schemas)}: {self.layout.root} is older than what speaks of it. If "
-                    "a part of this log was restored from a backup, restore all of it from the "
-                    "same one.",
+                    f"{len(state.schemas)}: {self.layout.root} is older than the objects that "
+                    "refer to it. If a part of this log was restored from a backup, restore all of "
+                    "it from the same one.",
                     path=self.layout.root,
                 )
             self._schemas[wanted] = decode_schema(state.schemas[wanted])
@@ -217,7 +218,7 @@ class TopicLog:
     def stage(self, batches: Mapping[int, Sequence[pa.RecordBatch]], schema_id: int) -> Segment:
         """Write one segment with these batches (by partition, in the physical schema).
 
-        It is durable on return, and nobody sees it until an append or a marker names it.
+        It is durable on return; readers see it only when an append or a marker names it.
         """
         for added in batches.values():
             for batch in added:
@@ -232,9 +233,9 @@ class TopicLog:
         return Segment(path, schema_id, parts)
 
     def new_segment(self, schema_id: int, *, is_rewrite: bool = False) -> SegmentDraft:
-        """The same, batch by batch: nothing is there before the draft is finished.
+        """The same, batch by batch: the segment does not exist before the draft is finished.
 
-        `is_rewrite`: the records are in the topic already, and stay in it as they are.
+        `is_rewrite`: the records are in the topic already, and remain in it unchanged.
         """
         return SegmentDraft(
             self.store,
@@ -261,8 +262,8 @@ class TopicLog:
     # Finding batches.
 
     def check_partition(self, partition: int) -> None:
-        """Raises UnknownPartition, as of now: one beyond the last as far as this process knows may
-        have been added, and an old look at a pruned journal lags (rule R15)."""
+        """Raises UnknownPartition according to the current state: this process may not know the
+        newest partitions yet, and an old check of a pruned journal lags (rule R15)."""
         count = len(self.state.partitions)
         if count <= partition < PARTITIONS_MAX:
             count = len(self.catch_up(certain=True).partitions)
@@ -289,8 +290,8 @@ class TopicLog:
             )
 
     def require_offset(self, partition: int, offset: int) -> None:
-        """The same as of now: what lies beyond the end as far as this process knows may be there,
-        as an old look at a pruned journal lags (rule R15)."""
+        """The same for the current state: this process may not know the newest records yet, as an
+        old check of a pruned journal lags (rule R15)."""
         state = self.state
         if offset > state.bounds(partition).next_offset:
             state = self.catch_up(certain=True)
@@ -299,7 +300,7 @@ class TopicLog:
     def batches(
         self, state: TopicState, partition: int, start: int, end: int
     ) -> Iterator[IndexedBatch]:
-        """Batches of a partition that hold an offset in [start, end), in order."""
+        """Batches of a partition that have an offset in [start, end), in order."""
         return self._rows(
             state,
             lambda ref: _overlaps(ref, partition, start, end),
@@ -311,7 +312,7 @@ class TopicLog:
     def batches_at_time(
         self, state: TopicState, partition: int, timestamp_ms: int
     ) -> Iterator[IndexedBatch]:
-        """Batches of a partition that hold a record of that time or later, in order of offset."""
+        """Batches of a partition with a record of that time or later, in order of offset."""
 
         def is_late(part: IndexedBatch | PartitionSpan) -> bool:
             return part.partition == partition and part.timestamp_max_ms >= timestamp_ms
@@ -340,7 +341,7 @@ class TopicLog:
     ) -> Iterator[IndexedBatch]:
         if state.closed:
             raise UnknownTopic(
-                f"topic {self.name!r} was deleted while it was in use; what it held is gone.",
+                f"topic {self.name!r} was deleted while it was in use, with all its records.",
                 topic=self.name,
                 topic_id=self.topic_id,
             )
@@ -362,7 +363,7 @@ class TopicLog:
                 yield part
 
     def chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
-        """What a chunk of that state holds: batches, or references to chunks below it.
+        """The content of a chunk of that state: batches, or references to chunks below it.
 
         Raises CorruptData, MissingObject, and BoundaryMoved if it was replaced and removed
         meanwhile: catch up, then look again.
@@ -398,14 +399,15 @@ class TopicLog:
             require_own_rows(self.layout.segments, rows)
         except CorruptData as error:
             raise CorruptData(
-                f"{path} is no index chunk of this topic: {error.message}. Restore it from a "
+                f"{path} is not an index chunk of this topic: {error.message}. Restore it from a "
                 "backup.",
                 path=path,
             ) from error
         return rows
 
     def _missing_chunk(self, state: TopicState, path: str) -> MissingObject | BoundaryMoved:
-        """R19: it may be gone because the index has moved on; only the present state can tell."""
+        """R19: it may be missing because the index has moved on; only the current state shows
+        it."""
         if self.catch_up(certain=True).sealed != state.sealed:
             return BoundaryMoved(
                 f"the index of topic {self.name!r} was rewritten while it was being read; try "

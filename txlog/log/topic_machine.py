@@ -84,7 +84,7 @@ class _Head:
 )
 @dataclass(frozen=True, slots=True)
 class _ProducerState:
-    """A ProducerState as it is stored: with the bounds of its numbers."""
+    """The stored form of a ProducerState: with the bounds of its numbers."""
 
     epoch: EpochOrNone
     recent: Mapping[Partition, tuple[RecentBatch, ...]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class _ProducerState:
         return _ProducerState(**_parts(state))
 
     def state(self) -> ProducerState:
-        """What was stored."""
+        """The stored state."""
         return ProducerState(**_parts(self))
 
 
@@ -149,7 +149,7 @@ class TopicMachine:
         self._window_slots = window_slots
 
     def initial(self) -> TopicState:
-        """A journal that was never opened."""
+        """The state of a journal that was never opened."""
         return TopicState()
 
     def decide(self, state: TopicState, command: TopicCommand) -> Decided:
@@ -157,12 +157,12 @@ class TopicMachine:
         return decide(state, command)
 
     def apply(self, state: TopicState, event: TopicEvent, slot: int) -> TopicState:
-        """See `topic_state`. Raises CorruptData for what cannot follow."""
+        """See `topic_state`. Raises CorruptData for an event that cannot follow."""
         require_plausible(state, event)
         return apply(state, event, slot)
 
     def close_entry(self, state: TopicState, slot: int) -> TopicState:
-        """Seal old rows where a snapshot is due, so that every replica seals alike."""
+        """Seal old rows when a snapshot is due, so that every replica seals equally."""
         if (slot + 1) % self._window_slots:
             return state
         return sealed_at(state, slot, self._window_slots)
@@ -247,7 +247,7 @@ def _sealed(level_count: int, refs: list[_Leveled]) -> SealedIndex:
     )
     sealed = SealedIndex(levels)
     if any(leveled.ref.level != leveled.level or leveled.level >= level_count for leveled in refs):
-        raise CorruptData("a chunk of the index is named on another level than its own")
+        raise CorruptData("a chunk of the index is referred to on another level than its own")
     if not are_in_order(sealed.roots()):
-        raise CorruptData("the chunks of the index do not follow each other")
+        raise CorruptData("the chunks of the index are not consecutive")
     return sealed

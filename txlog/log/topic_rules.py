@@ -1,7 +1,9 @@
-"""What a command on a topic leads to: rules R6, R7, R10, R11, R17 of design section 13. Pure.
+"""What a command on a topic leads to. Pure.
 
-A rejection is the error that is raised. It guards I7 (sequences), I8 (fencing by epoch) and I9 (a
-transaction's end touches only its own records).
+It applies markers in the order of their transactions (R6, R7), records every marker and refuses
+what follows it (R10), and refuses another incarnation of the topic (R11) and segments below the
+staging horizon (R17). A rejection is the error that is raised. It guards I7 (sequences), I8
+(fencing by epoch) and I9 (a transaction's end touches only its own records).
 """
 
 from __future__ import annotations
@@ -127,7 +129,7 @@ def _decide_append(state: TopicState, command: AppendBatches) -> Decided:
 
 
 def _require_above_horizon(state: TopicState, segment_id: str) -> None:
-    """Rule R17: below the horizon a segment that nothing refers to may be gone by now."""
+    """Rule R17: below the horizon an unreferenced segment may already be deleted."""
     if segment_id < state.horizon:
         raise SegmentExpired(
             f"segment {segment_id} is older than the staging horizon of topic {state.name!r} and "
@@ -143,7 +145,7 @@ def _check_segments(state: TopicState, segments: Iterable[Segment]) -> None:
 
 
 def check_segment(state: TopicState, segment: Segment) -> None:
-    """Whether the topic has its schema and its partitions."""
+    """Check that the topic has its schema and its partitions."""
     if not 0 <= segment.schema_id < len(state.schemas):
         raise InternalError(
             f"{segment.path} names schema {segment.schema_id}, which topic {state.name!r} "
@@ -171,7 +173,7 @@ def _check_producer(state: TopicState, producer: ProducerState, command: AppendB
     if is_retired(state.retired, command.pid):
         raise UnknownProducerId(
             f"topic {state.name!r} has forgotten producer {command.pid}, which was silent for too "
-            "long: it can no longer tell what of it is stored. Close this producer and open a new "
+            "long: what is stored of it is no longer known. Close this producer and open a new "
             "one; what it had not acknowledged may or may not be stored.",
             pid=command.pid,
         )
@@ -249,10 +251,10 @@ def _without(segments: tuple[Segment, ...], partitions: set[int]) -> tuple[Segme
 
 
 def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
-    """Idempotent by order (R6, R7). A topic that was deleted takes no marker: it has no readers.
+    """Idempotent by order (R6, R7). A deleted topic needs no marker: it has no readers.
 
-    Nor is one of a retired producer new: all of its transactions were complete before it retired.
-    None of that ever changes. There is no other refusal of what is decided (R46).
+    A retired producer's marker is not new either: its transactions were complete before it retired.
+    None of that ever changes. No other refusal of a decision exists (R46).
     """
     if state.closed or is_retired(state.retired, command.tx_id.pid):
         return Decided(settled=True)
@@ -260,7 +262,7 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
     if producer.is_finished(command.tx_id):
         return Decided((), _staged_offsets(state, command.tx_id), settled=True)
     segments = command.segments if command.decision is Decision.COMMIT else ()
-    for segment in segments:  # An old state may not know them yet: a refusal is looked at again.
+    for segment in segments:  # An old state may not know them yet: a refusal is checked again.
         check_segment(state, segment)
     base_offsets = {p: state.partitions[p].next_offset for p in _row_counts(segments)}
     event = MarkerWritten(
@@ -320,21 +322,21 @@ def _decide_log_start(state: TopicState, command: AdvanceLogStart) -> Decided:
 
 
 def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
-    """Rewritten chunks take the place of exactly those that they were made of."""
+    """Rewritten chunks replace exactly those from which they were made."""
     if command.key_column is not None:
         _require_key_column(state, command.key_column)
     for name in (*command.segment_ids, *(ref.name for ref in command.added)):
         _require_above_horizon(state, name)
     if state.sealed.find(command.removed) is None:
         raise PublishContention(
-            f"the index of topic {state.name!r} was changed by somebody else meanwhile; look at "
+            f"the index of topic {state.name!r} was changed by another process meanwhile; look at "
             "it again."
         )
     return Decided((ChunksReplaced(command.removed, command.added),))
 
 
 def _require_key_column(state: TopicState, key_column: str) -> None:
-    """What is the newest record of a key was found out by the key that the topic has now."""
+    """Compaction is valid only for the key that it used: the topic's current key."""
     if key_column != state.config.key_column:
         raise PublishContention(
             f"the key.column of topic {state.name!r} was changed from {key_column!r} to "
@@ -343,17 +345,17 @@ def _require_key_column(state: TopicState, key_column: str) -> None:
 
 
 def _decide_config(state: TopicState, command: AlterConfig) -> Decided:
-    """What another admin changes at the same time stays changed."""
+    """Another admin's concurrent change is not overwritten."""
     if state.config not in (command.expected, command.config):
         raise PublishContention(
-            f"the configuration of topic {state.name!r} was changed by somebody else meanwhile; "
+            f"the configuration of topic {state.name!r} was changed by another admin meanwhile; "
             "look at it again."
         )
     return Decided(tuple(_configured(state, command.config)))
 
 
 def _configured(state: TopicState, config: TopicConfig) -> Iterator[TopicEvent]:
-    """By another key nothing has been compacted yet."""
+    """Nothing has been compacted by another key yet, so the cleaner starts again."""
     if config != state.config:
         yield ConfigAltered(config)
     cleaner = CleanerCheckpoint(merged_slot=state.cleaner.merged_slot)
@@ -362,7 +364,7 @@ def _configured(state: TopicState, config: TopicConfig) -> Iterator[TopicEvent]:
 
 
 def _decide_retired(state: TopicState, command: RetireProducers) -> Decided:
-    """Whoever has a transaction open, or has come back meanwhile, is not done (rule R11)."""
+    """Producers with an open transaction, or that returned meanwhile, are kept (rule R11)."""
     idle = []
     for pid in sorted(set(command.pids)):
         known = state.producers.get(pid)
@@ -391,6 +393,7 @@ def _decide_schema(state: TopicState, command: EvolveSchema) -> Decided:
         return Decided((), state.newest_schema_id)
     if command.expected_id != state.newest_schema_id:
         raise PublishContention(
-            f"the schema of topic {state.name!r} was changed by somebody else meanwhile; try again."
+            f"the schema of topic {state.name!r} was changed by another process meanwhile; try "
+            "again."
         )
     return Decided((SchemaEvolved(command.schema),), len(state.schemas))

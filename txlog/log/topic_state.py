@@ -1,7 +1,7 @@
 """State of a topic's journal, and what each event does to it. Pure: a fold, nothing else.
 
 It guards I2 (offsets are given in slot order and never change), I9 (a marker touches only its own
-transaction) and the last stable offset. What a command may lead to is in `topic_rules.py`.
+transaction) and the last stable offset. `topic_rules.py` decides what a command may lead to.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from txlog.settings import TopicConfig
 from txlog.stored import stored, stored_list
 
 RECENT_BATCHES = 5
-"""Batches of a producer and partition whose offsets a repeat is told (Kafka keeps as many)."""
+"""Batches of a producer and partition whose offsets are known to repeats (Kafka keeps as many)."""
 
 
 _DEFAULTS = TopicConfig()
@@ -61,7 +61,7 @@ class PartitionState:
 )
 @dataclass(frozen=True, slots=True)
 class RecentBatch:
-    """A stored flush of a producer to a partition: what a repeat of it is answered."""
+    """A stored flush of a producer to a partition: the answer to a repeat of it."""
 
     base_sequence: Offset
     last_sequence: Offset
@@ -98,8 +98,8 @@ class OpenTransaction:
 )
 @dataclass(frozen=True, slots=True)
 class AppliedTransaction:
-    """A transaction that was finished here, and may not be finished in its other topics yet: the
-    last one of a producer (rule R5), or one above its floor (rule R7)."""
+    """A transaction that was finished here, and may not be finished in its other topics yet: a
+    producer's last one (rule R5), or one above its floor (rule R7)."""
 
     number: Offset
     epoch: Epoch
@@ -126,11 +126,11 @@ class ProducerState:
     while one transaction stays open."""
     last: AppliedTransaction | None = None
     stored_ms: int = 0
-    """When the newest segment of its appends was named: information, as clocks may be wrong."""
+    """When its newest appended segment was named: information, because clocks may be wrong."""
 
     earlier: tuple[AppliedTransaction, ...] = ()
-    """Those before it that wrote several topics and are above the floor: of a producer that has
-    several open, they may not be finished in the others yet, either (rule R7)."""
+    """Earlier ones above the floor that wrote to several topics: if the producer has several open,
+    they may not be finished in the other topics yet (rule R7)."""
 
     @property
     def is_transactional(self) -> bool:
@@ -143,7 +143,7 @@ class ProducerState:
         return recent[-1].last_sequence if recent else -1
 
     def is_finished(self, tx_id: TxId) -> bool:
-        """Whether the marker of that transaction has been here: by order (rules R6, R7)."""
+        """Whether that transaction's marker was applied: by order (rules R6, R7)."""
         if tx_id.epoch != self.finished_epoch:
             return tx_id.epoch < self.finished_epoch
         number = tx_id.number
@@ -166,7 +166,7 @@ class TxMark:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """Everything a replica of a topic's journal knows."""
+    """Everything that a replica of a topic's journal knows."""
 
     topic_id: str = ""
     """Empty before the journal is opened."""
@@ -194,13 +194,13 @@ class TopicState:
         return len(self.schemas) - 1
 
     def open_transactions(self) -> Iterator[tuple[TxId, OpenTransaction]]:
-        """Those with records and no marker."""
+        """Transactions with records and without a marker."""
         for pid, producer in self.producers.items():
             if producer.open is not None:
                 yield TxId(pid, producer.open.epoch, producer.open.number), producer.open
 
     def bounds(self, partition: int) -> PartitionState:
-        """Where a partition begins and ends; empty if the topic has none of that number."""
+        """Where a partition begins and ends; empty if the topic does not have it."""
         return self.partitions[partition] if partition < len(self.partitions) else PartitionState()
 
     def end_offset(self, partition: int) -> int:
@@ -217,7 +217,7 @@ class TopicState:
         return min(first, default=self.partitions[partition].next_offset)
 
     def decided(self, row: IndexedBatch) -> IndexedBatch:
-        """A tail row with what its marker said, if it has one by now."""
+        """A tail row with the decision of its marker, if it has one by now."""
         mark = self.marks.get(row.tx_id) if row.number >= 0 else None  # type: ignore[arg-type]
         if mark is None:
             return row
@@ -231,7 +231,7 @@ class TopicState:
 
 
 def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:
-    """The state after `event`, which stands in `slot`."""
+    """The state after `event`, which is in `slot`."""
     match event:
         case BatchesAppended():
             return _append(state, event, slot)
@@ -273,7 +273,7 @@ def _open(event: TopicOpened) -> TopicState:
 
 
 def _closed(state: TopicState) -> TopicState:
-    """Nobody reads it again: what is left is as small as can be, as its last snapshot stays."""
+    """No reader needs it: the rest is as small as possible, because its last snapshot stays."""
     return TopicState(
         topic_id=state.topic_id,
         name=state.name,
@@ -285,7 +285,7 @@ def _closed(state: TopicState) -> TopicState:
 
 
 def _log_start_advanced(state: TopicState, event: LogStartAdvanced) -> TopicState:
-    """Nothing of an open transaction lies below a log start (I12), so whole rows can go."""
+    """Nothing of an open transaction is below a log start (I12), so whole rows can be dropped."""
     partitions = list(state.partitions)
     for partition, log_start in event.log_starts.items():
         known = partitions[partition]
@@ -323,7 +323,7 @@ def _indexed(
     number: int,
     tx_id: TxId | None = None,
 ) -> Iterator[IndexedBatch]:
-    """Index rows of an event: offsets and sequences run on within each partition."""
+    """Index rows of an event: offsets and sequences are consecutive within each partition."""
     next_offset = dict(base_offsets)
     base_sequences = event.base_sequences if event is not None else {}
     pid, epoch = (event.pid, event.epoch) if event is not None else (-1, -1)
@@ -459,8 +459,9 @@ def _finished(
 
 
 def _earlier(producer: ProducerState, epoch: int, floor: int) -> tuple[AppliedTransaction, ...]:
-    """What may not be finished in other topics yet, but for the newest. Each is looked at only when
-    the floor rises: while one transaction is open, a marker may not cost more with each before it.
+    """Transactions before the newest that may be unfinished in other topics. Each is examined only
+    when the floor rises: while one transaction is open, the cost of a marker must not grow with the
+    number before it.
     """
     kept = producer.earlier
     if (epoch, floor) != (producer.finished_epoch, producer.finished_floor):

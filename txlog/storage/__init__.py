@@ -1,7 +1,7 @@
 """The storage layer: places that keep objects, behind one port with an exclusive create.
 
-Stores that are not on a disk are looked up when they are first used: fsspec takes 0.1 s to import,
-in every Python worker of Spark's, and a log on a disk does not need it.
+Stores that are not on a disk are imported when they are first used: fsspec takes 0.1 s to import,
+in every Python worker of Spark, and a log on a disk does not need it.
 """
 
 from __future__ import annotations

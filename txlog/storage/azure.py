@@ -1,7 +1,7 @@
-"""Azure Blob Storage: how its containers are reached by obstore.
+"""Azure Blob Storage: how obstore reaches its containers.
 
-It guards that an option is never dropped in silence: names are adlfs's, and what obstore cannot
-honour is refused with what to set instead. What is done with a client is `object_store.py`'s.
+It guards that no option is silently ignored: names are adlfs's, and what obstore cannot honour is
+refused with what to set instead. `object_store.py` uses the client.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OF_CONNECTION_STRING = {
 def open_azure_store(place: str, runtime: Runtime, options: Mapping[str, object]) -> ObjectStore:
     """The store at `container/prefix`. `options` are adlfs's, and RetrySettings' by their names.
 
-    Raises UsageError if the container's name is no such or no account is named, InvalidOption for
+    Raises UsageError if the container's name is invalid or no account is named, InvalidOption for
     an option that is unknown or has no effect here. Makes no request.
     """
     container, _, prefix = place.partition("/")
@@ -80,7 +80,7 @@ def open_azure_store(place: str, runtime: Runtime, options: Mapping[str, object]
 
 
 def bucket_settings(container: str, options: Mapping[str, object]) -> BucketSettings:
-    """What obstore is told. Raises UsageError if no account is named."""
+    """The settings for obstore. Raises UsageError if no account is named."""
     chosen = {
         **_connection(text(options.get("connection_string"))),
         **{name: text(value) for name, value in options.items() if value},
@@ -89,7 +89,7 @@ def bucket_settings(container: str, options: Mapping[str, object]) -> BucketSett
     account, endpoint = given.get("account_name", ""), given.get("endpoint", "")
     if not _ACCOUNT.fullmatch(account):
         raise UsageError(
-            "no Azure account is named, or not as accounts are: set AZURE_STORAGE_ACCOUNT_NAME or "
+            "no Azure account is named, or its name is invalid: set AZURE_STORAGE_ACCOUNT_NAME or "
             "storage option account_name."
         )
     endpoint = (endpoint or f"https://{account}.blob.core.windows.net").rstrip("/")
@@ -104,7 +104,7 @@ def bucket_settings(container: str, options: Mapping[str, object]) -> BucketSett
 
 
 def _environment(*, is_signed: bool) -> dict[str, str]:
-    """As adlfs reads it, without keys if there are some already, as kinds of them do not mix.
+    """The variables that adlfs reads. Without keys if there are some, as kinds of them do not mix.
 
     obstore reads more, for a machine's or workload's identity.
     """

@@ -1,6 +1,6 @@
-"""Byte ranges that lie close together become one request, and its answer is cut up again.
+"""Joins neighbouring byte ranges into one request, and cuts its answer up again.
 
-Pure arithmetic, for stores where a request costs more than some bytes that nobody wanted.
+Pure arithmetic, for stores where a request costs more than a few unneeded bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from txlog.storage.store import ByteRange, Bytes
 
 GAP_BYTES_MAX = 1 << 16
-"""Unwanted bytes between two ranges that are still cheaper than another request."""
+"""Up to this many unneeded bytes between two ranges are cheaper than another request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Span:
 
     @property
     def last(self) -> int:
-        """Last byte that is asked for. HTTP has no empty range: then one is read, and cut off."""
+        """Last byte to request. HTTP has no empty range: then one byte is read, and cut off."""
         return max(self.end - 1, self.start)
 
 

@@ -1,6 +1,6 @@
 """The one client of stores on Google Cloud Storage and Azure: obstore.
 
-It guards that a process which obstore cannot serve is told so before it makes a request. It must
+It guards that a process which obstore cannot serve gets an error before it makes a request. It must
 not know a service.
 """
 
@@ -30,9 +30,9 @@ class ObstoreOnly:
         if obstore_client.may_be_used():
             return self._client
         raise UsageError(
-            "this process was forked from one that had used an object store, and obstore survives "
-            "no fork. Start it by multiprocessing's 'spawn' or 'forkserver', or set storage option "
-            "client=fsspec."
+            "this process was forked from one that had used an object store, and obstore does not "
+            "survive a fork. Start it by multiprocessing's 'spawn' or 'forkserver', or set "
+            "storage option client=fsspec."
         )
 
     def second(self) -> ObjectClient | None:
@@ -47,7 +47,7 @@ def open_cloud_store(
     limits: RetrySettings,
     settings: BucketSettings,
 ) -> ObjectStore:
-    """The store below a prefix of a bucket. Raises UsageError for a prefix that cannot be."""
+    """The store below a prefix of a bucket. Raises UsageError for an invalid prefix."""
     prefix = prefix.strip("/")
     if prefix:
         check_root(prefix)
@@ -58,5 +58,5 @@ def open_cloud_store(
 
 
 def text(value: object) -> str:
-    """An option's value; empty if it has none."""
+    """An option's value as text; empty if it has none."""
     return "" if value is None else str(value)

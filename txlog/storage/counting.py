@@ -1,6 +1,7 @@
-"""A store that counts what is asked of the one behind it.
+"""A store that counts the calls to the one behind it.
 
-Benchmarks and request budgets (design section 11) read the counts. It must not change any answer.
+Benchmarks and the tests of the request budget (docs/architecture.md) read the counts. It must not
+change any answer.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class RequestCounts:
 
     @property
     def puts(self) -> int:
-        """Requests that write: what design section 11 budgets."""
+        """Requests that write: those of the request budget in docs/architecture.md."""
         return self.of("create") + self.of("put_new") + self.of("replace")
 
     @property
@@ -103,7 +104,7 @@ class CountingStore:
             return RequestCounts(self._counts.calls.copy(), self._counts.bytes_written)
 
     def reset(self) -> RequestCounts:
-        """The counts so far; counting begins anew."""
+        """The counts so far; counting starts again from 0."""
         with self._lock:
             counts, self._counts = self._counts, RequestCounts()
         return counts

@@ -1,7 +1,8 @@
-"""A file that has no name yet: written under a temporary one, beside where it will be.
+"""A file without a name yet: written under a temporary one, next to its final place.
 
 It guards that no part of an object is ever visible: the temporary name belongs to the store, which
-never lists it. All is done in the open folder, not by path. It must not know what is written.
+never lists it. Everything is done in the open folder, not by path. It must not know what is
+written.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import TypeAlias
 from txlog.storage.store import Body, Bytes
 
 WRITE_BYTES_MAX = 128 << 10
-"""Bytes of one write(2). For larger ones Linux takes huge pages into its cache, which cost several
-times as much where memory has to be asked for first, as in most virtual machines."""
+"""Bytes of one write(2). For larger ones Linux caches huge pages, which cost several times as much
+where memory must first be requested, as in most virtual machines."""
 
 EARLY_BYTES = 4 << 20
-"""A file that is written as its pieces come is sent to the disk every so many bytes, so that the
-sync at its end finds little left to wait for."""
+"""A file that is written piece by piece is sent to the disk after this many bytes, so that the
+sync at its end has little left to wait for."""
 
 PARTS_AT_ONCE_MAX = 1024
 """Buffers that one writev(2) takes (IOV_MAX)."""
@@ -33,7 +34,7 @@ Reported: TypeAlias = Callable[[str, str], AbstractContextManager[None]]
 
 
 class Draft:
-    """An open file of a temporary name in an open folder; it owns both descriptors."""
+    """An open file with a temporary name in an open folder; it owns both descriptors."""
 
     def __init__(self, folder: int, temporary: str, name: str) -> None:
         self.folder = folder
@@ -47,22 +48,22 @@ class Draft:
 
     @property
     def names(self) -> tuple[int, str, str]:
-        """What a Publish takes: the open folder, the temporary name, and the name to be."""
+        """What a Publish takes: the open folder, the temporary name, and the final name."""
         return self.folder, self.temporary, self.name
 
     def remove(self) -> None:
-        """Take the temporary name away; the content stays if it has another."""
-        with suppress(OSError):  # Renamed away, or it stays as litter that the sweep finds.
+        """Remove the temporary name; the content stays if it has another."""
+        with suppress(OSError):  # It was renamed, or the sweep removes it later.
             os.unlink(self.temporary, dir_fd=self.folder)
 
     def close(self) -> None:
-        """Once."""
+        """Call it once."""
         os.close(self.descriptor)
         os.close(self.folder)
 
 
 class NewFile:
-    """A file without its name: see NewObject. Pieces go to the kernel as they come."""
+    """A file without its name: see NewObject. Pieces go to the kernel as they arrive."""
 
     is_kept_in_memory = False
 
@@ -103,7 +104,7 @@ class NewFile:
 
 
 def write_parts(descriptor: int, parts: Sequence[Bytes]) -> None:
-    """One after the other, a little at a time. Raises OSError."""
+    """Write them one after the other, a little at a time. Raises OSError."""
     left = deque(memoryview(part).cast("B") for part in parts)
     while left:
         written = os.writev(descriptor, _first_bytes(left))
@@ -114,14 +115,14 @@ def write_parts(descriptor: int, parts: Sequence[Bytes]) -> None:
 
 
 def _send_early(descriptor: int, start: int, length: int) -> None:
-    """Linux begins to write what is said to be of no use in its cache, and waits for nothing."""
+    """Told that these bytes will not be read, Linux begins to write them, without blocking."""
     if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # Only advice: the sync at the end tells what went wrong.
+        with suppress(OSError):  # Only advice: the sync at the end reports errors.
             os.posix_fadvise(descriptor, start, length, os.POSIX_FADV_DONTNEED)
 
 
 def _first_bytes(parts: Iterable[memoryview]) -> list[memoryview]:
-    """As many as one call takes."""
+    """As many buffers as one call takes."""
     found: list[memoryview] = []
     room = WRITE_BYTES_MAX
     for part in islice(parts, PARTS_AT_ONCE_MAX):

@@ -1,7 +1,7 @@
-"""Going through the files of a folder: in order of path, as an object store lists its keys.
+"""Walks through the files of a folder in order of path, as an object store lists its keys.
 
-It serves collection and repair only and decides nothing (I14). It follows no symbolic link: what is
-listed here may be deleted. It must not know what the files are.
+It serves collection and repair only and decides nothing (I14). It follows no symbolic link, because
+what is listed here may be deleted. It must not know what the files are.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def _may_hold(folder: str, prefix: str, after: str) -> bool:
 
 
 def sweep_temporaries(folder: int, runtime: Runtime, age_min_ms: int) -> int:
-    """Delete temporary files older than `age_min_ms` below that open folder; how many there were.
+    """Delete temporary files older than `age_min_ms` below that open folder; returns how many.
 
-    They hold nothing that was ever acknowledged. The age only keeps out of the way of writers that
-    are still at work; one that is hit by it fails and tries again. If one died just after it had
-    given a file its name, the temporary name says that the other is not safe yet: it goes only when
-    that is. Raises OSError.
+    They contain nothing that was acknowledged. The age only spares writers that are still at work;
+    a writer whose file is deleted fails and tries again. If a writer died just after it had named
+    its file, the temporary name marks the other as not yet safe, so that one is synced before the
+    temporary name is removed. Raises OSError.
     """
     oldest_kept_ms = runtime.clock.wall_ms() - age_min_ms
     swept = 0

@@ -1,7 +1,7 @@
-"""Google Cloud Storage: how its buckets are reached by obstore.
+"""Google Cloud Storage: how obstore reaches its buckets.
 
-It guards that an option is never dropped in silence: names are gcsfs's, and what obstore cannot
-honour is refused with what to set instead. What is done with a client is `object_store.py`'s.
+It guards that no option is silently ignored: names are gcsfs's, and what obstore cannot honour is
+refused with what to set instead. `object_store.py` uses the client.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OF_THE_MACHINE = ("", "google_default", "cloud")
 def open_gcs_store(place: str, runtime: Runtime, options: Mapping[str, object]) -> ObjectStore:
     """The store at `bucket/prefix`. `options` are gcsfs's, and RetrySettings' by their names.
 
-    Raises UsageError if the bucket's name is no such, InvalidOption for an option that is unknown
+    Raises UsageError if the bucket's name is invalid, InvalidOption for an option that is unknown
     or has no effect here. Makes no request.
     """
     bucket, _, prefix = place.partition("/")
@@ -57,7 +57,7 @@ def open_gcs_store(place: str, runtime: Runtime, options: Mapping[str, object]) 
 
 
 def bucket_settings(bucket: str, options: Mapping[str, object]) -> BucketSettings:
-    """What obstore is told. Raises InvalidOption."""
+    """The settings for obstore. Raises InvalidOption."""
     emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
     if emulator and "://" not in emulator:
         emulator = f"http://{emulator}"
@@ -69,11 +69,11 @@ def bucket_settings(bucket: str, options: Mapping[str, object]) -> BucketSetting
 
 
 def _credentials(token: object, endpoint: str) -> dict[str, object]:
-    """gcsfs's `token`, in obstore's terms. obstore itself looks for the machine's."""
+    """gcsfs's `token`, in obstore's terms. obstore itself finds the machine's credentials."""
     if isinstance(token, Mapping):
         return _of_content(dict(token))
     name = text(token)
-    if name == "anon":  # obstore's own word for it, skip_signature, asks for a token on writes.
+    if name == "anon":  # obstore's skip_signature still requires a token for writes.
         none = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
         key = {**none, "gcs_base_url": endpoint, "disable_oauth": True}
         return {"service_account_key": json.dumps(key), "skip_signature": True}
@@ -94,13 +94,16 @@ def _of_file(path: str) -> dict[str, object]:
     except (OSError, ValueError):  # Its message could show the content.
         found = None
     if not isinstance(found, dict):
-        raise InvalidOption(f"storage option token names {path}, which holds no JSON object.")
+        raise InvalidOption(
+            f"storage option token names {path}, which does not contain a JSON object."
+        )
     return _of_content(found) if found.get("private_key") else {"application_credentials": path}
 
 
 def _of_content(found: dict[str, object]) -> dict[str, object]:
     if "private_key" not in found:
         raise InvalidOption(
-            "storage option token holds no key of a service account; give the path of its file."
+            "storage option token does not contain the key of a service account; give the path of "
+            "its file."
         )
     return {"service_account_key": json.dumps({"private_key_id": "", **found})}

@@ -1,8 +1,9 @@
 """Any other fsspec file system as a store, if it offers an exclusive create of its own.
 
 gcsfs and adlfs come this way where they are asked for. It guards I1 by refusing file systems whose
-exclusive create is fsspec's own check-then-write (storage rule 5); one that overrides it but does
-not keep it is found by `probe.py` before a log is created. It must not know any protocol by name.
+exclusive create is fsspec's own, which checks and then writes, so that two writers may both
+succeed. One that overrides it but is not exclusive is found by `probe.py` before a log is created.
+It must not know any protocol by name.
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ def open_fsspec_store(
 
 
 def _open_files(url: str, options: Mapping[str, object]) -> tuple[AbstractFileSystem, str]:
-    """The file system and the root's path in it. Raises StoreDenied without the library's words,
+    """The file system and the root's path in it. Raises StoreDenied without the library's message,
     which may repeat a password."""
     try:
         files, root = fsspec.core.url_to_fs(url, **_UNCACHED, **options)
-    except Exception as error:  # noqa: BLE001 - each library has its own.
+    except Exception as error:  # noqa: BLE001 - each library raises its own kinds.
         raise StoreDenied(
             f"{redact_url(url)} cannot be opened ({type(error).__name__}). Check the host, the "
             "credentials and the storage options.",
@@ -109,7 +110,7 @@ class FsspecStore:
 
     @property
     def url(self) -> str:
-        """The URL that it was opened with, without what may be secret in it."""
+        """The URL that it was opened with, without secrets."""
         return self._url
 
     def create(self, path: str, data: bytes) -> CreateResult:
@@ -187,11 +188,12 @@ class FsspecStore:
             if _is_denial(error):
                 raise self._error(error, "create", path) from error
             attempts.last_failure = type(error).__name__
-            return PutAnswer.UNKNOWN  # Whatever else it is: it may have been stored.
+            return PutAnswer.UNKNOWN  # Any other error: it may have been stored.
         return PutAnswer.STORED
 
     def _read(self, path: str) -> bytes | None:
-        """No more of it than an object of its kind can have, and a byte to tell."""
+        """Reads at most one byte more than an object of its kind can have, to detect larger
+        ones."""
         limit = bytes_max(path)
         part = {} if limit is None else {"start": 0, "end": limit + 1}
         found = self._request("read", path, self._files.cat_file, self._base + path, **part)
@@ -200,12 +202,12 @@ class FsspecStore:
         return found
 
     def _read_spans(self, path: str, spans: Sequence[Span]) -> list[bytes] | None:
-        """One request for all spans; what begins beyond the end is cut from the whole object."""
+        """One request for all spans; spans beyond the end are cut from the whole object."""
         paths = [self._base + path] * len(spans)
         starts, ends = [span.start for span in spans], [span.end for span in spans]
         try:
             parts = self._files.cat_ranges(paths, starts, ends)
-        except Exception as error:  # noqa: BLE001 - some raise what others return in the list.
+        except Exception as error:  # noqa: BLE001 - some raise, others return errors in the list.
             parts = [error]
         if all(isinstance(part, bytes) for part in parts):
             return list(parts)
@@ -220,7 +222,7 @@ class FsspecStore:
     def _request(
         self, action: str, path: str, call: Callable[..., T], *arguments: object, **named: object
     ) -> T | None:
-        """One call; None if the object is absent. Raises StoreUnavailable for what is unclear."""
+        """One call; None if the object is absent. Raises StoreUnavailable if that is unclear."""
         try:
             return call(*arguments, **named)
         except FileNotFoundError:
@@ -242,7 +244,7 @@ class FsspecStore:
 
 
 def _is_denial(error: Exception) -> bool:
-    """Refused for good: by kind, or by an HTTP status of 400 to 499 where the error carries one."""
+    """Refused for good: by class, or by an HTTP status of 400 to 499 if the error has one."""
     for name in ("status", "status_code", "code"):
         status = getattr(error, name, None)
         if isinstance(status, int) and 400 <= status < 600:
@@ -251,7 +253,7 @@ def _is_denial(error: Exception) -> bool:
 
 
 def _modified_ms(details: Mapping[str, object]) -> int:
-    """When the object was written, under whichever name the file system tells it; 0 if unknown."""
+    """When the object was written, under any name that file systems use for it; 0 if unknown."""
     for key in _MODIFIED_KEYS:
         match details.get(key):
             case datetime() as moment:

@@ -1,9 +1,9 @@
-"""Stores that know whether the log that was opened is still there.
+"""Stores that can tell whether the opened log is still there.
 
-It guards that an acknowledgement counts only for that log: somebody may remove it, or put another
-one in its place, while a producer lives. A store that can tell for nothing, such as a disk, does so
-at each write; `txlog/journal/presence.py` has what is done for the others. It must not know what
-the held object is.
+It guards that an acknowledgement counts only for that log: another process may remove it, or put
+another log in its place, while a producer lives. A store that can check this for free, such as a
+disk, does so at each write; `txlog/journal/presence.py` does it for the others. It must not know
+what the held object is.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from txlog.storage.store import Store
 
 @runtime_checkable
 class HoldsLog(Protocol):
-    """A store that can be told which object makes it the same place as before."""
+    """A store that can be given an object which makes it the same place as before."""
 
     def hold(self, path: str) -> bool:
-        """From now on, this is the place only while `path` is the very object that it is now.
+        """Bind this store to the object that is at `path` now.
 
-        Once it is not, every write raises NotATxlog and writes nothing, and so does the read of an
-        object that is absent; a write that was under way raises OutcomeUnknown. Answers False if
-        this store cannot tell. Raises NotATxlog if there is no such object, or if it is another
-        than the one that is held.
+        Once that object is gone or replaced, every write raises NotATxlog and writes nothing, and
+        so does the read of an absent object; a write in progress raises OutcomeUnknown. Returns
+        False if this store cannot tell. Raises NotATxlog if there is no such object, or if it is
+        not the one that is already held.
         """
 
 
 def hold(store: Store, path: str) -> bool:
-    """Whether `store` holds it from now on. Raises NotATxlog."""
+    """Whether `store` is bound to it from now on. Raises NotATxlog."""
     return isinstance(store, HoldsLog) and store.hold(path)

@@ -1,13 +1,13 @@
 """A folder on a disk as a store.
 
 It guards I1 by link(2): a whole, synced temporary file gets its name only if the name is free, so
-that nobody ever sees a part of an object and only one writer wins (storage rule 6). What it says
-was created survives a loss of power: the file, its folder and every newly made parent are synced
-first. Others may find an object a moment before that. They can tell, as it has its temporary name
-still, and sync its name themselves: otherwise they would build on what may be lost. (Where there
-are no hard links they cannot tell.) fsspec's own exclusive write is not used: it is not exclusive.
-Everything happens below the root's open handle (`root_folder.py`), through no symbolic link, and
-with regular files only. This module must not know what the objects mean.
+that no reader sees a part of an object and only one writer wins. What it reports as created
+survives a loss of power: the file, its folder and every newly made parent are synced first. Another
+process may find an object a moment before that. It can tell, because the temporary name still
+exists, and syncs the folder itself: otherwise it would build on an object that may be lost. (Where
+there are no hard links it cannot tell.) fsspec's own exclusive write is not used: it is not
+exclusive. Everything happens below the root's open handle (`root_folder.py`), through no symbolic
+link, and with regular files only. This module must not know what the objects mean.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from txlog.storage.store import (
 T = TypeVar("T")
 
 MAP_BYTES_MIN = 1 << 18
-"""From this many bytes in one call, `get_ranges` maps the file and copies nothing."""
+"""If one call asks for this many bytes, `get_ranges` maps the file and copies nothing."""
 
 CREATE_ATTEMPTS_MAX = 4
-"""How often a name may be taken and then found empty, which only happens while it is deleted."""
+"""How often a name may be taken and then be absent, which happens only while it is deleted."""
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""A pipe in the place of an object is opened at once, and then refused."""
+"""A pipe in an object's place is opened without waiting, and then refused."""
 
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _CREATED = Created()
@@ -63,7 +63,7 @@ class LocalStore:
 
     `durable=False` leaves out every sync: for tests and throw-away logs. Files are immutable once
     they have their name, so mapped reads stay valid even when the file is deleted (not on NFS).
-    Pickled, it is opened anew where it is unpickled.
+    Unpickling opens it again.
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class LocalStore:
         check_entry_body(path, data)
         self._root.require_same()
         for _ in range(CREATE_ATTEMPTS_MAX):
-            found = self.get(path)  # Microseconds, which spare a loser its writes and syncs.
+            found = self.get(path)  # Costs microseconds, and saves a loser its writes and syncs.
             if found is None:
                 if self._write(path, data):
                     return _CREATED
                 continue
             if found != data:
                 return Exists(found)
-            self._sync_again(path)  # A link whose answer was lost, or this call made again.
+            self._sync_again(path)  # The link's answer was lost, or this call was repeated.
             return _CREATED
         target = self._base + path
         raise StoreUnavailable(
@@ -128,12 +128,12 @@ class LocalStore:
         )
 
     def get(self, path: str) -> bytes | None:
-        """See Store.get. What it returns survives a loss of power, whoever wrote it."""
+        """See Store.get. What it returns survives a loss of power, whichever process wrote it."""
         found = self._read_file(path, partial(_read_all, path, self._base + path))
         if found is None:
             return None
         data, names = found
-        if names > 1 and self._durable:  # Its writer has not synced its name yet, or died.
+        if names > 1 and self._durable:  # Its writer has not synced the name yet, or died.
             try:
                 self._sync_folder_of(path)
             except OSError as error:
@@ -143,7 +143,7 @@ class LocalStore:
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
         """See Store.get_ranges. Large reads are views of the mapped file and copy nothing.
 
-        For objects with unique names: nobody knows these before they are safe.
+        For objects with unique names: no reader knows these before they are safe.
         """
         return self._read_file(path, partial(_read_ranges, ranges))
 
@@ -190,7 +190,7 @@ class LocalStore:
                 draft.close()
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
-        """See Store.list_after. A symbolic link on the way is an error; others are left out."""
+        """See Store.list_after. A symbolic link in the prefix is an error; others are left out."""
         check_prefix(prefix)
         folder = prefix.rpartition("/")[0]
         root = self._root_handle("list")
@@ -199,7 +199,7 @@ class LocalStore:
         return walk(root, self._base, f"{folder}/" if folder else "", prefix, after)
 
     def delete(self, path: str) -> None:
-        """See Store.delete. Emptied folders stay: another writer may be about to use them."""
+        """See Store.delete. Empty folders stay: another writer may be about to use them."""
         check_path(path)
         self._root.require_same()
         if (root := self._root_handle("delete")) is None:
@@ -237,7 +237,7 @@ class LocalStore:
             finally:
                 os.close(descriptor)
         except _ABSENT:
-            self._root.require_same()  # The log that was opened would have it, perhaps.
+            self._root.require_same()  # The opened log may have it.
             return None
         except OSError as error:
             raise store_error(error, "read", self._base + path) from error
@@ -250,7 +250,7 @@ class LocalStore:
 
     @contextmanager
     def _reported(self, action: str, path: str) -> Iterator[None]:
-        """An OSError becomes one of ours; a folder that is gone, by what became of the root."""
+        """Convert an OSError to a txlog error; for a missing folder, by the state of the root."""
         try:
             yield
         except OSError as error:
@@ -268,12 +268,12 @@ class LocalStore:
                     published = self._publish(*draft.names)
                 except (
                     Exception
-                ):  # Not Ctrl-C: it may come behind the link, of a name not safe yet.
+                ):  # Not Ctrl-C, which may come after the link, before its name is safe.
                     draft.remove()
                     raise
             if published:
                 self._sync_name(path, draft.folder)
-            draft.remove()  # Not before: until then others know that the name is not safe.
+            draft.remove()  # Not earlier: until then it marks the name as not safe.
         finally:
             draft.close()
         return published
@@ -305,7 +305,7 @@ class LocalStore:
             os.close(folder)
 
     def _sync_again(self, path: str) -> None:
-        """The same as `_sync_name` for an object that was there already, with this content."""
+        """Like `_sync_name`, for an object that already existed with this content."""
         if self._durable:
             try:
                 self._sync_folder_of(path)
@@ -314,7 +314,7 @@ class LocalStore:
         self._require_in_log(path)
 
     def _sync_name(self, path: str, folder: int) -> None:
-        """What was named in that open folder is safe, and in the log that was opened."""
+        """Make the names in that open folder safe, and check that they are in the opened log."""
         if self._durable:
             try:
                 sync_descriptor(folder)
@@ -323,7 +323,7 @@ class LocalStore:
         self._require_in_log(path)
 
     def _require_in_log(self, path: str) -> None:
-        """Asked when the object is there, and before anybody is told so."""
+        """Checked once the object exists, and before any caller is told so."""
         try:
             self._root.require_same()
         except TxlogError as error:
@@ -359,11 +359,12 @@ def _taken(target: str) -> InternalError:
 
 
 def _require_file(descriptor: int, place: str) -> None:
-    """Raises StoreDenied for what is no file: a pipe could keep its reader for ever."""
+    """Raises StoreDenied for anything but a file: a pipe could block its reader for ever."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise StoreDenied(
-            f"cannot read {place}: it is no regular file but a folder, a pipe or a device. Check "
-            "that nothing but the log's own files and folders is in the way, then call again.",
+            f"cannot read {place}: it is not a regular file but a folder, a pipe or a device. "
+            "Check that nothing but the log's own files and folders is in the way, then call "
+            "again.",
             place=place,
         )
 

@@ -1,7 +1,7 @@
 """A store in this process's memory: for tests, the simulation and first steps.
 
-It guards I1 by one lock; fsspec's own memory file system is not used, because its exclusive create
-is check-then-write (storage rule 7). Nothing survives the process and no other process sees it.
+It guards I1 by one lock. fsspec's own memory file system is not used, because its exclusive create
+checks and then writes. Nothing survives the process and no other process sees it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class MemoryStore:
     """Objects in a dictionary. Safe to use from threads."""
 
     _held: tuple[str, tuple[bytes, int]] | None = None
-    """The path and the object of the log that was opened."""
+    """The path and the object of the opened log."""
 
     def __init__(self, runtime: Runtime, name: str = "") -> None:
         self._name = name
         self._clock = runtime.clock
         self._lock = threading.Lock()
         self._objects: dict[str, tuple[bytes, int]] = {}
-        """Path -> what it holds, and when that was written (ms)."""
+        """Path -> its content, and when that was written (ms)."""
 
     @property
     def url(self) -> str:
@@ -53,7 +53,7 @@ class MemoryStore:
         return True
 
     def opened_again(self) -> MemoryStore:
-        """The same objects, for a caller that holds nothing yet."""
+        """The same objects, for a caller that is bound to no log yet."""
         other = copy(self)
         other._held = None
         return other
@@ -121,7 +121,7 @@ class MemoryStore:
             self._put(path, bytes(data))
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
-        """See Store.list_after; a picture of the moment of the call."""
+        """See Store.list_after; a snapshot of the moment of the call."""
         check_prefix(prefix)
         with self._lock:
             listed = [
@@ -152,7 +152,7 @@ class MemoryStore:
     def _require_same(self) -> None:
         """Raises NotATxlog once the held object is gone, or another one is in its place."""
         if self._held is not None and self._objects.get(self._held[0]) is not self._held[1]:
-            raise self._gone(f"{self._held[0]} in it is another object now, or gone")
+            raise self._gone(f"{self._held[0]} in it was replaced or removed")
 
     def _gone(self, reason: str) -> NotATxlog:
         return NotATxlog(
@@ -163,7 +163,7 @@ class MemoryStore:
         )
 
 
-_stores: dict[str, MemoryStore] = {}  # A documented cache: one store a name, for this process.
+_stores: dict[str, MemoryStore] = {}  # A documented cache: one store a name, in this process.
 _stores_lock = threading.Lock()
 
 

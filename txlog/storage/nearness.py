@@ -1,7 +1,7 @@
-"""Stores whose answers cost microseconds, as they are on this machine.
+"""Stores that answer within microseconds, because they are on this machine.
 
-There the long way of rule R15, a look at the boundary after each answer, costs nothing, and no
-clock need be trusted for it. It must not know what a log is.
+There the safe way of rule R15, a boundary check after each answer, costs nothing, and no clock need
+be trusted. It must not know what a log is.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from txlog.storage.store import Store
 
 @runtime_checkable
 class NearStore(Protocol):
-    """A store that says where it is; one that does not is far away."""
+    """A store that says where it is; any other counts as far away."""
 
     @property
     def is_near(self) -> bool:
-        """Whether a request costs no round trip. A store before another one says what that says."""
+        """Whether a request costs no round trip. A wrapper says what the wrapped store says."""
 
 
 def is_near(store: Store) -> bool:

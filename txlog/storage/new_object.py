@@ -1,7 +1,7 @@
-"""Objects that are written piece by piece, so that large ones need no memory of their size.
+"""Objects that are written piece by piece, so that large ones do not need memory of their size.
 
-A disk takes the pieces as they come; for other stores they are kept and stored at the end. Nobody
-sees an object before `finish`: it guards that no part of one is ever visible (storage rule 6).
+A disk takes the pieces as they come; for other stores they are kept and stored at the end. Readers
+find the object only after `finish`, so that they never see a part of one.
 """
 
 from __future__ import annotations
@@ -12,45 +12,45 @@ from txlog.storage.store import Body, Bytes, Store
 
 
 class NewObject(Protocol):
-    """An object on its way, for one thread at a time. It must be finished or discarded."""
+    """An object being written, for one thread at a time. It must be finished or discarded."""
 
     @property
     def is_kept_in_memory(self) -> bool:
-        """Whether pieces take memory until the end."""
+        """Whether pieces are kept in memory until the end."""
 
     def write(self, pieces: Body) -> None:
-        """Go on with these bytes. Raises the store's errors; then only `discard` is of use."""
+        """Append these bytes. Raises the store's errors; then only `discard` may be called."""
 
     def finish(self) -> None:
-        """Durable and visible under its name on return. On an error it is discarded."""
+        """Make it durable and visible under its name. On an error it is discarded."""
 
     def discard(self) -> None:
-        """Nothing of it stays; also fine after `finish` or twice."""
+        """Remove it completely; also allowed after `finish` or twice."""
 
 
 @runtime_checkable
 class TakesPieces(Protocol):
-    """A store that need not be given an object at once."""
+    """A store that does not need a whole object at once."""
 
     def open_new(self, path: str) -> NewObject:
-        """Begin an object under a name that nobody else uses."""
+        """Begin an object under a unique name."""
 
 
 @runtime_checkable
 class LeavesTemporaries(Protocol):
-    """A store in which a writer that dies leaves an unfinished file, which no listing shows."""
+    """A store in which a dying writer leaves an unfinished file, which no listing shows."""
 
     def sweep_temporaries(self, age_min_ms: int) -> int:
-        """Delete those that are older; how many there were."""
+        """Delete those that are older; returns how many there were."""
 
 
 def sweep_unfinished(store: Store, age_min_ms: int) -> int:
-    """Delete unfinished files that are older than that, in a store that has such; how many."""
+    """Delete a store's unfinished files that are older, if it leaves any; returns how many."""
     return store.sweep_temporaries(age_min_ms) if isinstance(store, LeavesTemporaries) else 0
 
 
 def open_new(store: Store, path: str) -> NewObject:
-    """Begin an object of any store. Raises the store's errors."""
+    """Begin an object in any store. Raises the store's errors."""
     return store.open_new(path) if isinstance(store, TakesPieces) else KeptObject(store, path)
 
 

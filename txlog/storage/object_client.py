@@ -1,7 +1,7 @@
-"""The port to a service that keeps objects in a bucket: one request in, an answer or a Failure out.
+"""The port to a bucket of an object service: one request in, an answer or a Failure out.
 
-Whoever implements it repeats nothing by itself where that can be turned off: `retry.py` and
-`readback.py` alone decide (I13). It must not know what the objects are.
+Implementations repeat nothing by themselves where that can be turned off: only `retry.py` and
+`readback.py` decide about repeats (I13). It must not know what the objects are.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from txlog.storage.retry import Attempts
 from txlog.storage.store import Bytes, StoredObject
 
 PAGE_OBJECTS = 1_000
-"""Objects of one page of a listing: what S3 gives at most."""
+"""Objects of one page of a listing: S3's maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A body that was left where it is, being larger than it may be."""
+    """A body that was not read, because it is larger than it may be."""
 
     size_bytes: int
 
@@ -35,7 +35,7 @@ class Page:
 
 
 class Pages(Protocol):
-    """A listing on its way, for one thread."""
+    """A listing in progress, for one thread."""
 
     def next(self, attempts: Attempts) -> Page | Failure:
         """The next page; after a failure the same one again."""
@@ -45,7 +45,7 @@ class ObjectClient(Protocol):
     """Requests to one bucket, from any thread of one process. Keys are whole, prefix included."""
 
     def put(self, attempts: Attempts, key: str, body: bytes, *, if_absent: bool) -> Failure | None:
-        """Store the object: only if there is none under that name, or over one."""
+        """Store the object: only if the name is free, or replacing what is there."""
 
     def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
         """The whole object, unless it is larger than that."""
@@ -53,7 +53,7 @@ class ObjectClient(Protocol):
     def get_spans(
         self, attempts: Attempts, key: str, spans: Sequence[Span]
     ) -> Sequence[Bytes | Failure]:
-        """Parts of an object, each with a request of its own, at once."""
+        """Parts of an object, each with its own request, all at once."""
 
     def delete(self, attempts: Attempts, key: str) -> Failure | None:
         """Remove the object."""
@@ -63,10 +63,10 @@ class ObjectClient(Protocol):
 
 
 class Clients(Protocol):
-    """The clients of a store, as this process may use them just now."""
+    """The clients of a store that this process may use now."""
 
     def first(self) -> ObjectClient:
-        """The one that does the work. Raises UsageError if this process cannot have one."""
+        """The client for all requests. Raises UsageError if this process cannot have one."""
 
     def second(self) -> ObjectClient | None:
         """Another one, for a listing that the first cannot read."""

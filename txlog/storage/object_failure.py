@@ -1,8 +1,9 @@
 """What a failed request to an object store means, by its HTTP status, and the error for the user.
 
-It guards I13: only a status that proves that nothing was stored is taken as such (storage rule 4).
-Messages are built here from status and error code alone, so that nothing secret that a server or a
-library printed can get into one. It must not make requests, nor know a client of a service.
+It guards I13: only a status that proves that nothing was stored is taken as such; after any other,
+the request may have been executed. Messages are built here from status and error code alone, so
+that no secret that a server or a library printed gets into one. It must not make requests, nor know
+a client of a service.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailabl
 
 
 class Meaning(Enum):
-    """What follows from a failure."""
+    """What a failure means for the operation."""
 
     ABSENT = "the object is absent"
     TAKEN = "the condition failed: an object is there"
@@ -23,7 +24,7 @@ class Meaning(Enum):
     NO_BUCKET = "the bucket is absent"
     FULL = "no room"
     UNSUPPORTED = "the service lacks the operation"
-    STRANGE_NAME = "a listing has a name that the client cannot tell"
+    STRANGE_NAME = "a listing has a name that the client cannot represent"
     NOT_REACHED = "no connection was made, so nothing was sent"
     UNCLEAR = "no answer, or a failure of the server's: anything may have happened"
 
@@ -35,16 +36,16 @@ class Failure:
     meaning: Meaning
     reason: str
     answered: bool = False
-    """Whether the service said it, and not the way to it."""
+    """Whether the service answered, rather than a part of the network before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A bucket as messages speak of it."""
+    """A bucket, as messages name it."""
 
     bucket: str
     endpoint: str
-    """Who answers, without anything secret."""
+    """The service's address, without secrets."""
     scheme: str = "s3"
     bucket_word: str = "bucket"
     endpoint_settings: str = "AWS_ENDPOINT_URL"
@@ -64,13 +65,13 @@ _BY_CODE = {
     "BadDigest": Meaning.UNCLEAR,
     "IncompleteBody": Meaning.UNCLEAR,
     "XAmzContentSHA256Mismatch": Meaning.UNCLEAR,
-    # Azure's word for a name in use, under the status that means a conflict in flight on S3.
+    # Azure's code for a name in use; its status means a conflict in flight on S3.
     "BlobAlreadyExists": Meaning.TAKEN,
 }
 _BY_STATUS = {
     404: Meaning.ABSENT,
     408: Meaning.UNCLEAR,
-    # A conflict in flight, which may be with this very request, sent twice below us.
+    # A conflict in flight, perhaps with this very request, which a lower layer sent twice.
     409: Meaning.UNCLEAR,
     412: Meaning.TAKEN,
     416: Meaning.BEYOND_END,
@@ -82,7 +83,7 @@ _BY_STATUS = {
 
 
 def read_status(number: int, code: str) -> Failure:
-    """What an answer means that is no success; `number` is 0 if there was no status."""
+    """The failure that an answer means; `number` is 0 if there was no status."""
     reason = f"HTTP {number} {code}".rstrip() if code != str(number) else f"HTTP {number}"
     default = Meaning.DENIED if 300 <= number < 500 else Meaning.UNCLEAR
     meaning = _BY_CODE.get(code) or _BY_STATUS.get(number, default)
@@ -90,7 +91,7 @@ def read_status(number: int, code: str) -> Failure:
 
 
 def as_error(failure: Failure, action: str, place: str, service: Service) -> TxlogError:
-    """The error that tells the user; `failure` is one that the operation cannot answer with."""
+    """The error for the user; `failure` is one that the operation has no result for."""
     said = f"cannot {action} {place}: {service.endpoint} said {failure.reason}"
     named = f"{service.bucket_word} {service.bucket!r}"
     facts = {"place": place, "bucket": service.bucket, "reason": failure.reason}
@@ -103,7 +104,7 @@ def as_error(failure: Failure, action: str, place: str, service: Service) -> Txl
             )
         case Meaning.FULL:
             return StoreFull(
-                f"{said}: no room. Nothing was half written: free some room or raise the quota, "
+                f"{said}: no room. Nothing was written in part: free some room or raise the quota, "
                 "then call again.",
                 **facts,
             )
@@ -121,7 +122,7 @@ def as_error(failure: Failure, action: str, place: str, service: Service) -> Txl
             )
         case Meaning.STRANGE_NAME:
             return StoreDenied(
-                f"cannot {action} {place}: an object lies below it whose name has an empty part, "
+                f"cannot {action} {place}: an object below it has a name with an empty part, "
                 "'.', '..' or a control character, and the client cannot list it. The log has not "
                 f"written it: delete it from {named}.",
                 **facts,

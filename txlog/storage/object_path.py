@@ -1,7 +1,7 @@
-"""The rule for object paths, checked by every store alike.
+"""The rule for object paths, which every store checks.
 
 It is the second defence against a name that leaves the root; `txlog/layout.py` is the first. It
-must not touch a store and knows nothing of what the names mean.
+must not access a store and knows nothing about the meaning of names.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ PART_BYTES_MAX = 255
 """UTF-8 bytes between two slashes: the limit of every common file system."""
 
 TEMPORARY_PREFIX = ".tmp-"
-"""Names that a store keeps for files that are still being written."""
+"""Names reserved for files that a store is still writing."""
 
 _FORBIDDEN_PARTS = frozenset(("", ".", ".."))
 
 
 def check_path(path: str) -> None:
-    """Refuse a path that is not plain parts between single slashes. Raises InternalError."""
+    """Refuse a path that does not consist of plain parts between slashes. Raises InternalError."""
     parts = path.split("/")
     if not _FORBIDDEN_PARTS.isdisjoint(parts):
         raise _refusal(path, "it has an empty, '.' or '..' part")
     if TEMPORARY_PREFIX in path and any(part.startswith(TEMPORARY_PREFIX) for part in parts):
-        raise _refusal(path, f"names that start with {TEMPORARY_PREFIX!r} are kept for the store")
+        raise _refusal(path, f"names from {TEMPORARY_PREFIX!r} on are reserved for the store")
     if not path.isprintable():
         raise _refusal(path, "it has characters that cannot be printed")
     if len(path) > PART_BYTES_MAX or not path.isascii():
@@ -43,7 +43,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def check_root(prefix: str) -> None:
-    """Refuse a prefix that no object could lie below. Raises UsageError."""
+    """Refuse a prefix below which no object can be. Raises UsageError."""
     try:
         check_path(prefix)
     except InternalError as error:
@@ -65,7 +65,7 @@ def _check_lengths(path: str, parts: list[str]) -> None:
 
 def _refusal(path: str, reason: str) -> InternalError:
     return InternalError(
-        f"{path[:100]!r} is no name for an object: {reason}. Nothing was written; please report "
+        f"{path[:100]!r} is not a name for an object: {reason}. Nothing was written; please report "
         "this.",
         path=path,
     )

@@ -1,8 +1,8 @@
 """A bucket, or a prefix in one, as a store; any service with a conditional PUT serves.
 
-It guards I1 by one conditional PUT an object, read back after anything but a clean success
-(storage rules 1 to 5). Limits and repeats are `retry.py`'s, what a failure means is
-`object_failure.py`'s, and LIST decides nothing. It must not know which client makes the requests.
+It guards I1 by one conditional PUT an object, which `readback.py` reads back after anything but a
+clean success. `retry.py` sets limits and repeats, `object_failure.py` says what a failure means,
+and LIST decides nothing. It must not know which client makes the requests.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class ObjectStore:
         call_until_answered(self._place(path), attempts, overwrite)
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
-        """See Store.list_after. One request for each page, made when it is wanted."""
+        """See Store.list_after. One request for each page, made when it is needed."""
         check_prefix(prefix)
         return self._listed(prefix, after)
 
@@ -144,7 +144,7 @@ class ObjectStore:
         return None if part is None else bytes(part)
 
     def _part(self, path: str, answer: Bytes | Failure) -> Bytes | None:
-        """What a GET brought; None if absent. Raises StoreUnavailable, StoreDenied."""
+        """The result of a GET; None if absent. Raises StoreUnavailable, StoreDenied."""
         if not isinstance(answer, Failure):
             return answer
         match answer.meaning:
@@ -164,7 +164,7 @@ class ObjectStore:
                 continue
             for stored in page.objects:
                 path = stored.path.removeprefix(self._base)
-                if path > after:  # Some services do not know where to start.
+                if path > after:  # Some services ignore where to start.
                     yield StoredObject(path, stored.size_bytes, stored.modified_ms)
                     after = path
             if page.is_last:
@@ -191,13 +191,13 @@ class ObjectStore:
         """Raises StoreDenied if there is none."""
         second = self._clients.second()
         if second is None:
-            failure = Failure(Meaning.STRANGE_NAME, "a name that the client cannot tell")
+            failure = Failure(Meaning.STRANGE_NAME, "a name that the client cannot represent")
             raise self._error(failure, "list", prefix)
         return second
 
     @property
     def _client(self) -> ObjectClient:
-        """This process's client; looked for at each request, as a fork may come between two."""
+        """This process's client; looked up at each request, as a fork may happen between two."""
         return self._clients.first()
 
     def _attempts(self, size_bytes: int = 0) -> Attempts:

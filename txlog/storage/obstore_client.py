@@ -1,10 +1,10 @@
-"""Requests to a bucket by obstore, which is imported here alone, and when it is first used.
+"""Requests to a bucket by obstore, which only this module imports, when it is first used.
 
 It guards I1 and I13 with three settings that no environment variable may change: a conditional PUT
-by If-None-Match, no repeats, one object a DELETE. Its bridge to fsspec is not used: that one
-overwrites where it is asked to create. obstore does not survive a fork: once a process has made a
-request, a child that makes one hangs for ever, and the parent with it; so the process that made the
-first one is remembered for all buckets, and any other is told that it may make none.
+by If-None-Match, no repeats, one object a DELETE. Its bridge to fsspec is not used: it overwrites
+although it is asked to create. obstore does not survive a fork: once a process has made a request,
+a child that makes one hangs for ever, and the parent with it. So the process that made the first
+request is recorded for all buckets, and any other process is refused.
 """
 
 from __future__ import annotations
@@ -31,46 +31,47 @@ CONNECT_TIMEOUT_MS = 3_000
 """Wait for a connection; part of the time that one attempt may take."""
 
 TIMEOUT_MIN_MS = 250
-"""An attempt that begins just before the deadline has so long at least."""
+"""The least time for an attempt that begins just before the deadline."""
 
 SMALL_BYTES = 256 << 10
-"""Bodies up to here share connections and one time limit, those up to 16 times it, and so on."""
+"""Bodies up to this size share connections and one time limit, those up to 16 times it, and so
+on."""
 
 BUCKETS_MAX = 16
-"""Buckets that a process keeps open; each has connections."""
+"""Buckets that a process keeps open; each has its own connections."""
 
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "REQUESTS_CA_BUNDLE")
 
-# Whose process made the first request; 0: none has. Documented: it is the library's own state.
+# The process that made the first request, or 0. A documented global: it is the library's own state.
 _user = 0
 
 
 def is_installed() -> bool:
-    """Whether there is an obstore to import."""
+    """Whether obstore is installed."""
     return find_spec("obstore") is not None
 
 
 def may_be_used() -> bool:
-    """Whether this process may make a request: none did, or it was this one."""
+    """Whether this process may make a request: no other process has made one before."""
     return _user in (0, os.getpid())
 
 
 class Credentials(Protocol):
-    """What requests are signed with."""
+    """The credentials that sign requests."""
 
     def refusal(self) -> Failure | None:
-        """Why no request can be signed just now; asked before each."""
+        """Why a request cannot be signed now; None if it can. Called before each request."""
 
     def __call__(self) -> Any:
-        """In obstore's form, with the moment when they end."""
+        """The credentials in obstore's form, with their expiry."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketSettings:
-    """What obstore is told of a bucket."""
+    """obstore's settings for a bucket."""
 
     kind: str
-    """Its class: S3Store, GCSStore, AzureStore."""
+    """The obstore class: S3Store, GCSStore, AzureStore."""
     bucket: str
     origin: str
     """Scheme and host of the endpoint."""
@@ -80,7 +81,7 @@ class BucketSettings:
 
 
 class ObstoreBucket:
-    """obstore's handles of one bucket. A time limit is a handle's, so there are some, by size."""
+    """obstore's handles of one bucket. A time limit belongs to a handle, so there are several."""
 
     def __init__(self, settings: BucketSettings, limits: RetrySettings) -> None:
         self.origin = settings.origin
@@ -89,26 +90,26 @@ class ObstoreBucket:
         self._handles: dict[int, Any] = {}
 
     def refusal(self) -> Failure | None:
-        """Why no request can be signed just now."""
+        """Why a request cannot be signed now; None if it can."""
         credentials = self._settings.credentials
         return None if credentials is None else credentials.refusal()
 
     def handle(self, attempts: Attempts) -> Any:
-        """For the size of a call's body, and the time that it has left.
+        """The handle for the size of a call's body and for its remaining time.
 
-        Raises InvalidOption if obstore does not take the settings.
+        Raises InvalidOption if obstore rejects the settings.
         """
         size_max = SMALL_BYTES
         while size_max < attempts.size_bytes:
             size_max *= 16
         timeout_ms = self._limits.attempt_timeout_ms + self._limits.transfer_ms(size_max)
         while timeout_ms > max(attempts.left_ms(), TIMEOUT_MIN_MS):
-            timeout_ms //= 2  # There are not many of them, so that handles are few.
+            timeout_ms //= 2  # Halving keeps the number of handles small.
         handle = self._handles.get(timeout_ms)
         if handle is None:
             try:
                 handle = self._handles.setdefault(timeout_ms, self._new_handle(timeout_ms))
-            except Exception as error:  # noqa: BLE001 - obstore's, of any kind
+            except Exception as error:  # noqa: BLE001 - obstore raises any kind
                 raise _unusable(error, self._settings) from None
         return handle
 
@@ -132,14 +133,14 @@ class ObstoreBucket:
         )
 
 
-# A documented cache: stores of one process that are opened alike share their connections.
+# A documented cache: stores of one process with equal options share connections.
 _buckets: dict[tuple[object, ...], ObstoreBucket] = {}
 
 
 def shared_bucket(
     opened_as: tuple[object, ...], settings: Callable[[], BucketSettings], limits: RetrySettings
 ) -> ObstoreBucket:
-    """This process's handles for these options, limits and variables as they are now."""
+    """This process's handles for these options, limits and the current variables."""
     environment = tuple(i for i in sorted(os.environ.items()) if i[0].startswith(_VARIABLES))
     key = (opened_as, limits, environment)
     bucket = _buckets.get(key)
@@ -159,10 +160,10 @@ def _unusable(error: Exception, settings: BucketSettings) -> InvalidOption:
 
 
 class ObstoreClient:
-    """See ObjectClient. A call cannot be interrupted before its time limit ends it."""
+    """See ObjectClient. A call cannot be interrupted before its time limit."""
 
     def __init__(self, bucket: Callable[[], ObstoreBucket], fan_out: FanOut) -> None:
-        """`bucket` is asked for at the first request."""
+        """`bucket` is called at the first request."""
         self._open = bucket
         self._opened: ObstoreBucket | None = None
         self._fan_out = fan_out
@@ -177,7 +178,7 @@ class ObstoreClient:
         try:
             return self._ask(attempts, key, store)
         except InternalError:  # It may have been sent, so it is read back (I13).
-            return Failure(Meaning.UNCLEAR, "nothing (a panic of obstore's)")
+            return Failure(Meaning.UNCLEAR, "nothing (obstore panicked)")
 
     def get(self, attempts: Attempts, key: str, bytes_max: int | None) -> bytes | Unread | Failure:
         """See ObjectClient.get."""
@@ -218,7 +219,7 @@ class ObstoreClient:
         global _user
         if not may_be_used():
             raise UsageError(
-                "this process was forked from one that was listing a store; list it anew here."
+                "this process was forked from one that was listing a store; list it again here."
             )
         bucket = self._opened = self._opened or self._open()
         refusal = bucket.refusal()
@@ -229,13 +230,13 @@ class ObstoreClient:
             return call(bucket.handle(attempts))
         except TxlogError:
             raise
-        except Exception as error:  # noqa: BLE001 - all are read, none passed over.
+        except Exception as error:  # noqa: BLE001 - every kind is classified.
             return read_failure(error, key, bucket.origin)
         except BaseException as error:
             if type(error).__name__ != "PanicException":
                 raise
             raise InternalError(
-                "obstore failed in itself and has printed where; please report this."
+                "obstore panicked and has printed where; please report this."
             ) from None
 
 
@@ -258,7 +259,7 @@ class ObstorePages:
         """See Pages.next."""
         answer = self._ask(attempts, "", self._read)
         if isinstance(answer, Failure):
-            self._stream = None  # It does not go on after an error; the next begins where it was.
+            self._stream = None  # It ends at an error; the next begins where it ended.
         return answer
 
     def _read(self, handle: Any) -> Page:

@@ -1,10 +1,10 @@
-"""What an exception of obstore's says of a request, read from its text alone.
+"""What an exception of obstore means for a request, read from its text alone.
 
 It guards I13: obstore's classes prove nothing (a conflict in flight and a name in use raise the
-same one), and none carries a status. One expression, anchored at the start of the text's first
-line, finds it there; a text that does not match, after a change of obstore's for example, means
-that anything may have happened. A status counts only if the bucket's own endpoint gave it: the
-services that hand out credentials answer with statuses, too. It must not make requests.
+same one), and none has a status. One expression, anchored at the start of the text's first line,
+finds it there; a text that does not match, for example after a change in obstore, means that the
+request may have been executed. A status counts only if the bucket's own endpoint gave it: the
+services that issue credentials answer with statuses, too. It must not make requests.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import re
 
 from txlog.storage.object_failure import Failure, Meaning, read_status
 
-# A point matches no line's end, so both look at the first line only.
+# `.` matches no line end, so both examine the first line only.
 _STATUS = re.compile(
     r".*?Error performing [A-Z]+ (\S+) in \S+ - "
     r"(?:Server returned non-2xx status code: (\d{3})\b|Received redirect without LOCATION)"
 )
-# Azure deletes in batches, also a single object.
+# Azure deletes in batches, even a single object.
 _IN_BATCH = re.compile(r".*?Bulk delete request failed for key .* \(code: (\d{3})\)(?:\n|\Z)")
 _LOOK_ALIKE = re.compile("Error performing|Bulk delete")
 _CODE = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,32})</Region>")
 _DETAILS = "\n\nDebug source:\n"
-# Rust escapes line ends in texts that it quotes, so neither a name nor a body can look like this.
+# Rust escapes line ends in quoted texts, so neither a name nor a body can look like this.
 _KIND = re.compile(r"HttpError \{\n +kind: ([A-Za-z]{1,32}),\n")
 
 
 def read_failure(error: BaseException, key: str, origin: str) -> Failure:
-    """What `error` says of the request for `key`. `origin`: the endpoint's scheme and host."""
+    """What `error` means for the request for `key`. `origin`: the endpoint's scheme and host."""
     kind = type(error).__name__
     if kind == "InvalidPathError":
         return Failure(Meaning.STRANGE_NAME, kind)
@@ -53,7 +53,7 @@ def _read_answer(found: re.Match[str], said: str, origin: str) -> Failure:
     url, status = found.groups()
     if not _is_at(url, origin):
         return Failure(Meaning.UNCLEAR, f"nothing (HTTP {status} of another service)")
-    if status is None:  # AWS's answer where the region is not the bucket's.
+    if status is None:  # AWS answers so if the region is not the bucket's.
         return Failure(Meaning.DENIED, "a redirect to another region", answered=True)
     code = _CODE.search(said, found.end())
     failure = read_status(int(status), code[1] if code else "")

@@ -1,9 +1,9 @@
 """From a URL to a store.
 
-It must not touch the store: a wrong folder or wrong credentials show at the first call. Kinds of
+It must not access the store: a wrong folder or wrong credentials show at the first call. Kinds of
 store that txlog does not know itself go to `generic.py`, and are refused there unless they offer
-an exclusive create. Kinds that need fsspec are imported when a URL asks for them: every Python
-worker of Spark's would pay for it (0.1 s of a core), also on a disk.
+an exclusive create. Kinds that need fsspec are imported when a URL asks for them: otherwise every
+Python worker of Spark would pay for it (0.1 s of a core), also on a disk.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ def open_store(
 ) -> Store:
     """The store at `url`: a path, file://, memory://name, an object store's, or another protocol.
 
-    `storage_options` are named as s3fs, gcsfs, adlfs or the other protocol's file system names
-    them; `client` chooses who makes the requests. A local folder takes only `durable` (default
-    true). Raises UsageError for an empty or mistyped
-    URL, unknown options or a protocol that is not installed, and StoreNotAtomic for one without an
-    exclusive create.
+    `storage_options` have the names of s3fs, gcsfs, adlfs or the other protocol's file system;
+    `client` chooses the library that makes the requests. A local folder takes only `durable`
+    (default true). Raises UsageError for an empty or mistyped URL, unknown options or a protocol
+    that is not installed, and StoreNotAtomic for one without an exclusive create.
     """
     text = os.fspath(url)
     options = dict(storage_options or {})
@@ -60,7 +59,7 @@ def open_store(
 
 
 def _wants_fsspec(scheme: str, options: dict[str, object]) -> bool:
-    """Whether gcsfs or adlfs is to be used; takes `client` out of the options, except for S3's."""
+    """Whether to use gcsfs or adlfs; removes `client` from the options, except for S3."""
     if _OBJECT_STORES[scheme] == _S3:
         return False
     client = options.pop("client", None)

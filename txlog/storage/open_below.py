@@ -1,7 +1,7 @@
 """Opening a file or folder below an open folder, with no symbolic link on the way.
 
-It guards that no path of a log leads out of its root: somebody who can write to the root could put
-a link in place of a folder, and have another user's files read or deleted through it. Linux does it
+It guards that no path of a log leads out of its root: a user who can write to the root could put a
+link in place of a folder, and have another user's files read or deleted through it. Linux does it
 in one call (openat2 with RESOLVE_NO_SYMLINKS, since 5.6); elsewhere each folder is opened in turn.
 It must not know what the files are.
 """
@@ -18,23 +18,23 @@ from functools import cache
 from typing import Any
 
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-"""Flags of a folder that is listed, synced, or written in."""
+"""Flags for a folder that is listed, synced, or written to."""
 
 HANDLE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC
-"""Flags of a file or folder that is only kept, or gone through: needs no right to read it."""
+"""Flags for a file or folder that is only held, or passed through: needs no right to read it."""
 
 _SYS_OPENAT2 = 437
-"""The same on every architecture that Python's wheels of Arrow exist for."""
+"""The number is the same on every architecture for which Arrow has Python wheels."""
 
 _RESOLVE_NO_SYMLINKS = 0x04
 _UNSUPPORTED = frozenset((errno.ENOSYS, errno.EPERM, errno.EINVAL, errno.E2BIG))
-"""What old kernels, sandboxes and their filters answer to a call that they do not know."""
+"""The error numbers of old kernels and sandboxes for a system call that they do not know."""
 
 
 def open_below(folder: int, path: str, flags: int) -> int:
     """A descriptor of `path`, which has no part that is `..`, below the open `folder`.
 
-    Nothing is made: `flags` have no O_CREAT. Raises OSError: ELOOP if any part is a link.
+    Nothing is created: `flags` have no O_CREAT. Raises OSError: ELOOP if any part is a link.
     """
     if _has_openat2():
         descriptor, number = _openat2(folder, path, flags)
@@ -59,7 +59,7 @@ def open_by_parts(folder: int, path: str, flags: int) -> int:
 
 
 def _moved(old: int, new: int, kept: int) -> int:
-    """`new`, with `old` closed, unless that is the caller's."""
+    """Returns `new`, and closes `old` unless it is the caller's."""
     if old != kept:
         os.close(old)
     return new
@@ -68,7 +68,7 @@ def _moved(old: int, new: int, kept: int) -> int:
 def _open_part(folder: int, name: str, flags: int) -> int:
     try:
         return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
-    except NotADirectoryError:  # Said of a link as well as of a file in a folder's place.
+    except NotADirectoryError:  # Raised for a link as well as for a file in a folder's place.
         if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
         raise
@@ -76,7 +76,7 @@ def _open_part(folder: int, name: str, flags: int) -> int:
 
 @cache
 def _has_openat2() -> bool:
-    """Whether this kernel knows it, and lets this process call it."""
+    """Whether this kernel has openat2(2), and allows it in this process."""
     if sys.platform != "linux":
         return False
     descriptor, number = _openat2(-100, "/", HANDLE | os.O_DIRECTORY)

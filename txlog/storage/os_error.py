@@ -1,6 +1,6 @@
 """What an operating system's error means to a log: which of txlog's errors it becomes.
 
-It guards that a full disk and a refusal are told apart from a store that is merely late. It must
+It guards that a full disk and a refusal are distinguished from a store that is merely slow. It must
 not do I/O.
 """
 
@@ -32,13 +32,13 @@ def store_error(error: OSError, action: str, place: str) -> TxlogError:
     facts = {"action": action, "place": place, "errno": errno.errorcode.get(number, str(number))}
     if number in _FULL:
         return StoreFull(
-            f"cannot {action} {place}: no room ({reason}). Nothing was half written: free some "
+            f"cannot {action} {place}: no room ({reason}). Nothing was written in part: free some "
             "room or raise the quota, then call again.",
             **facts,
         )
     if number == errno.ELOOP:
         return StoreDenied(
-            f"cannot {action} {place}: a symbolic link stands there or on the way. A log follows "
+            f"cannot {action} {place}: a symbolic link is there or on the way. A log follows "
             "none below its root: put the folder or file itself in its place.",
             **facts,
         )
@@ -49,6 +49,6 @@ def store_error(error: OSError, action: str, place: str) -> TxlogError:
             **facts,
         )
     return StoreUnavailable(
-        f"cannot {action} {place}: {reason}. Call again; if it stays so, check the disk or mount.",
+        f"cannot {action} {place}: {reason}. Call again; if that fails, check the disk or mount.",
         **facts,
     )

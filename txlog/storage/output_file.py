@@ -1,8 +1,8 @@
 """A file outside of any log that is written whole or not at all: what an export writes.
 
-It is written under a name of its own and gets its name when it is complete; a file that has the
-name already is never replaced. A local path is linked into place, which cannot replace anything; at
-an fsspec URL a look precedes the rename. It must not know what is in the file.
+It is written under a temporary name and gets its own when it is complete; an existing file is never
+replaced. A local path is linked into place, which cannot replace anything; at an fsspec URL the
+code checks before it renames. It must not know what is in the file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from txlog.redaction import redact_url
 from txlog.storage.os_error import store_error
 
 BLOCK_BYTES = 8 << 20
-"""Of an upload in parts: what is in memory of a file that is written to an object store."""
+"""Size of an upload's parts: what is kept in memory of a file that goes to an object store."""
 
 
 @contextmanager
 def new_output_file(target: str, entropy: Entropy) -> Iterator[BinaryIO]:
-    """Write to what this yields; after the `with` the file is `target`, or on an error nothing.
+    """Write to what this yields; after the `with` the file is `target`, or on an error absent.
 
     Raises UsageError if the name is taken or its folder is not there, StoreDenied, StoreFull,
     StoreUnavailable.
@@ -37,7 +37,7 @@ def new_output_file(target: str, entropy: Entropy) -> Iterator[BinaryIO]:
 
 
 def require_new(target: str) -> None:
-    """Raises UsageError if there is such a file, before anything is read for it."""
+    """Raises UsageError if the file exists; called before anything is read for it."""
     if "://" not in target:
         _require_local(os.path.expanduser(target))
         return
@@ -87,7 +87,7 @@ def _into_place(temporary: str, path: str) -> None:
         os.link(temporary, path)
     except FileExistsError:
         raise _taken(path) from None
-    except OSError:  # A file system without links.
+    except OSError:  # The file system has no hard links.
         if os.path.lexists(path):
             raise _taken(path) from None
         os.rename(temporary, path)
@@ -111,7 +111,7 @@ def _remote(target: str, part: str) -> Iterator[BinaryIO]:
                 raise _taken(target)
             files.mv(path + part, path)
     finally:
-        with suppress(Exception):  # What is written of it is removed, so that it may be incomplete.
+        with suppress(Exception):  # The partial file is removed, so it may stay incomplete.
             file.close()
         _remove(files, path + part)
 
@@ -125,7 +125,7 @@ def _remove(files: Any, path: str) -> None:
 
 @contextmanager
 def _told(target: str, action: str) -> Iterator[None]:
-    """Errors of a library as txlog's, without its words: they may repeat a password."""
+    """Convert a library's errors to txlog's, without its message: it may repeat a password."""
     try:
         yield
     except TxlogError:
@@ -139,7 +139,7 @@ def _told(target: str, action: str) -> Iterator[None]:
         raise StoreDenied(
             f"cannot {action} {redact_url(target)}: the store refuses. Check the credentials."
         ) from None
-    except Exception as error:  # noqa: BLE001 - each library has its own.
+    except Exception as error:  # noqa: BLE001 - each library raises its own kinds.
         raise _unavailable(target, action, error) from None
 
 

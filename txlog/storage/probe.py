@@ -1,8 +1,8 @@
-"""Does this store keep its word? Tried on it, before a log is created there.
+"""Checks that a store keeps the contract of `create`, before a log is created there.
 
-It guards I1 against stores that ignore the condition of a create, or check it too early (storage
-rule 8). A pass is no proof: a store may race only between its own servers, so the docs also name
-the stores that were tested. It must not know how any store works.
+It guards I1 against stores that ignore the condition of a create, or check it too early. A pass is
+no proof: a store may race only between its own servers, so the docs also list the stores that were
+tested. It must not know how any store works.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ READERS = 2
 """Calls that read the key while it is written."""
 
 KEYS = 24
-"""Fresh keys that are raced for."""
+"""Fresh keys, one for each race."""
 
 READS_MAX = 40
-"""Reads of one reader for one key."""
+"""Reads by one reader of one key."""
 
 RACES_AT_ONCE = 12
-"""Keys that are raced for at the same time, so that far away a race does not wait for the
-one before. On a disk it is one: threads would wait for each other."""
+"""Races at the same time, so that on a distant store one race does not wait for the one before. On
+a disk there is one at a time: threads would wait for each other."""
 
 THREADS_WAIT_S = 0.1
-"""Wait of two calls for each other: whether there are threads. Without them it passes once."""
+"""Wait of two calls for each other, which shows whether there are threads. Without them it passes
+once."""
 
 START_WAIT_S = 5.0
-"""Wait of the calls of a race for each other, where there are threads."""
+"""Wait of the calls of a race for each other, if there are threads."""
 
 BODY_BYTES = 16_384
 """Size of a raced body: large enough that a write in parts would show."""
@@ -47,7 +48,8 @@ BODY_BYTES = 16_384
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What was tried, and passed; kept in the cluster file. `duration_ms` is the whole probe's."""
+    """What was checked, and passed; kept in the cluster file. `duration_ms` is the whole
+    probe's."""
 
     store: str
     keys: int
@@ -64,8 +66,8 @@ class ProbeResult:
 def probe(store: Store, runtime: Runtime) -> ProbeResult:
     """Try creation over an existing object, visibility, and races. Raises StoreNotAtomic.
 
-    Also raises whatever the store raises. Its objects lie below `layout.PROBES` and are removed;
-    where deletion is refused they stay, and the result says so.
+    Also raises whatever the store raises. Its objects are below `layout.PROBES` and are removed; if
+    deletion is refused they stay, and the result says so.
     """
     begun_ms = runtime.clock.monotonic_ms()
     folder = f"{layout.PROBES}/{runtime.entropy.token()}"
@@ -83,10 +85,10 @@ def probe(store: Store, runtime: Runtime) -> ProbeResult:
 
 
 def _check_overwrite(store: Store, key: str, runtime: Runtime) -> None:
-    """One after the other: a second create must fail, say what is there, and change nothing."""
+    """In sequence: a second create must fail, return what is there, and change nothing."""
     first, second = _body(runtime, 64), _body(runtime, 64)
     if store.get(key) is not None or not isinstance(store.create(key, first), Created):
-        raise _refusal(store, key, "a fresh name was said to be taken")
+        raise _refusal(store, key, "the store said that a fresh name is taken")
     if store.get(key) != first:
         raise _refusal(store, key, "a new object could not be read at once")
     answer = store.create(key, second)
@@ -98,7 +100,7 @@ def _check_overwrite(store: Store, key: str, runtime: Runtime) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """All writers at once on one fresh key, with readers beside them."""
+    """All writers at once on one fresh key, with readers at the same time."""
 
     key: str
     bodies: Sequence[bytes]
@@ -106,18 +108,18 @@ class _Race:
     """None without threads."""
 
     def run(self, store: Store, role: int) -> bytes | None:
-        """What one of them sees: the writers have the first roles, then come the readers."""
+        """What one role sees: the writers have the first roles, then come the readers."""
         if role < WRITERS:
             return _claim(store, self.key, self.bodies[role], self.start)
         return _watch(store, self.key, self.start)
 
     def call_off(self) -> None:
-        """One of them does not come."""
+        """Release the others: one of them does not come."""
         if self.start is not None:
             self.start.abort()
 
     def conflicts(self, store: Store, seen: Sequence[bytes | None], winner: bytes | None) -> int:
-        """How many lost. `seen` is what its calls answered, `winner` what is there afterwards."""
+        """How many lost. `seen` are the calls' answers, `winner` is the object afterwards."""
         claimed, reads = seen[:WRITERS], seen[WRITERS:]
         wins = [body for body, held in zip(self.bodies, claimed, strict=True) if held == body]
         if len(wins) != 1:
@@ -126,13 +128,13 @@ class _Race:
         if winner != wins[0] or any(held != winner for held in claimed):
             raise _refusal(store, self.key, "the writers did not all see the winner's content")
         if any(read not in (None, winner) for read in reads):
-            said = "a reader saw a part of an object, or one that did not last"
+            said = "a reader saw a part of an object, or one that changed later"
             raise _refusal(store, self.key, said)
         return len(claimed) - len(wins)
 
 
 def _check_races(store: Store, keys: Sequence[str], runtime: Runtime) -> int:
-    """A race for each key, some at a time; how many writers lost."""
+    """A race for each key, several at a time; returns how many writers lost."""
     has_threads = _has_threads(runtime)
     races = [
         _Race(
@@ -169,7 +171,7 @@ def _play(store: Store, races: Sequence[_Race], role: int) -> list[bytes | None]
 
 
 def _has_threads(runtime: Runtime) -> bool:
-    """Whether calls run beside each other here, and not one after the other."""
+    """Whether calls run in parallel here, and not one after the other."""
     both = threading.Barrier(2)
 
     def meet() -> bool:
@@ -181,14 +183,14 @@ def _has_threads(runtime: Runtime) -> bool:
 
 
 def _claim(store: Store, key: str, body: bytes, start: threading.Barrier | None) -> bytes:
-    """Who has the name, as this writer is told."""
+    """The content under the name, according to this writer's create."""
     _await_start(start)
     answer = store.create(key, body)
     return answer.data if isinstance(answer, Exists) else body
 
 
 def _watch(store: Store, key: str, start: threading.Barrier | None) -> bytes | None:
-    """The first thing that can be seen under the name."""
+    """The first content that can be read under the name."""
     _await_start(start)
     for _ in range(READS_MAX):
         data = store.get(key)
@@ -198,14 +200,14 @@ def _watch(store: Store, key: str, start: threading.Barrier | None) -> bytes | N
 
 
 def _await_start(start: threading.Barrier | None) -> None:
-    """All together, if they run together; a barrier that one has left breaks for the others."""
+    """Start together, if calls run in parallel; a party that leaves breaks the barrier."""
     if start is not None:
         with suppress(threading.BrokenBarrierError):
             start.wait(START_WAIT_S)
 
 
 def _body(runtime: Runtime, size_bytes: int) -> bytes:
-    """A body that no other call has, and whose every part shows whose it is."""
+    """A unique body, every part of which shows its writer."""
     token = runtime.entropy.token().encode()
     return token * (size_bytes // len(token))
 

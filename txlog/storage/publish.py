@@ -1,8 +1,8 @@
 """How a written file gets its name on a disk: at once, and only if the name is free.
 
-It guards I1 on file systems: link(2) never overwrites; renameat2(2) with RENAME_NOREPLACE serves
-where there are no hard links; a file system with neither is refused (storage rule 6). It must not
-know what is in the files.
+It guards I1 on file systems: link(2) never overwrites; renameat2(2) with RENAME_NOREPLACE is used
+where there are no hard links; a file system with neither is refused. It must not know what is in
+the files.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def rename_exclusively(folder: int, temporary: str, target: str) -> bool:
 
 
 def sync_folder(folder: str) -> None:
-    """The names in it survive a loss of power. Raises OSError."""
+    """Make the names in it survive a loss of power. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
     try:
         sync_descriptor(descriptor)
@@ -67,11 +67,11 @@ def sync_folder(folder: str) -> None:
 
 
 def sync_descriptor(folder: int) -> None:
-    """The same of an open folder."""
+    """The same for an open folder."""
     try:
         os.fsync(folder)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # EINVAL: this file system has no such thing.
+        if error.errno != errno.EINVAL:  # EINVAL: this file system cannot sync folders.
             raise
 
 

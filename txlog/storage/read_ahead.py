@@ -1,9 +1,9 @@
-"""A store that reads ahead: for whoever walks over many objects, one after the other.
+"""A store that reads ahead, for callers that read many objects one after the other.
 
-Far away each read takes a round trip, however small the object. Which objects come next is known
-from a listing, or said by the caller, so they are read beside each other and kept until they are
-asked for. It guards that a walk sees what it would have seen without: nothing is kept of an object
-that was not there, or could not be read. It must not know what the objects are.
+On a distant store each read takes a round trip, however small the object. A listing or the caller
+tells which objects come next, so they are read in parallel and kept until they are requested. It
+guards that a caller sees what it would have seen without: nothing is kept of an object that was
+absent, or could not be read. It must not know what the objects are.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from txlog.storage.held import hold
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 
 OBJECTS_AHEAD_MAX = 16
-"""Objects that are read at once, with the one that is asked for."""
+"""Objects that are read at once, including the requested one."""
 
 BYTES_AHEAD_MAX = 2 << 20
-"""Of one folder, kept until they are asked for (I16)."""
+"""Objects of one folder that are kept until they are requested (I16)."""
 
 
 class ReadAheadStore:
@@ -47,7 +47,7 @@ class ReadAheadStore:
         return hold(self._store, path)
 
     def get(self, path: str) -> bytes | None:
-        """See Store.get. Reads those that are listed next in its folder, too."""
+        """See Store.get. Also reads the objects that are listed next in its folder."""
         folder = _folder(path)
         with self._lock:
             known = self._wholes.get(folder, {}).pop(path, None)
@@ -62,7 +62,7 @@ class ReadAheadStore:
         )
         ahead = {p: d for p, d in zip(following, more, strict=True) if d is not None}
         with self._lock:
-            self._wholes[folder] = ahead  # What was not asked for until now never is.
+            self._wholes[folder] = ahead  # Older ones will not be requested any more.
         return data
 
     def _following(self, path: str, folder: str) -> list[str]:
@@ -77,7 +77,7 @@ class ReadAheadStore:
         return found
 
     def expect_ranges(self, wanted: Mapping[str, Sequence[ByteRange]]) -> None:
-        """These parts of objects are asked for next, each once; others no more."""
+        """These ranges are requested next, each once, and others no more."""
         calls = [partial(self._parts, path, ranges) for path, ranges in wanted.items()]
         found = self._fan_out.run_all(calls)
         with self._lock:
@@ -86,7 +86,7 @@ class ReadAheadStore:
     def _parts(self, path: str, ranges: Sequence[ByteRange]) -> dict[ByteRange, Bytes]:
         try:
             found = self._store.get_ranges(path, ranges)
-        except TxlogError:  # Whoever asks for it will be told.
+        except TxlogError:  # The caller that requests it gets the error.
             return {}
         return {} if found is None else dict(zip(ranges, found, strict=True))
 
@@ -123,7 +123,7 @@ class ReadAheadStore:
 
 
 def _unless_it_fails(store: Store, path: str) -> bytes | None:
-    """Whoever asks for it will be told."""
+    """The object; None on an error, which the caller that requests it gets."""
     try:
         return store.get(path)
     except TxlogError:

@@ -1,7 +1,7 @@
-"""A store that takes nothing: whoever reads a damaged log must not mend it by the way.
+"""A read-only store: a process that reads a damaged log must not repair it on the way.
 
-It guards I15 for audits: a replica that opens a journal writes a snapshot anew if it finds one
-damaged, and carries on where it may not.
+It guards I15 for audits: a replica that opens a journal writes a new snapshot if it finds one
+damaged, and continues if the write is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, Sto
 
 
 class ReadOnlyStore:
-    """`store`, whose objects can be read and listed only."""
+    """`store`, whose objects can only be read and listed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -65,6 +65,7 @@ class ReadOnlyStore:
 
     def _refuse(self, path: str) -> NoReturn:
         raise StoreDenied(
-            f"{path} was to be changed, but {self.url} is only read here; nothing was written.",
+            f"{path} cannot be changed, because {self.url} is open for reading only; nothing was "
+            "written.",
             path=path,
         )

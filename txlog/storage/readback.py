@@ -1,10 +1,11 @@
 """Created or not: how a store that answers unclearly is asked until it is clear.
 
-It guards I1 and I13. A conditional write may be sent again below us, by the HTTP client or the
-network, and then "exists" can be one's own write; an answer may be lost; a write may land after its
-caller gave up. So every answer but a clean success leads to a read: equal bytes are ours, because
-every body carries a random token; other bytes are another's; absence says nothing, and the same
-bytes are sent to the same name again (storage rules 2 and 3). It must not know a protocol.
+It guards I1 and I13. The HTTP client or the network may send a conditional write again, and then
+"exists" can mean this caller's own write; an answer may be lost; a write may land after its caller
+gave up. So every answer but a clean success leads to a read. Equal bytes are the caller's, because
+every body carries a random token; other bytes are another writer's. Absence proves nothing, because
+the write may still land: the same bytes are sent to the same name again. It must not know a
+protocol.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from txlog.storage.store import ENTRY_BYTES_MAX, Created, CreateResult, Exists
 
 
 class PutAnswer(Enum):
-    """What a store said to one conditional write."""
+    """The result of one conditional write, according to the store."""
 
     STORED = "stored"
     """A clean success."""
@@ -27,10 +28,10 @@ class PutAnswer(Enum):
     """The name is in use, perhaps by this very write (HTTP 412)."""
 
     NOT_STORED = "not stored"
-    """Surely without effect: the store was not reached, or asks to be asked again (HTTP 409)."""
+    """Certainly without effect: the store was not reached, or asks for a repeat (HTTP 409)."""
 
     UNKNOWN = "unknown"
-    """It may have been stored, or may yet be: no answer, or a failure of the server's."""
+    """It may have been stored, or may still be: no answer, or a server failure."""
 
 
 def check_entry_body(path: str, data: bytes) -> None:
@@ -45,7 +46,7 @@ def check_entry_body(path: str, data: bytes) -> None:
 
 
 def resolve(data: bytes, found: bytes | None) -> CreateResult | None:
-    """What a read says about a write of `data`: ours, another's, or (None) nothing yet."""
+    """What a read proves about a write of `data`: ours, another's, or (None) nothing yet."""
     if found is None:
         return None
     return Created() if found == data else Exists(found)
@@ -61,7 +62,7 @@ def create_with_readback(
     """Write `data` if absent, as often as `attempts` allows, until it is clear who has the name.
 
     `put` and `read` make one request each; `read` raises StoreUnavailable if there is no answer.
-    Raises StoreUnavailable if surely nothing was stored, OutcomeUnknown if that cannot be said, and
+    Raises StoreUnavailable if certainly nothing was stored, OutcomeUnknown if that is unclear, and
     what `put` or `read` raises otherwise, as long as no earlier request can have stored anything.
     """
     perhaps_stored = False
@@ -90,7 +91,7 @@ def create_with_readback(
 
 
 def _read_or_none(read: Callable[[], bytes | None]) -> bytes | None:
-    """No answer to a read says as little as absence."""
+    """An unanswered read proves as little as absence."""
     try:
         return read()
     except StoreUnavailable:

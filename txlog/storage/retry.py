@@ -1,7 +1,7 @@
-"""How often and how long a store is asked: bounded attempts, growing pauses, one deadline.
+"""How often and how long a store is asked: limited attempts, growing pauses, one deadline.
 
 It guards I16. Time and jitter come from the Runtime, so a simulation can replay them. It must not
-know what is attempted, nor decide anything from the time (I14): the end of the attempts is an
+know what is attempted, nor decide anything from the time (I14): running out of attempts is an
 error, never an answer.
 """
 
@@ -22,10 +22,10 @@ class RetrySettings:
     """The limits of one call on a store. Times are milliseconds."""
 
     deadline_ms: int = 30_000
-    """From the first attempt; nothing is begun after it."""
+    """From the first attempt; no attempt begins after it."""
 
     attempts_max: int = 20
-    """Requests for one call, whatever time is left."""
+    """Requests for one call, even if time is left."""
 
     attempt_timeout_ms: int = 5_000
     """Wait for one answer, besides the time that the bytes themselves may take."""
@@ -34,10 +34,10 @@ class RetrySettings:
     """Longest pause after the first attempt; it doubles with each."""
 
     pause_max_ms: int = 2_000
-    """Longest pause of all."""
+    """The longest pause."""
 
     throughput_min_bytes_per_s: int = 1_000_000
-    """A transfer slower than this is given up: timeouts grow with the size by this rate."""
+    """A slower transfer is given up: timeouts grow with the size at this rate."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -59,7 +59,7 @@ class RetrySettings:
         return cls(**ours), {name: options[name] for name in options.keys() - ours.keys()}
 
     def transfer_ms(self, size_bytes: int) -> int:
-        """What a body of that size may take beyond the fixed limits."""
+        """Time for a body of that size, beyond the fixed limits."""
         return size_bytes * 1_000 // self.throughput_min_bytes_per_s
 
 
@@ -84,14 +84,14 @@ class Attempts:
         self._settings = settings
         self._runtime = runtime
         self.size_bytes = size_bytes
-        """Bytes that are to be carried, as far as that is known before."""
+        """Bytes to transfer, as far as known beforehand."""
         self._transfer_ms = settings.transfer_ms(size_bytes)
         self._deadline_ms = settings.deadline_ms + self._transfer_ms
         self._begun_ms = runtime.clock.monotonic_ms()
         self.made = 0
         """Attempts begun so far."""
         self.last_failure = ""
-        """What the last failed attempt said: for messages."""
+        """The message of the last failed attempt."""
 
     def __iter__(self) -> Iterator[int]:
         while self.made < self._settings.attempts_max and self.left_ms() > 0:
@@ -101,7 +101,7 @@ class Attempts:
                 self._pause()
 
     def left_ms(self) -> float:
-        """Time until the deadline; not positive when it has passed."""
+        """Time until the deadline; zero or negative once it has passed."""
         elapsed_ms = self._runtime.clock.monotonic_ms() - self._begun_ms
         return self._deadline_ms - elapsed_ms
 
@@ -112,7 +112,7 @@ class Attempts:
     def summary(self) -> str:
         """For messages: how many attempts, how long, and the last failure."""
         elapsed_ms = self._runtime.clock.monotonic_ms() - self._begun_ms
-        # The failure may be a whole sentence; the message goes on after it.
+        # The failure may be a whole sentence; the message continues after it.
         failure = str(self.last_failure).rstrip(".")
         last = f", the last with: {failure}" if self.last_failure else ""
         return f"{self.made} attempts in {elapsed_ms:.0f} ms brought no clear answer{last}"
@@ -126,8 +126,8 @@ class Attempts:
 def call_until_answered(place: str, attempts: Attempts, request: Callable[[], T]) -> T:
     """The first answer of `request`, which must be safe to repeat.
 
-    StoreUnavailable from `request` means "try again"; any other error, and StoreFull, is raised as
-    it is. Raises StoreUnavailable when the attempts are used up.
+    StoreUnavailable from `request` means "try again"; StoreFull and any other error are raised
+    unchanged. Raises StoreUnavailable when the attempts are used up.
     """
     failure: StoreUnavailable | None = None
     for _ in attempts:

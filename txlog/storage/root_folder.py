@@ -1,10 +1,10 @@
-"""The root of a store on a disk, held open: everything is done below this handle, never by path.
+"""The root of a store on a disk, held open: every operation uses this handle, never the path.
 
-It guards that what is acknowledged is in the log that was opened. The handle stays that folder's
-when it is removed, renamed or unmounted, and whatever comes in its place: nothing that is written
-through it lands elsewhere, and a look at the path tells whether it still leads here. The log's own
-file is held in the same way, because a root may be emptied and used again. While a handle is open,
-no new file gets its inode. It must not know what the objects mean.
+It guards that what is acknowledged is in the log that was opened. The handle still belongs to that
+folder after it is removed, renamed or unmounted, or another takes its place: what is written
+through it lands nowhere else, and comparing it with the path shows whether the path still leads
+here. The log's own file is held in the same way, because a root may be emptied and used again.
+While a handle is open, no new file gets its inode. It must not know what the objects mean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Held:
-    """An open file or folder, closed with this object, and which one it is."""
+    """An open file or folder and its identity; it is closed with this object."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         self.descriptor = descriptor
@@ -45,7 +45,7 @@ class Held:
 
 
 class RootFolder:
-    """The folder at `path`, opened when it is first needed, and from then on this very one.
+    """The folder at `path`, opened when it is first needed, and the same one from then on.
 
     `path` may be a link; it is resolved once. Safe to use from threads and forked processes.
     """
@@ -58,7 +58,7 @@ class RootFolder:
         self._above: list[str] = []
         """Folders that lead to the root, whose names are not known to be on disk."""
         self._settled: set[str] = set()
-        """Folders whose own names are known to be on disk. A cache: one that is gone is made."""
+        """Folders whose own names are known to be on disk. A cache: a missing one is created."""
 
     def handle(self) -> int | None:
         """The root's descriptor, or None while there is none. Raises OSError."""
@@ -70,9 +70,9 @@ class RootFolder:
         return None if self._root is None else self._root.descriptor
 
     def hold(self, path: str) -> None:
-        """From now on the root is this one only while `path` in it is the file that it is now.
+        """Bind the root to the file that is at `path` in it now.
 
-        Raises NotATxlog if there is no such file, or another one is held already.
+        Raises NotATxlog if there is no such file, or another one is already held.
         """
         try:
             root = self.handle()
@@ -88,7 +88,7 @@ class RootFolder:
         self.require_same()
 
     def require_same(self) -> None:
-        """Raises NotATxlog if the root's path does not lead to this root, or to its held file."""
+        """Raises NotATxlog if the root's path leads to another root, or another held file."""
         try:
             reason = self._reason_gone()
         except OSError as error:
@@ -97,10 +97,10 @@ class RootFolder:
             raise self._gone(reason)
 
     def open_folder(self, folder: str) -> int:
-        """A descriptor of that folder, made if it is absent, whose name is safe. Raises OSError.
+        """A descriptor of that folder, created if absent, whose name is safe. Raises OSError.
 
-        Another process may have made a parent and died before it synced it, so the names of the
-        root and of all below it are synced, once a process; above it only those made here.
+        Another process may have created a parent and died before it synced it, so the names of the
+        root and of all below it are synced, once a process; above it only those created here.
         """
         if self._root is None:
             self._make()
@@ -108,7 +108,7 @@ class RootFolder:
         if folder in self._settled:
             try:
                 return open_below(root, folder or ".", OPEN_FOLDER)
-            except FileNotFoundError:  # It was removed behind our back.
+            except FileNotFoundError:  # Another process removed it.
                 self._settled.clear()
         descriptor = self._settle(root, folder)
         self._settled.add(folder)
@@ -129,7 +129,7 @@ class RootFolder:
             self._root, self._above = root, parents[1:]
 
     def _make(self) -> None:
-        """The root, with as many folders above it as are missing."""
+        """Create the root, and any missing folders above it."""
         place = existing = os.path.realpath(self.path)
         missing = 0
         while not os.path.isdir(existing) and existing != "/":
@@ -157,7 +157,7 @@ class RootFolder:
     def _sync_above(self) -> None:
         above = list(self._above)
         for folder in above:
-            with suppress(PermissionError):  # There are folders that we may not read.
+            with suppress(PermissionError):  # Some folders may be unreadable.
                 sync_folder(folder)
         self._above = []
 
@@ -167,7 +167,7 @@ class RootFolder:
             return "the path leads to another folder now, or to none"
         if root is None or file is None or file.is_at(file.name, root.descriptor):
             return ""
-        return f"{file.name} in it is another file now, or gone"
+        return f"{file.name} in it was replaced or removed"
 
     def _gone(self, reason: str) -> NotATxlog:
         return NotATxlog(

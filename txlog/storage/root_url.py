@@ -1,7 +1,7 @@
-"""What a user means by a root: a path, or a URL; and what lies above it. Pure but for the home.
+"""What a user's root means, a path or a URL, and which places are above it. Pure but for the home.
 
-It guards that a mistyped URL is not taken for the path of a folder, where a log would be made that
-nobody looks for.
+It guards that a mistyped URL is not taken for the path of a folder, where a log would be created
+by mistake.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 def split_root(url: str) -> tuple[str, str]:
     """Scheme, in lower case, and rest; the scheme is empty for a path. Nothing is URL-decoded.
 
-    Raises UsageError for a URL that is not written as one.
+    Raises UsageError for a malformed URL.
     """
     scheme, mark, place = url.partition("://")
     if mark and "/" not in scheme:
@@ -54,15 +54,15 @@ def _refuse_half_url(url: str) -> None:
     if scheme in import_module("fsspec").available_protocols():
         rest = url[found.end() :].lstrip("/")
         raise UsageError(
-            f"{redact_url(url)!r} is no URL; write {redact_url(f'{scheme}://{rest}')}, or "
+            f"{redact_url(url)!r} is not a URL; write {redact_url(f'{scheme}://{rest}')}, or "
             f"./{redact_url(url)} for a folder of that name."
         )
 
 
 def roots_above(url: str) -> list[str]:
-    """The places above a root, nearest first: a log in one of them would hold this one.
+    """The places above a root, nearest first: a log in one of them would contain this one.
 
-    None for a store in memory: there each name is a store of its own.
+    Empty for a store in memory, where each name is a store of its own.
     """
     scheme, place = split_root(url)
     if scheme == "memory":

@@ -1,9 +1,9 @@
-"""S3, and what speaks its protocol: which client a process uses, and how the bucket is reached.
+"""S3 and compatible services: which client a process uses, and how it reaches the bucket.
 
-obstore makes the requests, s3fs where it is asked for (`client=s3fs`), where obstore is not
+obstore makes the requests; s3fs does if it is asked for (`client=s3fs`), if obstore is not
 installed, in a process that was forked after its parent had used obstore, and for a listing that
-obstore cannot read. It guards that both are given the same: options by s3fs's names, credentials
-and endpoint also from the usual AWS_* variables. What is done with a client is `object_store.py`'s.
+obstore cannot read. It guards that both get the same settings: options by s3fs's names, credentials
+and endpoint also from the usual AWS_* variables. `object_store.py` uses the client.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 def open_s3_store(place: str, runtime: Runtime, options: Mapping[str, object]) -> S3Store:
     """The store at `bucket/prefix`. `options` are s3fs's, RetrySettings' by their names, `client`.
 
-    Raises UsageError if the client is not installed or the bucket's name is no such, InvalidOption
+    Raises UsageError if the client is not installed or the bucket's name is invalid, InvalidOption
     for an unknown option. Makes no request.
     """
     bucket, _, prefix = place.partition("/")
@@ -66,7 +66,7 @@ class S3Store(ObjectStore):
         settings: RetrySettings | None = None,
         requests: S3Requests | None = None,
     ) -> None:
-        """`requests` takes the place of the clients and their options: for the simulation."""
+        """`requests` replaces the clients and their options: for the simulation."""
         limits = settings or RetrySettings()
         given = dict(options or {})
         endpoint = endpoint_name(_endpoint_url(given))
@@ -113,7 +113,7 @@ class S3Clients:
             )
         self._s3fs = S3fsClient(bucket, S3fsOfThisProcess(given, limits))
         if not self._uses_obstore:
-            _s3fs().client_options(given, limits)  # What is wrong with them is said now.
+            _s3fs().client_options(given, limits)  # Reports invalid options now.
 
     def first(self) -> ObjectClient:
         """See Clients.first."""
@@ -124,9 +124,9 @@ class S3Clients:
         if is_s3fs_installed():
             return self._s3fs
         raise UsageError(
-            "this process was forked from one that had used an object store, and obstore survives "
-            f"no fork. Install s3fs, which is used then ({install_command('s3')}), or start the "
-            "process by multiprocessing's 'spawn' or 'forkserver'."
+            "this process was forked from one that had used an object store, and obstore does not "
+            f"survive a fork. Install s3fs, which is used then ({install_command('s3')}), or start "
+            "the process by multiprocessing's 'spawn' or 'forkserver'."
         )
 
     def second(self) -> ObjectClient | None:
@@ -135,7 +135,7 @@ class S3Clients:
 
 
 class S3fsOfThisProcess:
-    """This process's s3fs for these options; looked for again after a fork."""
+    """This process's s3fs for these options; looked up again after a fork."""
 
     def __init__(self, options: Mapping[str, object], limits: RetrySettings) -> None:
         self._options = options
@@ -151,12 +151,12 @@ class S3fsOfThisProcess:
 
 
 def is_s3fs_installed() -> bool:
-    """Whether there is an s3fs to import."""
+    """Whether s3fs is installed."""
     return find_spec("s3fs") is not None
 
 
 def _s3fs() -> Any:
-    """Imported when it is used: it takes half a second."""
+    """Imported when it is used, because that takes half a second."""
     return import_module("txlog.storage.s3_client")
 
 
@@ -167,7 +167,7 @@ def _endpoint_url(options: Mapping[str, object]) -> object:
 
 
 def _client_of(asked_for: object) -> str:
-    """obstore, s3fs, or whichever is installed. Raises InvalidOption, UsageError."""
+    """obstore, s3fs, or the one that is installed. Raises InvalidOption, UsageError."""
     if asked_for not in (None, OBSTORE, S3FS):
         raise InvalidOption(f"storage option client is {asked_for!r}; give {OBSTORE} or {S3FS}.")
     if asked_for != S3FS and obstore_client.is_installed():

@@ -1,7 +1,7 @@
 """How obstore reaches a bucket of S3: options first, then the environment, then the user's files.
 
-It guards that what s3fs finds is found, too: the same keys, region, endpoint and certificates. The
-files are read by botocore, and only if there may be something in them that is not said already.
+It guards that obstore finds what s3fs finds: the same keys, region, endpoint and certificates.
+botocore reads the files, and only if they may add something.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txlog.storage.s3_options import S3Options
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What was said of the service."""
+    """The service, as far as it is known."""
 
     region: str
     endpoint: str
@@ -28,12 +28,12 @@ class _Place:
 
     @property
     def may_be_completed(self) -> bool:
-        """Whether the user's files may say more."""
+        """Whether the user's files may add something."""
         return not (self.region and self.endpoint) and s3_credentials.has_config_file()
 
 
 def bucket_settings(bucket: str, wanted: S3Options) -> BucketSettings:
-    """What obstore is told. Raises UsageError, StoreDenied, InvalidOption."""
+    """The settings for obstore. Raises UsageError, StoreDenied, InvalidOption."""
     credentials = _given_credentials(wanted)
     place = _given_place(wanted)
     is_signed = wanted.anonymous or credentials is not None
@@ -76,14 +76,14 @@ def _given_place(wanted: S3Options) -> _Place:
 
 
 def _completed(place: _Place, session: Any) -> _Place:
-    """With what the user's files say of the rest."""
+    """The place, completed from the user's files."""
     try:
         return _Place(
             place.region or session.get_config_variable("region") or "",
             place.endpoint or s3_credentials.endpoint_of(session),
             place.bundle or session.get_config_variable("ca_bundle") or "",
         )
-    except Exception as error:  # noqa: BLE001 - botocore's, of any kind
+    except Exception as error:  # noqa: BLE001 - botocore raises any kind
         raise StoreDenied(
             f"the AWS configuration cannot be used ({type(error).__name__}). Check AWS_PROFILE or "
             "storage option profile, AWS_CONFIG_FILE and AWS_SHARED_CREDENTIALS_FILE."
@@ -101,7 +101,7 @@ def _given_credentials(wanted: S3Options) -> Credentials | None:
 
 
 def _found_credentials(session: Any | None, profile: str) -> Credentials | None:
-    """botocore's; without it, None leaves it to obstore. Raises UsageError."""
+    """botocore's; without botocore, None leaves it to obstore. Raises UsageError."""
     if session is not None:
         return s3_credentials.BotocoreKeys(session)
     if profile or os.environ.get("AWS_PROFILE"):

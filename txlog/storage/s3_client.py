@@ -1,9 +1,9 @@
 """The connections of one process to an S3 service: one request in, an answer or a Failure out.
 
-s3fs makes the requests; its listing cache, its shared instances and its own repeats are turned off
-(storage rule 11), so that `retry.py` alone decides how often anything is sent. aiohttp still sends
-a request again whose kept connection broke, and that cannot be turned off: `readback.py` is what
-makes it harmless. It must not know what the objects are.
+s3fs makes the requests; its listing cache, its shared instances and its own repeats are turned off,
+so that `retry.py` alone decides how often anything is sent. When a kept connection breaks, aiohttp
+still sends the request again, and that cannot be turned off: `readback.py` makes it harmless. It
+must not know what the objects are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONNECTIONS_MAX = 64
 """Connections of one process to the store."""
 
 CLIENTS_MAX = 16
-"""Clients that a process keeps; a new one costs 150 ms, most of it reading botocore's models."""
+"""Clients that a process keeps; a new one costs 150 ms, most of it for botocore's models."""
 
 CONNECT_TIMEOUT_S = 3
 """Wait for a connection; part of the time that one attempt may take."""
@@ -58,7 +58,7 @@ class S3Client:
         timeout_s = attempts.timeout_ms() / 1000
         try:
             answer: T = sync(self._files.loop, call, self._files, timeout=timeout_s)
-        except Exception as error:  # noqa: BLE001 - all are read, none passed over.
+        except Exception as error:  # noqa: BLE001 - every kind is classified.
             return self._failure(error)
         self._answered = True
         return answer
@@ -85,12 +85,12 @@ class S3Client:
         return failure
 
 
-# A documented cache: stores of one process that are opened alike share their connections.
+# A documented cache: stores of one process with equal options share connections.
 _clients: dict[tuple[object, ...], S3Client] = {}
 
 
 def shared_client(options: Mapping[str, object]) -> S3Client:
-    """This process's client for these options and the AWS_* variables as they are now.
+    """This process's client for these options and the current AWS_* variables.
 
     A forked process gets its own: connections and s3fs's thread do not survive a fork.
     """
@@ -105,7 +105,7 @@ def shared_client(options: Mapping[str, object]) -> S3Client:
 
 
 def client_options(options: Mapping[str, object], settings: RetrySettings) -> dict[str, object]:
-    """What s3fs is given: the user's options, and ours for time and repeats.
+    """The arguments of s3fs: the user's options, and ours for time and repeats.
 
     Raises UsageError if s3fs is not installed, InvalidOption for an option that it does not take.
     """
@@ -126,13 +126,13 @@ def client_options(options: Mapping[str, object], settings: RetrySettings) -> di
 
 
 def options_of_s3fs() -> frozenset[str]:
-    """The names that the installed s3fs takes. Raises UsageError if there is none."""
+    """The option names of the installed s3fs. Raises UsageError if it is not installed."""
     taken = frozenset(inspect.signature(_file_system_class().__init__).parameters)
     return (taken - _NOT_OPTIONS) | _SESSION_OPTIONS
 
 
 def _session(profile: object) -> Any:
-    """As s3fs would make it, but a PUT sends its body at once.
+    """A session as s3fs would create it, but a PUT sends its body at once.
 
     botocore announces each body with `Expect: 100-continue` and waits for the answer, which costs
     a round trip; without the header a PUT of 400 bytes takes one.

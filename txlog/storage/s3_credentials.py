@@ -1,9 +1,9 @@
 """What requests to S3 are signed with: given keys, or what botocore finds.
 
 botocore, which comes with s3fs, knows profiles, SSO, assumed roles, processes and machines' roles,
-and when each of them ends; obstore by itself knows none but the last. It guards that a request that
-cannot be signed is refused before anything is sent, so that it is never taken for one that may have
-been carried out. No secret is printed, and none is kept beyond the process.
+and when each of them expires; obstore by itself knows only the last. It guards that a request that
+cannot be signed is refused before anything is sent, so that it is never mistaken for one that may
+have been executed. No secret is printed, and none is kept beyond the process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_CREDENTIALS = Failure(Meaning.DENIED, "NoCredentialsError")
 
 
 class GivenKeys:
-    """Keys that stand in an option or in the environment, and never change."""
+    """Keys from an option or the environment, which never change."""
 
     def __init__(self, key: str, secret: str, token: str) -> None:
         self._found = {"access_key_id": key, "secret_access_key": secret, "expires_at": None}
@@ -40,7 +40,7 @@ class GivenKeys:
 
 
 class NoCredentials:
-    """There are none, and none are looked for."""
+    """No credentials, and none are searched for."""
 
     def refusal(self) -> Failure | None:
         """See Credentials.refusal."""
@@ -52,28 +52,28 @@ class NoCredentials:
 
 
 class BotocoreKeys:
-    """What botocore finds, which it renews by itself before it ends."""
+    """The credentials that botocore finds, and renews before they expire."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
         self._lock = threading.Lock()
 
     def refusal(self) -> Failure | None:
-        """See Credentials.refusal: looked for at first, and renewed if they are about to end."""
+        """See Credentials.refusal: found at the first call, renewed if they are about to expire."""
         try:
             with self._lock:
                 found = self._found
             if found is None:
                 return NO_CREDENTIALS
             found.get_frozen_credentials()
-        except Exception as error:  # noqa: BLE001 - botocore's, and those of what it calls
+        except Exception as error:  # noqa: BLE001 - botocore's, and those of the code it calls
             return Failure(Meaning.DENIED, type(error).__name__)
         return None
 
     def __call__(self) -> dict[str, object]:
         """See Credentials."""
         keys = self._found.get_frozen_credentials()
-        # botocore tells it nowhere else; without it obstore would never ask again.
+        # botocore has no public name for it; without it obstore would never ask again.
         end: dt.datetime | None = getattr(self._found, "_expiry_time", None)
         found = {
             "access_key_id": keys.access_key,
@@ -88,7 +88,7 @@ class BotocoreKeys:
 
 
 def new_session(profile: str) -> Any | None:
-    """botocore's view of the user's files, or None if it is not installed."""
+    """botocore's view of the user's files, or None if botocore is not installed."""
     if find_spec("botocore") is None:
         return None
     from botocore.session import Session
@@ -105,13 +105,13 @@ def keys_of_environment() -> GivenKeys | None:
 
 
 def has_config_file() -> bool:
-    """Whether there may be more to know than the environment says."""
+    """Whether files may say more than the environment."""
     return Path(os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config").expanduser().exists()
 
 
 def own_of_obstore() -> NoCredentials | None:
-    """Without botocore: None if obstore may look for the machine's role, which it asks for at a
-    fixed address, or for that of a container or a web identity."""
+    """Without botocore: None if obstore may find the machine's role, at a fixed address, or that of
+    a container or a web identity."""
     roles = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
     others = ("AWS_CONTAINER_CREDENTIALS_FULL_URI",)
     if any(os.environ.get(name) for name in (*roles, *others)):

@@ -1,7 +1,8 @@
-"""What an exception of s3fs, botocore or aiohttp says of a request, read from its HTTP status.
+"""What an exception of s3fs, botocore or aiohttp means for a request, by its HTTP status.
 
-It guards I13: the exception's type proves nothing but that no request was made (storage rule 4). It
-must not make requests; what a status means is `object_failure.py`'s.
+It guards I13: of the exception's type it believes only that no request was made; any other type may
+hide a request that was executed. It must not make requests; `object_failure.py` says what a status
+means.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _NEVER_SENT = frozenset(
         "ValueError",
     )
 )
-"""Names of exceptions of botocore's that are raised before anything is sent; it is not imported."""
+"""Names of botocore exceptions that are raised before anything is sent; it is not imported."""
 
 
 def read_failure(error: BaseException, *, answered_before: bool) -> Failure:
-    """What `error`, raised by s3fs, botocore or aiohttp, says of the request.
+    """What `error`, raised by s3fs, botocore or aiohttp, means for the request.
 
     `answered_before`: whether any request of this client has had an answer. If so, a refused
-    connection proves nothing, because aiohttp replays a request whose kept connection broke.
+    connection proves nothing, because aiohttp repeats a request whose kept connection broke.
     """
     response = _response(error)
     if response is not None:
@@ -47,7 +48,7 @@ def read_failure(error: BaseException, *, answered_before: bool) -> Failure:
 
 
 def _response(error: BaseException) -> dict[str, dict[str, object]] | None:
-    """botocore's parsed answer: on the error itself, or on what s3fs translated it from."""
+    """botocore's parsed answer: on the error itself, or on the one that s3fs translated."""
     for candidate in (error, error.__cause__):
         response = getattr(candidate, "response", None)
         if isinstance(response, dict):
@@ -62,7 +63,7 @@ def _read_response(response: dict[str, dict[str, object]]) -> Failure:
 
 
 def _failed_to_connect(error: BaseException, names: set[str]) -> bool:
-    """botocore keeps aiohttp's error in `kwargs`; its own kinds also mean broken connections."""
+    """botocore keeps aiohttp's error in `kwargs`; its own classes also mean broken connections."""
     if "ConnectTimeoutError" in names:
         return True
     details = getattr(error, "kwargs", None)

@@ -1,7 +1,7 @@
-"""Storage options of S3, by s3fs's names, in obstore's terms; and what the environment says.
+"""Storage options of S3, by s3fs's names, in obstore's terms; and those from the environment.
 
-It guards that an option is never dropped in silence: one that obstore cannot honour is refused with
-what to set instead. No value is printed. It must not make requests.
+It guards that no option is silently ignored: one that obstore cannot honour is refused with what to
+set instead. No value is printed. It must not make requests.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ S3FS_OPTIONS = frozenset(
         "local_expiry_check",
     )
 )
-"""What users of s3fs may have set; a test holds it against s3fs's own signature."""
+"""The options that users of s3fs may have set; a test compares them with s3fs's signature."""
 
 _FOR_S3FS = "set storage option client=s3fs, which takes it, or remove it."
 _OF_CLIENT = {
@@ -65,7 +65,7 @@ _NO_MATTER = frozenset(
         "response_checksum_validation",
     )
 )
-"""Of config_kwargs: what obstore has no need of, or does so anyway."""
+"""In config_kwargs: settings that obstore does not need, or that are its defaults."""
 
 _ENCRYPTION = {
     "ServerSideEncryption": "server_side_encryption",
@@ -77,7 +77,7 @@ _CHECKSUMS = ("SHA256", "CRC64NVME")
 
 @dataclass(slots=True)
 class S3Options:
-    """What the user has set, with the environment's part that s3fs heeds, too."""
+    """The user's options, and those from the environment that s3fs reads, too."""
 
     key: str = ""
     secret: str = field(default="", repr=False)
@@ -94,7 +94,7 @@ class S3Options:
 
 
 def read_options(options: Mapping[str, object]) -> S3Options:
-    """Raises InvalidOption for what obstore cannot do. The names are known already."""
+    """Raises InvalidOption for what obstore cannot do. The names were checked before."""
     flat = {**options, **_of_client(_mapping(options, "client_kwargs"))}
     if _is_on(options.get("cache_regions")):
         raise _refusal("cache_regions", "set client_kwargs={'region_name': ...}.")
@@ -126,7 +126,7 @@ def _of_client(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def _read_client_config(found: S3Options, given: Mapping[str, object]) -> None:
-    """What s3fs's users hand to botocore's Config."""
+    """The options that s3fs's users pass to botocore's Config."""
     for name, value in given.items():
         match name:
             case "connect_timeout":
@@ -179,7 +179,7 @@ def _headers(given: Mapping[str, object]) -> Iterator[tuple[str, object]]:
 
 
 def environment_endpoint() -> str:
-    """As botocore reads it."""
+    """The endpoint from the environment, as botocore reads it."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
@@ -189,7 +189,7 @@ def environment_region() -> str:
 
 
 def endpoint_name(endpoint: object) -> str:
-    """Host and port of an endpoint's URL, for messages. Raises InvalidOption if it is no such."""
+    """Host and port of an endpoint's URL, for messages. Raises InvalidOption if it is invalid."""
     if not endpoint:
         return "AWS S3"
     parts = urlsplit(str(endpoint))
@@ -204,19 +204,19 @@ def endpoint_name(endpoint: object) -> str:
 def regional_endpoint(region: str) -> str:
     """AWS's own endpoint for the region."""
     if not re.fullmatch(r"[a-z0-9-]{1,64}", region):
-        raise InvalidOption("the region is no such; correct AWS_DEFAULT_REGION or region_name.")
+        raise InvalidOption("the region is invalid; correct AWS_DEFAULT_REGION or region_name.")
     suffix = ".cn" if region.startswith("cn-") else ""
     return f"https://s3.{region}.amazonaws.com{suffix}"
 
 
 def with_bucket(endpoint: str, bucket: str) -> str:
-    """The endpoint of a bucket that has a host of its own."""
+    """The endpoint of a bucket with its own host name."""
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{bucket}.{parts.netloc}"
 
 
 def origin_of(endpoint: str) -> str:
-    """Scheme and host, as they stand in the URL of a request."""
+    """Scheme and host, as in the URL of a request."""
     parts = urlsplit(endpoint)
     usual = {"http": 80, "https": 443}.get(parts.scheme)
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
@@ -227,7 +227,7 @@ def origin_of(endpoint: str) -> str:
 def trust(verify: object, bundle: str) -> dict[str, object]:
     """The certificates to trust besides the usual ones. Raises InvalidOption.
 
-    `verify` as botocore takes it, then `bundle`, a path that the environment or a profile names.
+    `verify` as botocore takes it, then `bundle`, a path from the environment or a profile.
     """
     if verify is False:
         return {"allow_invalid_certificates": True}
@@ -247,7 +247,9 @@ def trust(verify: object, bundle: str) -> dict[str, object]:
 def _mapping(options: Mapping[str, object], name: str) -> Mapping[str, object]:
     found = options.get(name) or {}
     if not isinstance(found, Mapping):
-        raise InvalidOption(f"storage option {name} must hold named values; mend it.", name=name)
+        raise InvalidOption(
+            f"storage option {name} must contain named values; correct it.", name=name
+        )
     return found
 
 
@@ -264,7 +266,7 @@ def _refusal(name: str, remedy: str = _FOR_S3FS) -> InvalidOption:
 
 
 def unknown_option(name: str, known: frozenset[str]) -> InvalidOption:
-    """The error for an option that no client takes, with the one that may have been meant."""
+    """The error for an option that no client takes, with the one that was probably meant."""
     near = difflib.get_close_matches(name, [*known, *RetrySettings.names()], n=1)
     hint = f"did you mean {near[0]!r}?" if near else "s3fs's documentation lists what it takes."
     return InvalidOption(f"an S3 store has no storage option {name!r}; {hint}", name=name)

@@ -1,7 +1,7 @@
 """Requests to a bucket of S3 by s3fs.
 
-Large bodies go up in parts, with the condition on their completion. It must not decide how often
-anything is sent: see `s3_client.py`, which makes the connections.
+Large bodies are uploaded in parts, with the condition on their completion. `s3_client.py`, which
+makes the connections, decides how often anything is sent.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from txlog.storage.store import Bytes, StoredObject
 MULTIPART_BYTES_MIN = 64 << 20
 """From this size an object is uploaded in parts; below, one request is cheaper.
 
-An upload in parts that is interrupted stays in the bucket, unseen and charged for; let a lifecycle
-rule abort such uploads (AbortIncompleteMultipartUpload).
+An interrupted upload in parts stays in the bucket, invisible and charged for; let a lifecycle rule
+abort such uploads (AbortIncompleteMultipartUpload).
 """
 
 PART_BYTES = 16 << 20
 """Size of an uploaded part."""
 
 PARTS_AT_ONCE = 8
-"""Parts of one upload that are under way together."""
+"""Parts of one upload that are sent at the same time."""
 
 T = TypeVar("T")
 
@@ -35,10 +35,10 @@ _ONLY_IF_ABSENT = {"IfNoneMatch": "*"}
 
 
 class S3Requests(Protocol):
-    """The way to a service: calls of s3fs's methods, one request each."""
+    """Access to a service: calls of s3fs's methods, one request each."""
 
     def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
-        """One request, `call(s3fs)`, within the time that the attempt has."""
+        """One request, `call(s3fs)`, within the time of the attempt."""
 
     def ask_all(
         self, attempts: Attempts, calls: Sequence[Callable[[Any], Awaitable[T]]]
@@ -149,7 +149,7 @@ async def _download(
 ) -> bytes | Unread:
     response = await files._call_s3("get_object", **parameters)
     async with response["Body"] as stream:
-        size_bytes = response.get("ContentLength", 0)  # Every S3 service says it.
+        size_bytes = response.get("ContentLength", 0)  # Every S3 service sends it.
         if bytes_max is not None and size_bytes > bytes_max:
             return Unread(size_bytes)
         data: bytes = await stream.read()

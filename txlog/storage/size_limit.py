@@ -1,7 +1,7 @@
-"""No object is read into memory that is larger than its kind can be.
+"""Refuses to read an object into memory that is larger than its kind can be.
 
-It guards I16 against a store that somebody else can write to: a sparse file of 100 GB costs its
-author nothing, and would cost every reader its memory. The limits stand in `txlog/layout.py`.
+It guards I16 against a store that other users can write to: a sparse file of 100 GB costs its
+author nothing, and would cost every reader its memory. The limits are in `txlog/layout.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from txlog.layout import bytes_max
 
 
 def require_size(path: str, size_bytes: int, place: str) -> None:
-    """Raises CorruptData, naming `place`, if no object with the path `path` can be so large."""
+    """Raises CorruptData, naming `place`, if an object at `path` cannot be so large."""
     limit = bytes_max(path)
     if limit is not None and size_bytes > limit:
         raise CorruptData(

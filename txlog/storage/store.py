@@ -18,18 +18,18 @@ Bytes: TypeAlias = bytes | memoryview
 """What a read returns: any read-only buffer; pyarrow reads it without a copy."""
 
 Body: TypeAlias = bytes | memoryview | tuple[Bytes, ...]
-"""What `put_new` takes: a buffer, or several that follow each other, so that large objects need
-not be copied together first."""
+"""What `put_new` takes: a buffer, or several consecutive ones, so that large objects need not be
+copied together first."""
 
 
 def whole(body: Body) -> bytes:
-    """A body as one piece."""
+    """A body in one piece."""
     return b"".join(body) if isinstance(body, tuple) else bytes(body)
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The object is durable under this name, with exactly the bytes that were given."""
+    """The object is durable under this name, with exactly the given bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """One object of a listing: its path below the root, its size, its age as the store tells it."""
+    """One object of a listing: its path below the root, its size, its age according to the
+    store."""
 
     path: str
     size_bytes: int
@@ -68,31 +69,31 @@ class Store(Protocol):
 
     @property
     def url(self) -> str:
-        """Where it is, without any secret: for messages."""
+        """The store's address, without secrets: for messages."""
 
     def create(self, path: str, data: bytes) -> CreateResult:
         """Create `path` if it is absent; whole, durable and visible at once on return.
 
-        Bytes must be unique to the caller (they carry a random token): after anything but a clean
-        answer the object is read back, and equal bytes mean that this call created it. Raises
+        `data` must be unique to the caller (entries carry a random token): after anything but a
+        clean answer the object is read back, and equal bytes mean that this call created it. Raises
         OutcomeUnknown if neither can be established: the write may still land later, so the caller
-        must not go on to another name before this one is seen filled (storage rule 3).
+        must not go on to another name before it has seen this one filled; otherwise both may land.
         """
 
     def get(self, path: str) -> bytes | None:
         """The object's bytes, or None if it is absent just now."""
 
     def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
-        """Those parts, in order, or None if the object is absent.
+        """The ranges, in order, or None if the object is absent.
 
         A range beyond the end is returned short: the caller checks lengths (I15).
         """
 
     def put_new(self, path: str, data: Body) -> None:
-        """Store an object under a name that nobody else uses; durable on return. Any size."""
+        """Store an object under a unique name; durable on return. Any size."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """Overwrite atomically. For hints only: nothing may depend on what it holds."""
+        """Overwrite atomically. For hints only: nothing may depend on the content."""
 
     def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
         """Objects below `prefix` whose path sorts after `after`, in order of path.
@@ -101,4 +102,4 @@ class Store(Protocol):
         """
 
     def delete(self, path: str) -> None:
-        """Remove the object; absent is fine."""
+        """Remove the object; absence is fine."""

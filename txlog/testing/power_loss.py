@@ -5,7 +5,7 @@ linked, renamed, removed, and folders made and synced. `Disk` takes them one aft
 knows at each moment what a loss of power would leave: what was synced for certain, and of the rest
 what a `Survival` says. POSIX promises no more: content is safe after the file's fsync, a name after
 its folder's, and what was not synced may be there or not, each for itself. With it a test proves
-that what was acknowledged survives (storage rule 6); it must not know what the files mean.
+that acknowledged objects survive; it must not know what the files mean.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def test_reading_joins_no_group_and_commits_nothing(own_log: SampleLog) -> None:
         (["../../etc"], 2, "is not allowed"),
         ([""], 2, "it is empty"),
         (["orders", "--from", "first"], 2, "--from is 'first'"),
-        (["orders", "--from", "@soon"], 2, "'soon' is no time"),
+        (["orders", "--from", "@soon"], 2, "'soon' is not a time"),
         (["orders", "--from", "99"], 2, "offset 99 of topic 'orders' partition"),
         (["orders", "--partition", "2"], 3, "topic 'orders' has partitions 0 to 1, not 2"),
         (["orders", "--partition", "-1"], 2, "--partition"),

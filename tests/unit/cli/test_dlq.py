@@ -55,7 +55,7 @@ def dlq(log: SampleLog, *arguments: object) -> Any:
 
 def test_a_log_that_needed_none_has_no_dead_letters(own_log: SampleLog) -> None:
     done = dlq(own_log, "list")
-    assert (done.code, done.err) == (0, "There are no dead letters that wait for a replay.\n")
+    assert (done.code, done.err) == (0, "No dead letters wait for a replay.\n")
     assert dlq(own_log, "replay", "--execute").code == 0
     assert dlq(own_log, "list", "--topic", "nope").code == 3
 
@@ -124,7 +124,7 @@ def test_replay_sends_each_letter_once_the_oldest_first(letters: SampleLog) -> N
     assert [each["offset"] for each in dlq(letters, "list", "-o", "json").json] == [1]
     dlq(letters, "replay", "--execute")
     again = dlq(letters, "replay", "--execute")
-    assert again.err == "There are no dead letters that wait for a replay.\n"
+    assert again.err == "No dead letters wait for a replay.\n"
     orders = run("consume", "orders", "-p", 1, root=letters.root).json_lines
     assert [record["value"] for record in orders][1:] == ["a bicycle"]
     assert run("consume", "flights", root=letters.root).json_lines[-1]["value"]["delay"] == 5

@@ -70,8 +70,8 @@ def test_the_table_has_a_line_for_each_check_and_then_the_fixes(
 ) -> None:
     done = run("doctor", root=tmp_path, env=quick)
     assert done.rows[0] == ["CHECK", "STATUS", "FOUND"]
-    assert ["log", "warn", f"there is none at {tmp_path}"] in done.rows
-    assert ["log", "'txlog topic create' makes one"] in done.rows
+    assert ["log", "warn", f"there is no log at {tmp_path}"] in done.rows
+    assert ["log", "'txlog topic create' creates one"] in done.rows
     assert done.code == 0
 
 
@@ -135,7 +135,7 @@ def test_a_source_package_that_raises_is_named_as_it_hides_all_others(tmp_path: 
     (broken,) = (check for check in found if check["status"] == "fail")
     assert "pyspark_broken cannot be imported (RuntimeError: half installed)" in broken["found"]
     assert "no Python source at all" in broken["found"]
-    assert broken["fix"] == "pip uninstall pyspark-broken, or mend it"
+    assert broken["fix"] == "pip uninstall pyspark-broken, or repair it"
     assert "pyspark_txlog" in [check["found"] for check in found]
     assert done.code == 1
 
@@ -252,7 +252,7 @@ def test_I15_a_topic_whose_journal_is_gone_is_not_begun_anew(own_log: SampleLog)
     before = files(own_log.root)
     (_, log_check) = store_checks(str(own_log.root))
     assert log_check.status is Status.FAIL
-    assert "the journal is gone" in log_check.found
+    assert "the journal is lost" in log_check.found
     assert log_check.fix.startswith("Restore it from a backup")
     shutil.rmtree(own_log.root / "topics" / "orders")
     (_, log_check) = store_checks(str(own_log.root))
@@ -280,7 +280,7 @@ def test_the_probe_leaves_no_object_behind(own_log: SampleLog) -> None:
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     (check,) = store_checks(str(tmp_path / "none"))
-    assert (check.status, check.fix) == (Status.WARN, "'txlog topic create' makes it")
+    assert (check.status, check.fix) == (Status.WARN, "'txlog topic create' creates it")
     assert os.listdir(tmp_path) == []
 
 

@@ -109,8 +109,8 @@ def test_an_exported_plan_comes_back_from_its_file(settled: SampleLog, tmp_path:
         (["--to-earliest"], "say which partitions"),
         (["--all-topics", "--topic", "orders", "--to-latest"], "say which partitions"),
         (["--topic", "orders:x", "--to-latest"], "write partitions as TOPIC:0,2"),
-        (["--topic", "orders", "--by-duration", "2 days"], "is no duration"),
-        (["--topic", "orders", "--to-datetime", "soon"], "'soon' is no time"),
+        (["--topic", "orders", "--by-duration", "2 days"], "is not a duration"),
+        (["--topic", "orders", "--to-datetime", "soon"], "'soon' is not a time"),
         (["--from-file", "/nowhere/plan.csv"], "cannot be read"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_reset_that_is_not_clear_is_refused(
     [
         ("orders,0", "line 1: write topic,partition,offset"),
         ("orders,0,5\norders,zero,5", "line 2: write topic,partition,offset"),
-        ("orders,0,5\norders,0,6", "line 2: orders-0 stands there twice"),
+        ("orders,0,5\norders,0,6", "line 2: orders-0 occurs twice"),
         ("", "has no line"),
     ],
 )
@@ -194,5 +194,5 @@ def test_durations_are_iso_8601(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1D", "P1M", "P-1D", "P1.5D", "pt1s"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is no duration"):
+    with pytest.raises(UsageError, match="is not a duration"):
         duration_ms(text)

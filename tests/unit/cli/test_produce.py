@@ -165,7 +165,7 @@ def test_a_wrong_line_undoes_the_whole_transaction(
     config = ("--config", f"transaction.records={way}")
     done = produce(new, "new", "--transactional-id", "t", path, *config)
     assert done.code == 2
-    assert done.err.startswith(f"txlog: {path} line 20051: it is no JSON: ")
+    assert done.err.startswith(f"txlog: {path} line 20051: it is not JSON: ")
     assert done.err.endswith(" Nothing is written.\n")
     assert values(new) == []
     in_the_topic = consumed(new, "new", "--isolation", "read_uncommitted")
@@ -223,13 +223,13 @@ def test_a_newer_instance_fences_the_command(new: SampleLog, monkeypatch: Any) -
         (["new", "-K", ""], 2, "--key-separator is empty"),
         (["new", "-K", ":", "--format", "json"], 2, "is for --format lines"),
         (["new", "-K", ":", "-k", "x"], 2, "contradict each other"),
-        (["new", "-H", "x"], 2, "is no header"),
-        (["new", "-H", "=x"], 2, "is no header"),
+        (["new", "-H", "x"], 2, "is not a header"),
+        (["new", "-H", "=x"], 2, "is not a header"),
         (["new", "--null-marker", "x", "--format", "json"], 2, "--null-marker"),
         (["new", "--keep-partitions"], 2, "lines name no partitions"),
         (["new", "--keep-partitions", "-p", "1", "--format", "json"], 2, "contradict"),
-        (["new", "--timestamp", "soon"], 2, "is no time"),
-        (["new", "--timestamp-column", "x"], 2, "is no column"),
+        (["new", "--timestamp", "soon"], 2, "is not a time"),
+        (["new", "--timestamp-column", "x"], 2, "is not a column"),
         (["new", "--tag", "x"], 2, "give --transactional-id"),
         (["new", "--transactional-id", ""], 2, "transactional.id is empty"),
         (["new", "--transactional-id", "t", "--tag", ""], 2, "tag"),
@@ -240,9 +240,9 @@ def test_a_newer_instance_fences_the_command(new: SampleLog, monkeypatch: Any) -
         (["typed", "--format", "lines"], 2, "is typed"),
         (["typed", "-k", "x"], 2, "columns instead of keys"),
         (["typed", "-H", "a=b"], 2, "columns instead of keys"),
-        (["typed"], 2, "stdin line 1: it is no JSON"),
-        (["new", "--format", "json"], 2, "stdin line 1: it is no JSON"),
-        (["new", "--format", "arrow"], 2, "stdin is no whole arrow file"),
+        (["typed"], 2, "stdin line 1: it is not JSON"),
+        (["new", "--format", "json"], 2, "stdin line 1: it is not JSON"),
+        (["new", "--format", "arrow"], 2, "stdin is not a complete arrow file"),
     ],
 )
 def test_a_wrong_call_says_why_and_writes_no_record(
@@ -305,7 +305,7 @@ def test_a_file_that_is_cut_off_is_refused(new: SampleLog, tmp_path: Path, name:
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     done = produce(new, "new", path)
-    assert (done.code, f"{name} is no whole" in done.err) == (2, True)
+    assert (done.code, f"{name} is not a complete" in done.err) == (2, True)
     assert values(new) == []
 
 

@@ -85,7 +85,7 @@ def test_create_without_a_schema_makes_a_topic_of_kafkas_columns(own_log: Sample
         (["../x"], 2, "'../x' is not allowed"),
         ([""], 2, "it is empty"),
         (["x" * 250], 2, "has 250 characters; the limit is 249"),
-        (["__x"], 2, "kept for internal topics"),
+        (["__x"], 2, "reserved for internal topics"),
         (["x", "--partitions", "0"], 2, "cannot have 0 partitions; choose 1 to"),
         (["x", "--partitions", "many"], 2, "--partitions"),
         (["x", "--config", "max.message.byte=1"], 2, "did you mean 'max.message.bytes'?"),
@@ -211,11 +211,11 @@ def test_alter_adds_columns_that_old_records_read_as_null(own_log: SampleLog) ->
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["orders"], 2, "say what, one at a time"),
+        (["orders"], 2, "say what to add, one at a time"),
         (["flights", "-p", "2", "--add-column", "gate: string"], 2, "one at a time"),
         (["orders", "--partitions", "1"], 2, "the number only grows"),
         (["orders", "--partitions", "0"], 2, "partitions"),
-        (["flights", "--add-column", "gate"], 2, "':' should stand before 'the end'"),
+        (["flights", "--add-column", "gate"], 2, "':' is expected before 'the end'"),
         (["flights", "--add-column", "carrier: string"], 2, "carrier"),
         (["flights", "--add-column", "gate: string not null"], 2, "gate"),
         (["nope", "--partitions", "2"], 3, "there is no topic 'nope'"),

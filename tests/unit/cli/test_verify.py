@@ -130,7 +130,7 @@ def test_I15_a_topic_whose_journal_is_gone_is_named_and_not_begun_anew(
     before = files(own_log.root)
     done = run("verify", "-o", "json", root=own_log.root)
     assert (done.code, done.json["unreferenced"]) == (1, [])
-    assert "the journal is gone" in damage_of(done)[0]
+    assert "the journal is lost" in damage_of(done)[0]
     assert files(own_log.root) == before
 
 
@@ -141,7 +141,7 @@ def test_a_topic_of_which_nothing_is_there_is_a_note(own_log: SampleLog) -> None
     assert done.code == 0
     assert "topic 'flights' has no journal" in done.out.split("NOTE\n")[1]
     (note,) = run("verify", "-o", "json", root=own_log.root).json["notes"]
-    assert "its creation was cut off" in note
+    assert "its creation was interrupted" in note
     assert files(own_log.root) == before
 
 

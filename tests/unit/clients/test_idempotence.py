@@ -1,4 +1,4 @@
-"""The idempotent producer, sentence by sentence (semantics 0.1 and 0.2)."""
+"""The idempotent producer: sequences, repeats and epochs."""
 
 import pytest
 

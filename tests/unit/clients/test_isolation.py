@@ -1,4 +1,4 @@
-"""What readers see of transactions, sentence by sentence (semantics 0.4)."""
+"""What readers see of transactions at both isolation levels."""
 
 import pytest
 

@@ -50,7 +50,7 @@ def test_I12_a_topic_whose_journal_is_gone_is_refused(log: MemoryLog, use: Use) 
     root = log.connection.cluster.topic("u").layout.root
     left = remove(log, f"{root}/entries", f"{root}/snapshots", f"{root}/boundaries", f"{root}/hint")
     assert any("/segments/" in path for path in left)
-    with pytest.raises(CorruptData, match=r"the journal is gone.* Restore it from a backup"):
+    with pytest.raises(CorruptData, match=r"the journal is lost.* Restore it from a backup"):
         use(reopened(log))
     changed = [path for path in log.changed_since(left) if path.startswith(root)]
     assert changed == []
@@ -89,8 +89,8 @@ def test_I4_a_cluster_file_that_is_gone_is_not_written_anew(log: MemoryLog) -> N
     """It says how many coordinators there are."""
     left = remove(log, CLUSTER_FILE)
     runtime = log.connection.runtime
-    with pytest.raises(CorruptData, match=f"{CLUSTER_FILE} is gone.* Restore it from a backup"):
+    with pytest.raises(CorruptData, match=f"{CLUSTER_FILE} is lost.* Restore it from a backup"):
         create_cluster(log.memory, runtime)
-    with pytest.raises(CorruptData, match=f"{CLUSTER_FILE} is gone"):
+    with pytest.raises(CorruptData, match=f"{CLUSTER_FILE} is lost"):
         open_cluster(log.memory, runtime, create=True)
     assert log.objects() == left

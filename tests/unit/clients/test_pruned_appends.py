@@ -35,7 +35,7 @@ def test_I13_an_append_without_a_producer_id_is_not_decided_again_behind_its_own
     producer = log.producer(enable_idempotence=False, retries=0)
     producer.send("u", b"first").get()
     prune_behind_the_next_entry(log)
-    with pytest.raises(OutcomeUnknown, match="carried out twice"):
+    with pytest.raises(OutcomeUnknown, match="carry it out twice"):
         producer.send("u", b"mine").get()
     assert log.values("u") == [b"first", b"mine", *[b"other"] * 3], "it counted, and is there once"
     log.check()

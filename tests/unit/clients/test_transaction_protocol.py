@@ -1,4 +1,4 @@
-"""The events that one transaction leaves, in their order: text B's protocol (semantics 0.5)."""
+"""The events that one transaction leaves, in the order in which docs/architecture.md lists them."""
 
 import json
 

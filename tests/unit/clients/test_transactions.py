@@ -1,4 +1,4 @@
-"""The transactional producer, sentence by sentence (semantics 0.3)."""
+"""The transactional producer: what each call may do, and when it is refused."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The coordinator's rules of design section 13, each with the trace that it closes."""
+"""The coordinator's rules, each with the trace that it closes."""
 
 from dataclasses import replace
 

@@ -70,7 +70,7 @@ def test_R14_a_boundary_whose_snapshot_does_not_cover_what_lies_below_it_is_name
     """Not believed: readers would wait for entries that come above it, and blame others."""
     body = {"ordinal": 0, "lowest_slot": lowest, "snapshot_slot": snapshot, "token": "token"}
     store.put_new(LAYOUT.boundary(0), seal(json.dumps(body).encode()))
-    with pytest.raises(CorruptData, match=f"{LAYOUT.boundary(0)} is no boundary"):
+    with pytest.raises(CorruptData, match=f"{LAYOUT.boundary(0)} is not a boundary"):
         boundaries.read_newest(store, LAYOUT, NO_BOUNDARY)
 
 

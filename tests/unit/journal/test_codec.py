@@ -433,12 +433,12 @@ def test_a_class_without_stored_names_is_a_fault_of_ours() -> None:
 
 
 def test_two_events_of_one_name_are_a_fault_of_ours() -> None:
-    with pytest.raises(InternalError, match="have one stored name"):
+    with pytest.raises(InternalError, match="have the same stored name"):
         EventCodec(Everything, renamed_class(Everything))
 
 
 def test_an_event_of_another_machine_is_not_written() -> None:
-    with pytest.raises(InternalError, match="Everything is no event here"):
+    with pytest.raises(InternalError, match="Everything is not an event here"):
         EventCodec(Point).encode(WRITTEN)
 
 
@@ -446,7 +446,7 @@ def test_an_event_of_another_machine_is_not_written() -> None:
 def test_I15_an_event_or_a_field_of_a_newer_txlog_is_unsupported(machine: Machine[Any]) -> None:
     """Nobody shall restore from a backup what a newer program wrote."""
     event, union = {"type": "painted"}, next(u for m, u in MACHINES if m is machine)
-    with pytest.raises(UnsupportedFormat, match="'painted' is no event that this txlog knows"):
+    with pytest.raises(UnsupportedFormat, match="'painted' is not an event that this txlog knows"):
         machine.decode_event(event)
     for kind in get_args(union):
         name = stored_form(kind).name

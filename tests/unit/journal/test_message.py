@@ -45,7 +45,7 @@ def test_a_schema_message_has_no_rows() -> None:
 @given(st.binary(max_size=200))
 def test_I15_any_bytes_are_corrupt_data_that_names_the_place(data: bytes) -> None:
     for attempt in (data, b"\xff\xff\xff\xff" + len(data).to_bytes(4, "little") + data):
-        with pytest.raises(CorruptData, match="^segment x at byte 8 does not hold a whole Arrow"):
+        with pytest.raises(CorruptData, match="^segment x at byte 8 does not contain a complete"):
             read_head(memoryview(attempt), "segment x at byte 8")
 
 
@@ -82,7 +82,7 @@ def length_place(message: bytes) -> int:
     ("field", "value", "reason"),
     [
         ("claim", -2, "claims a negative size"),
-        ("length", 4, "a compressed buffer is cut off"),
+        ("length", 4, "a compressed buffer is truncated"),
         ("length", 1 << 40, "a buffer is out of bounds"),
         ("length", -8, "a buffer is out of bounds"),
         ("offset", -8, "a buffer is out of bounds"),

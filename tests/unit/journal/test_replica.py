@@ -283,7 +283,8 @@ def test_I15_an_entry_of_another_journal_or_log_is_refused_by_name(owner: tuple[
     path = LAYOUT.entry(2)
     entry, _ = decode_entry(store.get(path) or b"", path, 2)
     replace_entry(store, 2, replace(entry, journal=owner[0], log_id=owner[1]))
-    with pytest.raises(CorruptData, match=f"^{path} is not of this journal but of '{owner[0]}'"):
+    refusal = f"^{path} does not belong to this journal but to '{owner[0]}'"
+    with pytest.raises(CorruptData, match=refusal):
         process(store).catch_up()
 
 

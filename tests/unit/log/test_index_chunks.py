@@ -85,7 +85,7 @@ def test_I15_a_chunk_whose_values_break_its_own_type_is_named() -> None:
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     data = bytes(sink.getvalue())
-    with pytest.raises(CorruptData, match="the/path is no index chunk"):
+    with pytest.raises(CorruptData, match="the/path is not an index chunk"):
         decode_rows(data, chunk_ref(data, KEY, 0, ()), "the/path")
 
 

@@ -275,7 +275,7 @@ def test_two_processes_that_merge_at_once_do_no_harm() -> None:
     late = next_unit(other, other.state, -1)
     assert late is not None
     parts = selected_parts(other, other.state, list(late.rows), everything)
-    with pytest.raises(PublishContention, match="changed by somebody else"):
+    with pytest.raises(PublishContention, match="changed by another process"):
         publish(other, other.state, rewrite(other, late, parts, BATCH_BYTES))
     assert len(read(model.log, IsolationLevel.READ_COMMITTED)) == 300
     model.log.check()

@@ -80,7 +80,7 @@ def test_a_type_that_a_topic_cannot_hold_is_refused_with_column_and_remedy(
 
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES | {"_TimeStamp"}))
 def test_names_that_readers_add_are_reserved(name: str) -> None:
-    with pytest.raises(IncompatibleSchema, match=rf"column '{name}' bears a reserved name.*Rename"):
+    with pytest.raises(IncompatibleSchema, match=rf"column '{name}' has a reserved name.*Rename"):
         validate_schema(one(pa.int8(), name=name))
 
 

@@ -251,7 +251,7 @@ def test_I15_the_bytes_of_another_batch_are_corrupt_data() -> None:
     with pytest.raises(CorruptData, match="checksum"):
         decode_batch(wrong, dataclasses.replace(first, crc32=0), STORED, object_name="seg")
     miscounted = dataclasses.replace(first, row_count=4)
-    with pytest.raises(CorruptData, match="holds 3 records, not 4"):
+    with pytest.raises(CorruptData, match="has 3 records, not 4"):
         decoded(written, miscounted)
 
 
@@ -312,7 +312,7 @@ def test_I16_a_batch_that_claims_all_memory_is_refused_before_any_is_taken(
 def test_I15_a_schema_message_is_no_batch() -> None:
     message = STORED.serialize().to_pybytes()
     claimed = SegmentBatch(0, 0, 8, len(message), zlib.crc32(message), 0, 0)
-    with pytest.raises(CorruptData, match="not one whole record batch"):
+    with pytest.raises(CorruptData, match="not one complete record batch"):
         decode_batch(message, claimed, STORED, object_name="seg")
 
 

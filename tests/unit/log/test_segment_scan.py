@@ -71,7 +71,7 @@ def test_I15_any_bytes_are_corrupt_data(data: bytes) -> None:
 
 def test_I15_other_batches_than_the_journal_knows_are_corrupt_data() -> None:
     written, (part,) = encode_segment({0: [SMALL]})
-    with pytest.raises(CorruptData, match="not those that the journal knows"):
+    with pytest.raises(CorruptData, match="not those in the journal"):
         scan_segment(written, "seg", [dataclasses.replace(part, partition=1)])
 
 

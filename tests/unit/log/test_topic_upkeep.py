@@ -103,7 +103,7 @@ def test_nothing_undecided_is_sealed(topic: Fold[TopicState]) -> None:
 def test_only_chunks_that_are_there_can_be_replaced(topic: Fold[TopicState]) -> None:
     topic.run(SealIndex())
     (ref,) = topic.state.sealed.roots()
-    with pytest.raises(PublishContention, match="changed by somebody else"):
+    with pytest.raises(PublishContention, match="changed by another process"):
         topic.run(ReplaceChunks((ChunkKey(7, 8),), (ref,), ()))
     topic.run(ReplaceChunks((ref.key,), (), ()))
     assert topic.state.sealed.roots() == ()

@@ -227,7 +227,7 @@ def test_R1_a_plan_that_was_written_anew_is_refused(log: MemoryLog, query: Query
     query.plan(0, 0, 2)
     old = query.tasks(process, "run", 0, 0, 2)
     query.plan(0, 0, 4)
-    with pytest.raises(CheckpointConflict, match="was written anew while the batch ran"):
+    with pytest.raises(CheckpointConflict, match="was rewritten while the batch ran"):
         query.commit(process, "run", 0, old)
     mixed = [old[0], query.tasks(process, "run", 0, 0, 4)[1]]
     with pytest.raises(CheckpointConflict, match="ran for different plans"):

@@ -76,7 +76,7 @@ def test_R1_a_batch_that_was_planned_anew_meanwhile_is_refused(folder: Path) -> 
     """A stale run staged rows of [4, 9); the checkpoint is restored, a new run plans [4, 6)."""
     planned = opened(folder).plan()
     plan(folder, 1, 4, 6)
-    with pytest.raises(CheckpointConflict, match="was written anew while the batch ran"):
+    with pytest.raises(CheckpointConflict, match="was rewritten while the batch ran"):
         opened(folder).require_plan(planned)
 
 
@@ -98,7 +98,7 @@ def test_a_checkpoint_without_any_batch_is_refused(folder: Path) -> None:
     for file in (folder / "offsets").iterdir():
         file.unlink()
     assert opened(folder).newest_batch() is None
-    with pytest.raises(CheckpointConflict, match="holds no batch"):
+    with pytest.raises(CheckpointConflict, match="contains no batch"):
         opened(folder).plan()
 
 

@@ -199,9 +199,9 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     monkeypatch.setattr("os.listdir", refuse)
-    with pytest.raises(StoreDenied, match="may not be read"):
+    with pytest.raises(StoreDenied, match="cannot be read"):
         LocalFiles(str(tmp_path)).read("metadata")
-    with pytest.raises(StoreDenied, match="may not be listed"):
+    with pytest.raises(StoreDenied, match="cannot be listed"):
         LocalFiles(str(tmp_path)).list_names("offsets")
 
 

@@ -33,7 +33,7 @@ TIMEOUT_MS = 60_000
     [
         (goes_on, "batch 0 is done, and the group is where batch 1 will start."),
         (is_planned, "the log does not have batch 1, and the group is where it starts."),
-        (was_not_noted, "the log has batch 1; Spark did not note its end."),
+        (was_not_noted, "the log has batch 1; Spark did not record its end."),
     ],
 )
 def test_each_verdict_has_its_reason(

@@ -59,7 +59,7 @@ def test_committed_offsets_behind_the_log_start_are_refused_or_passed_over(
     move_group(log, 2)
     log.admin.delete_records({SOURCE: 6})
     first = Stream(log, tmp_path / "first", COMMITTED, **NUMBERS)
-    words = ("group g stands at offset 2", "6 to 10", "failOnDataLoss=false")
+    words = ("group g is at offset 2", "6 to 10", "failOnDataLoss=false")
     is_told(first.reader.initialOffset, *words)
     second = Stream(log, tmp_path / "second", COMMITTED, **LOSES)
     assert second.run() == 4
@@ -95,7 +95,7 @@ def test_a_group_above_the_end_is_refused_whatever_may_be_lost(
     """What comes there later would be passed over."""
     move_group(log, 12)
     stream = Stream(log, tmp_path / "first", COMMITTED, **LOSES)
-    is_told(stream.reader.initialOffset, "group g stands at offset 12", "group reset", "older copy")
+    is_told(stream.reader.initialOffset, "group g is at offset 12", "group reset", "older copy")
 
 
 @pytest.mark.parametrize(("offset", "is_below"), [(3, True), (12, False)])

@@ -41,7 +41,7 @@ def test_a_wrong_option_makes_no_log(tmp_path: Path, options: dict[str, str], to
 def test_a_frame_that_its_new_topic_cannot_hold_makes_no_topic(tmp_path: Path) -> None:
     root = tmp_path / "log"
     parsed = parse_writer_options({"path": str(root), "topic": "copy"})
-    with pytest.raises(IncompatibleSchema, match="'_offset' bears a reserved name"):
+    with pytest.raises(IncompatibleSchema, match="'_offset' has a reserved name"):
         TxlogBatchWriter.for_job(parsed, MISNAMED, overwrite=False)
     assert Admin(str(root), create=True).list_topics() == []
 
@@ -66,6 +66,6 @@ def test_a_checkpoint_that_is_not_the_querys_makes_no_log(tmp_path: Path) -> Non
     root, checkpoint = tmp_path / "log", tmp_path / "checkpoint"
     checkpoint.mkdir()
     asked = {"path": str(root), "topic": "t", "checkpointLocation": str(checkpoint)}
-    with pytest.raises(CheckpointConflict, match="holds no batch"):
+    with pytest.raises(CheckpointConflict, match="contains no batch"):
         TxlogStreamWriter.for_batch(parse_writer_options(asked), FRAME)
     assert not root.exists()

@@ -49,7 +49,7 @@ def test_a_key_file_is_told_from_other_credentials(tmp_path: Path) -> None:
 def test_a_file_that_is_no_key_is_refused_without_its_content(tmp_path: Path, content: str) -> None:
     file = tmp_path / "key.json"
     file.write_text(content)
-    with pytest.raises(InvalidOption, match="holds no JSON object") as refused:
+    with pytest.raises(InvalidOption, match="does not contain a JSON object") as refused:
         open_store("gs://lake/log", Runtime(), {"token": str(file)})
     assert "hush" not in str(refused.value)
 
@@ -88,7 +88,7 @@ def test_a_shared_signature_and_an_endpoint_of_ones_own() -> None:
         ("gs://bucket/a//b", {}, UsageError, "cannot be the prefix"),
         ("gs://bucket/a", {"consistency": "md5"}, InvalidOption, "client=fsspec"),
         ("gs://bucket/a", {"token": "browser"}, InvalidOption, "token is neither"),
-        ("gs://bucket/a", {"token": {"type": "hush"}}, InvalidOption, "no key of a service"),
+        ("gs://bucket/a", {"token": {"type": "hush"}}, InvalidOption, "the key of a service"),
         ("gs://bucket/a", {"client": "s3fs"}, InvalidOption, "give obstore or fsspec"),
         ("gs://bucket/a", {"endpoint_url": "http://me:hush@h"}, InvalidOption, "credentials in it"),
         ("az://", {}, UsageError, "az://container/prefix"),

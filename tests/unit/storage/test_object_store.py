@@ -215,7 +215,7 @@ def test_a_name_that_no_client_can_tell_is_an_error_that_says_what_to_delete() -
     with pytest.raises(StoreDenied, match="delete it from bucket 'lake'") as raised:
         names(opened(ScriptedBucket([STRANGE_NAME])), "a/")
     assert raised.value.facts["place"] == "s3://lake/log/a/"
-    assert raised.value.facts["reason"] == "a name that the client cannot tell"
+    assert raised.value.facts["reason"] == "a name that the client cannot represent"
 
 
 def test_a_page_that_failed_is_asked_for_again() -> None:

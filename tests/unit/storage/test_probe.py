@@ -115,7 +115,7 @@ class TakenStore(MemoryStore):
         (CheckThenWriteStore, f"2 of {WRITERS} writers were told that they won"),
         (LateStore, "could not be read at once"),
         (OtherContentStore, "returned other content"),
-        (TakenStore, "a fresh name was said to be taken"),
+        (TakenStore, "the store said that a fresh name is taken"),
     ],
 )
 def test_a_store_that_lies_is_refused_with_what_was_seen(

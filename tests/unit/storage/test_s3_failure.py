@@ -170,6 +170,6 @@ def test_a_name_that_cannot_be_listed_is_to_be_deleted() -> None:
     failure = Failure(Meaning.STRANGE_NAME, "InvalidPathError")
     error = as_error(failure, "list", "s3://b/log/", Service("b", "http://s3"))
     assert type(error) is StoreDenied
-    assert error.message.startswith("cannot list s3://b/log/: an object lies below it whose name")
+    assert error.message.startswith("cannot list s3://b/log/: an object below it has a name")
     assert "delete it from bucket 'b'" in error.message
     assert error.facts["place"] == "s3://b/log/"

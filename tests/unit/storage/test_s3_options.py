@@ -305,7 +305,7 @@ def test_settings_show_no_secret() -> None:
         ({"config_kwargs": {"zzz": 1}}, "config_kwargs.zzz.*client=s3fs"),
         ({"s3_additional_kwargs": {"ACL": "private"}}, "s3_additional_kwargs.ACL.*client=s3fs"),
         ({"s3_additional_kwargs": {"ChecksumAlgorithm": "CRC32"}}, "ChecksumAlgorithm"),
-        ({"client_kwargs": "no"}, "client_kwargs must hold named values"),
+        ({"client_kwargs": "no"}, "client_kwargs must contain named values"),
     ],
 )
 def test_what_obstore_cannot_do_is_refused_with_what_to_set_instead(

@@ -281,7 +281,7 @@ def test_I9_a_second_open_transaction_of_a_producer_is_found(log: SoundLog) -> N
 
 def test_I9_a_segment_of_another_topic_is_found(log: SoundLog) -> None:
     foreign = log.process.stage("src", [1])
-    with pytest.raises(CorruptData, match="is no segment of topic 'a'"):
+    with pytest.raises(CorruptData, match="is not a segment of topic 'a'"):
         log.process.topic("a").execute(AppendBatches((foreign,)))
     log.edit(log.topic("b"), changing(BatchesAppended, segments=(foreign,)))
     assert invariants(log) >= {"I9", "I15"}
