@@ -62,8 +62,6 @@ IS_NO = re.compile(
     re.IGNORECASE,
 )
 NOT_PLAIN_YET = (
-    "README.md",
-    "CONTRIBUTING.md",
     "benchmarks",
     "conf",
     "docs",

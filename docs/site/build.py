@@ -19,7 +19,8 @@ SOURCE = ROOT / "build" / "docs-source"
 TARGET = ROOT / "build" / "docs"
 
 CHAPTERS = {
-    "Use it": "spark kafka-users half-messages cli object-stores maintenance drills income api",
+    "Use it": "spark kafka-users half-messages cli object-stores maintenance drills income "
+    "troubleshooting comparison api",
     "What it promises": "guarantees semantics invariants compatibility security",
     "How it works": "architecture format glossary",
     "How it is proved": "testing findings system-test benchmarks",
