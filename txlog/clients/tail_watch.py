@@ -8,6 +8,7 @@ must not know what an entry means.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,7 @@ class TailWatch:
         self._in_flight_max = in_flight_max
         self._asked: list[tuple[_Question, Callable[[], bytes | None]]] = []
         """With their answers, the oldest first."""
+        self._process = os.getpid()
         self._turn = 0
         self._asked_ms = float("-inf")
         self._came_ms = runtime.clock.monotonic_ms()
@@ -69,6 +71,7 @@ class TailWatch:
 
         Raises what a request raises, and as `TopicLog.take_entry` does.
         """
+        self._forget_those_of_a_parent()
         while not (is_ready() or self._take_answers()):
             now_ms = self._now_ms()
             if now_ms >= until_ms:
@@ -79,6 +82,11 @@ class TailWatch:
             # An answer may come at any moment.
             pause_ms = min(interval_ms / 4, WAKE_EVERY_MS, until_ms - now_ms)
             self._runtime.clock.sleep_ms(pause_ms)
+
+    def _forget_those_of_a_parent(self) -> None:
+        """A forked child has no thread that would bring their answers."""
+        if self._process != os.getpid():
+            self._asked, self._process = [], os.getpid()
 
     def _now_ms(self) -> float:
         return self._runtime.clock.monotonic_ms()

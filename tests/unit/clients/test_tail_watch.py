@@ -3,6 +3,7 @@
 `test_far_polls.py` has what a consumer makes of it.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -35,6 +36,7 @@ class Late:
 
         def waited_for() -> T:
             while not answers:
+                assert self.waiting, "nothing brings the answer"
                 self.clock.sleep_ms(1)
                 self.arrive()
             return answers[0]()
@@ -221,3 +223,16 @@ def test_an_error_of_the_store_is_raised() -> None:
 def test_without_topics_it_waits() -> None:
     world = World(topics=0)
     assert world.wait(100) == 100
+
+
+def test_a_forked_child_asks_for_itself() -> None:
+    """Nothing brings the answers to what its parent has asked."""
+    world = World(after_ms=UNANSWERED_MS * 100)
+    world.wait(100)
+    assert len(world.line.waiting) == 4
+    child = os.fork()
+    if not child:
+        world.line.waiting, world.line.after_ms = [], 30
+        world.topics[0].there[0] = b"entry"
+        os._exit(0 if world.wait(10_000) < 100 else 1)
+    assert os.waitpid(child, 0)[1] == 0
