@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.far_store import FarStore, far_store
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, at_least
 from benchmarks.writing_processes import SECONDS, Place, compared, rate_of, within
 from txlog.clients.admin import Admin
 from txlog.clients.producer import Producer
@@ -30,9 +30,15 @@ def run(folder: Path) -> Sequence[Figure]:
         place = Place(root, TOPIC, folder, store.storage_options)
         return [
             rate_of("1 thread", _by_threads(store, root, [TOPIC])),
-            rate_of(f"{THREADS} threads, one topic", _by_threads(store, root, [TOPIC] * THREADS)),
-            rate_of(f"{THREADS} threads, a topic each", _by_threads(store, root, own)),
-            *compared(place, 1, PROCESSES),
+            rate_of(
+                f"{THREADS} threads, one topic",
+                _by_threads(store, root, [TOPIC] * THREADS),
+                at_least(50.0),
+            ),
+            rate_of(
+                f"{THREADS} threads, a topic each", _by_threads(store, root, own), at_least(52.0)
+            ),
+            *compared(place, 1, PROCESSES, times=4.0),
         ]
 
 

@@ -79,9 +79,9 @@ def _processes(number: int) -> str:
     return f"{number} process{'es' if number > 1 else ''}, one topic"
 
 
-def rate_of(name: str, commits_a_second: float) -> Figure:
+def rate_of(name: str, commits_a_second: float, target: Target | None = None) -> Figure:
     """A figure of it."""
-    return Figure(name, commits_a_second, "transactions/s")
+    return Figure(name, commits_a_second, "transactions/s", target)
 
 
 def written(place: Place, number: int) -> Written:
