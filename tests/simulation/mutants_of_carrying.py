@@ -58,7 +58,9 @@ def _without_a_bound(patch: Patch) -> None:
     patch.setattr(
         replica,
         "leaves_to_carrier",
-        lambda known, since_ms, looks, now_ms: known is not None and known.carries and looks < 150,
+        lambda known, since_ms, looks, now_ms, trip_ms: (
+            known is not None and known.carries and looks < 150
+        ),
     )
 
 

@@ -14,11 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from txlog.clock import Runtime, begun
-from txlog.coordinator.carrying import (
-    active_coordinators,
-    coordinators_to_look_at,
-    markers_to_bring,
-)
+from txlog.coordinator.carrying import active_coordinators, markers_to_bring
 from txlog.coordinator.coordinator import Coordinator
 from txlog.errors import TxlogError
 from txlog.log.topic_events import WriteMarker
@@ -41,7 +37,6 @@ class Carriers:
         self._coordinators = coordinators
         self._running: set[str] = set()
         self._lock = runtime.new_lock()
-        self._moved_ms: dict[int, float] = {}
         self._opening: set[int] = set()
 
     def begin(self, topic: TopicLog) -> None:
@@ -64,35 +59,28 @@ class Carriers:
 
     def _carry_on(self, topic: TopicLog) -> None:
         markers: tuple[WriteMarker, ...] = ()
-        idle = turn = 0
+        idle = 0
         while topic.is_carrying and idle < IDLE_ROUNDS_MAX:
             begun_ms = self._runtime.clock.monotonic_ms()
-            looked_at = self._coordinators_to_look_at(topic, turn)
-            calls = [partial(self._look_at, coordinator) for coordinator in looked_at]
-            brought = [partial(topic.bring, markers)] if markers else []
-            self._runtime.fan_out.run_all([*brought, *calls])
-            states = [(coordinator.partition, coordinator.state) for coordinator in looked_at]
+            active = self._active(topic)
+            calls: list[Callable[[], object]] = [one.look_ahead for one in active]
+            if markers:
+                calls.insert(0, partial(topic.bring, markers))
+            self._runtime.fan_out.run_all(calls)
+            states = [(coordinator.partition, coordinator.state) for coordinator in active]
             markers = markers_to_bring(topic.state, states)
-            idle, turn = 0 if markers else idle + 1, turn + 1
+            idle = 0 if markers else idle + 1
             if not markers:
                 took_ms = self._runtime.clock.monotonic_ms() - begun_ms
                 self._runtime.clock.sleep_ms(ROUND_MS_MIN - took_ms)
 
-    def _coordinators_to_look_at(self, topic: TopicLog, turn: int) -> Sequence[Coordinator]:
-        """Those that this process follows; the others are opened meanwhile, which no round waits
-        for."""
-        now_ms = self._runtime.clock.monotonic_ms()
-        coordinators = self._coordinators()
-        active = active_coordinators(topic.state)
-        numbers = coordinators_to_look_at(active, self._moved_ms, len(coordinators), turn, now_ms)
-        found = [coordinators[number] for number in numbers]
-        for coordinator in found:
+    def _active(self, topic: TopicLog) -> Sequence[Coordinator]:
+        """Those to look at that this process follows; the others are opened meanwhile, which no
+        round waits for."""
+        numbers = active_coordinators(topic.state)
+        active = [one for one in self._coordinators() if one.partition in numbers]
+        for coordinator in active:
             if not coordinator.is_open and coordinator.partition not in self._opening:
                 self._opening.add(coordinator.partition)
                 begun(self._runtime.fan_out, coordinator.catch_up)
-        return [coordinator for coordinator in found if coordinator.is_open]
-
-    def _look_at(self, coordinator: Coordinator) -> None:
-        before = coordinator.state
-        if coordinator.look_ahead() is not before:
-            self._moved_ms[coordinator.partition] = self._runtime.clock.monotonic_ms()
+        return [coordinator for coordinator in active if coordinator.is_open]

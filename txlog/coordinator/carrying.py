@@ -7,7 +7,7 @@ that needs the marker in every topic (R43). It must not read a clock, nor know t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from txlog.coordinator.recovery import marker_of
 from txlog.coordinator.state import CoordinatorState
@@ -22,14 +22,8 @@ BROUGHT_MAX = 64
 BROUGHT_BATCHES_MAX = 1_000
 """Stored batches that these name together: an entry takes some 4,000."""
 
-MOVED_MS = 2_000.0
-"""A coordinator whose journal grew so shortly ago is looked at in each round."""
-
 ACTIVE_SLOTS = 64
-"""Of a topic's journal: producers with a marker in so many of the newest are active."""
-
-OTHERS = 4
-"""Coordinators of the rest that are looked at in a round, in turn."""
+"""Of a topic's journal: a coordinator with a marker in so many of the newest is looked at."""
 
 
 def markers_to_bring(
@@ -78,21 +72,10 @@ def _fits(topic: TopicState, marker: WriteMarker) -> bool:
 
 
 def active_coordinators(topic: TopicState) -> frozenset[int]:
-    """Coordinators of the producers whose transactions this topic has finished a moment ago."""
+    """Coordinators of the producers whose transactions this topic has finished a moment ago: these
+    a carrier looks at. Any other process gets its first marker in by itself."""
     last = [producer.last for producer in topic.producers.values() if producer.last is not None]
     newest = max((one.slot for one in last), default=0)
     return frozenset(
         one.coordinator for one in last if one.slot > newest - ACTIVE_SLOTS and one.coordinator >= 0
     )
-
-
-def coordinators_to_look_at(
-    active: frozenset[int], moved_ms: Mapping[int, float], count: int, turn: int, now_ms: float
-) -> tuple[int, ...]:
-    """Of `count` coordinators those that are active, or moved a moment ago, by the time when this
-    process saw it, and a few of the others, which come in turn."""
-    moving = {number for number, at in moved_ms.items() if now_ms - at < MOVED_MS}
-    moving |= {number for number in active if number < count}
-    others = [number for number in range(count) if number not in moving]
-    first = turn * OTHERS % max(1, len(others))
-    return (*sorted(moving), *(others + others)[first : first + min(OTHERS, len(others))])

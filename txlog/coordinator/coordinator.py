@@ -61,8 +61,8 @@ from txlog.model import Decision, TransactionOutcome, TxId
 
 log = logging.getLogger(__name__)
 
-LOOKED_AHEAD = 2
-"""Entries that a carrier asks for at once."""
+LOOKED_AHEAD = 1
+"""Entries that a carrier asks for in a round: a journal of decisions grows more slowly."""
 
 
 def journal_of(key: str, count: int) -> int:

@@ -15,10 +15,17 @@ from dataclasses import dataclass
 from txlog.clock import elapsed_ms
 
 CARRIED_MS = 200.0
-"""So long after the newest entry of a carrier was seen the next one is expected of it."""
+"""So long after the newest entry of a carrier was seen the next one is expected of it; where
+requests take long, CARRIED_TRIPS of them."""
 
-WAIT_MS_MAX = 300.0
-"""So long one command is left to carriers, however many entries they write meanwhile."""
+CARRIED_TRIPS = 4
+
+WAIT_MS = 300.0
+"""So long one command is left to carriers, however many entries they write meanwhile; where
+requests take long, WAIT_TRIPS of them, and WAIT_MS_MAX at most."""
+
+WAIT_TRIPS = 6
+WAIT_MS_MAX = 2_000.0
 
 LOOKS_MAX = 30
 """So often the next entries are asked for in that time, at most."""
@@ -26,10 +33,10 @@ LOOKS_MAX = 30
 FIRST_LOOK_MS = 2_000.0
 """So long after an entry of a carrier was seen a command looks for more, before it tries."""
 
-AHEAD_MIN, AHEAD_MAX = 2, 16
-"""Entries that are asked for at once: in the first look more, the longer ago the last one was."""
+AHEAD_MAX = 8
+"""Entries that are asked for at once in the first look: more, the longer ago the last was seen."""
 
-CADENCE_MS = 40.0
+CADENCE_MS = 60.0
 """About the time between two entries of a carrier."""
 
 ENTRY_MS_MAX = 2_000
@@ -54,18 +61,22 @@ def newest(carries: bool, written_ms: int, wall_ms: int, monotonic_ms: float) ->
     return Newest(carries, monotonic_ms)
 
 
-def leaves_to_carrier(known: Newest | None, since_ms: float, looks: int, now_ms: float) -> bool:
+def leaves_to_carrier(
+    known: Newest | None, since_ms: float, looks: int, now_ms: float, trip_ms: float = 0.0
+) -> bool:
     """Whether a command that a carrier may bring waits, which has waited since then, and looked so
-    often: no longer than WAIT_MS_MAX, and only after an entry of a carrier."""
+    often, `trip_ms` the last time: no longer than WAIT_MS_MAX, and only after an entry of a
+    carrier."""
     if known is None or not known.carries or looks >= LOOKS_MAX:
         return False
     age_ms = now_ms - known.seen_ms
     if not looks:  # What this process knows is of a moment ago: the next slot is taken long since.
         return age_ms < FIRST_LOOK_MS
-    return age_ms < CARRIED_MS and now_ms - since_ms < WAIT_MS_MAX
+    wait_ms = min(max(WAIT_MS, WAIT_TRIPS * trip_ms), WAIT_MS_MAX)
+    return age_ms < max(CARRIED_MS, CARRIED_TRIPS * trip_ms) and now_ms - since_ms < wait_ms
 
 
 def entries_ahead(known: Newest | None, now_ms: float) -> int:
     """How many entries are asked for at once: as many as a carrier may have written since."""
     age_ms = 0.0 if known is None else now_ms - known.seen_ms
-    return max(AHEAD_MIN, min(AHEAD_MAX, AHEAD_MIN + round(age_ms / CADENCE_MS)))
+    return max(1, min(AHEAD_MAX, 1 + round(age_ms / CADENCE_MS)))

@@ -269,7 +269,7 @@ class Replica(Follower[StateT]):
         # The first decision may rest on an old state: if it is right the slot is won, if not the
         # winner's entry comes back. Only an answer without events needs a look at the tip first.
         fresh = may_be_stored
-        begun_ms, looks, lost = self._runtime.clock.monotonic_ms(), 0, 0
+        begun_ms, looks, trip_ms, lost = self._runtime.clock.monotonic_ms(), 0, 0.0, 0
         while lost < self._options.process.publish_attempts_max:
             state, events = self._decide_all(tickets)
             if may_be_stored:
@@ -278,9 +278,9 @@ class Replica(Follower[StateT]):
                 self._catch_up(certain=True)
                 fresh = True
                 continue
-            if events and self._is_left_to_carrier(tickets, begun_ms, looks):
+            if events and self._is_left_to_carrier(tickets, begun_ms, looks, trip_ms):
                 looks += 1
-                self._look_at_next()
+                trip_ms = self._look_at_next()
                 continue
             data, crc32 = self._encoded(events, lost)
             if len(data) > ENTRY_BYTES_MAX and len(tickets) > 1:
@@ -331,20 +331,25 @@ class Replica(Follower[StateT]):
     def _may_carry(self) -> bool:
         return self._options.is_far and self.carry is not None
 
-    def _is_left_to_carrier(self, tickets: list[Ticket], begun_ms: float, looks: int) -> bool:
+    def _is_left_to_carrier(
+        self, tickets: list[Ticket], begun_ms: float, looks: int, trip_ms: float
+    ) -> bool:
         if not all(ticket.is_carried for ticket in tickets):
             return False
         now_ms = self._runtime.clock.monotonic_ms()
-        return leaves_to_carrier(self._newest, begun_ms, looks, now_ms)
+        return leaves_to_carrier(self._newest, begun_ms, looks, now_ms, trip_ms)
 
-    def _look_at_next(self) -> None:
-        """One round of requests; a store that answers at once is not asked again at once."""
+    def _look_at_next(self) -> float:
+        """One round of requests; answers how long it took. A store that answers at once is not
+        asked again at once."""
         slot, clock = self._at.next_slot, self._runtime.clock
         sent_ms = clock.monotonic_ms()
         bodies = self._fetch(slot, entries_ahead(self._newest, sent_ms))
+        trip_ms = clock.monotonic_ms() - sent_ms
         self._ingest_next(slot, bodies)
         if bodies[0] is None:
-            clock.sleep_ms(LOOK_PAUSE_MS - (clock.monotonic_ms() - sent_ms))
+            clock.sleep_ms(LOOK_PAUSE_MS - trip_ms)
+        return trip_ms
 
     def _decide_all(self, tickets: list[Ticket]) -> tuple[StateT, list[Any]]:
         """Each command against the state that those before it lead to."""

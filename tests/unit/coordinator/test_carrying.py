@@ -15,7 +15,7 @@ from tests.coordinator_commands import (
     registered,
 )
 from tests.fold import Fold
-from tests.protocol.steps import coordinator, participant, prepare, register, shown, tx_of
+from tests.protocol.steps import coordinator, finish, participant, prepare, register, shown, tx_of
 from tests.protocol.world import World
 from tests.segments import segment
 from tests.topic_commands import marker, new_topic
@@ -24,10 +24,7 @@ from txlog.coordinator.carrying import (
     ACTIVE_SLOTS,
     BROUGHT_BATCHES_MAX,
     BROUGHT_MAX,
-    MOVED_MS,
-    OTHERS,
     active_coordinators,
-    coordinators_to_look_at,
     markers_to_bring,
 )
 from txlog.coordinator.events import Participant
@@ -158,25 +155,6 @@ def test_I16_so_much_is_brought_at_once_and_no_more(topic: Fold[TopicState]) -> 
 # Which coordinators.
 
 
-def test_those_that_moved_a_moment_ago_are_looked_at_each_time() -> None:
-    moved = {2: 1_000.0, 5: 1_000.0 + MOVED_MS / 2}
-    for turn in range(9):
-        looked_at = coordinators_to_look_at(frozenset(), moved, 64, turn, 1_000.0 + MOVED_MS)
-        assert looked_at[0] == 5
-        assert len(looked_at) == 1 + OTHERS
-
-
-def test_those_whose_transactions_the_topic_has_seen_are_looked_at() -> None:
-    assert coordinators_to_look_at(frozenset((9, 63, 64)), {}, 64, 0, 0.0)[:2] == (9, 63)
-
-
-def test_all_others_come_in_turn() -> None:
-    seen = [coordinators_to_look_at(frozenset((1,)), {}, 64, turn, 0.0) for turn in range(16)]
-    assert {number for found in seen for number in found} == set(range(64))
-    assert coordinators_to_look_at(frozenset(), {}, 1, 7, 0.0) == (0,)
-    assert coordinators_to_look_at(frozenset((0,)), {}, 1, 7, 0.0) == (0,)
-
-
 def test_a_coordinator_is_active_while_the_topic_has_a_new_marker_of_it(
     topic: Fold[TopicState],
 ) -> None:
@@ -221,7 +199,10 @@ def test_R43_a_transaction_is_complete_only_when_every_topic_has_its_marker(worl
 
 def test_R43_a_carrier_brings_markers_and_completes_nothing(world: World) -> None:
     process, carrier = world.process(), world.process()
-    tx = tx_of(register(process, "i"))
+    registration = register(process, "i")
+    before, tx = tx_of(registration), tx_of(registration, 1)
+    prepare(process, before, participant(process, "a", 0), groups=())
+    finish(process, before)  # So that its coordinator is known to be active.
     parts = (participant(process, "a", 1), participant(process, "b", 2))
     prepare(process, tx, *parts, groups=())
     topic = carrier.topic("a")
@@ -230,12 +211,13 @@ def test_R43_a_carrier_brings_markers_and_completes_nothing(world: World) -> Non
     carriers = Carriers(carrier.connection.runtime, carrier.connection.coordinators)
     topic._replica.is_carrying = True
     carriers._carry(topic)
-    assert (shown(world, "a"), shown(world, "b")) == ([1], [])
+    assert (shown(world, "a"), shown(world, "b")) == ([0, 1], [])
     known = coordinator(world.process()).catch_up().ids["x"]
     assert known.state is TransactionState.PREPARE_COMMIT
     assert not topic.is_carrying, "it found nothing more"
     assert coordinator(process).write_markers("x", tx) == {
-        part.topic_id: {0: 0} for part in parts
+        parts[0].topic_id: {0: 1},
+        parts[1].topic_id: {0: 0},
     }, "its own process finds it there, and where its records are"
 
 

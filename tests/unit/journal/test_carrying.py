@@ -11,12 +11,14 @@ from tests.shelf_machine import Put, Shelf, Take
 from txlog.errors import StoreUnavailable
 from txlog.journal.carrying import (
     AHEAD_MAX,
-    AHEAD_MIN,
     CARRIED_MS,
+    CARRIED_TRIPS,
     ENTRY_MS_MAX,
     FIRST_LOOK_MS,
     LOOKS_MAX,
+    WAIT_MS,
     WAIT_MS_MAX,
+    WAIT_TRIPS,
     Newest,
     entries_ahead,
     leaves_to_carrier,
@@ -55,10 +57,21 @@ def test_a_command_waits_as_long_as_the_carrier_writes() -> None:
 
 
 def test_I16_a_command_waits_for_a_bounded_time_whatever_the_carrier_writes() -> None:
-    begun_ms = NOW - WAIT_MS_MAX
+    begun_ms = NOW - WAIT_MS
     assert leaves_to_carrier(Newest(True, NOW), begun_ms + 1, 1, NOW)
     assert not leaves_to_carrier(Newest(True, NOW), begun_ms, 1, NOW)
+    assert leaves_to_carrier(Newest(True, NOW), NOW - WAIT_MS_MAX + 1, 1, NOW, 10_000.0)
+    assert not leaves_to_carrier(Newest(True, NOW), NOW - WAIT_MS_MAX, 1, NOW, 10_000.0)
     assert not leaves_to_carrier(Newest(True, NOW), NOW, LOOKS_MAX, NOW)
+
+
+def test_where_requests_take_long_it_waits_for_so_many_of_them() -> None:
+    known, trip_ms = Newest(True, NOW), 100.0
+    later_ms = NOW + CARRIED_TRIPS * trip_ms
+    assert leaves_to_carrier(known, NOW, 1, later_ms - 1, trip_ms)
+    assert not leaves_to_carrier(known, NOW, 1, later_ms, trip_ms)
+    assert leaves_to_carrier(known, NOW - WAIT_TRIPS * trip_ms + 1, 1, NOW, trip_ms)
+    assert not leaves_to_carrier(known, NOW - WAIT_TRIPS * trip_ms, 1, NOW, trip_ms)
 
 
 def test_the_first_look_comes_before_the_first_attempt() -> None:
@@ -70,8 +83,8 @@ def test_the_first_look_comes_before_the_first_attempt() -> None:
 def test_it_asks_for_as_many_entries_as_there_may_be() -> None:
     asked = [entries_ahead(Newest(True, NOW), NOW + age_ms) for age_ms in (0, 100, 400, 9_000)]
     assert asked == sorted(asked)
-    assert (asked[0], asked[-1]) == (AHEAD_MIN, AHEAD_MAX)
-    assert entries_ahead(None, NOW) == AHEAD_MIN
+    assert (asked[0], asked[-1]) == (1, AHEAD_MAX)
+    assert entries_ahead(None, NOW) == 1
 
 
 # The replica.
@@ -214,12 +227,12 @@ def test_I16_who_waits_for_a_carrier_that_leaves_it_out_races_soon(clock: Manual
 
     def write_another() -> None:
         carrier.bring([Put(f"another {carrier.next_slot}")])
-        other_store.before("get", LAYOUT.entry(carrier.next_slot + 1), write_another)
+        other_store.before("get", LAYOUT.entry(carrier.next_slot), write_another)
 
-    other_store.before("get", LAYOUT.entry(carrier.next_slot + 1), write_another)
+    other_store.before("get", LAYOUT.entry(carrier.next_slot), write_another)
     begun_ms = clock.monotonic_ms()
     other.execute(Put("other's"), is_carried=True)
-    assert clock.monotonic_ms() - begun_ms <= WAIT_MS_MAX + LOOK_PAUSE_MS
+    assert clock.monotonic_ms() - begun_ms <= WAIT_MS + LOOK_PAUSE_MS
     assert "other's" in process(store.inner).catch_up()
 
 
