@@ -20,7 +20,7 @@ from pathlib import Path
 
 from txlog.clock import Runtime
 from txlog.errors import InternalError
-from txlog.layout import CONSUMER_OFFSETS, TOPICS, TRANSACTIONS
+from txlog.layout import TOPICS, TRANSACTIONS
 from txlog.storage.held import hold
 from txlog.storage.nearness import is_near
 from txlog.storage.new_object import NewObject, open_new
@@ -73,11 +73,11 @@ def _entry(moment: Moment, journals: str, event: str) -> Place:
 POINTS = {
     "batch planned": Place(Moment.PLANNED),
     "rows staged": Place(Moment.STAGED),
-    "before pend": _entry(Moment.BEFORE, CONSUMER_OFFSETS, "offsets_pended"),
-    "after pend": _entry(Moment.AFTER, CONSUMER_OFFSETS, "offsets_pended"),
+    "before pend": _entry(Moment.BEFORE, TRANSACTIONS, "offsets_pended"),
+    "after pend": _entry(Moment.AFTER, TRANSACTIONS, "offsets_pended"),
     "after PREPARE_COMMIT": _entry(Moment.AFTER, TRANSACTIONS, "commit_prepared"),
     "after the first marker": _entry(Moment.AFTER, TOPICS, "marker_written"),
-    "after the offsets": _entry(Moment.AFTER, CONSUMER_OFFSETS, "pending_applied"),
+    "after the offsets": _entry(Moment.AFTER, TRANSACTIONS, "pending_applied"),
     "before COMMITTED": _entry(Moment.BEFORE, TRANSACTIONS, "transaction_completed"),
     "commit returned": Place(Moment.RETURNED),
 }

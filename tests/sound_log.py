@@ -21,8 +21,7 @@ from txlog.coordinator.events import (
     OffsetRange,
     ReplayMark,
 )
-from txlog.coordinator.machine import CoordinatorMachine
-from txlog.groups.offsets_machine import OffsetsMachine
+from txlog.groups.shared_journal import SharedMachine
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
 from txlog.journal.machine import Machine
 from txlog.layout import JournalLayout
@@ -34,7 +33,7 @@ from txlog.testing.invariants import check_log
 Events = list[list[Any]]
 """Of each entry of a journal; what an edit changes in place."""
 
-COORDINATOR, OFFSETS = NAMES.transactions(0), NAMES.offsets(0)
+COORDINATOR = NAMES.transactions(0)
 
 
 class SoundLog:
@@ -102,15 +101,24 @@ class SoundLog:
         for slot, found in enumerate(entry for entry in events if entry):
             values = tuple(machine.encode_event(event) for event in found)
             data, crc32 = encode_entry(
-                Entry(slot, f"token {slot}", "w", 0, prior, values, layout.root, layout.log_id)
+                Entry(
+                    slot,
+                    f"token {slot}",
+                    "w",
+                    0,
+                    prior,
+                    values,
+                    journal=layout.root,
+                    log_id=layout.log_id,
+                )
             )
             self.store.create(layout.entry(slot), data)
             prior = crc32
 
     def _machine(self, layout: JournalLayout) -> Machine[Any]:
         if layout == COORDINATOR:
-            return CoordinatorMachine()
-        return OffsetsMachine() if layout == OFFSETS else TopicMachine(4)
+            return SharedMachine()
+        return TopicMachine(4)
 
 
 def invariants(log: SoundLog) -> set[str]:

@@ -23,7 +23,7 @@ from txlog.settings import LogSettings
 GROUP = "g"
 SOURCE = TopicPartition("numbers", 0)
 COUNT = 10
-ONE_JOURNAL = LogSettings(transaction_state_log_num_partitions=1, offsets_topic_num_partitions=1)
+ONE_JOURNAL = LogSettings(transaction_state_log_num_partitions=1)
 OPTIONS = WriterOptions(root="memory://log")
 FRAME = StructType().add("n", LongType()).add("topic", StringType())
 COLUMNS = StructType().add("value", BinaryType())

@@ -7,8 +7,7 @@ It must not access a store. Below the root of a log are
     txlog.json                                 the cluster file: format version, log id, probe
     cluster/<log id>/                          journal: topics and producer id blocks
     topics/<name>/<topic id>/                  journal of a topic, and its segments
-    transactions/<log id>/<n>/                 journal of a coordinator
-    __consumer_offsets/<log id>/<n>/           journal of consumer groups
+    transactions/<log id>/<n>/                 journal of a coordinator and of its consumer groups
 
 and in each journal
 
@@ -30,7 +29,6 @@ CLUSTER_FILE = "txlog.json"
 CLUSTER_JOURNAL = "cluster"
 TOPICS = "topics"
 TRANSACTIONS = "transactions"
-CONSUMER_OFFSETS = "__consumer_offsets"
 PROBES = "probes"
 
 SLOT_DIGITS = 20
@@ -46,7 +44,7 @@ STATE_BYTES_MAX = 256 << 20
 _NUMBERED = re.compile(r"(?:.*/)?(\d{20})\.(?:json|arrow)")
 _JOURNALS = re.compile(
     rf"({CLUSTER_JOURNAL}/[0-9a-f]{{32}}|{TOPICS}/[A-Za-z0-9._-]{{1,249}}/[A-Za-z0-9_-]{{1,64}}"
-    rf"|(?:{TRANSACTIONS}|{CONSUMER_OFFSETS})/[0-9a-f]{{32}}/[0-9]+)/"
+    rf"|{TRANSACTIONS}/[0-9a-f]{{32}}/[0-9]+)/"
     r"(?:hint\.json|(?:entries|boundaries)/\d{20}\.json|snapshots/\d{20}\.arrow"
     r"|chunks/\d{20}-\d{20}(?:-[0-9a-f]{32})?\.arrow|segments/[0-9a-f]{32}\.arrow)"
 )
@@ -171,12 +169,8 @@ class LogLayout:
         return JournalLayout(f"{TOPICS}/{name}/{topic_id}", self.log_id)
 
     def transactions(self, partition: int) -> JournalLayout:
-        """Journal of one coordinator."""
+        """Journal of one coordinator, and of its consumer groups."""
         return JournalLayout(f"{TRANSACTIONS}/{self.log_id}/{partition}", self.log_id)
-
-    def offsets(self, partition: int) -> JournalLayout:
-        """Journal of one partition of the consumer offsets."""
-        return JournalLayout(f"{CONSUMER_OFFSETS}/{self.log_id}/{partition}", self.log_id)
 
 
 def segment_time_ms(path: str) -> int:

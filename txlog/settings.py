@@ -162,7 +162,6 @@ def _require_range(kind: str, name: str, value: int, low: int, high: int | None 
 @stored(
     "log_settings",
     transaction_state_log_num_partitions="transaction.state.log.num.partitions",
-    offsets_topic_num_partitions="offsets.topic.num.partitions",
     journal_snapshot_entries="journal.snapshot.entries",
     boundary_trust_ms="boundary.trust.ms",
     boundary_grace_ms="boundary.grace.ms",
@@ -172,12 +171,15 @@ class LogSettings(SettingsGroup):
     """Fixed when the log is created; changing them later would move ids between journals."""
 
     kind: ClassVar[str] = "log setting"
+    foreign: ClassVar[Mapping[str, str]] = {
+        "offsets.topic.num.partitions": (
+            "groups stand in the coordinators' journals; use transaction.state.log.num.partitions"
+        ),
+    }
 
     transaction_state_log_num_partitions: int = 8
-    """Coordinators: journals that transactional ids are spread over; 32 in a log that is created on
-    an object store, where two ids that decide in one journal wait for each other."""
-    offsets_topic_num_partitions: int = 8
-    """Journals that consumer groups are spread over."""
+    """Coordinators: journals that transactional ids and consumer groups are spread over; 32 in a
+    log on an object store, where two ids that decide in one journal wait for each other."""
     journal_snapshot_entries: int = 64
     """A snapshot is written each time a journal has grown by this many entries."""
     boundary_trust_ms: int = 0
@@ -189,8 +191,8 @@ class LogSettings(SettingsGroup):
     the store's own dates (rule R14): 7 days; at least twice `boundary.trust.ms` (rule R32)."""
 
     def __post_init__(self) -> None:
-        for name in ("transaction_state_log_num_partitions", "offsets_topic_num_partitions"):
-            _require_range(self.kind, name.replace("_", "."), getattr(self, name), 1, 1024)
+        count = self.transaction_state_log_num_partitions
+        _require_range(self.kind, "transaction.state.log.num.partitions", count, 1, 1024)
         _require_range(
             self.kind, "journal.snapshot.entries", self.journal_snapshot_entries, 2, 4096
         )

@@ -21,9 +21,8 @@ import pytest
 from tests.bad_input.fuzzing import TIMES, answer, look, snapshot_of
 from tests.bad_input.small_log import copy, everything, objects, paths
 from tests.bad_input.test_forgeries import places, replaced, snapshot_rows, without_what_covers
-from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import CorruptData, InternalError, NotATxlog, TxlogError, UnsupportedFormat
-from txlog.groups.offsets_machine import OffsetsMachine
+from txlog.groups.shared_journal import SharedMachine
 from txlog.journal.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, encode_entry, seal
 from txlog.journal.fold import after_entry, decoded_state
@@ -75,8 +74,7 @@ def machine_of(path: str) -> Machine[Any]:
     kinds: list[tuple[str, Machine[Any]]] = [
         ("cluster", ClusterMachine()),
         ("topics", TopicMachine(4)),
-        ("transactions", CoordinatorMachine()),
-        ("__consumer_offsets", OffsetsMachine()),
+        ("transactions", SharedMachine()),
     ]
     return next(machine for name, machine in kinds if path.startswith(name))
 

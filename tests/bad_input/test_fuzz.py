@@ -263,7 +263,7 @@ STRANGE = [
     "cluster/entries/00000000000000000001.json",
     f"cluster/{'20' * 16}/entries/00000000000000000001.json",
     "transactions/ID/x/hint.json",
-    "__consumer_offsets/ID/-1/entries/00000000000000000000.json",
+    "transactions/ID/-1/entries/00000000000000000000.json",
 ]
 
 

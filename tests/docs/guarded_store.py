@@ -69,6 +69,6 @@ class GuardedStore:
 def kind_of(path: str) -> str:
     """The name with `*` for ids and numbers, as it would stand in a policy."""
     path = re.sub(r"^(topics/[^/]+)/[0-9a-f]{16,}(?=/|$)", r"\1/*", path)
-    path = re.sub(r"^(cluster|transactions|__consumer_offsets)/[0-9a-f]{32}", r"\1/*", path)
-    path = re.sub(r"^((?:transactions|__consumer_offsets)/\*)/\d+", r"\1/*", path)
+    path = re.sub(r"^(cluster|transactions)/[0-9a-f]{32}", r"\1/*", path)
+    path = re.sub(r"^(transactions/\*)/\d+", r"\1/*", path)
     return re.sub(r"/(entries|snapshots|boundaries|chunks|segments)/.+$", r"/\1/*", path)

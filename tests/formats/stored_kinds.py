@@ -14,10 +14,9 @@ from types import EllipsisType, NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from tests.source_tree import ROOT
-from txlog.coordinator import machine as coordinator_machine
 from txlog.coordinator.events import CoordinatorEvent
 from txlog.coordinator.outcomes import OutcomeColumns
-from txlog.groups import offsets_machine
+from txlog.groups import shared_journal
 from txlog.groups.offsets_state import OffsetsEvent
 from txlog.journal.boundary import Boundary
 from txlog.journal.snapshot import SnapshotHead
@@ -32,15 +31,13 @@ PAGE = ROOT / "docs" / "format.md"
 EVENTS: Mapping[str, tuple[Any, ...]] = {
     "cluster": get_args(ClusterEvent),
     "topics": get_args(TopicEvent),
-    "transactions": get_args(CoordinatorEvent),
-    "__consumer_offsets": get_args(OffsetsEvent),
+    "transactions": (*get_args(CoordinatorEvent), *get_args(OffsetsEvent)),
 }
 """Of each kind of journal, by the folder that it is in."""
 SECTIONS: Mapping[str, Mapping[str, Any]] = {
     "cluster": cluster_state.SECTIONS.kinds,
     "topics": topic_machine.SECTIONS.kinds,
-    "transactions": coordinator_machine.SECTIONS.kinds,
-    "__consumer_offsets": offsets_machine.SECTIONS.kinds,
+    "transactions": shared_journal.SECTIONS,
 }
 """Of the snapshots of each."""
 OBJECTS = (ClusterFile, Boundary, SnapshotHead, OutcomeColumns, IndexedBatch)

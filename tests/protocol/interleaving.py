@@ -197,11 +197,9 @@ class Interleaving:
 
     def journal_is_pruned(self, index: int) -> None:
         connection, keep = self.processes[index].connection, self._keep()
-        journal = self.random.choice([*ALL_TOPICS, "transactions", "offsets"])
+        journal = self.random.choice([*ALL_TOPICS, "transactions"])
         if journal == "transactions":
-            self._try(index, lambda: connection.coordinator(0)._replica.prune(keep))
-        elif journal == "offsets":
-            self._try(index, lambda: connection.offsets._journal(0).prune(keep))
+            self._try(index, lambda: connection.coordinator(0)._journal.prune(keep))
         else:
             self._try(index, lambda: self.processes[index].topic(journal).prune(keep))
 

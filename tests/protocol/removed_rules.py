@@ -22,21 +22,6 @@ from txlog.model import Decision, TxId
 Patch = pytest.MonkeyPatch
 
 
-def without_the_look_at_the_tip(patch: Patch) -> None:
-    """A refusal, or "it was done before", rests on whatever this process has seen."""
-    original = Replica._publish_decided
-
-    def publish(self: Replica[Any], tickets: list[Any]) -> None:
-        self._decide_all(tickets)
-        if any(t.decided is None or not t.decided.events for t in tickets):
-            for ticket in tickets:
-                ticket.end()
-            return
-        original(self, tickets)
-
-    patch.setattr(Replica, "_publish_decided", publish)
-
-
 def without_R15_for_writers(patch: Patch) -> None:
     """Who created an entry believes that it counts."""
     patch.setattr(Replica, "_counts", lambda self, slot: True)
@@ -115,7 +100,7 @@ def without_R6_in_topics(patch: Patch) -> None:
 
 
 def without_R6_in_groups(patch: Patch) -> None:
-    """The offsets journal applies whatever is pending."""
+    """A group applies whatever is pending."""
     original = offsets_state.decide
 
     def decide(state: Any, command: Any) -> Decided:

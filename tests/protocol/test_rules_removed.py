@@ -28,7 +28,6 @@ from tests.protocol.removed_rules import (
     without_R10_refusal,
     without_R15_for_readers,
     without_R15_for_writers,
-    without_the_look_at_the_tip,
 )
 from txlog.errors import TxlogError
 
@@ -38,7 +37,6 @@ SEEDS = 40
 Patch = pytest.MonkeyPatch
 
 REMOVED: dict[Callable[[Patch], None], int] = {
-    without_the_look_at_the_tip: 0,
     without_R15_for_writers: 5,
     without_R15_for_readers: 41,
     without_I7: 10,

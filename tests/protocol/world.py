@@ -27,7 +27,6 @@ from txlog.testing.clock import ManualClock, SeededEntropy, StillBackground
 SCHEMA = pa.schema([pa.field("v", pa.int64())])
 SETTINGS = LogSettings(
     transaction_state_log_num_partitions=1,
-    offsets_topic_num_partitions=1,
     journal_snapshot_entries=4,
 )
 NAMES = LogLayout("10" * 16)

@@ -9,9 +9,9 @@ from tests.memory_log import MemoryLog
 from tests.scripted_store import unavailable
 from txlog.coordinator.coordinator import journal_of
 from txlog.coordinator.events import CommitPrepared, TransactionBegun
-from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import StoreUnavailable, TxlogError
 from txlog.groups.offsets_machine import OffsetsMachine
+from txlog.groups.shared_journal import SharedMachine
 from txlog.model import OffsetAndMetadata, TopicPartition, TransactionOutcome, TxId
 from txlog.settings import LogSettings
 from txlog.storage.counting import CountingStore
@@ -27,7 +27,7 @@ def decided_in(log: MemoryLog, group: str) -> list[TxId]:
     journal = log.connection.cluster.layout.transactions(
         journal_of(group, LogSettings().transaction_state_log_num_partitions)
     )
-    steps = walk_journal(log.memory, journal, CoordinatorMachine()).steps
+    steps = walk_journal(log.memory, journal, SharedMachine()).steps
     return [step.event.tx_id for step in steps if isinstance(step.event, CommitPrepared)]
 
 
@@ -100,23 +100,23 @@ def test_an_expired_transaction_leaves_the_offsets_of_the_last_committed_one(
     log.check()
 
 
-def test_the_offsets_journal_keeps_one_position_a_partition_and_no_marker(log: MemoryLog) -> None:
+def test_the_journal_of_a_group_keeps_one_position_a_partition_and_no_marker(
+    log: MemoryLog,
+) -> None:
     """Compaction by folding: a snapshot has the newest of each key, and what pends; never the
     records that said how a transaction ended."""
     producer = log.producer("a")
     for _ in range(MANY):
         with producer.transaction() as last:
             producer.send_offsets_to_transaction({U0: 0}, "g")
-    replica = log.connection.offsets._replica("g")
-    replica.prune(0)
-    journal = log.connection.cluster.layout.offsets(
-        journal_of("g", LogSettings().offsets_topic_num_partitions)
-    )
-    walk = walk_journal(log.memory, journal, OffsetsMachine())
-    (row,) = [dict(row) for row in OffsetsMachine().encode_state(walk.state)["group"]]
+    coordinator = log.connection.coordinator_of("g")
+    coordinator.prune(0)
+    journal = log.connection.cluster.layout.transactions(coordinator.partition)
+    walk = walk_journal(log.memory, journal, SharedMachine())
+    (row,) = [dict(row) for row in OffsetsMachine().encode_state(walk.state.offsets)["group"]]
     assert len(row["committed"]) == 1
     assert row["pending"] == []
-    assert walk.state.group("g").last_commit == last
+    assert walk.state.offsets.group("g").last_commit == last
     entries = [path for path in log.objects() if path.startswith(f"{journal.root}/entries")]
     assert len(entries) < 5, "those before the boundary are gone, markers and all"
     log.check()
@@ -168,7 +168,7 @@ def test_BEGIN_is_durable_before_the_first_record_and_names_its_transaction(log:
     journal = log.connection.cluster.layout.transactions(
         log.connection.coordinator_of("a").partition
     )
-    steps = walk_journal(log.memory, journal, CoordinatorMachine()).steps
+    steps = walk_journal(log.memory, journal, SharedMachine()).steps
     assert [s.event.tx_id for s in steps if isinstance(s.event, TransactionBegun)] == [tx_id]
     assert log.process().outcome(tx_id) is TransactionOutcome.OPEN
 

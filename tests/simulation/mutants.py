@@ -94,13 +94,22 @@ def no_pend(patch: Patch) -> None:
     kept: dict[tuple[str, TxId], Any] = {}
 
     def pend(
-        self: GroupOffsets, group: str, tx_id: TxId, name: str, n: int, offsets: Any, ms: int
+        self: GroupOffsets,
+        group: str,
+        tx_id: TxId,
+        name: str,
+        n: int,
+        offsets: Any,
+        ms: int,
+        applied: TxId | None = None,
     ) -> None:
+        if applied is not None:
+            apply_pending(self, group, applied)
         kept[group, tx_id] = tuple(replace(offset, start=UNCHECKED) for offset in offsets)
 
     def apply_pending(self: GroupOffsets, group: str, tx_id: TxId) -> None:
         if (group, tx_id) in kept:
-            self._replica(group).execute(CommitOffsets(group, kept.pop((group, tx_id)), 0))
+            self._journal_of(group).execute(CommitOffsets(group, kept.pop((group, tx_id)), 0))
 
     patch.setattr(GroupOffsets, "pend", pend)
     patch.setattr(GroupOffsets, "apply_pending", apply_pending)

@@ -14,6 +14,7 @@ from txlog.clients.completion import Completion
 from txlog.errors import TxlogError
 from txlog.journal import replica
 from txlog.journal.machine import Decided, Together
+from txlog.journal.replica import Replica
 
 Patch = pytest.MonkeyPatch
 
@@ -53,6 +54,21 @@ def _refused_apart(patch: Patch) -> None:
     patch.setattr(replica, "decided_in", decided_in)
 
 
+def _without_the_look(patch: Patch) -> None:
+    """A refusal, or "it was done before", rests on whatever this process has seen."""
+    original = Replica._publish_decided
+
+    def publish(self: Replica[Any], tickets: list[Any]) -> None:
+        self._decide_all(tickets)
+        if any(t.decided is None or not t.decided.events for t in tickets):
+            for ticket in tickets:
+                ticket.end()
+            return
+        original(self, tickets)
+
+    patch.setattr(Replica, "_publish_decided", publish)
+
+
 def _without_R45(patch: Patch) -> None:
     """A transaction is taken for visible as soon as it is decided."""
     original = Completion.__init__
@@ -66,6 +82,7 @@ def _without_R45(patch: Patch) -> None:
 
 
 _RETURNS = "tests/unit/clients/test_commit_returns.py::"
+_REPLICA = "tests/unit/journal/test_replica.py::"
 _TOGETHER = "tests/unit/journal/test_commands_together.py::"
 
 BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
@@ -76,6 +93,10 @@ BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "commands together, refused apart": (
         _refused_apart,
         f"{_TOGETHER}test_the_rejection_of_one_is_that_of_all",
+    ),
+    "refused without a look at the tip": (
+        _without_the_look,
+        f"{_REPLICA}test_a_rejection_is_given_only_after_a_look_at_the_tip",
     ),
     "without R45": (
         _without_R45,

@@ -79,12 +79,11 @@ def _foreign_names(patch: Patch) -> None:
 def _names_without_id(patch: Patch) -> None:
     """Journals have the same names in every log."""
     patch.setattr(LogLayout, "cluster", lambda self: JournalLayout("cluster", self.log_id))
-    for kind, folder in (("transactions", "transactions"), ("offsets", "__consumer_offsets")):
-        patch.setattr(
-            LogLayout,
-            kind,
-            lambda self, number, folder=folder: JournalLayout(f"{folder}/{number}", self.log_id),
-        )
+    patch.setattr(
+        LogLayout,
+        "transactions",
+        lambda self, number: JournalLayout(f"transactions/{number}", self.log_id),
+    )
 
 
 def _any_owner(patch: Patch) -> None:

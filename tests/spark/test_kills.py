@@ -23,12 +23,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 COUNT = 20
 NUMBERS = pa.schema([("n", pa.int64())])
 COUNTS = pa.schema([("n", pa.int64()), ("count", pa.int64())])
-MANY_JOURNALS = LogSettings(
-    transaction_state_log_num_partitions=512, offsets_topic_num_partitions=512
-)
+MANY_JOURNALS = LogSettings(transaction_state_log_num_partitions=512)
 """So that no two queries share one: a process that stands still holds the journal it writes to."""
 
-OFFSETS, TRANSACTIONS, TOPICS = "__consumer_offsets/", "transactions/", "topics/"
+TRANSACTIONS, TOPICS = "transactions/", "topics/"
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,8 @@ def stops() -> dict[str, Stop]:
         found[name] = Stop(job, own(job, moment, path, *words), **shows)  # type: ignore[arg-type]
 
     decided = "PrepareCommit"
-    add("before pend", Moment.BEFORE, OFFSETS, "offsets_pended", has_pend=False)
-    add("after pend", Moment.AFTER, OFFSETS, "offsets_pended")
+    add("before pend", Moment.BEFORE, TRANSACTIONS, "offsets_pended", has_pend=False)
+    add("after pend", Moment.AFTER, TRANSACTIONS, "offsets_pended")
     add("after prepare", Moment.AFTER, TRANSACTIONS, "commit_prepared", open=decided)
     between = Job("between-applies")
     second = Place(Moment.BEFORE, f"{TOPICS}{between.name}.", ("marker_written",), number=2)
@@ -79,7 +77,7 @@ def stops() -> dict[str, Stop]:
     add(
         "before the offsets",
         Moment.BEFORE,
-        OFFSETS,
+        TRANSACTIONS,
         "pending_applied",
         topics_written=2,
         open=decided,
@@ -155,7 +153,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
 def run_into_the_stops(drill: Drill, driver: Driver) -> None:
     """New numbers for all; every query but one is stopped within its batch."""
     places = {stop.job: stop.place for stop in STOPS.values()}
-    places[LOST] = own(LOST, Moment.AFTER, OFFSETS, "offsets_pended")
+    places[LOST] = own(LOST, Moment.AFTER, TRANSACTIONS, "offsets_pended")
     places[WINDOWS] = own(WINDOWS, Moment.AFTER, TRANSACTIONS, "commit_prepared", number=2)
     first_write = ("commit_prepared", f'"{FOREACH.name}.even"')
     places[FOREACH] = Place(Moment.AFTER, TRANSACTIONS, first_write)
@@ -245,7 +243,7 @@ def test_I10_R30_the_writes_of_a_foreach_batch_killed_between_them_come_once(
 
 def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Killed) -> None:
     drill, older = killed.drill, killed.driver
-    older.pauses.set(CONTENDED.name, own(CONTENDED, Moment.AFTER, OFFSETS, "offsets_pended"))
+    older.pauses.set(CONTENDED.name, own(CONTENDED, Moment.AFTER, TRANSACTIONS, "offsets_pended"))
     drill.log.put("numbers", COUNT)
     until(lambda: older.pauses.is_reached(CONTENDED.name), "the older run's pend")
     newer = drill.start([CONTENDED])

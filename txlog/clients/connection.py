@@ -21,6 +21,10 @@ from txlog.coordinator.carrier import Carriers
 from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.errors import InvalidConfig, NotATxlog, UnknownTransaction
 from txlog.groups.offsets import GroupOffsets
+from txlog.groups.offsets_state import OffsetsState
+from txlog.groups.shared_journal import SharedMachine, SharedState, offsets_of, transactions_of
+from txlog.journal.part import JournalPart
+from txlog.journal.replica import Replica
 from txlog.log.cluster import Cluster, open_cluster
 from txlog.log.cluster_file import ClusterFile
 from txlog.model import TransactionOutcome, TxId
@@ -34,9 +38,10 @@ class Connection:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.offsets = GroupOffsets(cluster, self.coordinator)
+        self.offsets = GroupOffsets(cluster, self.coordinator, self._groups)
         self._coordinators: dict[int, Coordinator] = {}
-        self._lock = threading.Lock()
+        self._journals: dict[int, Replica[SharedState]] = {}
+        self._lock = threading.RLock()
         cluster.carry = Carriers(cluster.runtime, self.coordinators).begin
 
     @property
@@ -48,8 +53,27 @@ class Connection:
         """The coordinator of that partition of the transaction log."""
         with self._lock:
             if partition not in self._coordinators:
-                self._coordinators[partition] = Coordinator(self.cluster, partition, self.offsets)
+                part = JournalPart(self._journal(partition), transactions_of)
+                self._coordinators[partition] = Coordinator(
+                    self.cluster, partition, self.offsets, part
+                )
             return self._coordinators[partition]
+
+    def _groups(self, partition: int) -> JournalPart[OffsetsState]:
+        return JournalPart(self._journal(partition), offsets_of)
+
+    def _journal(self, partition: int) -> Replica[SharedState]:
+        """Of that coordinator and its groups."""
+        with self._lock:
+            if partition not in self._journals:
+                self._journals[partition] = Replica(
+                    self.cluster.store,
+                    self.cluster.layout.transactions(partition),
+                    SharedMachine(),
+                    self.cluster.runtime,
+                    self.cluster.options,
+                )
+            return self._journals[partition]
 
     def coordinator_of(self, transaction_group: str) -> Coordinator:
         """The coordinator that serves a transaction group; by default a transactional id."""

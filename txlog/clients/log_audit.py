@@ -18,10 +18,8 @@ from txlog.clients.connection import Connection
 from txlog.clients.index_audit import IndexAudit
 from txlog.clients.segment_references import staged_segments, stored_objects_of
 from txlog.coordinator.events import Participant
-from txlog.coordinator.machine import CoordinatorMachine
-from txlog.coordinator.state import CoordinatorState
 from txlog.errors import BoundaryMoved, CorruptData, OffsetOutOfRange
-from txlog.groups.offsets_machine import OffsetsMachine
+from txlog.groups.shared_journal import SharedMachine, SharedState
 from txlog.journal.audit import ATTEMPTS_MAX, Audit, Finding, audit_journal
 from txlog.journal.lost import lost_journal, not_begun, objects_without_journal
 from txlog.journal.machine import Machine
@@ -156,25 +154,17 @@ class _LogAudit:
         yield from self._topics([(name, known[name]) for name in names])
 
     def everything(self) -> Iterator[JournalReport]:
-        """All journals: the cluster's, the coordinators', the groups', the topics'."""
+        """All journals: the cluster's, the coordinators', the topics'."""
         settings, layout = self._cluster.file.settings, self._cluster.layout
         cluster = self._cluster_audit()
         yield _report(cluster, cluster.layout.name)
-        coordinators = settings.transaction_state_log_num_partitions
         calls: list[Callable[[], Audit[Any]]] = [
-            *(
-                partial(self._audit, self._ahead(), layout.transactions(n), CoordinatorMachine())
-                for n in range(coordinators)
-            ),
-            *(
-                partial(self._audit, self._ahead(), layout.offsets(n), OffsetsMachine())
-                for n in range(settings.offsets_topic_num_partitions)
-            ),
+            partial(self._audit, self._ahead(), layout.transactions(n), SharedMachine())
+            for n in range(settings.transaction_state_log_num_partitions)
         ]
-        for number, found in enumerate(self._cluster.answers(calls)):
-            if number < coordinators:
-                self._staged += _staged(found)
-                self.named.update(staged_segments(found.state))
+        for found in self._cluster.answers(calls):
+            self._staged += _staged(found)
+            self.named.update(staged_segments(found.state.transactions))
             yield _report(found, found.layout.name)
         yield from self._topics(self._topic_ids(cluster))
 
@@ -354,8 +344,8 @@ def _finding(error: CorruptData, path: str) -> Finding:
     return Finding(path, "I15", error.message)
 
 
-def _staged(found: Audit[CoordinatorState]) -> Iterator[tuple[str, TxId, Participant]]:
-    for _, transaction in found.state.open_transactions():
+def _staged(found: Audit[SharedState]) -> Iterator[tuple[str, TxId, Participant]]:
+    for _, transaction in found.state.transactions.open_transactions():
         for participant in transaction.participants:
             yield found.layout.root, transaction.tx_id, participant
 

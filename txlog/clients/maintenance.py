@@ -240,8 +240,7 @@ class Maintenance:
     # Everything else.
 
     def _prune_others(self) -> None:
-        cluster, offsets = self._connection.cluster, self._connection.offsets
-        journals: dict[str, _Prunable] = {"cluster": cluster, "consumer groups": offsets}
+        journals: dict[str, _Prunable] = {"cluster": self._connection.cluster}
         for coordinator in self._connection.coordinators():
             journals[f"coordinator {coordinator.partition}"] = coordinator
         for subject, journal in journals.items():

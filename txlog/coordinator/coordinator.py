@@ -1,4 +1,4 @@
-"""A transaction coordinator: a library on one journal of the transaction log, not a server.
+"""A transaction coordinator: a library on its part of one journal, not a server.
 
 Each method is one step of design section 6, and each is safe to repeat. What a step may lead to is
 decided in `rules.py`; finishing what is decided is in `recovery.py`. It guards I4 and I8 by doing
@@ -34,7 +34,6 @@ from txlog.coordinator.events import (
     ReleaseGroup,
     ReplayMark,
 )
-from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.past import is_past, presumed_outcome
 from txlog.coordinator.recovery import (
     OffsetsParticipant,
@@ -54,7 +53,7 @@ from txlog.errors import (
     TxlogError,
     UnknownTransaction,
 )
-from txlog.journal.replica import Replica
+from txlog.journal.part import JournalPart
 from txlog.log.cluster import Cluster
 from txlog.log.topic_events import AdvanceHorizon
 from txlog.model import Decision, TransactionOutcome, TxId
@@ -89,39 +88,40 @@ class InitOptions:
 class Coordinator:
     """One partition of the transaction log, as one process sees it. Safe to use from threads."""
 
-    def __init__(self, cluster: Cluster, partition: int, offsets: OffsetsParticipant) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        partition: int,
+        offsets: OffsetsParticipant,
+        journal: JournalPart[CoordinatorState],
+    ) -> None:
+        """`journal` is the coordinator's part of its journal."""
         self.partition = partition
         self._cluster = cluster
         self._offsets = offsets
         self._runtime: Runtime = cluster.runtime
-        self._replica: Replica[CoordinatorState] = Replica(
-            cluster.store,
-            cluster.layout.transactions(partition),
-            CoordinatorMachine(),
-            cluster.runtime,
-            cluster.options,
-        )
+        self._journal = journal
 
     @property
     def state(self) -> CoordinatorState:
         """The newest state that this process has seen."""
-        return self._replica.state
+        return self._journal.state
 
     def catch_up(self) -> CoordinatorState:
         """The state as of now; what is missing from it did not happen (rule R15)."""
-        return self._replica.catch_up(certain=True)
+        return self._journal.catch_up(certain=True)
 
     @property
     def is_open(self) -> bool:
         """Whether this process follows its journal."""
-        return self._replica.is_open
+        return self._journal.is_open
 
     def look_ahead(self) -> CoordinatorState:
         """The state after the next entries, as far as one round of requests shows; it may lag."""
-        return self._replica.look_ahead(LOOKED_AHEAD)
+        return self._journal.look_ahead(LOOKED_AHEAD)
 
     def _execute(self, command: CoordinatorCommand) -> Any:
-        return self._replica.execute(command)
+        return self._journal.execute(command)
 
     def _now_ms(self) -> int:
         return self._runtime.clock.wall_ms()
@@ -132,7 +132,7 @@ class Coordinator:
 
         Raises ProducerFenced, DuplicateTransaction.
         """
-        require_current(self._replica.follow(), transactional_id, tx_id, tag)
+        require_current(self._journal.follow(), transactional_id, tx_id, tag)
 
     # The steps of a transaction.
 
@@ -174,7 +174,7 @@ class Coordinator:
         backoff_ms = float(self._cluster.process.finish_backoff_ms)
         for _ in range(limit):
             try:
-                return self._replica.execute_each((*before, command))[-1]
+                return self._journal.execute_each((*before, command))[-1]
             except ConcurrentTransactions as error:
                 name = str(error.facts["transactional_id"])
                 for tx_id in error.facts["tx_ids"]:  # type: ignore[attr-defined]
@@ -315,12 +315,12 @@ class Coordinator:
 
     def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
         """Delete old journal entries behind a boundary; returns how many."""
-        return self._replica.prune(keep_entries, apart_entries)
+        return self._journal.prune(keep_entries, apart_entries)
 
     @property
     def kept_entries(self) -> int:
         """Entries that the last pruning left until their boundary is old enough (rule R14)."""
-        return self._replica.kept_entries
+        return self._journal.kept_entries
 
     # Finishing.
 

@@ -1,4 +1,4 @@
-"""State of a coordinator's journal, and what each event does to it. Pure: a fold, nothing else.
+"""State of a coordinator, and what each event does to it. Pure: a fold, nothing else.
 
 It guards I4 (a transaction is decided once: every change of state goes through `transition`), R4
 (the highest number of an epoch is never forgotten, so what is forgotten is never decided again) and
@@ -145,7 +145,7 @@ class TransactionalId:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorState:
-    """Everything a replica of a coordinator's journal knows."""
+    """Everything a replica of a coordinator's journal knows of transactions."""
 
     ids: Mapping[str, TransactionalId] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)

@@ -1,13 +1,13 @@
 """Consumer groups' offsets: fetch, commit, pend, and what to do when a transaction is in the way.
 
-All I/O of the offsets journals is here; what may happen is decided in `offsets_state.py`. A pend is
-released only after its transaction's ABORT is durable in the coordinator (rule R3).
+A group's offsets stand in the journal of the coordinator that its name chooses. What may happen is
+decided in `offsets_state.py`. A pend is released only after its transaction's ABORT is durable in
+the coordinator (rule R3).
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import cast
@@ -22,7 +22,6 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
-from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.groups.offsets_state import (
     ApplyPending,
     CommitOffsets,
@@ -37,7 +36,7 @@ from txlog.groups.offsets_state import (
     ReleasePending,
     in_parts,
 )
-from txlog.journal.replica import Replica
+from txlog.journal.part import JournalPart
 from txlog.log.cluster import Cluster
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_group_id
 
@@ -49,42 +48,39 @@ entry (I16)."""
 class GroupOffsets:
     """The offsets of every group of a log, as one process sees them. Safe to use from threads."""
 
-    def __init__(self, cluster: Cluster, coordinator: Callable[[int], Coordinator]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        coordinator: Callable[[int], Coordinator],
+        journal: Callable[[int], JournalPart[OffsetsState]],
+    ) -> None:
+        """`journal`: the groups' part of the journal of that coordinator."""
         self._cluster = cluster
         self._coordinator = coordinator
-        self._replicas: dict[int, Replica[OffsetsState]] = {}
-        self._lock = threading.Lock()
+        self._journal = journal
 
-    def _replica(self, group: str) -> Replica[OffsetsState]:
+    def partition_of(self, group: str) -> int:
+        """The coordinator in whose journal the group is. Raises InvalidName."""
         validate_group_id(group)
-        count = self._cluster.file.settings.offsets_topic_num_partitions
-        return self._journal(journal_of(group, count))
+        return journal_of(group, self._count)
 
-    def _all_journals(self) -> Iterator[Replica[OffsetsState]]:
-        count = self._cluster.file.settings.offsets_topic_num_partitions
-        return (self._journal(number) for number in range(count))
+    @property
+    def _count(self) -> int:
+        return self._cluster.file.settings.transaction_state_log_num_partitions
 
-    def _journal(self, number: int) -> Replica[OffsetsState]:
-        with self._lock:
-            if number not in self._replicas:
-                self._replicas[number] = Replica(
-                    self._cluster.store,
-                    self._cluster.layout.offsets(number),
-                    OffsetsMachine(),
-                    self._cluster.runtime,
-                    self._cluster.options,
-                )
-            return self._replicas[number]
+    def _journal_of(self, group: str) -> JournalPart[OffsetsState]:
+        return self._journal(self.partition_of(group))
 
     # Reading.
 
     def group(self, group: str) -> GroupState:
         """The group as of now; empty if it has never committed. Raises InvalidName."""
-        return self._replica(group).catch_up(certain=True).group(group)
+        return self._journal_of(group).catch_up(certain=True).group(group)
 
     def groups(self, *, certain: bool = False) -> dict[str, GroupState]:
         """Every group of the log, as of now; they may lag for a few calls, unless `certain`."""
-        looks = [partial(one.catch_up, certain=certain) for one in self._all_journals()]
+        journals = [self._journal(number) for number in range(self._count)]
+        looks = [partial(journal.catch_up, certain=certain) for journal in journals]
         found: dict[str, GroupState] = {}
         for state in self._cluster.answers(looks):
             found.update(state.groups)
@@ -148,18 +144,18 @@ class GroupOffsets:
         """
         now_ms = self._cluster.runtime.clock.wall_ms()
         for part in (offsets,) if whole else in_parts(offsets):
-            execute = partial(self._replica(group).execute, CommitOffsets(group, part, now_ms))
+            execute = partial(self._journal_of(group).execute, CommitOffsets(group, part, now_ms))
             self._with_resolution(group, execute)
 
     def delete_offsets(self, group: str, partitions: tuple[TopicPartition, ...]) -> None:
         """Forget positions, so many at once as fit in an entry. Raises UnstableOffsetCommit."""
         for first in range(0, max(len(partitions), 1), DELETED_POSITIONS_MAX):
             command = DeleteOffsets(group, partitions[first : first + DELETED_POSITIONS_MAX])
-            self._with_resolution(group, partial(self._replica(group).execute, command))
+            self._with_resolution(group, partial(self._journal_of(group).execute, command))
 
     def delete(self, group: str) -> None:
         """Forget a group. Raises UnknownGroup."""
-        self._replica(group).execute(DeleteGroup(group))
+        self._journal_of(group).execute(DeleteGroup(group))
 
     # In transactions.
 
@@ -186,7 +182,7 @@ class GroupOffsets:
         pending = Pending(transactional_id, coordinator, offsets, now_ms, timeout_ms)
         command = PendOffsets(group, tx_id, pending)
         before = () if applied is None else (ApplyPending(group, applied, now_ms),)
-        execute = partial(self._replica(group).execute_each, (*before, command))
+        execute = partial(self._journal_of(group).execute_each, (*before, command))
         self._with_resolution(group, execute, command)
 
     def settle(self, group: str, tx_id: TxId) -> None:
@@ -208,15 +204,6 @@ class GroupOffsets:
             for name, state in self.groups().items()
             for tx_id, pending in state.pending.items()
         )
-
-    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
-        """Delete old entries of every journal behind a boundary; returns how many."""
-        return sum(journal.prune(keep_entries, apart_entries) for journal in self._all_journals())
-
-    @property
-    def kept_entries(self) -> int:
-        """Entries that the last pruning left until their boundary is old enough (rule R14)."""
-        return sum(journal.kept_entries for journal in self._all_journals())
 
     def _with_resolution(
         self, group: str, call: Callable[[], object], own: PendOffsets | None = None
@@ -268,11 +255,11 @@ class GroupOffsets:
     def apply_pending(self, group: str, tx_id: TxId) -> None:
         """Commit what is pending for that transaction: LAST-COMMIT (rule R8: after all topics)."""
         command = ApplyPending(group, tx_id, self._cluster.runtime.clock.wall_ms())
-        self._replica(group).execute(command)
+        self._journal_of(group).execute(command)
 
     def release_pending(self, group: str, tx_id: TxId) -> None:
         """Forget what is pending for a transaction that is durably aborted (rule R3)."""
-        self._replica(group).execute(ReleasePending(group, tx_id))
+        self._journal_of(group).execute(ReleasePending(group, tx_id))
 
 
 def deleted_meanwhile(topic: str) -> CommitFailed:

@@ -1,4 +1,4 @@
-"""The offsets' journal: what each consumer group has committed, and what is pending. Pure.
+"""What each consumer group has committed, and what is pending: its part of a journal. Pure.
 
 It guards I6 (ranges that are committed in transactions follow each other: compare-and-set) and the
 offsets' half of I5: what is pending becomes committed only under the TxId that its pend bears
@@ -139,7 +139,7 @@ EMPTY_GROUP = GroupState()
 
 @dataclass(frozen=True, slots=True)
 class OffsetsState:
-    """Everything a replica of an offsets journal knows."""
+    """Everything a replica of a coordinator's journal knows of its groups."""
 
     groups: Mapping[str, GroupState] = field(default_factory=dict)
 

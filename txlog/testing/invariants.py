@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import get_args
 
 from txlog.clients.connection import Connection
-from txlog.coordinator.events import Participant
-from txlog.coordinator.machine import CoordinatorMachine
+from txlog.coordinator.events import CoordinatorEvent, Participant
 from txlog.errors import CorruptData, NotATxlog
-from txlog.groups.offsets_machine import OffsetsMachine
+from txlog.groups.offsets_state import OffsetsEvent
+from txlog.groups.shared_journal import SharedMachine, offsets_of, transactions_of
 from txlog.journal.entry import decode_entry
 from txlog.layout import TOPICS, JournalLayout, LogLayout, parse_number
 from txlog.log.cluster import read_cluster_file
@@ -112,11 +113,10 @@ def _read(store: Store, file: ClusterFile) -> LogFacts:
         )
         facts.topics[topic_id] = topic_facts(store, walk, name, topic_id)
     for partition in range(settings.transaction_state_log_num_partitions):
-        transactions = walk_journal(store, layout.transactions(partition), CoordinatorMachine())
+        shared = walk_journal(store, layout.transactions(partition), SharedMachine())
+        transactions = shared.part(transactions_of, *get_args(CoordinatorEvent))
         facts.coordinators.append(coordinator_facts(partition, transactions))
-    for partition in range(settings.offsets_topic_num_partitions):
-        offsets = walk_journal(store, layout.offsets(partition), OffsetsMachine())
-        facts.offsets.append(offsets_facts(offsets))
+        facts.offsets.append(offsets_facts(shared.part(offsets_of, *get_args(OffsetsEvent))))
     return facts
 
 

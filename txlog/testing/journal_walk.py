@@ -6,8 +6,9 @@ they say. It decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Generic, TypeVar
 
 from txlog.journal.audit import Audit, Finding, Step, audit_journal
 from txlog.journal.machine import Machine, StateT
@@ -15,6 +16,8 @@ from txlog.layout import JournalLayout
 from txlog.storage.store import Store
 
 __all__ = ["Finding", "Step", "Walk", "walk_journal"]
+
+PartT = TypeVar("PartT")
 
 
 @dataclass(slots=True)
@@ -53,6 +56,23 @@ class Walk(Generic[StateT]):
     def is_pruned(self) -> bool:
         """Old events are gone: what is not among the steps may have been."""
         return self.audit.is_pruned
+
+    def part(self, part_of: Callable[[StateT], PartT], *events: type) -> Walk[PartT]:
+        """What it holds of one part of its state; `events` are the kinds of that part."""
+        whole = self.audit
+        audit = Audit(
+            whole.layout,
+            part_of(whole.base),
+            part_of(whole.state),
+            whole.base_slot,
+            whole.tip,
+            whole.entries,
+            whole.snapshots,
+            whole.size_bytes,
+            whole.findings,
+            whole.is_whole,
+        )
+        return Walk(audit, [step for step in self.steps if isinstance(step.event, events)])
 
     def report(self, invariant: str, path: str, message: str) -> None:
         """Note what was found."""

@@ -1,4 +1,4 @@
-"""What the offsets journals' stored bytes say of consumer groups, and whether they keep I6.
+"""What the coordinators' journals say of consumer groups, and whether they keep I6.
 
 Positions and pends are counted here anew from the events. It must not ask a coordinator: that the
 right transactions were applied is shown in `invariants.py`.
@@ -43,14 +43,14 @@ class GroupFacts:
 
 @dataclass(slots=True)
 class OffsetsFacts:
-    """One offsets journal."""
+    """The groups of one coordinator's journal."""
 
     walk: Walk[OffsetsState]
     groups: dict[str, GroupFacts] = field(default_factory=dict)
 
 
 def offsets_facts(walk: Walk[OffsetsState]) -> OffsetsFacts:
-    """Check one offsets journal; what is wrong is in `walk.findings`."""
+    """Check the groups of one journal; what is wrong is in `walk.findings`."""
     facts = OffsetsFacts(walk)
     for name, group in walk.base.groups.items():
         facts.groups[name] = GroupFacts(

@@ -40,7 +40,6 @@ from txlog.testing.invariants import check_log
 FOLDER = Path(__file__).parent
 SETTINGS = LogSettings(
     transaction_state_log_num_partitions=2,
-    offsets_topic_num_partitions=2,
     journal_snapshot_entries=2,
     boundary_trust_ms=500,
     boundary_grace_ms=1_000,

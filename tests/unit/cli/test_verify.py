@@ -44,7 +44,6 @@ def test_a_whole_log_passes_and_is_only_read(own_log: SampleLog) -> None:
     assert rows["flights"][3] == "2"
     assert {row[-1] for name, row in rows.items() if name != "JOURNAL"} == {"0"}
     assert "transactions/7" in rows
-    assert "__consumer_offsets/0" in rows
     assert files(own_log.root) == before
 
 
@@ -54,7 +53,6 @@ def test_a_whole_log_passes_and_is_only_read(own_log: SampleLog) -> None:
         "topics/orders/*/segments/*.arrow",
         "topics/orders/*/entries/*.json",
         "transactions/*/*/entries/*.json",
-        "__consumer_offsets/*/*/entries/*.json",
     ],
 )
 @pytest.mark.parametrize("damage", [flip_a_byte, cut_off, Path.unlink])

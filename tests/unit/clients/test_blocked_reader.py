@@ -78,9 +78,10 @@ def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_th
     coordinator = log.connection.coordinator_of("a")
     log.producer("a").close()
     used_up = replace(coordinator.state.ids["a"], epoch=EPOCH_MAX - 1)
-    at = replace(coordinator._replica._at, state=replace(coordinator.state, ids={"a": used_up}))
-    coordinator._replica._at = at
-    coordinator._replica.snapshot()
+    journal = log.connection._journal(coordinator.partition)
+    transactions = replace(coordinator.state, ids={"a": used_up})
+    journal._at = replace(journal._at, state=replace(journal.state, transactions=transactions))
+    journal.snapshot()
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
     producer.send("u", b"open").get()

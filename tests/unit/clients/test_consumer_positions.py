@@ -278,7 +278,7 @@ def test_an_automatic_commit_that_fails_keeps_the_records(log: MemoryLog) -> Non
     )  # fmt: skip
     assert len(consumer.poll(max_records=2)[U0]) == 2
     log.clock.advance(5)
-    log.store.on("create", "offsets", unavailable)
+    log.store.on("create", "transactions/", unavailable)
     with pytest.raises(StoreUnavailable):
         consumer.poll()
     assert offsets(consumer) == [2, 3]

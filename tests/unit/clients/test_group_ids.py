@@ -32,7 +32,7 @@ def test_a_group_is_what_its_id_says_everywhere(log: MemoryLog, name: str) -> No
     producer.begin_transaction()
     producer.send_offsets_to_transaction({U0: 0}, name)
     producer.commit_transaction()
-    log.connection.offsets._replica(name).snapshot()
+    log.connection._journal(log.connection.offsets.partition_of(name)).snapshot()
     described = log.process().offsets.group(name)
     assert described.committed[U0].offset == 0
     assert log.admin.list_groups() == [name]

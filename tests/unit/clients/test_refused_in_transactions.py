@@ -234,7 +234,7 @@ def test_what_stays_with_the_producer_is_not_missing(log: MemoryLog) -> None:
     """Offsets and tables that met a store without an answer are seen to by the commit."""
     producer = log.producer("p")
     producer.begin_transaction()
-    log.store.on("create", "^__consumer_offsets/", unavailable)
+    log.store.on("create", "^transactions/", unavailable, holding="offsets_pended")
     with pytest.raises(StoreUnavailable):
         producer.send_offsets_to_transaction({P0: 0}, "g")
     log.store.on("put_new", "^topics/n/", unavailable)

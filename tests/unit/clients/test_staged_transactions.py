@@ -246,7 +246,7 @@ def test_R36_a_transaction_is_complete_after_its_offsets_are_applied(log: Memory
     producer.begin_transaction()
     producer.send("u", b"x")
     producer.send_offsets_to_transaction({U0: 0}, "g")
-    log.store.on("create", "__consumer_offsets", apply)
+    log.store.on("create", "transactions/", apply, holding="pending_applied")
     log.store.on("create", "transactions/", complete, holding="transaction_completed")
     producer.commit_transaction()
     producer.close()
@@ -256,7 +256,7 @@ def test_R36_a_transaction_is_complete_after_its_offsets_are_applied(log: Memory
 @pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
 @pytest.mark.parametrize(
     ("path", "event"),
-    [("offsets", "pending_applied"), ("transactions", "transaction_completed")],
+    [("transactions", "pending_applied"), ("transactions", "transaction_completed")],
 )
 def test_I4_what_fails_behind_the_return_of_a_commit_is_made_good_by_the_next(
     log: MemoryLog, path: str, event: str, effect: Effect
@@ -285,7 +285,7 @@ def test_R37_a_pend_of_unknown_outcome_stops_the_commit(log: MemoryLog) -> None:
     producer = log.producer("a")
     producer.begin_transaction()
     producer.send("t", b"x")
-    log.store.on("create", "__consumer_offsets", never_lands, times=10)
+    log.store.on("create", "transactions/", never_lands, holding="offsets_pended", times=10)
     with pytest.raises(OutcomeUnknown):
         producer.send_offsets_to_transaction({U0: 0}, "g")
     with pytest.raises(OutcomeUnknown):

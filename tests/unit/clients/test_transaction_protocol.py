@@ -27,7 +27,7 @@ class Journal:
         written = [path for verb, path in self._log.store.writes[self._seen :] if verb == "create"]
         self._seen = len(self._log.store.writes)
         return [
-            f"{path.partition('/')[0].strip('_')}: {event['type']}"
+            f"{path.partition('/')[0]}: {event['type']}"
             for path in written
             if "/entries/" in path
             for event in self.events_of(path)
@@ -61,12 +61,12 @@ def test_the_steps_of_a_transaction_that_commits(log: MemoryLog) -> None:
     producer.send("t", b"3", partition=1).get()
     assert journal.new_events() == ["topics: batches_appended"]
     producer.send_offsets_to_transaction({U0: 1}, "g")
-    assert journal.new_events() == ["consumer_offsets: offsets_pended"]
+    assert journal.new_events() == ["transactions: offsets_pended"]
     producer.commit_transaction()
     assert journal.new_events() == [
         "transactions: commit_prepared",
         "topics: marker_written",
-        "consumer_offsets: pending_applied",
+        "transactions: pending_applied",
         "transactions: transaction_completed",
     ]
 
@@ -83,7 +83,7 @@ def test_the_steps_of_a_transaction_that_aborts(log: MemoryLog) -> None:
         "transactions: abort_prepared",
         "topics: marker_written",
         "transactions: transaction_completed",
-        "consumer_offsets: pending_released",
+        "transactions: pending_released",
     ]
 
 
@@ -229,7 +229,7 @@ def test_R8_offsets_are_applied_after_every_topic(log: MemoryLog) -> None:
     seen: list[list[bytes]] = []
     log.store.on(
         "create",
-        "offsets",
+        "transactions/",
         preceded_by(lambda: seen.append(log.values("t", "u"))),
         holding="pending_applied",
     )

@@ -9,7 +9,7 @@ from txlog.errors import CommitFailed, OutcomeUnknown
 from txlog.model import TopicPartition
 
 U0 = TopicPartition("u", 0)
-ENTRY = "__consumer_offsets/.*/entries"
+ENTRY = "transactions/.*/entries"
 
 
 def reader(log: MemoryLog) -> Consumer:

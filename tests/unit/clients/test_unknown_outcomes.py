@@ -308,7 +308,7 @@ def test_I13_an_unknown_decision_is_asked_for_again_until_it_is_known(
     [
         ("topics/t", "marker_written"),
         ("topics/u", "marker_written"),
-        ("offsets", "pending_applied"),
+        ("transactions", "pending_applied"),
     ],
 )
 def test_I4_after_the_decision_a_commit_may_be_repeated_at_every_step(
@@ -356,7 +356,7 @@ def test_R9_a_commit_does_not_happen_without_offsets_whose_pend_is_unknown(
     log.producer().send("u", b"source").get()
     producer = begun(log)
     producer.send("t", b"x")
-    outage(log, "__consumer_offsets")
+    outage(log, "transactions/.*/6/")
     with pytest.raises(OutcomeUnknown):
         producer.send_offsets_to_transaction({U0: 1}, "g")
     with pytest.raises(OutcomeUnknown):
@@ -396,7 +396,7 @@ def test_offsets_that_another_transaction_holds_keep_the_commit_waiting(log: Mem
 def test_an_abort_after_an_unknown_pend_frees_the_group(log: MemoryLog, outage: Outage) -> None:
     log.producer().send("u", b"source").get()
     producer = begun(log)
-    outage(log, "__consumer_offsets")
+    outage(log, "transactions/.*/6/")
     with pytest.raises(OutcomeUnknown):
         producer.send_offsets_to_transaction({U0: 1}, "g")
     log.store.heal()

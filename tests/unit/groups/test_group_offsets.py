@@ -121,7 +121,8 @@ def test_what_ends_while_it_is_in_the_way_is_no_error(world: World) -> None:
         coordinator(process).abort(NAME, tx)
         offsets(process).release_pending(GROUP, tx)
 
-    other.store.before("get", NAMES.offsets(0).entry(1), end)
+    entry = NAMES.transactions(0).entry(offsets(other)._journal(0).next_slot)
+    other.store.before("get", entry, end)
     moved(other, 9)
     assert other.store.is_met
     assert position(world) == 9
@@ -132,7 +133,7 @@ def test_an_abort_that_comes_after_the_decision_to_commit_is_no_error(world: Wor
     tx = pended(process)
     world.clock.advance(TIMEOUT_MS + 1)
     coordinator(other).catch_up()
-    entry = NAMES.transactions(0).entry(coordinator(other)._replica.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(other)._journal.next_slot)
     other.store.before("create", entry, lambda: prepare(process, tx))
     assert offsets(other).maintain() == [tx]
     assert (other.store.is_met, position(world)) == (True, 5)
@@ -148,7 +149,7 @@ def test_an_abort_of_an_id_that_was_forgotten_meanwhile_is_no_error(world: World
         coordinator(process).abort(NAME, tx)
         assert coordinator(process).expire_ids(world.clock.wall_ms()) == [NAME]
 
-    entry = NAMES.transactions(0).entry(coordinator(other)._replica.next_slot)
+    entry = NAMES.transactions(0).entry(coordinator(other)._journal.next_slot)
     other.store.before("create", entry, end_and_forget)
     assert offsets(other).maintain() == [tx]
     assert (other.store.is_met, position(world)) == (True, None)
@@ -174,7 +175,7 @@ def hide(world: World, end: int) -> Process:
     for position_ in range(2, 2 + 6):
         moved(other, position_)
     moved(other, end)
-    offsets(other).prune(keep_entries=1)
+    coordinator(other).prune(keep_entries=1)
     return process
 
 
@@ -225,11 +226,11 @@ def test_snapshots_and_pruning_follow_what_is_asked(world: World) -> None:
     process = world.process()
     for end in range(10):
         moved(process, end)  # 10 entries, where one in 4 has a snapshot.
-    layout = NAMES.offsets(0)
+    layout, journal = NAMES.transactions(0), coordinator(process)
     assert world.store.get(layout.snapshot(3)) is not None
-    assert offsets(process).prune(keep_entries=6, apart_entries=100) == 0
-    assert offsets(process).prune(keep_entries=6) == 4
-    assert offsets(process).prune(keep_entries=5) == 1
+    assert journal.prune(keep_entries=6, apart_entries=100) == 0
+    assert journal.prune(keep_entries=6) == 4
+    assert journal.prune(keep_entries=5) == 1
 
 
 def test_only_positions_of_the_given_partitions_are_deleted(world: World) -> None:

@@ -40,8 +40,8 @@ def pend(log: MemoryLog, offsets: tuple[PendingOffset, ...]) -> None:
 
 
 def entries(log: MemoryLog) -> int:
-    """Of the offsets' journals."""
-    return sum("__consumer_offsets" in path and "/entries/" in path for path in log.objects())
+    """Of the coordinators' journals."""
+    return sum("transactions/" in path and "/entries/" in path for path in log.objects())
 
 
 def committed(log: MemoryLog) -> dict[TopicPartition, int]:

@@ -22,10 +22,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from txlog.coordinator.events import CoordinatorEvent, Participant, StagingHorizonAdvanced
-from txlog.coordinator.machine import CoordinatorMachine
 from txlog.errors import CorruptData, InternalError, UnsupportedFormat
-from txlog.groups.offsets_machine import OffsetsMachine
 from txlog.groups.offsets_state import OffsetsEvent
+from txlog.groups.shared_journal import SharedMachine
 from txlog.journal.codec import EventCodec, SectionCodec, decode, encode
 from txlog.journal.machine import Machine
 from txlog.layout import segment_id_at
@@ -38,8 +37,8 @@ from txlog.stored import stored, stored_form, stored_list
 
 MACHINES: list[tuple[Machine[Any], Any]] = [
     (TopicMachine(), TopicEvent),
-    (CoordinatorMachine(), CoordinatorEvent),
-    (OffsetsMachine(), OffsetsEvent),
+    (SharedMachine(), CoordinatorEvent),
+    (SharedMachine(), OffsetsEvent),
     (ClusterMachine(), ClusterEvent),
 ]
 QUICK = settings(max_examples=examples(60), derandomize=True)

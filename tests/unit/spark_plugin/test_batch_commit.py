@@ -57,13 +57,10 @@ def check(log: MemoryLog, end: int) -> None:
     log.check()
 
 
-def next_entry(log: MemoryLog, journal: str) -> str:
-    """Path of the entry that a journal gets next."""
-    layout = {
-        "offsets": log.connection.cluster.layout.offsets(0),
-        "transactions": log.connection.cluster.layout.transactions(0),
-    }[journal]
-    return layout.entry(sum(path.startswith(layout.entries) for path in log.objects()))
+def next_entry(log: MemoryLog, ahead: int = 0) -> str:
+    """Path of the entry that the coordinator's journal gets next, or so many later."""
+    layout = log.connection.cluster.layout.transactions(0)
+    return layout.entry(sum(path.startswith(layout.entries) for path in log.objects()) + ahead)
 
 
 # Deaths.
@@ -351,12 +348,12 @@ def test_R27_a_run_that_was_superseded_may_not_come_back(log: MemoryLog, query: 
 
 
 @pytest.mark.parametrize(
-    ("journal", "place"),
-    [("offsets", "before"), ("offsets", "after"), ("transactions", "before")],
+    ("ahead", "place"),
+    [(0, "before"), (0, "after"), (1, "before")],
     ids=["before its pend", "after its pend", "before its prepare"],
 )
 def test_R12_a_run_that_stalls_while_a_newer_one_commits_its_batch_commits_nothing_more(
-    log: MemoryLog, query: Query, journal: str, place: str
+    log: MemoryLog, query: Query, ahead: int, place: str
 ) -> None:
     store = HookedStore(log.memory)
     older, newer = log.process(store), log.process()
@@ -369,7 +366,7 @@ def test_R12_a_run_that_stalls_while_a_newer_one_commits_its_batch_commits_nothi
         query.run(newer, "newer", 2, 4, 6)
 
     hook = store.before if place == "before" else store.after
-    hook("create", next_entry(log, journal), overtake)
+    hook("create", next_entry(log, ahead), overtake)
     with pytest.raises((ProducerFenced, CheckpointConflict)):
         query.commit(older, "older", 1, messages)
     check(log, 6)
@@ -382,7 +379,7 @@ def test_I10_a_run_that_stalls_while_a_newer_one_commits_its_batch_finds_it_in(
     older, newer = log.process(store), log.process()
     query.plan(0, 0, 4)
     messages = query.tasks(older, "older", 0, 0, 4)
-    pend = next_entry(log, "offsets")
+    pend = next_entry(log, 1)  # After the registration.
     store.before("create", pend, lambda: query.replay(newer, "newer", 0, 0, 4))
     query.commit(older, "older", 0, messages)
     assert store.is_met
@@ -407,7 +404,7 @@ def test_R12_a_query_that_lost_its_group_takes_its_pend_away(
 
     query.plan(1, 2, 4)
     messages = query.tasks(old, "old", 1, 2, 4)
-    store.before("create", next_entry(log, "offsets"), take_over)
+    store.before("create", next_entry(log), take_over)
     with pytest.raises(GroupOwned, match="owned by 'spark.successor'"):
         query.commit(old, "old", 1, messages)
     assert not log.process().offsets.group(GROUP).pending
@@ -448,6 +445,6 @@ def test_R3_a_transaction_that_was_barred_before_its_decision_is_run_again(
         log.clock.advance(STAGED_TIMEOUT_MS + 1)
         assert position(log) == 2
 
-    store.before("create", next_entry(log, "transactions"), bar)
+    store.before("create", next_entry(log, 1), bar)
     query.commit(process, "run", 1, messages)
     check(log, 4)

@@ -35,7 +35,6 @@ def test_every_name_of_the_layout_passes() -> None:
         names.cluster(),
         names.topic("n" * 249, "0" * 32),
         names.transactions(49),
-        names.offsets(49),
     ]
     for journal in journals:
         for name in (journal.entry(7), journal.chunk(0, 9), journal.boundary(1), journal.hint):

@@ -16,7 +16,7 @@ from txlog.storage import FsspecStore, LocalStore, MemoryStore
 
 NAMES = LogLayout("10" * 16)
 ENTRY, HINT = NAMES.transactions(3).entry(7), NAMES.cluster().hint
-SNAPSHOT, SEGMENT = NAMES.offsets(0).snapshot(7), NAMES.topic("t", "1").segment("0" * 32)
+SNAPSHOT, SEGMENT = NAMES.transactions(0).snapshot(7), NAMES.topic("t", "1").segment("0" * 32)
 
 
 def test_each_kind_has_its_limit_and_segments_have_none() -> None:

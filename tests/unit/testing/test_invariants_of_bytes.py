@@ -19,7 +19,6 @@ from tests.protocol.steps import (
 )
 from tests.sound_log import (
     COORDINATOR,
-    OFFSETS,
     Events,
     SoundLog,
     changing,
@@ -54,7 +53,7 @@ def test_a_sound_log_has_no_findings_whoever_is_asked(log: SoundLog) -> None:
 
 
 def test_a_sound_log_that_was_pruned_has_no_findings(log: SoundLog) -> None:
-    coordinator(log.process)._replica.prune(2)
+    coordinator(log.process)._journal.prune(2)
     log.process.connection.offsets._journal(0).prune(0)
     for name in ("a", "b", "src"):
         log.process.topic(name).prune(1)
@@ -64,7 +63,7 @@ def test_a_sound_log_that_was_pruned_has_no_findings(log: SoundLog) -> None:
 
 
 def test_a_log_whose_journals_were_only_written_anew_has_no_findings(log: SoundLog) -> None:
-    for layout in (COORDINATOR, OFFSETS, log.topic("a"), log.topic("b")):
+    for layout in (COORDINATOR, log.topic("a"), log.topic("b")):
         log.edit(layout, lambda events: None)
     assert check_log(log.store) == []
 
@@ -94,7 +93,7 @@ def test_records_that_were_deleted_with_their_topic_before_the_commit_hang_for_n
     prepare(process, tx, name="p", groups=())
     finish(process, tx, "p")
     assert check_log(log.store) == []
-    assert coordinator(process)._replica.prune(0)
+    assert coordinator(process)._journal.prune(0)
     assert check_log(log.store) == []
 
 
@@ -144,7 +143,7 @@ def test_I1_a_snapshot_beyond_the_end_is_found(log: SoundLog) -> None:
 
 
 def test_I15_a_damaged_entry_is_found(log: SoundLog) -> None:
-    path = OFFSETS.entry(1)
+    path = COORDINATOR.entry(1)
     log.store.replace(path, log.store.get(path)[:-3])
     assert Finding(path, "I15", "") < max(f for f in check_log(log.store) if f.path == path)
 
@@ -166,7 +165,7 @@ def test_I15_the_snapshot_that_a_boundary_names_must_be_sound(log: SoundLog, dam
 
 
 def test_I15_a_snapshot_that_says_something_else_is_found(log: SoundLog) -> None:
-    path = log.paths(OFFSETS.snapshots)[0]
+    path = log.paths(COORDINATOR.snapshots)[0]
     head, sections = decode_snapshot(log.store.get(path), path)
     text = json.dumps(sections).replace('"src"', '"other"')
     log.store.replace(path, encode_snapshot(head, json.loads(text)))

@@ -19,7 +19,6 @@ from tests.protocol.steps import (
 from tests.protocol.world import Process
 from tests.sound_log import (
     COORDINATOR,
-    OFFSETS,
     Events,
     SoundLog,
     adding,
@@ -126,7 +125,7 @@ def test_I3_I4_I5_a_coordinator_that_was_pruned_still_has_to_know_what_others_ho
     log.edit(log.topic("b"), adding(marker(TxId(500, 0, 0))))
     tx = TxId(600, 0, 0)
     pended(log.process, tx)
-    log.edit(OFFSETS, adding(PendingApplied(GROUP, tx, 0)))
+    log.process.connection.offsets.apply_pending(GROUP, tx)
     found = [(finding.invariant, finding.message) for finding in check_log(log.store)]
     assert sorted(found, key=str) == [
         ("I3", f"{TxId(400, 0, 0)} hangs: it is open, and no coordinator knows it"),
@@ -225,7 +224,7 @@ def test_I6_a_gap_between_committed_ranges_is_found(log: SoundLog) -> None:
         moved = replace(pending.offsets[0], start=1)
         entry[index] = replace(entry[index], pending=replace(pending, offsets=(moved,)))
 
-    log.edit(OFFSETS, change)
+    log.edit(COORDINATOR, change)
     (finding,) = check_log(log.store)
     assert finding.invariant == "I6"
     assert "[1, 3) of src-0 follows 2" in finding.message
@@ -238,7 +237,7 @@ def test_I6_a_range_that_goes_backwards_is_found(log: SoundLog) -> None:
         moved = replace(pending.offsets[0], end=1)
         entry[index] = replace(entry[index], pending=replace(pending, offsets=(moved,)))
 
-    log.edit(OFFSETS, change)
+    log.edit(COORDINATOR, change)
     assert invariants(log) == {"I6"}
 
 
@@ -248,7 +247,7 @@ def test_I6_two_transactions_that_pend_on_one_partition_are_found(log: SoundLog)
         other = replace(entry[index], tx_id=tx_of(log.query, 9))
         events.insert(events.index(entry) + 1, [other])
 
-    log.edit(OFFSETS, change)
+    log.edit(COORDINATOR, change)
     assert "I6" in invariants(log)
 
 
@@ -257,14 +256,14 @@ def test_I5_offsets_of_a_committed_transaction_that_were_released_are_found(log:
         entry, index = first(events, PendingApplied, 1)
         entry[index] = PendingReleased(GROUP, entry[index].tx_id)
 
-    log.edit(OFFSETS, change)
+    log.edit(COORDINATOR, change)
     assert invariants(log) == {"I5"}
 
 
 def test_I5_offsets_of_a_committed_transaction_that_are_still_pending_are_found(
     log: SoundLog,
 ) -> None:
-    log.edit(OFFSETS, dropping(PendingApplied, 1))
+    log.edit(COORDINATOR, dropping(PendingApplied, 1))
     assert invariants(log) == {"I5"}
 
 
@@ -273,7 +272,7 @@ def test_I5_offsets_that_a_committed_transaction_never_pended_are_found(log: Sou
         dropping(PendingApplied, 1)(events)
         dropping(OffsetsPended, 1)(events)
 
-    log.edit(OFFSETS, change)
+    log.edit(COORDINATOR, change)
     assert invariants(log) == {"I5"}
 
 
@@ -285,7 +284,7 @@ def test_I5_offsets_of_an_undecided_transaction_that_were_applied_are_found(log:
     tx = tx_of(log.query, 3)
     pended(log.process, tx)
     coordinator(log.process).begin(NAME, tx, TIMEOUT_MS)
-    log.edit(OFFSETS, adding(PendingApplied(GROUP, tx, 0)))
+    log.edit(COORDINATOR, adding(PendingApplied(GROUP, tx, 0)))
     found = {finding.message for finding in check_log(log.store)}
     assert any("LAST-COMMIT" in message for message in found)
     assert any("are applied: it is None" in message for message in found)
@@ -296,7 +295,7 @@ def test_I5_offsets_that_were_released_while_their_transaction_may_commit_are_fo
 ) -> None:
     tx = tx_of(log.query, 3)
     pended(log.process, tx)
-    log.edit(OFFSETS, adding(PendingReleased(GROUP, tx)))
+    log.edit(COORDINATOR, adding(PendingReleased(GROUP, tx)))
     (finding,) = check_log(log.store)
     assert (finding.invariant, "(R3)" in finding.message) == ("I5", True)
 
@@ -305,13 +304,13 @@ def test_I5_offsets_that_were_applied_before_their_records_are_found(log: SoundL
     tx = tx_of(log.query, 3)
     pended(log.process, tx)
     prepare(log.process, tx, participant(log.process, "a", 3))
-    log.edit(OFFSETS, adding(PendingApplied(GROUP, tx, 0)))
+    log.edit(COORDINATOR, adding(PendingApplied(GROUP, tx, 0)))
     (finding,) = check_log(log.store)
     assert (finding.invariant, "(R8)" in finding.message) == ("I5", True)
 
 
 def test_I5_an_apply_without_a_pend_is_found(log: SoundLog) -> None:
-    log.edit(OFFSETS, adding(PendingApplied(GROUP, tx_of(log.query, 0), 0)))
+    log.edit(COORDINATOR, adding(PendingApplied(GROUP, tx_of(log.query, 0), 0)))
     assert "I5" in invariants(log)
 
 

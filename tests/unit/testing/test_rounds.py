@@ -29,7 +29,7 @@ OPERATIONS: dict[str, tuple[Callable[[Rounds], object], int]] = {
     "one": (get, 1),
     "two": (twice, 2),
     "beside each other": (lambda r: r.runtime.fan_out.run_all([lambda: get(r)] * 16), 1),
-    "more than there are threads": (lambda r: r.runtime.fan_out.run_all([lambda: get(r)] * 17), 2),
+    "more than there are threads": (lambda r: r.runtime.fan_out.run_all([lambda: get(r)] * 33), 2),
     "together": (lambda r: r.runtime.fan_out.run_together([lambda: get(r)] * 60), 1),
     "the longest counts": (
         lambda r: r.runtime.fan_out.run_all([lambda: get(r), lambda: twice(r)]),

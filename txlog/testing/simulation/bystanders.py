@@ -92,7 +92,7 @@ class HintSpoiler(Recurring):
     def _chosen(self, process: SimulatedProcess) -> JournalLayout:
         cluster = process.connection.cluster
         names = cluster.layout
-        layouts = [names.cluster(), names.offsets(0), names.transactions(0)]
+        layouts = [names.cluster(), names.transactions(0)]
         for name in self._topics:
             layouts.append(names.topic(name, cluster.present_topic(name).topic_id))
         return process.random.choice(layouts)

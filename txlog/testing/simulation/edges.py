@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from txlog.clients.connection import Connection
 from txlog.coordinator.coordinator import InitOptions
-from txlog.coordinator.machine import CoordinatorMachine
-from txlog.coordinator.state import CoordinatorState
+from txlog.groups.shared_journal import SharedMachine, SharedState
 from txlog.journal.entry import decode_entry
 from txlog.journal.opening import write_snapshot
 from txlog.layout import JournalLayout, parse_number
@@ -50,19 +49,20 @@ def _worn_out(connection: Connection) -> None:
         worn = {n: replace(known, epoch=_EPOCHS[n]) for n, known in state.ids.items()}
         layout = cluster.layout.transactions(coordinator.partition)
         if worn:
-            _as_snapshot(cluster.store, layout, replace(state, ids={**state.ids, **worn}))
+            worn_state = SharedState(replace(state, ids={**state.ids, **worn}))
+            _as_snapshot(cluster.store, layout, worn_state)
     fresh = Cluster(cluster.store, cluster.file, cluster.runtime, cluster.process, "start")
     for coordinator in Connection(fresh).coordinators():
         coordinator.prune(0)
 
 
-def _as_snapshot(store: Store, layout: JournalLayout, state: CoordinatorState) -> None:
+def _as_snapshot(store: Store, layout: JournalLayout, state: SharedState) -> None:
     """Let a snapshot say that the entries of a journal have led to this state."""
     slot = max(parse_number(found.path) or 0 for found in store.list_after(layout.entries))
     path = layout.entry(slot)
     _, crc32 = decode_entry(store.get(path) or b"", path, slot)
     store.delete(layout.snapshot(slot))  # One that is there is taken to say the same.
-    write_snapshot(store, layout, CoordinatorMachine(), state, (slot, crc32, -1), check=False)
+    write_snapshot(store, layout, SharedMachine(), state, (slot, crc32, -1), check=False)
 
 
 def _worn(choices: random.Random) -> Sequence[Role]:
@@ -165,7 +165,7 @@ _HINTED = {"ta": 1, "tb": 1}
 def _hinted(choices: random.Random) -> Sequence[Role]:
     """Journals are pruned, and their hints are old, wrong or gone."""
     topics = tuple(_HINTED)
-    duties = ("prune_topic", "prune_coordinator", "prune_offsets", "maintain")
+    duties = ("prune_topic", "prune_coordinator", "maintain")
     writers: list[Role] = [
         TransactionalProducer("p2", "two", topics),
         Teller("t1", "teller", topics),

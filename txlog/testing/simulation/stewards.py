@@ -45,7 +45,6 @@ LIMITS = ProcessSettings(
 _HARMLESS = (
     "prune_topic",
     "prune_coordinator",
-    "prune_offsets",
     "prune_cluster",
     "maintain",
     "add_partition",
@@ -86,10 +85,6 @@ class Steward(Recurring):
         """Old entries of a coordinator go."""
         coordinator = process.random.choice(process.connection.coordinators())
         _note_pruned(process, coordinator.prune(process.random.randint(0, 3)))
-
-    def prune_offsets(self, process: SimulatedProcess) -> None:
-        """Old entries of the groups go."""
-        _note_pruned(process, process.connection.offsets.prune(process.random.randint(0, 3)))
 
     def prune_cluster(self, process: SimulatedProcess) -> None:
         """Old entries of the list of topics go."""
@@ -222,7 +217,6 @@ def prune_often(process: SimulatedProcess) -> None:
         _note_pruned(process, connection.cluster.present_topic(name).prune(keep, 3))
     for coordinator in connection.coordinators():
         _note_pruned(process, coordinator.prune(keep, 3))
-    _note_pruned(process, connection.offsets.prune(keep, 3))
     _note_pruned(process, connection.cluster.prune(keep, 3))
 
 

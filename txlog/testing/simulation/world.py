@@ -114,7 +114,6 @@ class World:
         scheduler = Scheduler(choices)
         settings = LogSettings(
             transaction_state_log_num_partitions=choices.choice((1, 2)),
-            offsets_topic_num_partitions=1,
             journal_snapshot_entries=choices.choice((2, 3, 4, 8)),
             boundary_trust_ms=self.scenario.boundary_trust_ms,
             boundary_grace_ms=BOUNDARY_GRACE_MS if self.scenario.boundary_trust_ms else 0,
