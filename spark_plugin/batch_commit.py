@@ -166,11 +166,11 @@ class BatchCommitter:
     def _batch_range(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> BatchRange:
         if self._checkpoint is None:
             return BatchRange(identity.batch_id, {})
-        self._checkpoint.require_query(identity.query_id)
         plan = messages[0].plan if messages else None
         if plan is not None:
             _require_own_plan(plan, identity)
-        batch = self._checkpoint.batch_range(identity.batch_id, self._connection.cluster.log_id)
+        log_id = self._connection.cluster.log_id
+        batch = self._checkpoint.range_of(identity.query_id, identity.batch_id, log_id)
         if plan is not None:
             # After what was read: so that is of this plan, and the batch before it is, too.
             self._checkpoint.require_plan(plan, batch.digest)

@@ -1,26 +1,24 @@
 """How the plugin's processes get at the log: the connection, and topics by option.
 
-Connections and stores are kept for each process and root, because Spark keeps its Python workers
-from batch to batch; nothing depends on that for its correctness.
+Connections are cached for each process and root, because Spark keeps its Python workers from batch
+to batch; nothing depends on that cache for its correctness.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 
 from spark_plugin.drill_points import DrilledStore, points_of_process
 from spark_plugin.options import ReaderOptions, WriterOptions
 from txlog.clients.connection import Connection, connect, open_connection
-from txlog.clock import FanOut, Runtime, begun
+from txlog.clock import Runtime, begun
 from txlog.errors import InvalidOption
 from txlog.log.cluster_file import ClusterFile
 from txlog.log.look import look
 from txlog.log.topic_log import TopicLog
 from txlog.storage.open import open_store
-from txlog.storage.store import Store
 
 
 def open_log(
@@ -50,33 +48,6 @@ def _drilled(
     return open_connection(
         store if points is None else DrilledStore(store, points), runtime, create=create
     )
-
-
-STORES_MAX = 64
-"""Stores that a process keeps for later tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeptStore:
-    """A store, and threads for requests to it."""
-
-    store: Store
-    fan_out: FanOut
-
-
-_kept_stores: dict[str, KeptStore] = {}
-
-
-def open_kept_store(options: ReaderOptions) -> KeptStore:
-    """For a task that only reads; with the connections that earlier tasks of the process left."""
-    storage = dict(options.storage)
-    key = f"{os.getpid()} {options.root} {sorted(storage.items())!r}"
-    if key not in _kept_stores:
-        while len(_kept_stores) >= STORES_MAX:
-            del _kept_stores[next(iter(_kept_stores))]
-        runtime = Runtime()
-        _kept_stores[key] = KeptStore(open_store(options.root, runtime, storage), runtime.fan_out)
-    return _kept_stores[key]
 
 
 def subscribed_topics(

@@ -22,7 +22,7 @@ from spark_plugin.arrow_schema import (
     read_layout,
 )
 from spark_plugin.data_loss import records_are_gone
-from spark_plugin.log_access import KeptStore, open_kept_store
+from spark_plugin.kept_stores import KeptStore, open_kept
 from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
 from spark_plugin.planning import BatchSpan, PartitionWork, Task, plan_tasks
@@ -175,7 +175,7 @@ def read_task(
 ) -> Iterator[pa.RecordBatch]:
     """The records of a task as Spark takes them; a layout for each topic. Runs in an executor."""
     freeze_modules()
-    return read_from(open_kept_store(options), task, layouts, options)
+    return read_from(open_kept(options.root, options.storage), task, layouts, options)
 
 
 def read_from(

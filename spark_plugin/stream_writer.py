@@ -8,6 +8,7 @@ and the tasks carry it) and R26 (an abort deletes nothing).
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from spark_plugin import drill_points
 from spark_plugin.batch_commit import BatchCommitter, batch_identity
 from spark_plugin.checkpoint import BatchPlan, Checkpoint, open_checkpoint
 from spark_plugin.drill_points import Moment
+from spark_plugin.kept_stores import STORES_MAX
 from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink_topics import prepare_topics
@@ -30,6 +32,9 @@ from txlog.errors import CheckpointConflict, InternalError
 from txlog.log.handed_over import HandedLog
 
 log = logging.getLogger(__name__)
+
+_checkpoints: dict[str, Checkpoint] = {}
+"""Of this process; nothing depends on them for its correctness."""
 
 
 class TxlogStreamWriter(DataSourceStreamArrowWriter):
@@ -118,10 +123,18 @@ def _allowed(options: WriterOptions, batch_id: int) -> Creation:
 
 
 def query_checkpoint(options: WriterOptions) -> Checkpoint:
-    """The query's checkpoint. Raises InvalidOption if the option is missing (rule R22)."""
-    return open_checkpoint(
-        options.checkpoint_location,
-        Runtime(),
-        default_file_system=options.checkpoint_file_system,
-        storage_options=dict(options.storage),
-    )
+    """The query's checkpoint, with the connections that earlier batches have left; what it says is
+    read anew each time. Raises InvalidOption if the option is missing (rule R22)."""
+    storage = dict(options.storage)
+    place = f"{options.checkpoint_location} {options.checkpoint_file_system}"
+    key = f"{os.getpid()} {os.getcwd()} {place} {sorted(storage.items())!r}"
+    if key not in _checkpoints:
+        while len(_checkpoints) >= STORES_MAX:
+            del _checkpoints[next(iter(_checkpoints))]
+        _checkpoints[key] = open_checkpoint(
+            options.checkpoint_location,
+            Runtime(),
+            default_file_system=options.checkpoint_file_system,
+            storage_options=storage,
+        )
+    return _checkpoints[key]
