@@ -24,6 +24,10 @@ FORMS = {
         records=300, copiers=2, partitions=2, transaction_records=50, pause_ms=0,
         transaction_timeout_ms=5_000, counts=TroubleCounts(1, 0, 0), seed=3,
     ),
+    PlaceKind.FAR: SystemTest(
+        records=600, copiers=2, partitions=2, transaction_records=50, pause_ms=0,
+        transaction_timeout_ms=4_000, counts=TroubleCounts(1, 1, 0), seed=4,
+    ),
 }  # fmt: skip
 
 
@@ -34,6 +38,7 @@ FORMS = {
         # The same server as behind the proxy, and nothing happens to the line.
         pytest.param(PlaceKind.S3, marks=[pytest.mark.s3, pytest.mark.extra]),
         pytest.param(PlaceKind.PROXY, marks=pytest.mark.s3),
+        pytest.param(PlaceKind.FAR, marks=[pytest.mark.s3, pytest.mark.extra]),
     ],
 )
 def test_I3_I5_I6_I8_what_is_copied_under_troubles_is_copied_once_and_in_order(
