@@ -1,4 +1,4 @@
-"""A Python source and sink of bare Arrow files: what storing costs in Spark, whoever stores.
+"""A Python source and sink of bare Arrow files: what storing costs in Spark, whatever stores.
 
 The source reads mapped Arrow files, the sink writes one a task, batch by batch, and makes it
 durable. No checksum, no partition, no transaction, no offset: a crash loses or doubles records.

@@ -2,7 +2,7 @@
 
 The steps are the plugin's own, in the order in which Spark calls them, in one process so that one
 store sees them all. docs/architecture.md has the budget. The benchmark writes the checkpoint's
-files, which Spark would write; they are no part of the log and are not counted.
+files, which Spark would write; they are not part of the log and are not counted.
 """
 
 from __future__ import annotations

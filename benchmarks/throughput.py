@@ -1,7 +1,7 @@
 """Two million rows of 100 bytes through source, identity and sink, in one micro-batch.
 
 txlog to txlog beside a pair that stores nothing, a pair of bare Arrow files (what storing costs,
-whoever stores), and Delta to Delta; in turn, in one session. Each run is a new query of two such
+whatever stores), and Delta to Delta; in turn, in one session. Each run is a new query of two such
 batches, of which the second counts.
 """
 

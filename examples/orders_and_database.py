@@ -1,4 +1,4 @@
-"""An order in a database and its message, both or neither, whoever dies in between.
+"""An order in a database and its message, both or neither, whichever process dies.
 
 The program of docs/half-messages.md, as it stands there: `python -m examples.orders_and_database`.
 """

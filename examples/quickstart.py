@@ -1,4 +1,4 @@
-"""Two topics, one transaction: an abort that nobody sees, a commit that everybody sees.
+"""Two topics, one transaction: an abort that no reader sees, and a commit.
 
 The first program of README.md, as it stands there: `python -m examples.quickstart`.
 """

@@ -62,7 +62,7 @@ def complete(tx: TxId, name: str = NAME) -> CompleteTransaction:
 
 
 def new_coordinator() -> Coordinator:
-    """One that knows nobody."""
+    """A coordinator that knows no producer."""
     return Fold(CoordinatorMachine())
 
 

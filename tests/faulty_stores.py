@@ -122,7 +122,7 @@ class ProcessDied(BaseException):
 
 
 UPKEEP = ("/snapshots/", "/chunks/", "/boundaries/", "/hint.json")
-"""What a journal writes once in many entries, whoever makes these."""
+"""What a journal writes once in many entries, whichever process writes these."""
 
 
 class DyingStore(HookedStore):

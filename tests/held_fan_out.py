@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class HeldFanOut(SerialFanOut):
-    """Postponed calls wait until `let_go`, or until somebody asks for them; with `holds_started`
+    """Postponed calls wait until `let_go`, or until a caller asks for them; with `holds_started`
     what is started in the background does, too."""
 
     def __init__(self, *, holds_started: bool = False) -> None:

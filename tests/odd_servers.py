@@ -1,4 +1,4 @@
-"""HTTP servers that are no S3 service, or a bad one: what stands at a mistyped endpoint."""
+"""HTTP servers that are not S3 services, or bad ones, as found at a mistyped endpoint."""
 
 import threading
 from collections.abc import Iterator

@@ -51,7 +51,7 @@ class SampleLog:
 
 def sample_log(root: Path) -> SampleLog:
     """Topic `orders` (Kafka's columns, 2 partitions): 10 committed records in partition 0, then an
-    aborted one and one of an open transaction; partition 1 has one that is no text. Topic `flights`
+    aborted one and one of an open transaction; partition 1 has one of bytes. Topic `flights`
     (typed): 2. Group `billing` has committed 4 of `orders`, and 2 more are pending.
     """
     runtime = Runtime()

@@ -104,13 +104,13 @@ def full(call: Call) -> object:
 
 
 def answer_lost(call: Call) -> object:
-    """It is carried out, and nobody hears of it."""
+    """It is carried out, and the answer is lost."""
     call()
     raise OutcomeUnknown("no answer came; ask again.")
 
 
 def never_lands(call: Call) -> object:
-    """It is not carried out, and nobody hears of it."""
+    """It is not carried out, and there is no answer."""
     raise OutcomeUnknown("no answer came; ask again.")
 
 

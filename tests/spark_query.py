@@ -72,7 +72,7 @@ class Query:
         file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{line}')
 
     def plan_other(self, batch: int, end: int) -> None:
-        """The same for a source that is no txlog: it begins where the batch before ends."""
+        """The same for a source that is not txlog: it begins where the batch before ends."""
         file = self.folder / "offsets" / str(batch)
         file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{{"n":{end}}}')
 

@@ -92,7 +92,7 @@ class History:
         self._end(pid, Decision.COMMIT, rows)
 
     def staged_abort(self, pid: int, rows: dict[int, int]) -> None:
-        """Staged records that nobody ever sees."""
+        """Staged records that no reader ever sees."""
         if pid not in self.open:
             self.open[pid] = self._next(pid)
             self._end(pid, Decision.ABORT, rows)

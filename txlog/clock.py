@@ -74,7 +74,7 @@ class Postponed(Generic[T]):
         lock: AbstractContextManager[object] | None = None,
         on_end: Callable[[], object] = lambda: None,
     ) -> None:
-        """`lock` is held while the call is made; `on_end` hears that nobody waits any more."""
+        """`lock` is held while the call is made; `on_end` is called once no caller waits."""
         self._call = call
         self._lock = threading.RLock() if lock is None else lock
         self._on_end = on_end
@@ -98,8 +98,8 @@ class Postponed(Generic[T]):
                 self._answer = _answered(self._call)
 
     def __call__(self) -> T:
-        """The result of the call, which is made now if it was not: also by whoever has taken it,
-        and could not do it otherwise."""
+        """The result of the call, which is made now if it was not: even for a caller that has taken
+        it, and could not do it otherwise."""
         with self._lock:
             answer = self._answer = self._answer or _answered(self._call)
         self._on_end()

@@ -163,7 +163,7 @@ def untested(proof: Proof, drill: DrillFacts, kills: int) -> list[str]:
 def say_verdict(narrator: Narrator, proof: Proof, problems: list[str]) -> None:
     """In words, below the table."""
     narrator.console.print(
-        f"Records of aborted transactions, which nobody saw: {proof.records_aborted:,}. "
+        f"Records of aborted transactions, which no reader saw: {proof.records_aborted:,}. "
         f"Micro-batches that read nothing and wrote hours that the watermark had passed: "
         f"{proof.endings['hourly'].watermark_only}. Hours still open: {proof.hours_open}.",
         highlight=False,

@@ -42,7 +42,7 @@ BATCH_WAIT_S = 180.0
 """Wait for a micro-batch that must come; most of it is the start of Spark."""
 
 DRAIN_WAIT_S = 240.0
-"""Wait for the groups to reach the end, once nobody is killed any more."""
+"""Wait for the groups to reach the end, after the last kill."""
 
 FINISH_WAIT_S = 90.0
 """Wait for a job that was asked to finish."""

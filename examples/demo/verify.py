@@ -77,7 +77,7 @@ class Proof:
 
 
 def verify(connection: Connection, expected: Expected, transaction_rows: int) -> Proof:
-    """Prove or disprove a log that nobody writes to; `transaction_rows` is the producer's."""
+    """Prove or disprove a log at rest; `transaction_rows` is the producer's."""
     facts = log_facts(connection)
     ended = endings(facts)
     wanted = {

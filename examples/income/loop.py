@@ -3,7 +3,7 @@
     python -m examples.income.loop --root ./income-data
 
 Each batch of orders is one transaction: a receipt for every order, a row with the new total of
-every minute that changed, and the offsets of the orders. Whoever kills the process, at any moment,
+every minute that changed, and the offsets of the orders. A process that is killed, at any moment,
 leaves a transaction that is committed whole or aborted whole.
 
 *How the state comes back after a kill -9.* The totals live in memory only. The next process
@@ -21,7 +21,7 @@ leaves a transaction that is committed whole or aborted whole.
    counted lies below the offsets, and nothing above them was.
 
 What step 3 builds on is checked (`require_one_story`): every row bears its transaction, and every
-offset has it as its note. If the newest row is not LAST-COMMIT's, or somebody has moved the
+offset has it as its note. If the newest row is not LAST-COMMIT's, or an operator has moved the
 offsets by hand, the loop refuses to count on.
 """
 
@@ -149,8 +149,8 @@ def require_one_story(job: Job, totals: Totals) -> None:
         raise ValueError(
             f"the newest total in {job.totals!r} is of transaction {totals.written_by}, but the "
             f"last commit of group {job.group!r} is {last}, and its offsets are of "
-            f"{sorted(map(str, notes))}: somebody else wrote there, or moved the group. Start with "
-            "new topics and a new group."
+            f"{sorted(map(str, notes))}: another program wrote there, or moved the group. Start "
+            "with new topics and a new group."
         )
 
 

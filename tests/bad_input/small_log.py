@@ -1,4 +1,4 @@
-"""A small log with every kind of object, and what whoever uses all of it sees."""
+"""A small log with every kind of object, and what a user of all of it sees."""
 
 from __future__ import annotations
 

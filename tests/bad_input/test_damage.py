@@ -196,7 +196,7 @@ def test_I15_a_missing_entry_is_named(log: MemoryLog, journal: str) -> None:
     remove(log, path)
     with pytest.raises(MissingObject, match=f"{path} is missing, and entries after it are there"):
         use(log, journal)
-    assert path not in log.objects(), "and nobody fills the hole"
+    assert path not in log.objects(), "and no process fills the hole"
 
 
 # Snapshots, chunks, hints: they only make opening quick.

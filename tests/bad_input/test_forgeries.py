@@ -1,6 +1,6 @@
 """Other values under right checksums: an error of txlog, or a log that can be used.
 
-Checksums find accidents. Whoever can write to the store can write anything, and a value that makes
+Checksums detect accidents. Users of the store can write anything, and a value that makes
 sense is believed; one that makes none must not lead to another exception, to a loop, or to "please
 report this".
 """
@@ -168,7 +168,7 @@ def test_a_forged_chunk_is_read_as_if_it_were_the_right_one() -> None:
 
 
 def test_I15_an_audit_names_a_snapshot_whose_outcomes_cannot_be_read_and_goes_on() -> None:
-    """They are not read before somebody asks, so not when the snapshot is decoded."""
+    """They are not read before they are requested, so not when the snapshot is decoded."""
     path = next(path for path in paths("snapshot") if path.startswith("transactions/"))
     rows = [
         (section, json.dumps("{") if section == "outcomes" else text)

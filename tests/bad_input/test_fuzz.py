@@ -58,7 +58,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 def check_named(changed: Mapping[str, bytes], *folders: str) -> None:
     """Exactly what was there, or an error that names a changed object, or one of these folders, for
-    users; and by the audit a finding that names one, unless nobody reads what was changed."""
+    users; and by the audit a finding that names one, unless the change is never read."""
     changed = {path: data for path, data in changed.items() if data != objects()[path]}
     found = answer(everything, copy(changed))
     report = answer(look, copy(changed))
@@ -241,7 +241,7 @@ def test_R14_a_boundary_that_bears_anothers_number_does_not_lead_in_a_circle() -
 )
 @pytest.mark.parametrize("kind", ["entry", "boundary", "cluster file", "snapshot"])
 def test_another_version_is_refused_with_what_to_do(kind: str, version: int, remedy: str) -> None:
-    """Not called damaged: nobody shall restore it from a backup."""
+    """Not called damaged: it must not be restored from a backup."""
     path = paths(kind)[-1]
     other = objects()[path].replace(b'{"format":2,', b'{"format":%d,' % version, 1)
     if kind == "snapshot":
@@ -251,7 +251,7 @@ def test_another_version_is_refused_with_what_to_do(kind: str, version: int, rem
         DECODERS[kind](other)
 
 
-# Names: anybody can put anything into a bucket.
+# Names: other programs can put anything into a bucket.
 
 STRANGE = [
     "topics/u/notes.txt",

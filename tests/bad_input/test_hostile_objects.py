@@ -1,4 +1,4 @@
-"""A bucket that somebody else can write to: objects with right checksums that are made to hurt.
+"""A bucket that another user can write to: objects with right checksums that are made to hurt.
 
 Each is refused by name, or costs no more than what is stored is worth: neither a reader nor an
 audit waits for ever, takes all memory, or ends with a bare error of Python (I15, I16).

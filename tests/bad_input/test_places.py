@@ -101,7 +101,7 @@ def test_a_probe_that_passes_leaves_nothing_but_the_cluster_file() -> None:
     assert [found.path for found in store.list_after("")] == ["txlog.json"]
 
 
-# Places that are no log.
+# Places that are not a log.
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
-    """A Delta table, for example: opening it is no reason to write there."""
+    """A Delta table, for example: opening it is not a reason to write there."""
     (tmp_path / "_delta_log").mkdir()
     (tmp_path / "_delta_log" / "00000000000000000000.json").write_text("{}")
     for open_log in list(opened_by_every_client(str(tmp_path)))[:3]:

@@ -1,4 +1,4 @@
-"""What stands at the endpoint is no S3 service, a bad one, or silent: it is told, and none hangs.
+"""An endpoint that is not an S3 service, a bad one, or silent gets an error, and no call hangs.
 
 Statuses and codes of real services are in `tests/unit/storage/test_s3_answers.py`.
 """

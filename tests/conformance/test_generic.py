@@ -14,7 +14,7 @@ from txlog.testing.conformance import StoreConformance
 
 
 class LinkedFileSystem(LocalFileSystem):  # type: ignore[misc]
-    """Somebody's file system, unknown to txlog, whose exclusive create is one."""
+    """A file system that is unknown to txlog, whose exclusive create is one."""
 
     protocol = "linked"
 

@@ -159,7 +159,7 @@ class TestS3OverABreakingLine(LostAnswerConformance):
         assert store.get("large") == body
 
     def test_a_store_that_was_never_reached_stored_nothing(self, opened: Open) -> None:
-        # Bound and not listening: refused for as long as the port is held, whoever else runs.
+        # Bound and not listening: refused for as long as the port is held, whatever else runs.
         with socket.socket() as held:
             held.bind(("127.0.0.1", 0))
             nobody_there = f"http://127.0.0.1:{held.getsockname()[1]}"
@@ -248,7 +248,7 @@ def test_the_endpoint_and_credentials_come_from_the_environment(
 def test_a_name_that_is_not_the_logs_breaks_no_listing(
     ministack: S3Server, opened: Open, path: str
 ) -> None:
-    """obstore cannot tell such a name; whoever may write to the bucket can put one there."""
+    """obstore cannot tell such a name; another user of the bucket can put one there."""
     store = opened()
     for name in ("a", "under/a", "under/z", "z"):
         store.create(name, b"x")

@@ -222,7 +222,7 @@ def test_a_producer_writes_no_topic_but_its_own() -> None:
 
 
 def test_a_reader_without_rights_to_finish_a_transaction_waits_for_who_has() -> None:
-    """It finishes what is decided if it may; if it may not it reads on once somebody else did."""
+    """It finishes what is decided if it may; if it may not it reads on once another process did."""
     store = log()
     guarded = GuardedStore(store, policies()["read-only"])
     connection = opened(guarded)

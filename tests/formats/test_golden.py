@@ -47,7 +47,7 @@ def version(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def root(version: Path, tmp_path: Path) -> Path:
-    """The log of that version on a disk; nobody has opened it."""
+    """The log of that version on a disk; it was never opened."""
     with tarfile.open(version / "log.tar.xz") as archive:
         archive.extractall(tmp_path / "log", filter="data")
     return tmp_path / "log"

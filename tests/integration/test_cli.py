@@ -43,7 +43,7 @@ class FlightsLog:
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> FlightsLog:
-    """Nobody may change it."""
+    """Tests must not change it."""
     root = tmp_path_factory.mktemp("flights") / "log"
     flights = read_flights().slice(0, FLIGHTS)
     produce(root, flights)
@@ -265,7 +265,7 @@ def chunks(descriptor: int) -> Iterator[bytes]:
     while select.select([descriptor], [], [], PROCESS_TIMEOUT_S)[0]:
         try:
             data = os.read(descriptor, 65_536)
-        except OSError:  # How Linux tells that nobody has the other side open.
+        except OSError:  # Linux reports so that the other side is closed.
             return
         if not data:
             return

@@ -183,10 +183,10 @@ def test_fresh_deletes_an_earlier_demo_and_nothing_else(root: str) -> None:
     before = (Path(root) / CLUSTER_FILE).read_bytes()
     prepare_root(root, fresh=True)
     assert (Path(root) / CLUSTER_FILE).read_bytes() != before
-    Admin(root).create_topic("of-somebody-else")
-    with pytest.raises(TopicExists, match="of-somebody-else"):
+    Admin(root).create_topic("of-another-user")
+    with pytest.raises(TopicExists, match="of-another-user"):
         prepare_root(root, fresh=True)
-    assert "of-somebody-else" in connect(root).cluster.state().topics
+    assert "of-another-user" in connect(root).cluster.state().topics
 
 
 def test_a_folder_for_checkpoints_must_be_empty(tmp_path: Path) -> None:

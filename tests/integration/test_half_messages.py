@@ -22,7 +22,7 @@ def take_an_order(root: str, database: Path, step: str) -> None:
 
 
 def ask(root: str, database: Path) -> int:
-    """Another live producer of the group makes one pass over what nobody has decided."""
+    """Another live producer of the group makes one pass over undecided half transactions."""
     producer = TransactionMQProducer(worker.GROUP, root, listener=Orders(str(database)))
     producer.start(check_in_background=False)
     asked = producer.check()

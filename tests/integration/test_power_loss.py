@@ -118,7 +118,7 @@ def _copy(
 
 def _losses(recording: Recording, disk: Disk, folder: Path) -> Iterator[tuple[Path, set[str], str]]:
     """A folder for each different thing that a loss of power can leave, and what was acknowledged
-    by then. What differs in unfinished files alone, which nobody reads, is not different."""
+    by then. What differs in unfinished files alone, which no process reads, does not count."""
     seen = set()
     numbers = count()
     for operations in range(len(recording.trace) + 1):
@@ -229,7 +229,7 @@ def test_a_log_is_there_or_not_whatever_point_of_its_making_the_power_is_lost_at
 
 
 def _check_made(left: Path, known: set[str]) -> None:
-    """It can be opened, or made anew if nobody was told that it is there."""
+    """It can be opened, or created again if no process was told that it exists."""
     open_log = _opened if "made" in known else _made
     connection = open_log(left, durable=False)
     admin = Admin(connection)

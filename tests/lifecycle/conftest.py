@@ -13,7 +13,7 @@ from txlog.testing.s3_server import S3Server
 
 @pytest.fixture(scope="session")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> LogPlace:
-    """A folder. Nobody cuts the power here, and syncing would take most of the time."""
+    """A folder. The power is not cut here, and syncing would take most of the time."""
     folder = tmp_path_factory.mktemp("lifecycle") / "log"
     return _with_log(LogPlace(str(folder), {"durable": False}))
 

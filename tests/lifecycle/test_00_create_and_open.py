@@ -1,4 +1,4 @@
-"""Stage 0: a log is created once, and opened by anybody."""
+"""Stage 0: a log is created once, and opened by any process."""
 
 import pytest
 

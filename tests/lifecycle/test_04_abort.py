@@ -1,4 +1,4 @@
-"""Stage 4: a transaction aborts, and nobody who reads what is committed sees it."""
+"""Stage 4: a transaction aborts, and no read_committed reader sees it."""
 
 import pytest
 

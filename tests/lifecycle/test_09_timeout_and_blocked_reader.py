@@ -1,4 +1,4 @@
-"""Stage 9: nobody comes back to a transaction; the reader whom it blocks ends it."""
+"""Stage 9: the owner of a transaction is gone; the reader that it blocks ends it."""
 
 import pytest
 

@@ -259,7 +259,7 @@ class Interleaving:
         self._check_batches(reader, CONSUMER_GROUP, CONSUMER_SINKS)
 
     def _check_decisions(self, facts: LogFacts) -> None:
-        """I4: what was decided stays so, and is what whoever asked was told."""
+        """I4: what was decided stays so, and is what every asking process was told."""
         now = {
             tx_id: known.decision
             for tx_id, known in facts.coordinators[0].transactions.items()
@@ -301,7 +301,7 @@ class Interleaving:
             assert len(values) >= position
 
     def finish(self) -> None:
-        """Whoever comes later finishes it all, and the query goes on where it stood."""
+        """A later process finishes all of it, and the query continues at its position."""
         while self.late:
             self.late.pop().land()
         self.world.clock.advance(TIMEOUT_MS + 1)

@@ -50,7 +50,7 @@ def without_I7(patch: Patch) -> None:
 
 
 def without_R3_release_before_abort(patch: Patch) -> None:
-    """What is in the way and not committed is released, and nobody is asked."""
+    """A blocking pend that is not committed is released without asking a coordinator."""
 
     def resolved(
         self: offsets.GroupOffsets, group: str, tx_id: TxId, pending: Any, may_abort: bool = False

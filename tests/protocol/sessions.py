@@ -29,7 +29,7 @@ class Ledger:
     next_value: int = 0
 
     def value(self) -> int:
-        """A record that nobody else writes."""
+        """A record that no other process writes."""
         self.next_value += 1
         return self.next_value
 
@@ -114,7 +114,7 @@ class Producer:
             self._decided = True
 
     def apply(self) -> None:
-        """The markers; whoever comes first writes them."""
+        """The markers; the first process to come writes them."""
         if self._decided:
             self._coordinator.apply(self.name, self.tx_id)
 
@@ -182,7 +182,7 @@ class MicroBatches:
     def step(self, length: int, end: int, *, waits: bool = True) -> None:
         """The next step of a batch of at most `length` records, of which the source has `end`.
 
-        Without `waits` a batch that is prepared is left to whoever meets it.
+        Without `waits` a batch that is prepared is left to the process that meets it.
         """
         if not self.is_registered:
             self.init()
@@ -304,7 +304,7 @@ class HalfMessages:
 
 
 class StaleHelper:
-    """Whoever met a decided transaction, stalled, and applies it long after it was finished."""
+    """A process that met a decided transaction, stalled, and applies it long after the end."""
 
     def __init__(self, process: Process) -> None:
         self.process = process

@@ -291,7 +291,7 @@ def test_R8_who_dies_between_the_topics_and_the_offsets_leaves_the_pend_as_evide
     offsets = world.process().connection.offsets
     assert (set(offsets.group(GROUP).pending), offsets.group(GROUP).committed) == ({tx}, {})
     assert is_sound(world)
-    assert position(world) == 2, "whoever asks for the offsets finishes it"
+    assert position(world) == 2, "a reader of the offsets finishes it"
     assert is_sound(world)
 
 

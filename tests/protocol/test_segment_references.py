@@ -62,7 +62,7 @@ def test_R18_a_segment_that_moves_from_its_coordinator_to_its_topic_is_never_mis
 
 
 def unreferenced(looker: Connection) -> list[str]:
-    """Segments that are there and that nobody names."""
+    """Segments that exist and that nothing names."""
     stored = [stored.path for stored in looker.cluster.store.list_after("topics/")]
     return sorted(set(filter(is_segment, stored)) - references(looker))
 

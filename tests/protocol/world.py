@@ -48,7 +48,7 @@ class Process:
         return self.connection.cluster.topic(name)
 
     def stage(self, name: str, values: Sequence[int], partition: int = 0) -> Segment:
-        """A segment with these records, which nobody sees yet."""
+        """A segment with these records, which no reader sees yet."""
         topic = self.topic(name)
         topic.catch_up()
         return topic.stage({partition: [batch_of(values)]}, topic.state.newest_schema_id)

@@ -71,12 +71,12 @@ class Bench:
     def write(
         self, frame: DataFrame, topic: str | None = "out", options: Options | None = None
     ) -> None:
-        """Write a frame that is no stream: as `run`, and quicker by the start of a source."""
+        """Write a frame that is not a stream: as `run`, and quicker by the start of a source."""
         given = {"root": self.log.url, "topic": topic, **(options or {})}
         frame.write.format(self.sink_format).mode("append").options(**_texts(given)).save()
 
     def counted(self, count: int, *columns: str) -> DataFrame:
-        """The numbers below `count` in a frame that is no stream; `n` may be null, as a topic's."""
+        """The numbers below `count` in a frame, not a stream; `n` may be null, as a topic's."""
         return self.spark.range(count).selectExpr("nullif(id, -1) AS n").selectExpr(*columns or "n")
 
     def run_each(

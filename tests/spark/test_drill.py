@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 def test_I5_I6_I10_the_bundled_job_survives_a_drill_and_leaves_no_topics(tmp_path: Path) -> None:
     root, report = tmp_path / "log", tmp_path / "drill.html"
-    Admin(str(root), create=True).create_topic("of-somebody-else")
+    Admin(str(root), create=True).create_topic("of-another-user")
     done = run("drill", "--kills", 2, "--seed", 11, "--report", report, "-o", "json", root=root)
     assert done.code == 0, done.out + done.err
     found = done.json
@@ -29,7 +29,7 @@ def test_I5_I6_I10_the_bundled_job_survives_a_drill_and_leaves_no_topics(tmp_pat
     assert all(kill["recovery_ms"] > 0 for kill in found["kills"])
     assert found["replays"] >= 1
     assert "Nothing was lost, doubled or torn." in report.read_text()
-    assert Admin(str(root)).list_topics() == ["of-somebody-else"]
+    assert Admin(str(root)).list_topics() == ["of-another-user"]
     assert Admin(str(root)).list_groups() == []
     assert done.err.count("kill ") >= 2
 

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 GROUP, TOPIC = "income-job", "income-of-past-minutes"
 DECIDED = Place(Moment.AFTER, "transactions/", ("commit_prepared", f'"{GROUP}"'), number=2)
-"""Of the second micro-batch: nobody but its successor can show what it has written."""
+"""Of the second micro-batch: only its successor can show what it has written."""
 
 
 def started(folder: Path, root: str, number: int) -> Driver:

@@ -138,7 +138,7 @@ def run_two_batches(bench: Bench, *sizes: int) -> None:
 
 def test_R2_an_old_checkpoint_that_was_put_back_is_refused_with_the_numbers(bench: Bench) -> None:
     run_two_batches(bench, 6, 4)
-    # As it was after batch 0: one without state is no more than these files.
+    # As it was after batch 0: a stateless one consists of these files.
     bench.lose(1, "offsets", "commits")
     bench.log.put("numbers", 2)
     with pytest.raises(PySparkException) as refused:
@@ -263,7 +263,7 @@ def test_R23_a_watermark_only_batch_writes_its_rows_once_also_when_replayed(benc
     assert bench.log.column("out", "n") == [10, 1010, 2010]
 
 
-# Sources that are no txlog.
+# Sources that are not txlog.
 
 
 def rates(bench: Bench) -> DataFrame:

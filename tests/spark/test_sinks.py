@@ -178,7 +178,7 @@ def test_a_column_sends_each_row_to_its_topic_in_one_transaction(bench: Bench) -
     assert bench.log.column("keyed", "n") == [0, 2, 4]
     assert bench.log.column("out", "n") == [1, 3, 5]
     (sink,) = [t for t in bench.log.admin.list_transactions() if t.transactional_id != "input"]
-    # Nobody waits for its completion (R8): it may be open still, and is decided.
+    # No caller waits for its completion (R8): it may be open still, and is decided.
     tx_id = sink.last_tx_id if sink.open is None else sink.open.tx_id
     assert str(tx_id).endswith("-0-0")
 

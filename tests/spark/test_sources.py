@@ -321,7 +321,7 @@ def test_a_frame_and_a_view_keep_the_end_of_their_first_use_until_they_are_loade
     assert viewed() == 5
 
 
-# The group of a query whose sink is no txlog.
+# The group of a query whose sink is not txlog.
 
 
 def test_a_group_follows_a_query_with_another_sink(bench: Bench) -> None:

@@ -414,7 +414,7 @@ def test_R24_a_location_means_what_it_means_to_hadoop(spark: SparkSession, locat
 
 
 def test_the_sockets_lie_in_a_folder_that_only_their_owner_can_enter(spark: SparkSession) -> None:
-    """With nothing but SPARK_CONF_DIR: Spark obeys whoever connects, and asks for no secret."""
+    """With only SPARK_CONF_DIR: Spark obeys any process that connects, without a secret."""
     setting = spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir")
     assert setting is not None
     folder = Path(setting)

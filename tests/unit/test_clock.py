@@ -1,4 +1,4 @@
-"""Parallel calls: all end, in order, and nobody waits for a thread that is never free."""
+"""Parallel calls: all end, in order, and no caller waits for a thread that is never free."""
 
 import threading
 from collections.abc import Callable

@@ -137,7 +137,7 @@ def test_every_form_is_hidden_in_what_doctor_and_drill_report(text: str, secret:
     checks = [passed("x", text), warned("x", text, text), failed("x", text, text)]
     checks.append(failed_with("x", TxlogError(f"{text}. {text}")))
     assert secret not in str(checks)
-    split = [] if "\n" in text else shlex.split(text)  # Nobody gives the lines of a PEM as words.
+    split = [] if "\n" in text else shlex.split(text)  # A PEM's lines are never single words.
     for words in (
         [text],
         split,

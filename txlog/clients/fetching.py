@@ -22,8 +22,8 @@ def fill_together(
 ) -> None:
     """Read of each partition what comes next, if nothing at all is at hand.
 
-    What cannot be read is left to whoever reads that partition by itself, who is told why. Raises
-    StoreUnavailable if that is said of all of them.
+    Records that cannot be read are left to the reader of that partition alone, which gets the
+    error. Raises StoreUnavailable if that is the error of all partitions.
     """
     if any(fetcher.has_at_hand for fetcher in fetchers):
         return

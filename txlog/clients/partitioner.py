@@ -5,7 +5,7 @@ both kinds agree: text as UTF-8, bytes as they are, 16-, 32- and 64-bit integers
 8 bytes as big-endian numbers; every other flat type (dates, timestamps, decimals, booleans, bytes,
 unsigned integers) as the UTF-8 of its Arrow text. The partition is
 `(murmur2(bytes) & 0x7fffffff) % partitions` (Kafka's `BuiltInPartitioner.partitionForKey`). A null
-key is no key and goes where the caller says; an empty key is a key.
+key counts as absent and goes where the caller says; an empty key is a key.
 
 Pure functions and one small counter: no I/O, no randomness.
 """

@@ -54,7 +54,7 @@ class Newest:
 
 
 def newest(carries: bool, written_ms: int, wall_ms: int, monotonic_ms: float) -> Newest | None:
-    """What an entry says that was read now. None: it is no news. Two machines' wall clocks may be
+    """What an entry says that was read now. None: it is not new. Two machines' wall clocks may be
     apart: then there are no carriers for each other, and each tries for itself."""
     if elapsed_ms(written_ms, wall_ms) > ENTRY_MS_MAX:
         return None

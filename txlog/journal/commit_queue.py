@@ -57,7 +57,7 @@ class CommitQueue:
                     self._publish_or_wait(ticket)
         finally:
             for ticket in tickets:
-                ticket.done = True  # Whoever was interrupted while he waited wants it no more.
+                ticket.done = True  # An interrupted caller withdraws its command.
 
     def _publish_or_wait(self, ticket: Ticket) -> None:
         if self._is_next(ticket):

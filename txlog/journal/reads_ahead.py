@@ -22,8 +22,8 @@ class Reads(Protocol):
 
 
 class ReadsAhead:
-    """`store`, some of whose objects are asked for before they are wanted. For one opening, and one
-    thread: an answer is given once, so that whoever asks again is told what is there by then."""
+    """`store`, some of whose objects are requested before they are needed. For one opening, and one
+    thread: an answer is given once, so that a second request reads what is there by then."""
 
     def __init__(self, store: Reads, fan_out: FanOut) -> None:
         self.store = store

@@ -1,6 +1,6 @@
 """The cluster file: what a log says of itself, written once when it is created.
 
-It guards that what is no log, or of a newer format, is told from one that is damaged. It must not
+It guards that a place without a log, or a newer format, is told from damage. It must not
 know where it is read.
 """
 

@@ -1,6 +1,6 @@
 """What one process tells another of a log that it has open: the log's file, and topics as they are.
 
-Values that are pickled, for processes that stage records and leave the deciding to somebody else:
+Values that are pickled, for processes that stage records and leave the decision to another one:
 with them they need neither the log's file nor a journal. It guards R31: nothing in it is a boundary
 check, a registration or a state that is decided by. What it says may be old by the time it is used:
 the coordinator refuses segments below its horizon, and a topic is looked at before a decision that

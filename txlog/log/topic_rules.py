@@ -279,8 +279,8 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
 
 
 def _staged_offsets(state: TopicState, tx_id: TxId) -> dict[int, int] | None:
-    """partition -> offset of the first record that its marker appended, whoever wrote that; None if
-    it is not known any more."""
+    """partition -> offset of the first record that its marker appended, whichever process wrote it;
+    None if it is unknown by now."""
     mark = state.marks.get(tx_id)
     if mark is None:
         return None

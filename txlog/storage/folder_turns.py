@@ -1,6 +1,6 @@
 """Turns in a folder of a disk, by flock(2) on the folder itself: no file is made for it.
 
-A lock goes with its process, so that a killed one is in nobody's way, and the system wakes those
+A lock goes with its process, so that a killed one blocks no other, and the system wakes those
 who wait in their order. It has no call that waits for a limited time, so a thread waits in it,
 which is left to itself when the time is over. Nothing rests on any of it (see `turns.py`): where a
 folder cannot be locked, as on NFS, and when a holder stands still, writers go on without.
@@ -23,7 +23,7 @@ STUCK_MS = 300.0
 """The same, if nothing was named in the folder meanwhile: its holder stands still."""
 
 AFTER_STUCK_MS = 5_000.0
-"""After such a wait nobody of this process waits in that folder for so long."""
+"""After such a wait no thread of this process waits in that folder for this long."""
 
 OpenFolder = Callable[[str], int]
 """Opens a folder below the root, which may raise OSError."""
@@ -89,7 +89,7 @@ class _Lock:
         self._is_over = False
 
     def is_taken_at_once(self) -> bool:
-        """Whether it is this one's now, or cannot be anybody's."""
+        """Whether it is this one's now, or cannot be taken at all."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

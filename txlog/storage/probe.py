@@ -1,7 +1,7 @@
 """Checks that a store keeps the contract of `create`, before a log is created there.
 
-It guards I1 against stores that ignore the condition of a create, or check it too early. A pass is
-no proof: a store may race only between its own servers, so the docs also list the stores that were
+It guards I1 against stores that ignore the condition of a create, or check it too early. A store
+that passes may still race between its own servers, so the docs also list the stores that were
 tested. It must not know how any store works.
 """
 

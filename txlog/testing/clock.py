@@ -15,7 +15,7 @@ from txlog.clock import Runtime, SerialFanOut, ThreadBackground
 
 @dataclass(slots=True)
 class ManualClock:
-    """A clock that moves only when it is told to, or when somebody sleeps on it."""
+    """A clock that moves only when it is told to, or when a caller sleeps on it."""
 
     now_ms: float = 1_000_000.0
     slept_ms: list[float] = field(default_factory=list)

@@ -358,7 +358,7 @@ def _race(
 
 
 def _racer_of(body: bytes) -> int:
-    """Whose body it is; a body that is not whole is nobody's."""
+    """The writer of that body; -1 for an incomplete body."""
     return body[0] if body == body[:1] * 10_000 else -1
 
 

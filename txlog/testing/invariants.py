@@ -2,7 +2,7 @@
 
 `check_log` walks every journal (`journal_walk`), counts anew what each holds (`topic_facts`,
 `coordinator_facts`, `offsets_facts`) and compares the journals with each other here: I3, I4, I5 and
-I9 are about several of them at once. For a log that nobody writes to just now: the journals are
+I9 are about several of them at once. For a log that no process writes to: the journals are
 read one after the other. It changes nothing. What was pruned is taken from the boundary's snapshot.
 """
 
@@ -122,7 +122,7 @@ def _read(store: Store, file: ClusterFile) -> LogFacts:
 
 def _topics(store: Store, cluster: Walk[ClusterState]) -> list[tuple[str, str]]:
     """Name and id of every topic that the cluster has, or whose objects are there. Those of another
-    log that was in this place are nobody's."""
+    log that was in this place do not count."""
     named = [(name, t.opened.topic_id) for name, t in cluster.state.topics.items()]
     parts = (stored.path.split("/") for stored in store.list_after(f"{TOPICS}/"))
     there = {(part[1], part[2]) for part in parts if len(part) > 3}.difference(named)
@@ -177,10 +177,10 @@ def _check_participant(
 
 
 def _check_records(facts: LogFacts, topic: TopicFacts) -> None:
-    """Records of a transaction wait for a marker: somebody must know that it is to come.
+    """Records of a transaction wait for a marker: a coordinator must know of it.
 
-    A coordinator forgets only what is complete, so that nothing excuses one that is unknown, or
-    whose topics are unknown by now, but that the topic is deleted: there nobody waits for a marker.
+    A coordinator forgets only complete transactions, so an unknown one has no excuse, nor one whose
+    topics are unknown by now, unless the topic is deleted: it needs no marker.
     """
     root = topic.walk.layout.root
     for tx_id in topic.written:
@@ -270,7 +270,7 @@ def _check_applied_offsets(facts: LogFacts, group: GroupFacts, tx_id: TxId, path
     known = facts.transaction(tx_id, group.coordinators.get(tx_id, -1))
     if known is None:
         if not _may_be_forgotten(facts, group, tx_id):
-            facts.report("I5", path, f"offsets of {tx_id} are applied, and nobody knows it")
+            facts.report("I5", path, f"offsets of {tx_id} are applied, and no coordinator knows it")
         return
     if known.decision is not Decision.COMMIT:
         facts.report("I5", path, f"offsets of {tx_id} are applied: it is {known.decision}")

@@ -143,7 +143,7 @@ class _Recorder:
         self.trace.operations.append(operation)
 
     def _relative(self, path: Any, folder: int | None = None) -> str | None:
-        """Below the folder that is recorded, or None: somebody else's."""
+        """Relative to the recorded folder, or None if it is outside."""
         text = os.fspath(path)
         if folder is not None and isinstance(text, str):
             text = os.path.join(_path_of(folder), text)

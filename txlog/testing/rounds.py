@@ -90,7 +90,7 @@ class RoundFanOut:
         return results
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
-        """See FanOut. Whoever takes the answer before it is there waits for it."""
+        """See FanOut. A caller that takes the result early waits for it."""
         begun_ms = self.clock.now_ms
         result = call()
         ended_ms, self.clock.now_ms = self.clock.now_ms, begun_ms
@@ -102,21 +102,21 @@ class RoundFanOut:
         return answer
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
-        """See FanOut. Whoever comes before the moment is over may take it; whoever comes later
-        finds that it began then."""
+        """See FanOut. A caller that comes before the moment is over may take it; a later one finds
+        that it began then."""
         postponed = _PostponedInRounds(call, self.clock, self.clock.now_ms + delay_ms)
         self._postponed.append(postponed)
         return postponed
 
     def idle(self, duration_ms: float) -> None:
-        """So much time passes, in which nobody asks for anything: what was postponed is made."""
+        """This much time passes without requests: postponed calls are made."""
         self.clock.now_ms += duration_ms
         while self._postponed:
             self._postponed.pop(0).make_if_due()
 
 
 class _PostponedInRounds(Postponed[T]):
-    """Once it is due it has begun, although it is made only when somebody asks."""
+    """Once it is due it has begun, although it is made only on request."""
 
     def __init__(self, call: Callable[[], T], clock: RoundClock, due_ms: float) -> None:
         super().__init__(partial(self._made_when_due, call))
@@ -165,7 +165,7 @@ class RoundStore:
         return self.store.url
 
     def create(self, path: str, data: bytes) -> CreateResult:
-        """See Store.create. Whoever loses reads what is there: a second round trip."""
+        """See Store.create. The loser reads what is there: a second round trip."""
         self._pass("create", path)
         answer = self.store.create(path, data)
         if isinstance(answer, Exists):

@@ -97,7 +97,7 @@ class S3Server:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody uses just now."""
+    """A free port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

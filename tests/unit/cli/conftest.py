@@ -7,7 +7,7 @@ from tests.sample_log import SampleLog, sample_log
 
 @pytest.fixture(scope="session")
 def log(tmp_path_factory: pytest.TempPathFactory) -> SampleLog:
-    """The sample log; nobody may change it."""
+    """The sample log; tests must not change it."""
     return sample_log(tmp_path_factory.mktemp("read-only") / "log")
 
 

@@ -11,11 +11,11 @@ from txlog.clients.transaction_mq_producer import TransactionMQProducer
 from txlog.model import TransactionOutcome
 
 CHECKS_MAX = 10_000
-"""More than the test asks for: nobody counts them against the clock of the machine."""
+"""More than the test checks: they do not depend on the machine's clock."""
 
 
 class Undecided:
-    """A local transaction of which nobody can tell how it ended."""
+    """A local transaction of unknown outcome."""
 
     def execute_local_transaction(self, half: Any, arg: Any) -> LocalTransactionState:
         return LocalTransactionState.UNKNOW

@@ -41,7 +41,7 @@ def test_a_short_drill_begins_at_any_point_and_ends_at_random() -> None:
 def test_a_process_stops_at_the_object_that_was_meant(tmp_path: Path) -> None:
     points = DrillPoints(tmp_path)
     points.set("second", Place(Moment.AFTER, "topics/", ('"marker_written"',), number=2))
-    points.release("second")  # Nobody waits for ever here.
+    points.release("second")  # No process waits for ever here.
     calls: list[str] = []
 
     def create(path: str, data: bytes) -> None:

@@ -93,7 +93,7 @@ class SmallDrill:
         return self._failed(self.data)
 
     def proven(self) -> dict[str, str]:
-        """The same, of what is checked of a job that nobody knows."""
+        """The same, for the checks of an unknown job."""
         return self._failed(None)
 
     def _failed(self, data: DrillLog | None) -> dict[str, str]:
@@ -139,7 +139,7 @@ def test_a_group_that_is_behind_is_seen(small: SmallDrill) -> None:
 def test_a_transaction_that_is_left_open_is_seen_though_the_query_reads_no_group(
     tmp_path: Path, name: str
 ) -> None:
-    """Its source is no txlog: no line of the checkpoint names a group, and so no owner."""
+    """Its source is not txlog: no line of the checkpoint names a group, and so no owner."""
     small = SmallDrill(tmp_path, Runtime(ManualClock()))
     (small.folder / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n{"n":3}')
     small.note_batch()

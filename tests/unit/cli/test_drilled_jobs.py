@@ -1,4 +1,4 @@
-"""`txlog drill` of jobs that are no Spark jobs: what ends a drill, and what it leaves."""
+"""`txlog drill` of jobs that are not Spark jobs: what ends a drill, and what it leaves."""
 
 import re
 import signal

@@ -94,7 +94,7 @@ def test_what_is_exported_can_be_produced_again(
         copy = run("consume", topic, root=root).json_lines
         original = run("consume", topic, *wanted, root=log.root).json_lines
         if suffix == "csv" and topic == "flights":
-            # An empty cell of a text column is an empty text, and bytes that are no text are
+            # An empty cell of a text column is an empty text, and bytes that are not text are
             # written as `consume` prints them.
             assert [r["value"]["carrier"] for r in copy] == ["UA", ""]
             assert [r["value"]["delay"] for r in copy] == [2, None]

@@ -37,7 +37,7 @@ def rows(form: RecordForm, *lines: bytes, parse: Any = parse_json) -> list[dict[
 
 
 def csv_rows(form: RecordForm, *lines: bytes) -> list[dict[str, Any]]:
-    """Each line in a block of its own, as when somebody types."""
+    """Each line in a block of its own, as when a user types."""
     blocks = (LineBlock(FILE, number, [line]) for number, line in enumerate(lines, 1))
     found = csv_blocks(blocks, form, 1_000)
     return [row for block in found for row in block.batch.to_pylist()]

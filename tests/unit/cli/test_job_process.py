@@ -22,7 +22,7 @@ time.sleep(600)
 
 
 def started(script: Path, log: Path) -> JobProcess:
-    """A job that is no Spark job."""
+    """A job that is not a Spark job."""
     command = [sys.executable, str(script)]
     return start(script.stem, command, folder=script.parent, log=log, environment=os.environ)
 
@@ -73,7 +73,7 @@ def test_a_job_that_ends_by_itself_is_reported_with_its_last_words(tmp_path: Pat
 def test_a_job_without_a_handler_is_ended_by_the_signal_and_its_child_ends_with_it(
     tmp_path: Path,
 ) -> None:
-    """As Spark's JVM does, the child ends when nobody holds its input any more."""
+    """As Spark's JVM does, the child ends when its input is closed."""
     script = tmp_path / "plain.py"
     script.write_text(
         "import subprocess, sys, time\n"

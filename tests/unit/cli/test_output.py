@@ -122,7 +122,7 @@ def test_messages_and_tracebacks_are_printed_like_cells(
 
 
 def test_columns_of_a_topic_are_printed_like_cells(capsys: pytest.CaptureFixture[str]) -> None:
-    """A schema that somebody else wrote may name columns as no topic may be created with."""
+    """Another program's schema may have column names that no topic may be created with."""
     table = pa.table(
         {
             "_topic": ["t"],

@@ -157,7 +157,7 @@ def test_what_nothing_refers_to_is_shown_and_is_no_damage(own_log: SampleLog) ->
 
 
 def test_at_rest_the_journals_are_held_against_each_other(own_log: SampleLog) -> None:
-    """A marker that nobody decided is whole in itself, and follows the entry before it."""
+    """A marker without a decision is whole in itself, and follows the entry before it."""
     assert run("verify", "--at-rest", root=own_log.root).code == 0
     topic = own_log.connection.cluster.topic("flights")
     tx_id = TxId(70, 0, 0)

@@ -204,7 +204,7 @@ def test_a_first_position_is_committed_although_nothing_was_read(log: MemoryLog)
     fill(log, 3)
     options = {"group_id": "g", "auto_offset_reset": "latest", "enable_auto_commit": True}
     log.consumer("u", **options).close()
-    log.producer().send("u", b"while nobody looked").get()
+    log.producer().send("u", b"while no one looked").get()
     assert offsets(log.consumer("u", **options)) == [3]
 
 

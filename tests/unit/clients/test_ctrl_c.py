@@ -301,7 +301,7 @@ def test_messages_are_shown_if_their_local_transaction_was_made_after_ctrl_c(
         with interruption:
             for number in range(2):
                 send_order(producer, number)
-            producer.send_half(Message("t", b"nobody ends this"))
+            producer.send_half(Message("t", b"this stays open"))
             story.log.clock.advance(60_000)
             producer.check()
         send_order(producer, 2)

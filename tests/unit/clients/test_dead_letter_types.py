@@ -1,4 +1,4 @@
-"""Rows of typed topics as dead letters: every type comes back as it was, and holds nobody up."""
+"""Rows of typed topics as dead letters: every type comes back as it was, and blocks no check."""
 
 import datetime as dt
 from decimal import Decimal

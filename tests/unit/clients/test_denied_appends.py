@@ -17,7 +17,7 @@ Outage: TypeAlias = Callable[[MemoryLog], None]
 
 
 def denied_at_the_repeat(log: MemoryLog) -> None:
-    """The append is carried out, nobody hears of it, and the repeat is denied."""
+    """The append is carried out, its answer is lost, and the repeat is denied."""
     log.store.on("create", ENTRY, DENIED)
     log.store.on("create", ENTRY, answer_lost)
 

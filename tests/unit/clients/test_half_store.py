@@ -29,7 +29,7 @@ def send_half(log: MemoryLog, value: object) -> None:
 
 
 def read_by(process: Connection) -> HalfTransaction:
-    """The open one, as whoever is asked about it reads it."""
+    """The open one, as the asked producer reads it."""
     ((_, found),) = process.coordinator_of("g").catch_up().open_transactions()
     return read_half(process, found)
 
@@ -66,7 +66,7 @@ def test_a_schema_that_nobody_has_is_damage(log: MemoryLog) -> None:
 def test_R15_nothing_is_staged_for_a_topic_that_was_deleted_long_ago(
     log: MemoryLog, idle: Connection
 ) -> None:
-    """The transaction would commit without it, and nobody would ever read that."""
+    """The transaction would commit without it, and no consumer would ever read that."""
     log.admin.delete_topics(["u"])
     log.connection.cluster.topic_of_id("u", idle.cluster.topic("u").topic_id).end()
     with pytest.raises(UnknownTopic, match="'u'"):

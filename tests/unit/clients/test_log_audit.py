@@ -1,4 +1,4 @@
-"""An audit of a whole log: every kind of damage is named, what nobody refers to is told apart."""
+"""An audit of a whole log names every kind of damage, and lists unreferenced objects."""
 
 import re
 from collections.abc import Callable
@@ -127,8 +127,8 @@ def test_I15_one_damaged_object_of_each_kind_is_named(
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if "snapshots" not in k])
 def test_I15_a_missing_object_of_each_kind_is_named(log: MemoryLog, kind: str) -> None:
-    """But for snapshots, which every journal can do without, and the last entry, which nobody
-    can know of.
+    """But for snapshots, which every journal can do without, and the last entry, which no
+    reader can know of.
     """
     path = paths(log, kind)[0]
     log.memory.delete(path)
@@ -245,7 +245,7 @@ def test_I15_a_journal_that_is_gone_from_among_what_it_led_to_is_damage(log: Mem
 def test_a_topic_whose_folder_is_empty_is_noted_as_nobody_can_tell_why(
     log: MemoryLog, is_cut_off: bool
 ) -> None:
-    """Whoever dies after the cluster's entry leaves nothing else of a topic: that is no damage."""
+    """A death after the cluster's entry leaves nothing else of a topic: that is not damage."""
     if is_cut_off:
         log.store.on("create", "^topics/w/", unavailable)
         with pytest.raises(StoreUnavailable):

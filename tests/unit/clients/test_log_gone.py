@@ -173,7 +173,7 @@ def test_the_same_holds_in_memory() -> None:
     assert check_log(connect(root)) == []
 
 
-# What somebody else has put into a log.
+# Another program's objects in a log.
 
 
 def maintain(root: Path) -> Any:

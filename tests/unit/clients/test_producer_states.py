@@ -62,7 +62,7 @@ def aborting(log: MemoryLog) -> Producer:
 
 
 def abortable_error(log: MemoryLog) -> Producer:
-    """Somebody else aborted the transaction, and the producer has met it."""
+    """Another process aborted the transaction, and the producer has met it."""
     producer = log.producer("a")
     tx_id = producer.begin_transaction()
     producer.send("t", b"x")

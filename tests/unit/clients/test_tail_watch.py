@@ -59,7 +59,7 @@ class Late:
 
 
 def _tried(call: Callable[[], T]) -> Callable[[], T]:
-    """Its result, or its error, for whoever asks."""
+    """Its result, or its error, for the caller."""
     try:
         result = call()
     except StoreUnavailable as error:

@@ -344,7 +344,7 @@ def test_damage_is_fatal_to_the_producer_that_meets_it(log: MemoryLog) -> None:
 
 @pytest.mark.both_ways
 def test_a_commit_by_a_second_thread_of_the_same_producer_waits_its_turn(log: MemoryLog) -> None:
-    """One transaction at a time: whoever comes second finds no open one."""
+    """One transaction at a time: the second caller finds no open one."""
     producer = log.producer("a")
     producer.begin_transaction()
     producer.commit_transaction()

@@ -1,4 +1,4 @@
-"""Vacuum takes what nothing refers to, and nothing else, whoever writes meanwhile (I12, R17)."""
+"""Vacuum deletes only unreferenced objects, whatever is written meanwhile (I12, R17)."""
 
 from collections.abc import Callable
 

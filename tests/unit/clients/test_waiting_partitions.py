@@ -117,7 +117,7 @@ def test_what_is_sought_before_it_exists_begins_there(log: MemoryLog) -> None:
 
 
 def test_a_topic_that_was_read_and_is_deleted_is_an_error(log: MemoryLog) -> None:
-    """Kafka's poll stays empty for ever; here somebody is told."""
+    """Kafka's poll stays empty for ever; here the caller gets an error."""
     consumer = log.consumer("late")
     log.admin.create_topic("late")
     put(log, LATE0, b"x")
@@ -178,7 +178,7 @@ def test_a_poll_that_waits_ends_what_is_late(log: MemoryLog) -> None:
 
 @pytest.mark.both_ways
 def test_I6_what_is_sought_while_offsets_are_pending_waits_too(log: MemoryLog) -> None:
-    """A commit is compared with where the group stood, which nobody knows before the outcome."""
+    """A commit is compared with where the group stood, which is unknown before the outcome."""
     put(log, U0, b"0", b"1")
     producer = pending(log, 1)
     consumer = log.consumer("u", group_id="g")

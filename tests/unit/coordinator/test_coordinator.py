@@ -129,7 +129,7 @@ def test_I4_a_decided_transaction_is_past_every_timeout(world: World) -> None:
 
 
 def test_I4_a_commit_that_wins_against_a_timeout_is_finished(world: World) -> None:
-    """The pass goes on: one transaction's race is no reason to leave the others."""
+    """The pass goes on: one transaction's race is not a reason to leave the others."""
     owner, helper = world.process(), world.process()
     tx, other = tx_of(register(owner, "i")), tx_of(register(owner, "i", "y"))
     coordinator(owner).begin(NAME, tx, TIMEOUT_MS)

@@ -118,7 +118,7 @@ def test_R2_a_repeat_of_the_same_prepare_is_answered() -> None:
 
 
 def test_R3_the_abort_of_a_transaction_that_was_never_heard_of_bars_its_prepare() -> None:
-    """Its run has pended and died before PREPARE, or so it seems: whoever releases the pend must
+    """Its run has pended and died before PREPARE, or so it seems: releasing the pend must
     know that the PREPARE, which may be on its way, comes too late."""
     coordinator = registered()
     coordinator.run(abort(tx(0)))
@@ -358,7 +358,7 @@ def test_I8_the_abort_of_the_last_epoch_fences_it_although_the_new_id_begins_at_
 
 
 def test_what_an_id_left_open_under_its_earlier_producer_id_is_found_until_it_is_complete() -> None:
-    """Whoever it blocks knows it by that id only."""
+    """A blocked process knows it only by that id."""
     coordinator = registered()
     state = coordinator.state.ids[NAME]
     coordinator.state = replace(coordinator.state, ids={NAME: replace(state, epoch=EPOCH_MAX)})

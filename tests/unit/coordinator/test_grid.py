@@ -235,7 +235,7 @@ def test_I4_the_outcome_is_the_one_in_the_grid_and_no_decision_changes(
 def test_a_command_that_was_obeyed_changes_nothing_the_second_time(
     command: str, situation: str, transaction: str
 ) -> None:
-    """Whoever got no answer asks again: the answer is no refusal and no second event."""
+    """A caller without an answer asks again: it gets no refusal, and no second event is written."""
     coordinator = SITUATIONS[situation]()
     wanted = COMMANDS[command](TRANSACTIONS[transaction])
     coordinator.run(wanted)

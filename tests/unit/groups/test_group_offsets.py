@@ -96,7 +96,7 @@ def test_an_earlier_transaction_of_ones_own_is_aborted_at_once(world: World) -> 
     pend(process, first, 0, 5)
     pend(process, second, 0, 7)
     assert coordinator(process).outcome(first) is TransactionOutcome.ABORTED
-    assert coordinator(process).state.ids[NAME].epoch == 0, "nobody is fenced"
+    assert coordinator(process).state.ids[NAME].epoch == 0, "no producer is fenced"
     with pytest.raises(UnstableOffsetCommit):
         pend(process, first, 0, 5)
     assert list(offsets(process).group(GROUP).pending) == [second]

@@ -21,7 +21,7 @@ SOME = 13_000
 
 @pytest.fixture
 def log() -> MemoryLog:
-    """No topic is needed: a group's positions are looked at by nobody else here."""
+    """No topic is needed: no other code reads a group's positions here."""
     return MemoryLog()
 
 

@@ -443,7 +443,7 @@ def test_an_event_of_another_machine_is_not_written() -> None:
 
 @pytest.mark.parametrize("machine", [machine for machine, _ in MACHINES])
 def test_I15_an_event_or_a_field_of_a_newer_txlog_is_unsupported(machine: Machine[Any]) -> None:
-    """Nobody shall restore from a backup what a newer program wrote."""
+    """An object of a newer program must not be restored from a backup."""
     event, union = {"type": "painted"}, next(u for m, u in MACHINES if m is machine)
     with pytest.raises(UnsupportedFormat, match="'painted' is not an event that this txlog knows"):
         machine.decode_event(event)

@@ -147,7 +147,7 @@ def test_a_look_at_the_tip_outlives_the_error_of_a_command_beside_it() -> None:
 
 
 class Company(ManualClock):
-    """While somebody sleeps, another thread comes."""
+    """While one thread sleeps, another one comes."""
 
     def __init__(self, come: Callable[[], None]) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ def test_far_away_a_thread_waits_a_moment_for_those_who_came_with_it_before(
         store.before("create", LAYOUT.entry(0), lambda: others.extend(map(join, map(Put, "bc"))))
         assert outcome(join(Put("a"))) is True
         assert [outcome(future) for future in others] == [True, True]
-        assert clock.slept_ms == [], "nobody came with it"
+        assert clock.slept_ms == [], "no other thread came with it"
         assert replica.execute(Put("d")) is True
         assert [outcome(future) for future in late] == [True] * len(late)
     assert written(store, 2) == last

@@ -1,4 +1,4 @@
-"""Whoever lags far holds one run of entries at a time, and each run is judged by itself (R15)."""
+"""A lagging replica holds one run of entries at a time, and judges each run by itself (R15)."""
 
 from dataclasses import replace
 

@@ -54,7 +54,7 @@ def test_R47_a_damaged_snapshot_is_mended_under_the_slot_that_was_reached() -> N
     assert len(process(store).catch_up()) == 20
     assert hinted(store) == 19
     assert is_readable(store, 19)
-    assert not is_readable(store, 15), "nobody touches it"
+    assert not is_readable(store, 15), "it stays untouched"
 
 
 def test_R47_at_the_end_of_the_journal_it_is_mended_under_the_next_slot() -> None:
@@ -113,7 +113,7 @@ def overtaken(store: HookedStore) -> tuple[Replica[tuple[str, ...]], Replica[tup
 
 
 def test_R47_a_later_boundary_never_names_an_older_snapshot() -> None:
-    """Whoever knows the boundary before it would delete that one."""
+    """A process that knows the boundary before it would delete that one."""
     store = HookedStore(new_store())
     slow, quick = overtaken(store)
     slow.prune(keep_entries=5)

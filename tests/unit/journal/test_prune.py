@@ -1,4 +1,4 @@
-"""Pruning frees numbers; nobody may believe an entry, or its absence, below the boundary.
+"""Pruning frees numbers; no process may believe an entry, or its absence, below the boundary.
 
 These are the traces of rules R14 and R15 (invariant I1), each with its stall at the same place.
 """

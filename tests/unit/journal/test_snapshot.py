@@ -48,7 +48,7 @@ def content(data: bytes) -> object:
 
 
 def test_I15_a_bit_flip_is_corrupt_data_or_changes_nothing() -> None:
-    """Arrow pads with bytes that nobody reads, so some flips leave the content as it is."""
+    """Arrow pads with bytes that are never read, so some flips leave the content as it is."""
     found = []
     for position in range(len(DATA)):
         for bit in range(8):

@@ -337,7 +337,7 @@ def test_R19_a_reader_follows_records_that_were_moved_while_it_read() -> None:
 
 
 def test_R19_a_reader_within_a_moved_batch_goes_on_if_what_it_wants_is_there() -> None:
-    """Somebody has deleted what it has read already, and the batch lies elsewhere by now."""
+    """Its records that were already read are deleted, and the batch lies elsewhere by now."""
     model = new_model()
     model.log.producer().send_batch("t", pa.table({"value": NUMBERS[:100]}), partition=0)
     topic = model.log.process().cluster.topic("t")

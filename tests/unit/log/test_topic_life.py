@@ -127,7 +127,7 @@ def test_partitions_are_added_and_never_taken_away(topic: Fold[TopicState]) -> N
 
 def test_a_schema_evolves_from_the_newest_one_only(topic: Fold[TopicState]) -> None:
     assert topic.run(EvolveSchema("schema 1", 0)) == 1
-    assert topic.run(EvolveSchema("schema 1", 0)) == 1, "somebody else made the same change"
+    assert topic.run(EvolveSchema("schema 1", 0)) == 1, "another process made the same change"
     with pytest.raises(PublishContention):
         topic.run(EvolveSchema("schema 2", 0))
     assert topic.run(EvolveSchema("schema 2", 1)) == 2

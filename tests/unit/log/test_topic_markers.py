@@ -213,7 +213,7 @@ def test_staged_records_of_an_aborted_transaction_never_appear(topic: Fold[Topic
 def test_staged_records_of_a_partition_that_is_not_known_yet_are_refused(
     topic: Fold[TopicState],
 ) -> None:
-    """So that whoever applies the decision looks at the tip first: the topic has grown."""
+    """So that a process that applies the decision reads the tip first: the topic has grown."""
     command = marker(TxId(1, 0, 0), COMMIT, segments=(segment({3: 1}),))
     with pytest.raises(InvalidRecord):
         topic.run(command)

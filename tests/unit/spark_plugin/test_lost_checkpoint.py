@@ -209,7 +209,7 @@ def test_R12_a_second_query_on_one_frame_is_told_to_have_a_group_of_its_own(
         second.commit()
 
 
-# A sink that is no txlog: the group follows.
+# A sink that is not txlog: the group follows.
 
 
 def test_a_group_that_follows_has_the_starting_positions_once_the_first_batch_is_done(

@@ -1,4 +1,4 @@
-"""Turns on a disk: one writer after the other, and nobody waits for ever."""
+"""Turns on a disk: one writer after the other, and no writer waits for ever."""
 
 import fcntl
 import os
@@ -33,11 +33,11 @@ class PassingTime:
         return False
 
     def set(self) -> None:
-        raise AssertionError("nobody let go")
+        raise AssertionError("the turn was not released")
 
 
 class Writers:
-    """Whoever writes in the folder while somebody waits for a turn."""
+    """A writer in the folder while another one waits for a turn."""
 
     def __init__(self, folder: Path) -> None:
         self.are_at_work = False

@@ -1,4 +1,4 @@
-"""What the store relies on in the installed obstore: tried on it, as nobody promises it.
+"""What the store relies on in the installed obstore: tried on it, because it is not promised.
 
 A new version of obstore is let in (setup.cfg) when these pass on it.
 """
@@ -234,7 +234,7 @@ def test_I13_a_broken_answer_is_unclear_and_nothing_is_sent_again(ending: str) -
         assert isinstance(failure, Failure)
         assert failure.meaning is Meaning.UNCLEAR
         assert server.requests == 1
-        if ending != "half a body":  # Of a PUT nobody reads one.
+        if ending != "half a body":  # The body of a PUT's answer is not read.
             failed = client.put(attempts(), "a", b"x", if_absent=True)
             assert failed is not None
             assert failed.meaning is Meaning.UNCLEAR
@@ -277,7 +277,7 @@ def test_I13_a_refused_connection_is_known_as_such() -> None:
 
 
 def test_a_panic_is_an_error_of_ours(server: ScriptedServer) -> None:
-    """obstore's own, which is no Exception: a name of a bucket with a space makes one."""
+    """obstore's own, which is not an Exception: a name of a bucket with a space makes one."""
     client = client_of(server.url, "no bucket")
     failure = client.put(attempts(), "a", b"x", if_absent=True)
     assert failure is not None

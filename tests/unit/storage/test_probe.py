@@ -104,8 +104,8 @@ class TakenStore(MemoryStore):
     """Says that a fresh name is taken."""
 
     def create(self, path: str, data: bytes) -> CreateResult:
-        super().create(path, b"somebody else's")
-        return Exists(b"somebody else's")
+        super().create(path, b"another writer")
+        return Exists(b"another writer")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_what_the_store_raises_is_raised() -> None:
         """A store that cannot be reached."""
 
         def create(self, path: str, data: bytes) -> CreateResult:
-            raise StoreUnavailable("nobody there", path=path)
+            raise StoreUnavailable("no answer", path=path)
 
     with pytest.raises(StoreUnavailable):
         probe(AbsentStore(Runtime()), Runtime())

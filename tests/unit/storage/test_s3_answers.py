@@ -51,7 +51,7 @@ def store(server: ScriptedServer, client: str) -> Store:
         "secret": "hush-hush",
         "client_kwargs": {"region_name": "us-east-1"},
         "attempts_max": 3,
-        "attempt_timeout_ms": 60_000,  # A busy machine is no silent server.
+        "attempt_timeout_ms": 60_000,  # A busy machine is not a silent server.
         "deadline_ms": 120_000,
         "pause_min_ms": 1,
     }

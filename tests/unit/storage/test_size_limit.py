@@ -1,4 +1,4 @@
-"""Objects that somebody has made larger than the log makes them are not read into memory."""
+"""Objects that are larger than the log writes them are not read into memory."""
 
 import os
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_other_file_systems_are_asked_for_no_more_than_may_be_there(tmp_path: Pa
 
 
 def spoil_hint(hint: Path, how: str) -> None:
-    """What somebody puts in a hint's place."""
+    """An object in a hint's place."""
     if how == "sparse":
         hint.write_bytes(b"{")
         os.truncate(hint, 100 << 30)

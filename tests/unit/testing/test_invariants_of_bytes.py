@@ -116,7 +116,7 @@ def test_I1_a_missing_entry_is_found(log: SoundLog) -> None:
 def test_I1_a_replaced_entry_is_found(log: SoundLog) -> None:
     path = log.topic("b").entry(2)
     entry, _ = decode_entry(log.store.get(path), path, 2)
-    log.store.replace(path, encode_entry(replace(entry, writer="somebody else"))[0])
+    log.store.replace(path, encode_entry(replace(entry, writer="another writer"))[0])
     assert "I1" in invariants(log)
 
 

@@ -105,7 +105,7 @@ def test_I8_a_registration_that_does_not_follow_is_found(
 
 
 def test_I3_records_that_wait_for_a_marker_that_never_comes_are_found(log: SoundLog) -> None:
-    """Their transaction was begun without this topic, or by nobody."""
+    """Their transaction was begun without this topic, or not at all."""
     tx = tx_of(log.producer, 2)
     coordinator(log.process).begin("p", tx, TIMEOUT_MS)
     append(log.process, "a", tx, 1)
@@ -131,7 +131,7 @@ def test_I3_I4_I5_a_coordinator_that_was_pruned_still_has_to_know_what_others_ho
         ("I3", f"{TxId(400, 0, 0)} hangs: it is open, and no coordinator knows it"),
         ("I4", f"{Decision.COMMIT} of {TxId(500, 0, 0)}, which no coordinator knows"),
         ("I5", f"LAST-COMMIT of {GROUP!r} is {tx}, not committed"),
-        ("I5", f"offsets of {tx} are applied, and nobody knows it"),
+        ("I5", f"offsets of {tx} are applied, and no coordinator knows it"),
     ]
 
 

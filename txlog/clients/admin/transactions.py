@@ -80,7 +80,7 @@ class TransactionAdmin:
         return next((o for o in _TELLING if o in answers), TransactionOutcome.UNKNOWN_ID)
 
     def describe_transaction(self, tx_id: TxId | str) -> TransactionDescription:
-        """One transaction. Raises UnknownTransaction if nobody has heard of it, or no longer."""
+        """One transaction. Raises UnknownTransaction if no coordinator knows it (any more)."""
         tx_id = given_transaction(tx_id)
         outcome = self.connection.outcome(tx_id)
         pending = self._pending_on(tx_id)
@@ -102,9 +102,9 @@ class TransactionAdmin:
         )
 
     def abort_transaction(self, tx_id: TxId | str) -> TransactionDescription:
-        """Abort somebody else's transaction, end its epoch, release the offsets it set aside.
+        """Abort any process's transaction, end its epoch, release its pending offsets.
 
-        Answers what it is afterwards. Raises UnknownTransaction, and IllegalTransition if it is
+        Returns its state afterwards. Raises UnknownTransaction, and IllegalTransition if it is
         decided: COMMIT.
         """
         tx_id = given_transaction(tx_id)

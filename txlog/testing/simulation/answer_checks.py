@@ -27,7 +27,7 @@ def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
         promised = (answer == "ok") == (event["what"] == "commit")
         is_known = event["what"] == "abort" or event["tx"] in facts.asked
         if promised and is_known and not facts.values(event["tx"]):
-            continue  # Nothing was written, so that nobody need know of it.
+            continue  # Nothing was written, so no coordinator need know of it.
         if answer != "unknown" and promised != (outcome == COMMITTED):
             text = f"{event['what']} of {event['tx']} was answered {answer}, it is {outcome}"
             yield Anomaly(event["at"], "wrong answer", text)
@@ -65,8 +65,8 @@ def _batch(event: Event) -> tuple[object, ...]:
 def local_decisions(facts: Facts) -> Iterator[Anomaly]:
     """I10: half messages are shown if, and only if, their local transaction committed.
 
-    Those of which nobody knew anything for too long are dead letters; also those whose every answer
-    was lost with whoever was told it.
+    Those without any answer for too long are dead letters; also those whose every answer was lost
+    with its receiver.
     """
     answered = {e["tx"] for e in _kept_answers(facts)}
     decided = {e["tx"]: e for e in facts.history.of("local")}
@@ -96,7 +96,7 @@ def _is_half(tx: str) -> bool:
 
 
 def _kept_answers(facts: Facts) -> Iterator[Event]:
-    """Answers about local transactions after which nothing befell whoever was given them."""
+    """Answers about local transactions whose receiver survived."""
     given: dict[str, Event] = {}
     for event in facts.history.events:
         who = event["who"].partition("#")[0]
@@ -124,7 +124,7 @@ def wrong_letters(facts: Facts) -> Iterator[Anomaly]:
         )
         for tx, value in sorted((found - expected) + (expected - found)):
             text = f"{value} of {tx} is a dead letter {found[tx, value]} times"
-            outcome = facts.outcomes.get(tx, "a transaction that nobody has named")
+            outcome = facts.outcomes.get(tx, "a transaction that no actor has named")
             yield Anomaly(facts.begun(tx), "wrong letter", f"{text}, it is {outcome}")
 
 
@@ -151,9 +151,9 @@ def refusals(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _without_success(facts: Facts, fenced: set[str]) -> Iterator[Anomaly]:
-    """Who sends and sends, and nothing of it is ever stored: somebody alone, or a whole group.
+    """An actor, or a whole group, that sends repeatedly while none of it is ever stored.
 
-    Or nobody comes as far as to send. What holds somebody's mistake is refused rightly.
+    Or none of a group gets as far as sending. Records with a mistake are refused rightly.
     """
     holders = {_role(event) for event in facts.history.of("holds")}
     if holders and not holders & {_role(event) for event in facts.history.of("send")}:

@@ -1,6 +1,6 @@
 """Consume, transform, produce, as actors: records and offsets in one transaction.
 
-Several of one group take turns without knowing of each other: whoever is slower is refused (I6).
+Several of one group take turns without knowing of each other: the slower one is refused (I6).
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Copier:
         except FencedError:
             return False, False
         except (AbortableError, *UNCLEAR):
-            # Not all records and offsets are in it: as it is, nobody may commit it.
+            # Not all records and offsets are in it: so it must not be committed.
             return abort(process, producer, tx), False
         if self._lingers and process.random.random() < 0.3:
             return abort(process, producer, tx), False

@@ -32,9 +32,10 @@ def write_cycles(facts: Facts) -> Iterator[Anomaly]:
 
 
 def circular_flow(facts: Facts) -> Iterator[Anomaly]:
-    """G1c: nobody read what was written after what he made from it, himself or by others.
+    """G1c: no actor read what was written after what it made from it, itself or through others.
 
-    A transaction begins, is decided, and is shown in each of its topics. Whoever reads a record is
+    A transaction begins, is decided, and is shown in each of its topics. An actor that reads a
+    record is
     shown it, and what he makes from it begins later. Staged records get their offsets when they are
     shown, so that topics may hold two transactions in two orders (R13); those in the log have
     theirs before the decision, and may stand between each other.
@@ -43,7 +44,7 @@ def circular_flow(facts: Facts) -> Iterator[Anomaly]:
     for earlier, later in (*_lives(facts), *_reads(facts), *_writes(facts)):
         follow.setdefault(earlier, set()).add(later)
     for cycle in cycles(follow):
-        if any(moment.what == _BEGINS for moment in cycle):  # Else nobody read: it is G0.
+        if any(moment.what == _BEGINS for moment in cycle):  # Else there was no read: it is G0.
             step = max(facts.begun(moment.tx) for moment in cycle)
             text = " -> ".join(map(str, cycle))
             yield Anomaly(step, "G1c circular information flow", text)

@@ -78,7 +78,7 @@ def _was_gone(event: Event, record: Record, step: int) -> bool:
 
 
 def _early(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
-    """Below a log start before its time, and nobody asked for that."""
+    """Below a log start before its time, without a request."""
     if facts.faults is None or "clock_jump" in facts.faults:
         return
     asked: dict[int, int] = {}
@@ -100,7 +100,7 @@ def _early(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
 
 
 def _early_tombstones(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
-    """Gone by itself before whoever reads along can have seen it."""
+    """Deleted automatically before a reader at the end can have seen it."""
     if facts.faults is None or facts.faults & _LATE:
         return
     newer: set[tuple[int, str]] = set()

@@ -101,7 +101,7 @@ _FLAKY = {"ta": 1, "kb": 1}
 
 
 def _many_unknown(choices: random.Random) -> Faults:
-    """Nobody dies, and few are told what became of their requests."""
+    """No process dies, and few learn the outcome of their requests."""
     return Faults(
         lost_response=choices.choice((0.02, 0.1)),
         partition=choices.choice((0.01, 0.03)),
@@ -145,7 +145,7 @@ def _stalls(choices: random.Random) -> Faults:
 
 
 def _witnessed(choices: random.Random) -> Sequence[Role]:
-    """Copies whose commits are looked at in the middle, and applied by whoever is late."""
+    """Copies whose commits are looked at in the middle, and applied by late actors."""
     return [
         TransactionalProducer("p1", "one", ("ta",)),
         Copier("c1", "copier 1", "g", "ta", "tb", lingers=True),
@@ -187,7 +187,7 @@ _COLLECTED = {"ta": 1, "kb": 1, "tc": 1}
 
 
 def _collected(choices: random.Random) -> Sequence[Role]:
-    """What is staged waits for its decision, while collectors look for what nobody refers to."""
+    """What is staged waits for its decision, while collectors look for unreferenced objects."""
     topics = tuple(_COLLECTED)
     database = LocalDatabase()
     return [
@@ -215,7 +215,7 @@ def _refusals(choices: random.Random) -> Faults:
 
 
 def _denied(choices: random.Random) -> Sequence[Role]:
-    """Whoever is denied does not take for undone what was done."""
+    """A denied actor does not take for undone what was done."""
     topics = ("ta", "kb")
     return [
         PlainProducer("plain 1", topics),

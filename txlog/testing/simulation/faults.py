@@ -43,7 +43,7 @@ class Faults:
     partition: float = 0.0
     """From now on, for a while, this process gets no answers; what it sends may arrive or not."""
     disk_full: float = 0.0
-    """Of a write: from now on, for a while, nobody can write: 507."""
+    """Of a write: from now on, for a while, every write fails: 507."""
     clock_jump: float = 0.0
     """The process's wall clock jumps, by seconds to a year, forward or back."""
     stale_list: float = 0.0

@@ -1,7 +1,7 @@
 """Groups that commit outside of transactions, as actors: by hand, by themselves, and by a reset.
 
-What is read and not yet committed may be read again; what is committed is read by nobody of the
-group again, and nothing is passed over. `group_checks.py` holds them to that.
+What is read and not yet committed may be read again; no consumer of the group reads again what is
+committed, and no record is skipped. `group_checks.py` checks that.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def told(process: SimulatedProcess, group: str, move: str, call: Callable[[], ob
     except AbortableError:
         answer = "failed"
         raise
-    finally:  # Also when the process dies: then nobody was told.
+    finally:  # Also when the process dies: then no actor was told.
         if move:
             process.note("moved", move=move, group=group, answer=answer)
 

@@ -2,7 +2,7 @@
 
 Like `history_checks.py` it reads the events alone. A consumer of such a group begins where the
 group stands: no lower than the last commit that was answered before, but for a reset, and nowhere
-that nobody moved it to. It proves I6 and I10 as these groups see them.
+that no actor moved it to. It proves I6 and I10 as these groups see them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class _Move:
     mover: str
     began: float
     ended: float
-    """When it was answered; never, if nobody was told that it is done."""
+    """When it was answered; never, if no actor was told that it is done."""
     left: float
-    """When whoever made it had an answer, or gave up."""
+    """When its actor had an answer, or gave up."""
     answer: str
 
 
@@ -61,7 +61,7 @@ def _moves(history: History) -> dict[_Place, list[_Move]]:
         for topic, partition, offset in event.get("positions", ()):
             mine = (event["reader"], topic, partition)
             if event["what"] == "moving":
-                # What is no news to a consumer moves nobody: a reset stays as it is.
+                # A position that is not new to a consumer moves nothing: a reset stays.
                 is_done = answer == "ok" and stands.get(mine) != offset
                 known_end = ended if is_done or answer == "failed" else _NEVER
                 found = _Move(offset, event["reader"], number, known_end, ended, answer)
@@ -94,7 +94,7 @@ def _wrong_start(
     done = [move for move in known if move.answer != "failed"]
     possible = {0, *(move.offset for move in done if move.began < told)}
     if offset not in possible:
-        text = f"{event['who']} finds {place} at {offset}, and nobody moved it there"
+        text = f"{event['who']} finds {place} at {offset}, and no actor moved it there"
         yield Anomaly(event["at"], "made up position", text)
     for move in done:
         if move.ended >= asked:
@@ -107,8 +107,8 @@ def _wrong_start(
 
 
 def _wrong_refusals(history: History, moves: dict[_Place, list[_Move]]) -> Iterator[Anomaly]:
-    """Only a group that another one has moved, or may have, refuses a commit: whoever moved it
-    himself finds out, also if nobody told him."""
+    """Only a group that another actor has moved, or may have, refuses a commit: an actor that moved
+    it itself finds out, even without an answer."""
     steps = {
         e["move"]: (number, e) for number, e in enumerate(history.events) if e["what"] == "moving"
     }
@@ -118,7 +118,7 @@ def _wrong_refusals(history: History, moves: dict[_Place, list[_Move]]) -> Itera
         asked, moving = steps[event["move"]]
         places = [(moving["group"], topic, number) for topic, number, _ in moving["positions"]]
         if not any(_was_moved(moves[place], moving["reader"], asked) for place in places):
-            text = f"{event['move']} was refused, and nobody else moved {places}"
+            text = f"{event['move']} was refused, and no other actor moved {places}"
             yield Anomaly(event["at"], "wrong refusal", text)
 
 
@@ -131,7 +131,7 @@ def _was_moved(moves: list[_Move], reader: str, asked: int) -> bool:
 
 
 def _passed_over(history: History) -> Iterator[Anomaly]:
-    """Every record below a group's position was given to somebody of it."""
+    """Every record below a group's position was returned to a consumer of it."""
     facts = Facts(history)
     groups = {e["group"] for e in history.of("joined")}
     given: dict[str, set[str]] = {group: set() for group in groups}

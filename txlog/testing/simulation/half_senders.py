@@ -1,7 +1,7 @@
 """Half messages as actors: a local transaction, its messages, and check-backs by any live sender.
 
 The local database is all that survives a sender's death, as in life: it is written within
-`execute_local_transaction` and read by whoever is asked later.
+`execute_local_transaction` and read by the producer that is asked later.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class HalfSender:
             raise RuntimeError("a local transaction without a process.")
         chance = process.random.random()
         if chance < 0.1:
-            return LocalTransactionState.UNKNOW  # It was never begun; nobody will ever know.
+            return LocalTransactionState.UNKNOW  # It was never begun, and will stay unknown.
         is_commit = chance < 0.8
         decided = (
             LocalTransactionState.COMMIT_MESSAGE

@@ -24,7 +24,7 @@ keys belong to its kind:
     local       tx decision             the local transaction of a half transaction has ended so
     counts      sinks                   what follows `<` in their records are numbers from 0 on
     batch_done  query batch label reads wrote   the sink said that this micro-batch is in
-    mistaken    tx                      somebody's mistake is in it, for which it is to be refused
+    mistaken    tx                      it contains a mistake, for which it must be refused
     poll        isolation records       what a reader was given, in order; `reader` names it if
                                         there are several in one life, `group` what it is of
     cut         topics records limit    what a reader was given up to its next consistent cut, and
@@ -40,12 +40,12 @@ keys belong to its kind:
     maintained  tasks                   a pass of maintenance did these
     died                                the process is gone
     ended       text                    it met what ends a program: a topic that is not there
-    failure     text                    an actor met an error that nobody may meet
+    failure     text                    an actor met an error that it may not meet
     lived_with  text                    the product logged an error and went on, as it may
     holds       transactional_id        under which it commits from now on
     answered    tx answer               the product was told how a local transaction has ended
     deleting    topic partition offset  about to delete the records below it
-    ending      tx                      about to abort it, whoever it belongs to
+    ending      tx                      about to abort it, whichever actor owns it
     conditions  faults                  what went wrong in this world, by name; noted at the end
     final       topic isolation records the whole topic at the end
     stored      topic topic_id is_closed closed_at log_starts records violations keeps_ms

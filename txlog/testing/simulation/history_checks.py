@@ -33,7 +33,7 @@ def anomalies(history: History) -> list[Anomaly]:
 
 
 def failures(facts: Facts) -> Iterator[Anomaly]:
-    """Errors that nobody may meet."""
+    """Errors that no actor may meet."""
     for event in facts.history.of("failure"):
         yield Anomaly(event["at"], "failure", f"{event['who']}: {event['text']}")
 
@@ -59,7 +59,7 @@ def lost_writes(facts: Facts) -> Iterator[Anomaly]:
 
 
 def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
-    """G1a, I3: somebody was given a record whose transaction did not commit, or that never was."""
+    """G1a, I3: a reader got a record whose transaction did not commit, or that was never sent."""
     for event in facts.history.of("poll", "cut", "final"):
         sees_all = event.get("isolation", READ_COMMITTED) != READ_COMMITTED
         for record in event["records"]:
@@ -72,10 +72,9 @@ def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
 
 
 def early_reads(facts: Facts) -> Iterator[Anomaly]:
-    """G1a, I3: somebody was given a record before anybody had asked to commit its transaction.
+    """G1a, I3: a reader got a record before its transaction was asked to commit.
 
-    That it was committed later is no excuse. A staged one is then in no topic, at whatever level
-    somebody reads.
+    A later commit does not excuse it. A staged record is in no topic before, at any level.
     """
     asked: set[str | None] = {None}
     for event in facts.history.of("committing", "answered", "poll", "cut", "final"):
@@ -85,7 +84,7 @@ def early_reads(facts: Facts) -> Iterator[Anomaly]:
         for record in event.get("records", ()):
             tx = facts.writer.get(record[3])
             if tx not in asked and (tx in facts.staged or not sees_all):
-                text = f"{event['who']} read {record}, and nobody had asked to commit {tx}"
+                text = f"{event['who']} read {record}, before {tx} was asked to commit"
                 yield Anomaly(event["at"], "G1a aborted read", text)
 
 
@@ -101,7 +100,7 @@ def torn_transactions(facts: Facts) -> Iterator[Anomaly]:
         if outcome != COMMITTED:
             continue
         if asked is None:
-            text = f"{tx} is committed, and nobody asked for it"
+            text = f"{tx} is committed, and was not asked to"
             yield Anomaly(facts.begun(tx), "wrong answer", text)
             continue
         lacking = set(asked["values"]) ^ shown.get(tx, set())
@@ -130,7 +129,7 @@ def torn_cuts(facts: Facts) -> Iterator[Anomaly]:
 def unbalanced_cuts(facts: Facts) -> Iterator[Anomaly]:
     """I11: the bank's total is nothing in every cut. An amount is what follows the colon.
 
-    Where records were deleted, perhaps before the auditor came, nobody can tell.
+    Where records were deleted, perhaps before the auditor came, this is undecidable.
     """
     totals: Counter[str] = Counter()
     for event in facts.history.of("cut"):
@@ -162,14 +161,14 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(at, "inconsistent offsets", text)
             place = places.setdefault(value, record)
             if place[:2] != record[:2] or len({place[2], offset} - {-1}) > 1:
-                text = f"{value} is at {place[:3]}, and somebody was told {record[:3]}"
+                text = f"{value} is at {place[:3]}, but was reported at {record[:3]}"
                 yield Anomaly(at, "inconsistent offsets", text)
 
 
 def uneven_polls(facts: Facts) -> Iterator[Anomaly]:
     """Positions only rise, and pass over nothing that is visible.
 
-    Whoever has no group begins at the start: what can still be read at the end could be read then.
+    A reader without a group begins at the start: what is readable at the end was readable then.
     """
     given: dict[tuple[str, str, str, int], list[int]] = {}
     for event in facts.history.of("poll", "cut"):

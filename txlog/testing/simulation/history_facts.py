@@ -45,9 +45,9 @@ class Facts:
             e["tx"]: e["at"] for e in history.of("send", "committing") if e["tx"] is not None
         }
         self.staged: set[str] = {event["tx"] for event in history.of("staged")}
-        """Transactions whose records are in no topic before somebody has asked to commit them."""
+        """Transactions whose records are in no topic before they were asked to commit."""
         self.faults: set[str] | None = None
-        """What went wrong in this world; None if nobody says."""
+        """What went wrong in this world; None if unknown."""
         for event in history.of("conditions"):
             self.faults = set(event["faults"])
         self.outcomes: dict[str, str] = {e["tx"]: e["outcome"] for e in history.of("outcome")}
@@ -93,7 +93,7 @@ class Facts:
     def went_with_its_topic(self, value: str) -> bool:
         """Whether it may never have been stored, as a topic of its name was deleted since.
 
-        Whoever stores a record has looked for its topic after the record was sent.
+        A producer looks up the topic after the record was sent.
         """
         sent: Event = self.sent.get(value, {"topic": ""})
         topics = [e for e in self.stored.values() if e["topic"] == sent["topic"]]

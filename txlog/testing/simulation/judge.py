@@ -1,4 +1,4 @@
-"""What there is at the end, as anybody would read it: the last events of a history.
+"""The final state as a reader finds it: the last events of a history.
 
 It notes, and judges nothing: see `history_checks.py`. The archive is asked only for what the log
 itself no longer shows, and for when something was stored.
@@ -17,7 +17,7 @@ from txlog.testing.simulation.process import SimulatedProcess
 from txlog.testing.simulation.topics import as_history, config_of, is_mortal, text_of
 
 BATCH = "batch "
-"""Begins the name of an attempt to commit a micro-batch. Nobody knows its transaction: it counts
+"""Begins the name of an attempt to commit a micro-batch. Its transaction is unknown: it counts
 as committed if anything of it is shown, and then all of it must be."""
 
 LETTERS_MAX = 100_000
@@ -81,8 +81,8 @@ def _note_outcomes(process: SimulatedProcess) -> None:
 
 
 def outcome_of(process: SimulatedProcess, tx: str) -> TransactionOutcome:
-    """How it ended, as its coordinator says. One of which nothing is written is OPEN to a
-    coordinator, and hangs for nobody."""
+    """How it ended, according to its coordinator. One of which nothing is written is OPEN to a
+    coordinator, and blocks no reader."""
     group, is_half, tag = tx.partition("/")
     if is_half:
         return process.connection.coordinator_of(group).outcome_of_tag(tag)

@@ -1,6 +1,6 @@
-"""Errors that the product logs and lives with: in a world somebody must look at them.
+"""Errors that the product logs and lives with: in a simulated world they are checked.
 
-Maintenance, snapshots, check-backs and readers in somebody's way go on after an error. That is
+Maintenance, snapshots, check-backs and blocked readers continue after an error. That is
 right for a store that fails, and hides a mistake of the product's own: what may not be met becomes
 a failure in the history. It must not know which call it was.
 """
@@ -19,8 +19,8 @@ from txlog.testing.simulation.scene import Scene
 
 _LIVED_WITH = (*EXPECTED, IllegalTransition, UnknownTopic, UnknownPartition, UnknownTransaction)
 """What may be logged: topics are deleted beneath those who look after them, and what a reader has
-seen open may have been ended, and its id forgotten, since. Whoever aborts after an unknown outcome
-may find it decided: COMMIT. What stays open is found at the end."""
+seen open may have been ended, and its id forgotten, since. An actor that aborts after an unknown
+outcome may find it decided: COMMIT. What stays open is found at the end."""
 
 
 class _Listener(logging.Handler):

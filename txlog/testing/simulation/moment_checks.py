@@ -20,7 +20,7 @@ def moment_anomalies(history: History) -> list[Anomaly]:
 
 
 def offsets_first(facts: Facts) -> Iterator[Anomaly]:
-    """I5, R8: whoever sees offsets that a transaction committed finds it applied in its topics."""
+    """I5, R8: a reader of offsets that a transaction committed finds it applied in its topics."""
     topics = {value: e["topic"] for e in facts.history.of("send") for value in e["values"]}
     for event in facts.history.of("witnessed"):
         wrote = {topics[value] for value in facts.asked.get(event["tx"], {"values": ()})["values"]}

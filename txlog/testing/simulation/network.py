@@ -116,7 +116,7 @@ class Network:
 
     def _carry_out(self, request: Request) -> Answer:
         if not self.scene.is_busy:
-            self.scene.service.full_until_ms = -1.0  # Somebody has made room.
+            self.scene.service.full_until_ms = -1.0  # Room was made.
         if self.scene.is_busy and self.scene.scheduler.now_ms < self._denied_until_ms:
             self.scene.count("denied")
             return Answer(403, "ExpiredToken")

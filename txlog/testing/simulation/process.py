@@ -77,7 +77,7 @@ class DrawnFanOut:
         return self.run_all(calls)
 
     def start(self, call: Callable[[], T]) -> Callable[[], T]:
-        """See FanOut.start: now, or when somebody waits for it, or when the process is idle."""
+        """See FanOut.start: now, or when a caller waits for it, or when the process is idle."""
         if self._random.random() < 0.5:
             return _tried(call)
         lock = self._new_lock()
@@ -91,7 +91,7 @@ class DrawnFanOut:
         return lambda: once()()
 
     def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
-        """See FanOut.postpone: now, or when somebody asks, or when the process is idle, unless it
+        """See FanOut.postpone: now, or on request, or when the process is idle, unless it
         is taken before."""
         postponed = Postponed(call, self._new_lock())
         if self._random.random() < 0.5:

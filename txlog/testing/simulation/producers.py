@@ -84,7 +84,7 @@ class TransactionalProducer:
             process.sleep(1, 5_000)
 
     def values(self, count: int) -> list[str]:
-        """Records that nobody else writes."""
+        """Records that no other actor writes."""
         self._values += count
         return [f"{self.name}/{number}" for number in range(self._values - count, self._values)]
 

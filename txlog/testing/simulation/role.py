@@ -25,7 +25,7 @@ UNCLEAR = (RetriableError, OutcomeUnknown, StoreDenied)
 """Ask again."""
 
 EXPECTED = (*UNCLEAR, AbortableError, FencedError)
-"""What the product may answer whoever uses it rightly. All else is a finding."""
+"""What the product may raise if it is used correctly. All else is a finding."""
 
 TIMEOUT_MS = 30_000
 """Of transactions: shorter than the longest pause, longer than most work."""

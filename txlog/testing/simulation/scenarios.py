@@ -26,7 +26,7 @@ def _perhaps(choices: random.Random, role: Role) -> list[Role]:
 
 
 def tended(choices: random.Random, topics: tuple[str, ...], share: float = 0.4) -> list[Role]:
-    """Upkeep, in a part of the worlds: whoever merges, collects and prunes, and whoever adds
+    """Upkeep, in a part of the worlds: actors that merge, collect and prune, and actors that add
     partitions and columns."""
     if choices.random() >= share:
         return []
@@ -150,7 +150,7 @@ _LATE = {"ta": 1, "tb": 1}
 
 
 def _late(choices: random.Random) -> Sequence[Role]:
-    """Decisions are applied by whoever met them and stalled, beside those who hurry."""
+    """Stalled actors apply decisions that they met, beside quick ones."""
     topics = tuple(_LATE)
     return [
         TransactionalProducer("p1", "one", ("ta",)),

@@ -49,7 +49,7 @@ class Scene:
     """After so many requests the scene is no longer busy."""
     requests: int = 0
     under_way: int = 0
-    """Requests that nobody waits for any more, and that will still be carried out."""
+    """Requests without a waiting caller that will still be carried out."""
     last_call: bool = False
     """All work is done: readers read to the end, and leave."""
     counts: Counter[str] = field(default_factory=Counter)

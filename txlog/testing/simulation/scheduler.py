@@ -1,6 +1,6 @@
 """Virtual time, and actors that take turns: one thread an actor, and only one of them runs.
 
-Whoever runs hands the baton over itself, at every request and every sleep, to whoever is due next;
+The running actor hands over the baton, at every request and every sleep, to the one due next;
 so the product's code runs as it is, on real threads, and still one seed gives one order of events.
 It guards nothing in the product. It must not read the machine's clock, nor let anything run beside
 the holder of the baton.
@@ -36,7 +36,7 @@ class Actor:
 
 
 class TurnLock:
-    """A lock among actors that share a process: whoever waits for it gives its turn away.
+    """A lock among actors that share a process: an actor that waits for it gives its turn away.
 
     Its holder may take it again. Waiters are woken in their order, and may find it taken again.
     """
@@ -167,7 +167,7 @@ class Scheduler:
             raise Abandoned
 
     def park(self) -> None:
-        """Let others run until somebody wakes the actor that runs now."""
+        """Let others run until one of them wakes the running actor."""
         me = self._current
         if me is None:
             raise RuntimeError("only an actor can wait.")

@@ -85,7 +85,7 @@ class Service:
 
     def __init__(self, runtime: Runtime, objects: Mapping[str, bytes]) -> None:
         self.store = MemoryStore(runtime)
-        """What is stored, for checkers: their reads are no part of the history."""
+        """What is stored, for checkers: their reads are not part of the history."""
         self.archive: dict[str, Stored] = {}
         """Every entry, segment and chunk of an index that was ever stored, as it was first."""
         for path, data in objects.items():

@@ -104,7 +104,7 @@ class Steward(Recurring):
             return
         try:
             Admin(process.connection).create_partitions(name, count + 1)
-        except InvalidConfig as error:  # Somebody else was faster, and the number only grows.
+        except InvalidConfig as error:  # Another actor was faster, and the number only grows.
             if len(cluster.present_topic(name, certain=True).state.partitions) <= count:
                 process.note("failure", text=f"one partition more is refused: {error}")
             return
@@ -120,7 +120,7 @@ class Steward(Recurring):
             return
         try:
             Admin(process.connection).evolve_schema(name, before.append(column))
-        except IncompatibleSchema as error:  # Somebody else added another column first.
+        except IncompatibleSchema as error:  # Another actor added another column first.
             if cluster.present_topic(name, certain=True).schema() == before:
                 process.note("failure", text=f"one column more is refused: {error}")
             return

@@ -96,7 +96,7 @@ def _number(value: str) -> int:
 
 
 def _checked(row: Mapping[str, Any]) -> str:
-    """The text of a row; another one, which nobody sent, if its columns are not as it says."""
+    """The text of a row; another one, which was never sent, if its columns differ from it."""
     text: str = row["v"]
     added = _added(text)
     expected = {} if added is None else {added: _number(text)}

@@ -39,7 +39,7 @@ class Place:
     environment: Mapping[str, str] = field(default_factory=dict)
     """For the processes that are troubled: variables over os.environ."""
     storage_options: Mapping[str, object] = field(default_factory=dict)
-    """For whoever prepares and checks: straight to the store."""
+    """For preparation and checks: directly to the store."""
     weather: Weather | None = None
 
     def troubled(self) -> AbstractContextManager[None]:

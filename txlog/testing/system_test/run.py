@@ -108,7 +108,7 @@ class _Run:
         return report
 
     def _connection(self, *, create: bool = False) -> Connection:
-        """Straight to the store, as nobody has opened the log before."""
+        """Directly to the store, because no process has opened the log before."""
         runtime = Runtime()
         store = open_store(self._place.root, runtime, self._place.storage_options)
         return open_connection(store, runtime, create=create)
