@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 IDLE_ROUNDS_MAX = 3
 """Rounds without anything to bring, after which a carrier ends."""
 
+OPENINGS_MAX = 4
+"""Journals that are opened at once: most carriers end soon, and need not have opened them all."""
+
 ROUND_MS_MIN = 10.0
 """A store that answers at once is not asked again at once."""
 
@@ -80,7 +83,22 @@ class Carriers:
         numbers = active_coordinators(topic.state)
         active = [one for one in self._coordinators() if one.partition in numbers]
         for coordinator in active:
-            if not coordinator.is_open and coordinator.partition not in self._opening:
-                self._opening.add(coordinator.partition)
-                begun(self._runtime.fan_out, coordinator.catch_up)
+            if not coordinator.is_open:
+                self._begin_opening(coordinator)
         return [coordinator for coordinator in active if coordinator.is_open]
+
+    def _begin_opening(self, coordinator: Coordinator) -> None:
+        with self._lock:
+            if coordinator.partition in self._opening or len(self._opening) >= OPENINGS_MAX:
+                return
+            self._opening.add(coordinator.partition)
+        begun(self._runtime.fan_out, partial(self._open, coordinator))
+
+    def _open(self, coordinator: Coordinator) -> None:
+        try:
+            coordinator.catch_up()
+        except TxlogError as error:  # A later round tries again.
+            log.info("coordinator %d is not followed: %s", coordinator.partition, error)
+        finally:
+            with self._lock:
+                self._opening.discard(coordinator.partition)

@@ -1,6 +1,8 @@
 """What a process brings into a topic for others: their markers, as decided, and nothing else."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -19,7 +21,8 @@ from tests.protocol.steps import coordinator, finish, participant, prepare, regi
 from tests.protocol.world import World
 from tests.segments import segment
 from tests.topic_commands import marker, new_topic
-from txlog.coordinator.carrier import Carriers
+from txlog.clock import SerialFanOut
+from txlog.coordinator.carrier import OPENINGS_MAX, Carriers
 from txlog.coordinator.carrying import (
     ACTIVE_SLOTS,
     BROUGHT_BATCHES_MAX,
@@ -37,6 +40,7 @@ from txlog.log.topic_state import TopicState
 from txlog.model import Decision, TxId
 from txlog.settings import TopicConfig
 
+T = TypeVar("T")
 A = "aaaaaaaaaaaaaaaa"
 STAGED = Participant(A, "t", segments=(segment({0: 2}, folder=f"topics/t/{A}"),))
 
@@ -219,6 +223,55 @@ def test_R43_a_carrier_brings_markers_and_completes_nothing(world: World) -> Non
         parts[0].topic_id: {0: 1},
         parts[1].topic_id: {0: 0},
     }, "its own process finds it there, and where its records are"
+
+
+def test_a_carrier_opens_a_few_coordinators_at_once_and_tries_again_where_it_failed(
+    world: World,
+) -> None:
+    """Most carriers end soon."""
+    process = world.process()
+    topic = process.topic("a")
+    topic.catch_up()
+    for number in range(OPENINGS_MAX + 2):
+        topic.execute(marker(TxId(50 + number, 0, 0), coordinator=number))
+    opened: list[int] = []
+    under_way: list[Callable[[], object]] = []
+
+    class Later(SerialFanOut):
+        def start(self, call: Callable[[], T]) -> Callable[[], T]:
+            under_way.append(call)
+            return call
+
+    class Slow:
+        is_open = False
+
+        def __init__(self, partition: int) -> None:
+            self.partition = partition
+
+        def catch_up(self) -> None:
+            opened.append(self.partition)
+            if opened.count(self.partition) == 1:
+                raise StoreUnavailable("no answer; call again.")
+            self.is_open = True
+
+        state = CoordinatorState()
+
+        def look_ahead(self) -> CoordinatorState:
+            return self.state
+
+    slow = [Slow(number) for number in range(OPENINGS_MAX + 2)]
+    runtime = replace(process.connection.runtime, fan_out=Later())
+    carriers = Carriers(runtime, lambda: slow)  # type: ignore[return-value, arg-type]
+    assert carriers._active(topic) == []
+    assert carriers._active(topic) == []
+    assert len(under_way) == OPENINGS_MAX
+    while not all(one.is_open for one in slow):
+        calls, under_way[:] = list(under_way), []
+        for call in calls:
+            call()
+        carriers._active(topic)
+    assert carriers._active(topic) == slow
+    assert sorted(opened) == sorted(2 * list(range(OPENINGS_MAX + 2)))
 
 
 def test_R46_nothing_but_the_order_refuses_what_is_decided() -> None:
