@@ -51,6 +51,7 @@ class Delivery:
     __slots__ = (
         "__weakref__",
         "_base_offsets",
+        "_counts",
         "_error",
         "_flush",
         "_is_open",
@@ -69,6 +70,8 @@ class Delivery:
         self.timestamps: list[int] = []
         self._flush = flush
         self._partitions: npt.NDArray[np.int32] | None = None
+        self._counts: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        """Records of each partition, of a table whose sender is to be told."""
         self._base_offsets: Mapping[int, int] = {}
         self._offsets: npt.NDArray[np.int64] | None = None
         self._error: TxlogError | None = None
@@ -99,6 +102,9 @@ class Delivery:
         """The records are stored; `partitions` has one value a record, in order of `send`."""
         # The offsets first: with the partitions it is done, as other threads see it.
         self._base_offsets = base_offsets
+        if self._on_delivery is not None:  # No record of a table has a future.
+            self._counts = np.bincount(partitions)
+            partitions = np.empty(0, dtype=np.int32)
         self._partitions = partitions
 
     def tell(self) -> None:
@@ -106,10 +112,9 @@ class Delivery:
         if self._on_delivery is None or self._is_open:
             return
         if self._partitions is not None:
-            counts = np.bincount(self._partitions)
             self._on_delivery(
                 [
-                    BatchMetadata(self.topic, partition, base, int(counts[partition]))
+                    BatchMetadata(self.topic, partition, base, int(self._counts[partition]))
                     for partition, base in sorted(self._base_offsets.items())
                 ]
             )

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from tests.memory_log import MemoryLog
 from tests.scripted_store import answer_lost, never_lands, unavailable
 from txlog.clients import appender
+from txlog.clients.delivery import BatchMetadata
 from txlog.clients.partitioner import partition_for_key
 from txlog.errors import (
     InvalidRecord,
@@ -299,3 +301,19 @@ def test_R9_a_table_that_one_entry_cannot_name_is_stored_once_wherever_it_was_cu
     entries = [path for path in log.objects() if re.search("topics/two/.*/entries/", path)]
     assert len(entries) > 8
     log.check()
+
+
+def test_a_table_that_waits_for_its_commit_keeps_a_number_a_partition_and_none_a_record(
+    log: MemoryLog,
+) -> None:
+    """A load of many tables is told of each of them, at its end."""
+    told: list[Sequence[BatchMetadata]] = []
+    producer = log.producer("a")
+    producer.begin_transaction()
+    for _ in range(3):
+        producer.send_batch("t", pa.table({"value": [b"x"] * 100}), on_delivery=told.append)
+    producer.flush()
+    kept = [flush.delivery() for flush in producer._staged._flushes.values()]
+    assert [delivery._partitions.nbytes for delivery in kept if delivery] == [0, 0, 0]
+    producer.commit_transaction()
+    assert [sum(part.records for part in parts) for parts in told] == [100, 100, 100]
