@@ -88,7 +88,7 @@ class FarClients:
             self._idempotent.send_batch(name, self.table, key="key")
         self._idempotent.flush()
         self._fan_out = ThreadFanOut(1)
-        self._waiting = self._new_consumer("latest", "c", self._elsewhere())
+        self._waiting = self._new_consumer("latest", "a", self._elsewhere())
         self._idle = self._new_consumer("latest", "in")
 
     def sides(self) -> dict[str, Side]:
@@ -108,8 +108,8 @@ class FarClients:
     def first_sides(self) -> dict[str, Side]:
         """Some of them, as sides of another client of the store."""
         names = (
-            "staged transaction: 1 topic x 4 partitions, 400 KB",
-            "staged transaction: 2 topics and a group's offsets",
+            "transaction: 1 topic x 4 partitions, 400 KB",
+            "transaction: 2 topics and a group's offsets",
             "idempotent send and flush of a record",
             "begin, send, commit until a waiting consumer has it",
         )
@@ -167,8 +167,8 @@ class FarClients:
         received = self._fan_out.start(self._received_s)
         time.sleep(BEFORE_THE_BEGIN_S)
         begun_s = time.perf_counter()
-        with self._staging.transaction():
-            self._staging.send("c", b"x", key=b"k")
+        with self._producer.transaction():
+            self._producer.send("a", b"x", key=b"k")
         return received() - begun_s
 
     def _received_s(self) -> float:

@@ -104,7 +104,12 @@ class PartitionFetcher:
     def is_hungry(self) -> bool:
         """Whether there is more to read, as far as this process has seen, and nothing at hand."""
         is_open = not self.topic.state.closed
-        return is_open and not self.has_at_hand and self._fetched_to < self._end()
+        return is_open and not self.has_at_hand and self.pending > 0
+
+    @property
+    def pending(self) -> int:
+        """Offsets from what was read ahead to the end, as far as this process has seen."""
+        return self._end() - self._fetched_to
 
     def read(
         self, bytes_max: int, decoded_bytes_max: int = DECODED_FETCH_BYTES_MAX

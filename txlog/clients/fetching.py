@@ -18,16 +18,21 @@ FETCHED_TOGETHER_MAX = 16
 
 
 def fill_together(
-    fetchers: Sequence[PartitionFetcher], fan_out: FanOut, stored_bytes_max: int
+    fetchers: Sequence[PartitionFetcher], fan_out: FanOut, records: int, stored_bytes_max: int
 ) -> None:
-    """Read of each partition what comes next, if nothing at all is at hand.
+    """Read what comes next of as many partitions, in this order, as it takes for so many records;
+    if nothing at all is at hand.
 
     Records that cannot be read are left to the reader of that partition alone, which gets the
     error. Raises StoreUnavailable if that is the error of all partitions.
     """
     if any(fetcher.has_at_hand for fetcher in fetchers):
         return
-    hungry = [fetcher for fetcher in fetchers if fetcher.is_hungry()][:FETCHED_TOGETHER_MAX]
+    hungry: list[PartitionFetcher] = []
+    for fetcher in fetchers:
+        if fetcher.is_hungry() and records > 0 and len(hungry) < FETCHED_TOGETHER_MAX:
+            hungry.append(fetcher)
+            records -= fetcher.pending
     if len(hungry) < 2:
         return
     stored_bytes = max(1, stored_bytes_max // len(hungry))

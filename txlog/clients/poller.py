@@ -7,7 +7,6 @@ back that is ready. It must not know groups, nor what a program makes of its rec
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
 
 from txlog.clients.assignment import PLACE_EVERY_MS, Assignment
 from txlog.clients.blocked_reader import BlockedReader
@@ -96,15 +95,18 @@ class Poller:
         order = list(self._assigned.fetchers)
         if not order:
             return []
-        if self._connection.cluster.is_far:
-            fan_out = self._connection.runtime.fan_out
-            fill_together(list(self._unpaused()), fan_out, self._config.fetch_max_bytes)
         self._turn = (self._turn + 1) % len(order)
-        taken: Taken = []
+        order = [
+            w for w in order[self._turn :] + order[: self._turn] if w not in self._assigned.paused
+        ]
         room, bytes_left = limit, self._config.fetch_max_bytes
-        for where in chain(order[self._turn :], order[: self._turn]):
-            if where in self._assigned.paused or room <= 0:
-                continue
+        if self._connection.cluster.is_far:
+            fetchers = [self._assigned.fetchers[where] for where in order]
+            fill_together(fetchers, self._connection.runtime.fan_out, room, bytes_left)
+        taken: Taken = []
+        for where in order:
+            if room <= 0:
+                break
             if one_topic and taken and where.topic != taken[0][0].topic:
                 continue
             fetcher = self._assigned.fetchers[where]

@@ -88,6 +88,23 @@ def test_topics_are_read_together(log: FarLog, elsewhere: Producer) -> None:
     assert values(found[0]) == [b"t", b"u"]
 
 
+def test_no_more_partitions_are_read_than_a_poll_hands_out(
+    log: FarLog, elsewhere: Producer
+) -> None:
+    for partition in range(PARTITIONS):
+        for _ in range(3):
+            elsewhere.send("t", b"x", partition=partition)
+    elsewhere.flush()
+    consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
+    read = []
+    for limit in (1, 2, 4, 100):
+        log.rounds.store.requests.clear()
+        consumer.poll(max_records=limit)
+        ranges = [r for r in log.rounds.store.requests if r.verb == "get_ranges"]
+        read.append(len(ranges))
+    assert read == [1, 1, 2, 0], "each partition once, and no sooner than in its turn"
+
+
 def test_what_is_read_together_shares_the_limit_of_a_poll(log: FarLog, elsewhere: Producer) -> None:
     for partition in range(PARTITIONS):
         for _ in range(4):
@@ -132,7 +149,7 @@ def test_if_nothing_can_be_read_the_poll_says_so(log: FarLog, elsewhere: Produce
 def test_one_partition_is_read_as_ever(log: FarLog, elsewhere: Producer) -> None:
     elsewhere.send("t", b"x", partition=0).get()
     consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
-    fill_together([], SerialFanOut(), 1)
+    fill_together([], SerialFanOut(), 1, 1)
     assert values(consumer.poll()) == [b"x"]
 
 
