@@ -77,6 +77,10 @@ class GroupOffsets:
         """The group as of now; empty if it has never committed. Raises InvalidName."""
         return self._journal_of(group).catch_up(certain=True).group(group)
 
+    def seen(self, group: str) -> GroupState:
+        """The group as this process has seen its coordinator's journal last. Raises InvalidName."""
+        return self._journal_of(group).state.group(group)
+
     def groups(self, *, certain: bool = False) -> dict[str, GroupState]:
         """Every group of the log, as of now; they may lag for a few calls, unless `certain`."""
         journals = [self._journal(number) for number in range(self._count)]

@@ -30,7 +30,7 @@ from txlog.storage.store import Store
 
 log = logging.getLogger(__name__)
 
-EXPECTED_MAX = 3
+EXPECTED_MAX = 6
 """Entries that are asked for beforehand."""
 
 

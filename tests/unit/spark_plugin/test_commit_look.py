@@ -108,16 +108,15 @@ def test_rows_that_their_topic_has_no_place_for_are_refused_before_the_decision(
 # Answers of several moments.
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_I10_a_batch_that_another_run_commits_between_the_two_questions_is_found_in(
-    log: MemoryLog, query: Query, count: int
+def test_I10_a_batch_that_another_run_commits_between_look_and_decision_is_found_in(
+    log: MemoryLog, query: Query
 ) -> None:
-    """The coordinator is asked first, and then where the group stands: their answers disagree."""
+    """The look says that it is to be committed; the decision is refused, and asks anew."""
     store = HookedStore(log.memory)
     older, newer = log.process(store), log.process()
     query.plan(0, 0, 4)
     messages = query.tasks(older, "older", 0, 0, 4)
-    overtaken_after(store, next_entry(log), count, lambda: query.replay(newer, "newer", 0, 0, 4))
+    overtaken_after(store, next_entry(log), 1, lambda: query.replay(newer, "newer", 0, 0, 4))
     query.commit(older, "older", 0, messages)
     assert store.is_met
     check(log, 4)
