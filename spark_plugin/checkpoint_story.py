@@ -27,6 +27,9 @@ from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId
 COMMANDS_MAX = 20
 """Commands that a story contains; a group with more partitions is moved by a file."""
 
+NOT_PLANNED = "not planned"
+"""The fingerprint of a batch without a plan: it differs from that of any batch in the log."""
+
 
 class NextStart(StrEnum):
     """What will become of the checkpoint's newest batch, or of the one after it."""
@@ -141,6 +144,7 @@ class _Teller:
         following = BatchRange(
             file.batch_id + 1,
             {where: PartitionRange(s.end, s.end + 1) for where, s in at.items()},
+            fingerprint=NOT_PLANNED,
             previous_fingerprint=file.fingerprint,
         )
         return _judged(found, following, committed)
@@ -263,7 +267,7 @@ def _judged(
             next_start=NextStart.REFUSED,
             reason=reason,
             remedy=str(error.facts["remedy"]),
-            commands=_commands(story) if error.facts["mark_says"] in ("NEXT", "SAME") else (),
+            commands=_commands(story, str(error.facts["mark_says"])),
         )
     if isinstance(answer, AlreadyIn):
         reason = f"the log has batch {batch_id}; Spark did not record its end."
@@ -299,11 +303,14 @@ def _stranger(story: CheckpointStory) -> CheckpointStory | None:
     return None
 
 
-def _commands(story: CheckpointStory) -> tuple[str, ...]:
-    """Commands that move the group back to the checkpoint's positions."""
+def _commands(story: CheckpointStory, mark_says: str) -> tuple[str, ...]:
+    """Commands that move the group past a batch that the log has, or to the start of one to run."""
+    if mark_says not in ("NEXT", "SAME"):
+        return ()
+    is_to_run = story.is_replay and mark_says == "NEXT"
     commands = []
     for part in story.partitions:
-        wanted = part.start if story.is_replay else part.end
+        wanted = part.start if is_to_run else part.end
         if part.difference(wanted):
             where = part.where
             target = f"--topic {where.topic}:{where.partition} --to-offset {wanted}"

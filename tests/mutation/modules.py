@@ -40,8 +40,8 @@ CLIENTS = (
 CHECKPOINTS = _named(
     "tests/unit/spark_plugin",
     "changed_options checkpoint checkpoint_files checkpoint_story checkpoint_story_details "
-    "failed_commit foreach_commit lost_checkpoint offset_log query_progress refused_writers replay "
-    "stream_reader",
+    "checkpoint_story_replays failed_commit foreach_commit lost_checkpoint offset_log "
+    "query_progress refused_writers replay stream_reader",
 )
 READS = _named("tests/unit/spark_plugin", "data_loss planning read_plan read_task stream_reader")
 S3 = _named(
@@ -104,7 +104,7 @@ MODULES = {
             *_named(
                 "tests/unit/storage", "byte_spans local local_files local_power_loss local_root"
             ),
-            *_named("tests/unit/storage", "open os_error probe size_limit"),
+            *_named("tests/unit/storage", "folder_turns open os_error probe size_limit"),
             "tests/conformance/test_local.py",
         ),
     ),

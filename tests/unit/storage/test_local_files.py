@@ -127,6 +127,15 @@ def test_a_root_may_end_with_a_slash(tmp_path: Path) -> None:
     assert store.url == f"{tmp_path}/log"
 
 
+def test_a_folder_in_the_place_of_an_object_is_named(tmp_path: Path) -> None:
+    os.makedirs(tmp_path / "logX/a")
+    places = {"/": "/proc", f"{tmp_path}/logX": f"{tmp_path}/logX/a"}
+    for root, place in places.items():
+        with pytest.raises(StoreDenied, match=f"cannot read {place}:") as raised:
+            LocalStore(root, Runtime()).get(os.path.basename(place))
+        assert raised.value.facts["place"] == place
+
+
 @pytest.mark.parametrize(
     ("pieces", "sent"),
     [
@@ -185,6 +194,17 @@ def test_an_entry_without_a_byte_is_refused_by_its_name(store: LocalStore) -> No
 
 def test_there_is_nothing_to_sweep_where_nothing_was_written(tmp_path: Path) -> None:
     assert LocalStore(tmp_path / "log", Runtime()).sweep_temporaries(0) == 0
+
+
+def test_a_sweep_of_nothing_takes_nothing_of_where_the_process_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / f"{TEMPORARY_PREFIX}{'1' * 32}"
+    elsewhere.touch()
+    os.utime(elsewhere, (0, 0))
+    monkeypatch.chdir(tmp_path)
+    assert LocalStore(tmp_path / "log", Runtime()).sweep_temporaries(0) == 0
+    assert elsewhere.exists()
 
 
 def test_an_object_below_a_file_is_begun_by_nobody(store: LocalStore) -> None:

@@ -154,6 +154,36 @@ def test_an_object_in_pieces_is_not_acknowledged_if_the_log_goes_meanwhile(
     assert tree(root) == ["a", "a/there", "file"]
 
 
+def in_pieces(store: LocalStore) -> None:
+    new = store.open_new("a/1")
+    new.write(b"x")
+    new.finish()
+
+
+def in_one_piece(store: LocalStore) -> None:
+    store.put_new("a/1", b"x")
+
+
+@pytest.mark.parametrize(
+    ("write", "is_answered"), [(in_pieces, True), (in_one_piece, True), (in_one_piece, False)]
+)
+def test_what_may_be_in_a_log_that_went_meanwhile_is_named(
+    root: Path, write: Callable[[LocalStore], None], is_answered: bool
+) -> None:
+    """Without an answer the name counts as taken, and what has it is this very object."""
+
+    def publish(folder: int, temporary: str, target: str) -> bool:
+        published = publish_exclusively(folder, temporary, target)
+        renamed(root)
+        return published and is_answered
+
+    store = LocalStore(root, Runtime(), publish=publish)
+    hold(store, "file")
+    with pytest.raises(OutcomeUnknown) as raised:
+        write(store)
+    assert raised.value.facts["path"] == f"{root}/a/1"
+
+
 def test_a_root_that_is_put_back_is_the_same_again(store: LocalStore, root: Path) -> None:
     renamed(root)
     with pytest.raises(NotATxlog):
@@ -308,6 +338,17 @@ def test_an_object_in_a_folder_that_is_none_is_absent(store: LocalStore, linked:
     assert linked.is_dir()
     assert store.get("file/b") is None
     assert store.get("absent/b/c") is None
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_folder_keeps_nobody_waiting(
+    store: LocalStore, root: Path
+) -> None:
+    os.mkfifo(root / "a/pipe")
+    store.delete("a/pipe/b")
+    assert store.get("a/pipe/b") is None
+    with pytest.raises(StoreDenied, match="in the way"):
+        store.create("a/pipe/b", b"x")
 
 
 @pytest.mark.timeout(20)
