@@ -78,6 +78,10 @@ MODULES = {
         "txlog/log/cluster.py",
         ("tests/unit/log/test_cluster_state.py", "tests/unit/log/test_cluster.py", *CLIENTS),
     ),
+    "cluster-file": Mutated(
+        "txlog/log/cluster_file.py",
+        ("tests/unit/log/test_cluster.py", "tests/bad_input/test_every_field.py"),
+    ),
     "cut": Mutated(
         "txlog/log/cut.py", ("tests/unit/log/test_cut.py", "tests/unit/log/test_cut_chains.py")
     ),
