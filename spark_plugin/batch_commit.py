@@ -62,7 +62,7 @@ _sessions: dict[tuple[int, str, str], TransactionSession] = {}
 """Registered runs of this process. Losing it costs a registration, nothing else.
 
 Spark hands each commit to whichever of its Python processes is idle, so that queries of one driver
-change places: a run is registered anew when its last commit came from another process.
+change places: a run registers again when its last commit came from another process.
 """
 
 
@@ -83,7 +83,8 @@ class BatchIdentity:
 
 _replayed: WeakKeyDictionary[Connection, dict[str, BatchIdentity]] = WeakKeyDictionary()
 """By transactional id: the write of a `foreachBatch` that was found in the log last. The next one
-under its label is another one, whose rows nobody has. Losing it costs that look (design 0007)."""
+under its label is another one, with rows that are not stored. Losing it costs that look
+(docs/design/0007)."""
 
 
 def batch_identity(messages: Sequence[TaskMessage], batch_id: int) -> BatchIdentity:
@@ -155,8 +156,8 @@ class BatchCommitter:
                 self._run(identity, batch, messages, coordinator)
                 return
             except (CommitFailed, TransactionAborted) as error:
-                # Somebody was faster: the replay tests tell whether it was this very batch. Or its
-                # pend was barred, as of a run that died: then it is decided anew.
+                # Another run was faster: the replay tests tell whether it was this batch. Or its
+                # pend was barred, as that of a dead run: then it is decided again.
                 if attempt == DECIDE_ATTEMPTS_MAX - 1:
                     raise
                 log.info("batch %d: %s", identity.batch_id, error)
@@ -203,7 +204,7 @@ class BatchCommitter:
     def _decide(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> AlreadyIn | Commit:
-        """Asked before anybody is fenced (rule R27)."""
+        """Asked before any run is fenced (rule R27)."""
         transactional_id = self._transactional_id(identity)
         known = coordinator.state.ids.get(transactional_id)
         unfinished = list(known.open if known else ())
@@ -384,7 +385,7 @@ class BatchCommitter:
         except TxlogError:
             # The next attempt begins with a new epoch, so that no transaction id is used twice.
             _sessions.pop(key, None)
-            # Its pend would stand in the way of whoever has the group now. If the decision is
+            # Its pend would block the group's present owner. If the decision is
             # COMMIT, or cannot be asked for, this changes nothing (R3, R26).
             try:
                 session.abort()

@@ -1,13 +1,13 @@
 """Is this micro-batch in the log already, may it be committed, or must it be refused? Pure.
 
 It guards I10 (a replayed micro-batch changes nothing, one that never ran is never skipped) by the
-two replay tests of design section 9. It must not know where the answers come from: the caller reads
-the group's offsets and the coordinator's newest mark, and asks here before it fences anybody (R27).
+two replay tests. It must not know where the answers come from: the caller reads
+the group's offsets and the coordinator's newest mark, and asks here before it fences any run (R27).
 
 The first test asks the consumer group, on every partition that the batch advances, and on every
 one that joins with it: one that the batch before did not have, which starts and ends at one place.
 
-    SILENT     the batch advances nothing (it is watermark-only, from a source that is no txlog, or
+    SILENT     the batch advances nothing (it is watermark-only, from a source that is not txlog, or
                the first one of a topic without new records), and what joins is committed there
     AT_START   every partition is committed up to where the batch starts (or was never committed)
     AT_END     every partition is committed up to where the batch ends, or further
@@ -39,9 +39,9 @@ Some answers need their reason:
 - AT_END and UNSEEN: the rows were consumed, but not by this query, so what it would have written is
   nowhere. A new query begins at the committed offsets instead.
 - AFTER_OTHER: a batch begins where the checkpoint's batch before it ends. If the log has another
-  one, rows between the two ends are left out or come twice, and of a source that is no txlog no
-  group tells. It comes of a checkpoint that is put back while a run is on it: what the next run
-  plans anew is refused, but then the first one notes its own batch of that number as done.
+  one, rows between the two ends are left out or come twice, and for a source that is not txlog no
+  group shows it. It comes of a checkpoint that is put back while a run is on it: what the next run
+  plans again is refused, but then the first one records its own batch of that number as done.
 - LATER: Spark calls the sink for every batch, so a gap is a batch that another sink got, or none.
   Only the writes of one `foreachBatch` may leave batches out (rule R30, `may_skip`).
 """

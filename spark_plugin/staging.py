@@ -1,4 +1,4 @@
-"""What a sink's task does: route rows to topics and partitions, and stage them.
+"""The work of a sink's task: route rows to topics and partitions, and stage them.
 
 Nothing that is staged is visible before the driver's commit names it (I5): a failed or speculative
 attempt leaves unreferenced segments only. It guards that a row which its topic cannot hold fails
@@ -55,7 +55,7 @@ class StagedTopic:
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver's commit."""
+    """A task's message to the driver's commit."""
 
     query_id: str
     batch_id: int

@@ -105,7 +105,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._unblock(views, starts)
         if following is not current:
             self._triggered_ms = self._now_ms()
-        # The very offset that came, if nothing is new: any other makes Spark run an empty batch.
+        # The same offset, if nothing is new: any other makes Spark run an empty batch.
         self._planned = start if following is current else offsets.to_json(following)
         return self._planned
 
@@ -205,8 +205,9 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def _require_reached(self, current: SourceOffset) -> None:
-        """Nobody stands above the end: an old look at a pruned journal lags (R15), but what was
-        restored from an older copy stays behind, and its new records would be passed over."""
+        """Offsets must not exceed the end of the log: an old check of a pruned journal only lags
+        (R15), but a log restored from an older copy stays behind, and its new records would be
+        skipped."""
         ends = {}
         for where, at in offsets.present_positions(current, self._ids()).items():
             topic = self._topics[where.topic]
@@ -266,7 +267,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._log().runtime.clock.monotonic_ms()
 
     def _unblock(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> None:
-        """See to open transactions where the query stands, and to half-applied ones."""
+        """Resolve open transactions at the query's positions, and half-applied ones."""
         in_the_way = {tx_id for _, tx_id, _ in undelivered(views)}
         for view in views:
             for tx_id, transaction in view.state.open_transactions():
@@ -297,7 +298,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begun(fan_out, partial(connection.offsets.group, group))
 
     def _follow(self, done: SourceOffset, looked: Callable[[], GroupState]) -> None:
-        """The group follows a query whose sink is no txlog.
+        """The group follows a query whose sink is not txlog.
 
         Spark asks for the next batch, also at the end of a run and after a restart, only once the
         one before is done: what it hands over as its start is consumed. With a txlog sink the
@@ -331,7 +332,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for where, planned in offsets.all_ranges(done).items():
             topic_id = done.topics[where.topic].topic_id
             if ids.get(where.topic) != topic_id:
-                continue  # It was deleted, and a group has no position in what is not there.
+                continue  # It was deleted, and a group has no position in a missing topic.
             known = committed.get(where)
             start = known.offset if known and known.topic_id == topic_id else 0
             if known is None or start < planned.end:

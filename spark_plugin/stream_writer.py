@@ -112,7 +112,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing is deleted: the commit may have been decided, perhaps by another process (R26).
 
-        What was staged and never named is invisible, and is collected by the vacuum.
+        Staged segments that nothing refers to are invisible, and vacuum collects them.
         """
         log.info("batch %d was aborted; nothing of it is visible unless it was decided", batchId)
 
@@ -124,7 +124,7 @@ def _allowed(options: WriterOptions, batch_id: int) -> Creation:
 
 def query_checkpoint(options: WriterOptions) -> Checkpoint:
     """The query's checkpoint, with the connections that earlier batches have left; what it says is
-    read anew each time. Raises InvalidOption if the option is missing (rule R22)."""
+    read again each time. Raises InvalidOption if the option is missing (rule R22)."""
     storage = dict(options.storage)
     place = f"{options.checkpoint_location} {options.checkpoint_file_system}"
     key = f"{os.getpid()} {os.getcwd()} {place} {sorted(storage.items())!r}"

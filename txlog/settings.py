@@ -24,7 +24,7 @@ SettingsT = TypeVar("SettingsT", bound="SettingsGroup")
 COMPRESSION_TYPES = ("none", "lz4", "zstd")
 _FOREIGN_COMPRESSION = {
     "uncompressed": "its name is none here",
-    "producer": "batches are compressed as their topic says, whoever sends them",
+    "producer": "batches are compressed as their topic says, whatever the producer",
     "gzip": "Arrow's files know lz4 and zstd",
     "snappy": "Arrow's files know lz4 and zstd",
 }
@@ -252,9 +252,9 @@ class TopicConfig(SettingsGroup):
     cleanup_policy: str = "delete"
     """delete (by `retention.*`), compact (keep the newest record of each key) or compact,delete."""
     retention_ms: int = -1
-    """Records older than this may be deleted; -1: however old they are, they stay."""
+    """Records older than this may be deleted; -1: no limit."""
     retention_bytes: int = -1
-    """A partition's oldest records may be deleted down to this size; -1: however many there are."""
+    """A partition's oldest records may be deleted down to this size; -1: no limit."""
     delete_retention_ms: int = 86_400_000
     """How long a compacted topic keeps a tombstone (a record without a value) at least."""
     min_compaction_lag_ms: int = 0
@@ -264,7 +264,7 @@ class TopicConfig(SettingsGroup):
     min_cleanable_dirty_ratio: float = 0.5
     """Share of a topic's bytes that must be new before it is compacted again, from 0 to 1."""
     segment_bytes: int = 67_108_864
-    """Aimed size of the segments that small ones are merged into."""
+    """Target size of the segments that small ones are merged into."""
     message_timestamp_type: str = "CreateTime"
     """CreateTime: a record has the time that its sender gave it, or that of `send`. LogAppendTime:
     that at which the producer writes it."""
@@ -356,32 +356,32 @@ class ProcessSettings(SettingsGroup):
     catch_up_window_max: int = 32
     """Entries fetched at once by a replica that lags behind."""
     batch_bytes: int = 1_250_000
-    """Aimed size of one record batch in a segment."""
+    """Target size of one record batch in a segment."""
     append_attempts_max: int = 5
-    """How often an append whose outcome is unknown is sent again with the same sequences."""
+    """How often an append of unknown outcome is sent again with the same sequences."""
     finish_attempts_max: int = 50
-    """How often one call tries to finish a decided transaction of others."""
+    """How often one call tries to finish a decided transaction of another process."""
     finish_backoff_ms: int = 20
-    """First wait between such tries; it doubles up to a second."""
+    """First wait between such attempts; it doubles up to a second."""
     completion_linger_ms: int = 10
     """How long the completion of a transaction waits for the producer's next one, to share its
     entries (offsets with its pend, COMMITTED with its PREPARE_COMMIT)."""
     transaction_timeout_ms: int = 60_000
-    """`transaction.timeout.ms` of producers that do not say otherwise (Kafka's default)."""
+    """`transaction.timeout.ms` of producers that do not set it (Kafka's default)."""
     transaction_max_timeout_ms: int = 900_000
     """The longest `transaction.timeout.ms` that is accepted (Kafka's broker default)."""
     transactional_id_expiration_ms: int = 604_800_000
-    """Maintenance forgets a transactional id that was not used for so long (Kafka's default)."""
+    """Maintenance forgets a transactional id that was unused for this long (Kafka's default)."""
     producer_id_expiration_ms: int = 86_400_000
-    """Maintenance lets a topic forget an idempotent producer that was silent for so long."""
+    """Maintenance lets a topic forget an idempotent producer that was silent for this long."""
     staging_retention_ms: int = 86_400_000
-    """Vacuum deletes no segment that is younger: a task may take so long until its commit."""
+    """Vacuum deletes no younger segment: a task may take this long until its commit."""
     file_delete_delay_ms: int = 60_000
-    """Vacuum waits so long between two looks before it deletes what nothing refers to."""
+    """Vacuum waits this long between two looks before it deletes unreferenced objects."""
     journal_retention_entries: int = 1_024
-    """Maintenance leaves so many of the newest entries of each journal."""
+    """Maintenance keeps this many of the newest entries of each journal."""
     compaction_keys_max: int = 1_000_000
-    """Keys that one pass of compaction holds in memory; the rest waits for the next pass."""
+    """Keys that one pass of compaction holds in memory; other keys wait for the next pass."""
 
     def __post_init__(self) -> None:
         for name in self.names():

@@ -465,7 +465,7 @@ def test_of_two_half_transactions_of_one_name_a_check_drops_the_one_that_came_to
 
 
 def test_a_dead_letter_is_decided_once_and_finished_by_anyone(log: MemoryLog) -> None:
-    """Whoever gives it up dies between the decision and the topic."""
+    """The producer that gives it up dies between the decision and the topic."""
     producer = started(log, Listener(UNKNOW), transaction_check_max=1)
     result = send(producer)
     log.clock.sleep_ms(TIMEOUT_MS)

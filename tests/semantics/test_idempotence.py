@@ -57,7 +57,7 @@ def test_idempotence_alone_ties_no_two_flushes_together(log: MemoryLog) -> None:
 
 
 def test_one_flush_to_one_topic_reaches_all_of_its_partitions_or_none(log: MemoryLog) -> None:
-    """Nobody promises it, in Kafka neither: it follows from a journal for each topic."""
+    """It is not promised, nor by Kafka: it follows from a journal for each topic."""
     producer = log.producer()
     for partition in (0, 1):
         producer.send("t", b"x", partition=partition)

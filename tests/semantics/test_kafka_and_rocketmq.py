@@ -55,7 +55,7 @@ def test_open_records_are_parked_or_filtered(log: MemoryLog) -> None:
     checker.start(check_in_background=False)
     checker.send_message_in_transaction(Message("u", b"half"))
     log.producer().send("u", b"between").get()
-    assert log.values("u") == [b"between"], "a half message is in nobody's way"
+    assert log.values("u") == [b"between"], "a half message blocks no reader"
     plain = log.producer("plain")
     plain.begin_transaction()
     plain.send("u", b"open").get()

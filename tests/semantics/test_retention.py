@@ -464,7 +464,7 @@ def test_a_staged_commit_of_an_id_that_was_forgotten_is_told_so(log: MemoryLog) 
 def test_a_commit_that_is_repeated_after_its_id_was_forgotten_is_answered_as_it_was_decided(
     log: MemoryLog,
 ) -> None:
-    """Nobody may be told that what is committed is not."""
+    """A committed transaction must never be reported as aborted."""
     connection = log.process()
     session = TransactionSession(connection, "a", timeout_ms=1_000)
     session.register("instance")

@@ -1,4 +1,4 @@
-"""A tag is a user's idempotency key: one transaction commits with it, whoever asks again."""
+"""A tag is a user's idempotency key: one transaction commits with it, whatever is tried again."""
 
 import pytest
 

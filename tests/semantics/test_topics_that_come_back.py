@@ -47,7 +47,7 @@ def recreate(log: MemoryLog, name: str, *values: bytes, partitions: int = 1) -> 
 
 
 def half_delete(log: MemoryLog, name: str) -> None:
-    """Whoever deletes it dies before the name is free."""
+    """The deleting process dies before the name is free."""
     log.process().cluster.present_topic(name).execute(CloseTopic())
 
 

@@ -119,7 +119,7 @@ def test_a_fenced_producer_is_closed_without_complaint(log: MemoryLog) -> None:
     assert log.values("t") == []
 
 
-# A transaction that a timeout or an operator has ended (KIP-588): nobody has taken over, so its
+# A transaction that a timeout or an operator has ended (KIP-588): none has taken over, so its
 # owner may abort and go on.
 
 ENDED: dict[str, Callable[[Producer], object]] = {

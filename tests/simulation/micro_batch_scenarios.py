@@ -1,7 +1,7 @@
 """Worlds of the Spark plugin's rules: queries that unite sources, that are configured wrongly now
 and then, that rival for one group, or write several times in a `foreachBatch`.
 
-Spark's part is played as in `micro_batches.py`. Whoever makes a mistake expects an error, and mends
+Spark's part is played as in `micro_batches.py`. An actor with a mistake expects an error, and mends
 it; what may not come of it is in the histories' checks.
 """
 
@@ -279,7 +279,7 @@ class ForeachDriver(ForeignDriver):
         """Nothing, but that it dies."""
 
     def _seen(self, process: SimulatedProcess, run: Run) -> Checkpoint | None:
-        return None  # checkpointLocation is no option of the writes.
+        return None  # checkpointLocation is not an option of the writes.
 
     def _commit(self, process: SimulatedProcess, run: Run) -> None:
         every = tuple(process.random.sample(self._sinks, len(self._sinks)))

@@ -5,8 +5,8 @@ and to what it was before again; two drivers may be on it at once; and another q
 group over.
 
 A run reads the checkpoint when it starts. From then on it knows where it is, and where its batches
-end, from memory; it writes `offsets/N` and `commits/N`, each only if nobody has, and stops if
-somebody has. Between Spark's look at its plan and the sink's nothing happens here: the sink could
+end, from memory; it writes `offsets/N` and `commits/N`, each only if no other run has, and stops if
+another has. Between Spark's look at its plan and the sink's nothing happens here: the sink could
 not tell (docs/design/0007-spark-transactions.md).
 """
 
@@ -91,7 +91,7 @@ class Folder:
 
     def _write(self, name: str, text: str) -> None:
         if name in self.files:
-            raise CheckpointConflict(f"Somebody has written {name}; Spark stops the query.")
+            raise CheckpointConflict(f"Another run has written {name}; Spark stops the query.")
         self.files[name] = text.encode()
 
     def put_back(self, batches: int) -> None:
@@ -294,7 +294,7 @@ class Driver:
         return run.folder.checkpoint
 
     def _is_mistaken(self, run: Run) -> bool:
-        """Whether the batch is to be refused for somebody's mistake."""
+        """Whether the batch must be refused for a mistake."""
         return False
 
     def _committer(
@@ -346,7 +346,7 @@ class Driver:
 
 
 class ForeignDriver(Driver):
-    """The same with a source that is no txlog: numbers, as many as are asked for.
+    """The same with a source that is not txlog: numbers, as many as are asked for.
 
     Only the pair of query and batch tells whether a batch is in. Its checkpoint is put back, and
     what was there before brought back, but it is never lost: a new query would rightly begin with

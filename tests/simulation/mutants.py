@@ -37,7 +37,7 @@ from txlog.testing.simulation import tellers
 def no_read_back(patch: Patch) -> None:
     """What is found under the name of one's own entry is taken for another's.
 
-    Of segments it is known whose they are: they have names that nobody else gives.
+    Of segments it is known whose they are: their names are unique.
     """
 
     def create(self: ObjectStore, path: str, data: bytes) -> CreateResult:
@@ -187,7 +187,7 @@ def batch_before_not_compared(patch: Patch) -> None:
 
 
 def no_R1(patch: Patch) -> None:
-    """Nobody asks whether the plan is still the one that the tasks ran for."""
+    """No check that the plan is still the one that the tasks ran for."""
     patch.setattr(Checkpoint, "require_plan", lambda self, plan, *read: None)
 
 

@@ -29,7 +29,7 @@ def sink_without_commit(patch: Patch) -> None:
 
 
 def fenced_for_nothing(patch: Patch) -> None:
-    """Nobody can commit: safe, and of no use."""
+    """No producer can commit: safe, and useless."""
 
     def commit(self: Producer) -> None:
         raise ProducerFenced("for no reason.")
@@ -47,7 +47,7 @@ def broken_compaction(patch: Patch) -> None:
 
 
 def broken_snapshots(patch: Patch) -> None:
-    """Snapshots are best effort, so that nobody is told."""
+    """Snapshots are best effort, so that errors are hidden."""
     patch.setattr(follower, "write_snapshot", _broken)
 
 

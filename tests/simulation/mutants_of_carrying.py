@@ -13,7 +13,7 @@ from txlog.log.topic_events import WriteMarker
 
 
 def without_R43(patch: Patch) -> None:
-    """What a topic did not answer is left to somebody else, and the transaction is complete."""
+    """What a topic did not answer is left to another process, and the transaction is complete."""
     original = recovery.write_markers
 
     def write(cluster: Any, number: int, transaction: Any, floor: int) -> Any:

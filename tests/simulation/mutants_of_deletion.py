@@ -67,7 +67,7 @@ def no_horizon_for_staged(patch: Patch) -> None:
 
 
 def vacuum_without_horizon(patch: Patch) -> None:
-    """It deletes what it found unreferenced, and tells nobody before."""
+    """It deletes what it found unreferenced, without a horizon before."""
 
     def advance(self: Vacuum, before: Any) -> tuple[frozenset[str], str]:
         roots = {topic.layout.root for topic in present_topics(self._connection)}

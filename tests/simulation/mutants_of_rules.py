@@ -108,7 +108,7 @@ def few_outcomes(patch: Patch) -> None:
 
 
 def applied_later(patch: Patch) -> None:
-    """A commit returns with its decision, and whoever comes next applies it: no bug, as R5 has the
+    """A commit returns with its decision, and the next process applies it: no bug, as R5 has the
     next transaction wait."""
 
     def commit(self: Any, participants: tuple[Participant, ...] = (), mark: Any = None) -> None:
@@ -166,7 +166,7 @@ def late_is_over(patch: Patch) -> None:
 
 
 def cleaned_up_on_unknown(patch: Patch) -> None:
-    """Whoever is not told that it committed takes its staged records away (I13)."""
+    """A producer without an answer to its commit deletes its staged records (I13)."""
     original = Coordinator.prepare_commit
 
     def prepare(
@@ -203,7 +203,7 @@ def no_R14_overwritten(patch: Patch) -> None:
 
 
 def no_R14_believed(patch: Patch) -> None:
-    """Whoever proposed a boundary believes it, also if another's was first."""
+    """A process believes the boundary that it proposed, even if another's was first."""
     original = boundary.create
 
     def create(store: Store, layout: JournalLayout, proposed: Boundary) -> bool:
@@ -287,7 +287,7 @@ def snapshot_deleted_early(patch: Patch) -> None:
 
 
 def decided_once(patch: Patch) -> None:
-    """Whoever loses a slot publishes what it had decided at the next one (I2)."""
+    """A writer that loses a slot publishes its old decision at the next one (I2)."""
     original = Replica._decide_all
 
     def decide_all(self: Replica[Any], tickets: list[Any]) -> tuple[Any, list[Any]]:

@@ -19,7 +19,7 @@ from txlog.errors import TxlogError
 
 
 def no_R12(patch: Patch) -> None:
-    """A group has no owner: whoever fits its offsets commits."""
+    """A group has no owner: every query that fits its offsets commits."""
     patch.setattr(rules, "_check_owners", lambda state, name, groups, take_over: None)
 
 
@@ -113,7 +113,7 @@ def no_R24(patch: Patch) -> None:
 
 
 def no_R25(patch: Patch) -> None:
-    """Whose line it is nobody asks, at the source and at the sink."""
+    """Neither the source nor the sink checks whose line it is."""
     patch.setattr(offsets, "_different_owner", lambda offset, log_id, group: [])
     patch.setattr(offsets, "_different_topics", lambda there, here, may_grow: [])
 

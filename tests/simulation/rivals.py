@@ -1,7 +1,7 @@
 """Queries that rival for a group, and a ledger of who committed when.
 
 The ledger is outside of the simulated processes. It knows rules R12 and R27: whose commit should
-have been refused, and whom nobody had to fence.
+have been refused, and which did not have to be fenced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Attempt:
     run: str
     began: int
     ended: int = 0
-    """0: it has not, or nobody was told how."""
+    """0: it has not, or its outcome is unknown."""
     is_committed: bool = False
 
 
@@ -75,7 +75,7 @@ class WatchedCommitter(BatchCommitter):
             super().commit(identity, messages)
         except ProducerFenced:
             if not ledger.may_fence(identity.query_id, identity.run_id, first):
-                self._tell(f"run {identity.run_id} was fenced, and by nobody who had to")
+                self._tell(f"run {identity.run_id} was fenced without need")
             raise
         if self.attempt is not None:
             self.attempt.ended = ledger.now()

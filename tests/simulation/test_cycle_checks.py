@@ -8,7 +8,7 @@ from txlog.testing.simulation.history_facts import Facts
 
 
 class StoryOfReading(Story):
-    """In each of topics a and b are two records, in this order; somebody has read something."""
+    """In each of topics a and b are two records, in this order; a reader has read something."""
 
     def __init__(self, in_a: str, in_b: str, reads: dict[str, str], *, is_staged: bool) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def test_G1c_whoever_was_read_from_stands_before_whoever_read(
 def test_R13_a_topic_may_show_staged_records_after_those_of_somebody_who_read_them_elsewhere(
     is_staged: bool, is_found: bool
 ) -> None:
-    """Records in the log were there in all topics before anybody could be given one of them."""
+    """Records in the log were there in all topics before a reader could get one of them."""
     story = StoryOfReading("x1 y1", "y2 x2", {OTHER: "x1"}, is_staged=is_staged)
     assert story.is_circular() == is_found
 

@@ -53,7 +53,7 @@ def kinds(*parts: Iterable[Event]) -> set[str]:
     history = History()
     for event in [SENT, *(event for part in parts for event in part), FINAL]:
         facts = {name: value for name, value in event.items() if name != "what"}
-        history.note(0, 0.0, "somebody", event["what"], **facts)
+        history.note(0, 0.0, "someone", event["what"], **facts)
     return {found.kind for found in group_anomalies(history)}
 
 

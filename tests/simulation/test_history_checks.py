@@ -48,7 +48,7 @@ MORE_OF_A_KIND = {
         "poll skip",
         lambda s: s.add("poll", "died#0", isolation="read_committed", records=s.records[2:]),
     ),
-    "what nobody sent was seen before it was decided": (
+    "what was never sent was seen before it was decided": (
         "made up",
         lambda s: s.add("poll", isolation="read_uncommitted", records=[["a", 0, 7, "z"]]),
     ),
@@ -93,7 +93,7 @@ IN_A_CUT: Told = ("cut", {"topics": ["a"], "records": [["a", 0, 0, "x1"]]})
 def test_G1a_nobody_is_given_what_nobody_has_asked_to_commit_yet(
     told: list[Told], is_staged: bool, is_found: bool
 ) -> None:
-    """That it is committed later is no excuse; where it is in the log, it may be read there."""
+    """That it is committed later does not count; where it is in the log, it may be read there."""
     story = Story()
     if not is_staged:
         kept = [event for event in story.history.events if event["what"] != "staged"]
@@ -117,7 +117,7 @@ def test_G1a_nobody_is_given_what_nobody_has_asked_to_commit_yet(
 def test_G1a_a_half_message_is_given_to_nobody_before_it_is_answered_for(
     answers: list[str], is_found: bool
 ) -> None:
-    """What it commits is noted when it is sent; whoever is asked tells the log to commit it."""
+    """What it commits is noted when it is sent; the asked producer has the log commit it."""
     history = History()
     half: dict[str, Any] = {"who": "sender#0", "tx": "half/1"}
     history.note(0, 0.0, what="send", topic="a", values=["m"], **half)

@@ -133,10 +133,10 @@ def connect(
     log_config: Mapping[str, object] | None = None,
     handed: ClusterFile | None = None,
 ) -> Connection:
-    """The log at `root`, opened once a process, and anew if it is another one than it was.
+    """The log at `root`, opened once a process, and again if another log is there now.
 
-    With `create`, a log that was removed since this process opened it is made anew, with the log
-    settings in `log_config`. `handed` is the log's own file as another process has read it: the
+    With `create`, a log that was removed since this process opened it is created again, with the
+    log settings in `log_config`. `handed` is the log's own file as another process has read it: the
     log is opened by that, without a request. Raises NotATxlog (there is none, and `create` is
     false), UsageError (one may not be created there), InvalidConfig (there is one, with other
     settings), StoreNotAtomic, StoreDenied.
@@ -170,7 +170,7 @@ def connect(
 
 
 def _is_there_still(connection: Connection, *, certain: bool) -> bool:
-    """Not if the folder was emptied: what was read there says nothing about a new log."""
+    """False if the folder was emptied: what was read there says nothing about a new log."""
     try:
         connection.cluster.require_present(certain=certain)
     except NotATxlog:

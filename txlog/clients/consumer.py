@@ -2,7 +2,7 @@
 
 There is no broker and so no rebalance: a consumer reads every partition of what it subscribes to,
 or exactly what it is assigned. Commits are compared with what the group had committed when this
-consumer last looked (I6), so two consumers of one group cannot silently pass over each other.
+consumer last looked (I6), so two consumers of one group cannot silently overtake each other.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Consumer:
         self._assigned.subscribe(subscription_to(topics, pattern))
 
     def unsubscribe(self) -> None:
-        """Read nothing any more."""
+        """Unsubscribe from everything."""
         self._require_open()
         self._assigned.subscribe(Subscription())
 
@@ -165,10 +165,10 @@ class Consumer:
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records from the positions on, waiting up to `timeout_ms` for the first.
 
-        None may mean that there are none, or that an open transaction is in the way: `blocked_by`
-        tells, and `read_to_end` waits. Raises NoOffsetForPartition and OffsetOutOfRange (with
+        None may mean that there are none, or that an open transaction blocks them: `blocked_by`
+        says so, and `read_to_end` waits. Raises NoOffsetForPartition and OffsetOutOfRange (with
         `auto.offset.reset` none), CorruptData, StoreUnavailable, and InvalidRecord for a value that
-        Python cannot hold; positions stay where they are then.
+        Python cannot represent; then positions do not change.
         """
         limit = self.config.max_poll_records
         if max_records is not None:
@@ -182,7 +182,7 @@ class Consumer:
         """The same as one Arrow table, or None; of one topic, the next in turn that has records.
 
         Columns are the topic's, then `_topic`, `_partition`, `_offset`, `_timestamp`. Batches are
-        handed out as they are stored, without a copy where the store allows it.
+        returned as they are stored, without a copy where the store allows it.
         """
         with kept_if_interrupted(self._fetchers):
             limit = given_limit("max_records", max_records)
@@ -199,8 +199,8 @@ class Consumer:
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records for ever, waiting for new ones; `close()` or `break` ends it.
 
-        Positions follow record by record: a commit in the loop covers the record at hand and none
-        after it, and what was not handed out before a `break` comes again.
+        Positions follow record by record: a commit in the loop covers the current record and none
+        after it, and records that were not returned before a `break` are polled again.
         """
         while not self._closed:
             yield from one_by_one(
@@ -209,9 +209,9 @@ class Consumer:
 
     def read_to_end(self, timeout_ms: float = 120_000) -> Iterator[ConsumerRecord]:
         """Records up to the end that each partition has at this call, and perhaps some that came
-        since: to rebuild state, say (KafkaBasedLog.readToEnd).
+        since: for example to rebuild state (KafkaBasedLog.readToEnd).
 
-        When the iterator ends, nothing is missing. An open transaction that is in the way at
+        When the iterator ends, nothing is missing. An open transaction that blocks
         read_committed is waited for; ReadBlocked names it if nothing came for `timeout_ms`. Paused
         partitions are left out. Positions follow record by record. Raises what `poll` does,
         UnknownTopic and UnknownPartition for what does not exist, and UnstableOffsetCommit if a
@@ -241,15 +241,15 @@ class Consumer:
     # Positions.
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record that `poll` gives.
+        """The offset of the next record that `poll` returns.
 
-        Of a partition that is waited for it raises what is missing: UnknownTopic,
+        For a waiting partition it raises the reason: UnknownTopic,
         UnknownPartition, UnstableOffsetCommit, NoOffsetForPartition.
         """
         return self._assigned.position(self._key(partition))
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from that offset. Outside of what the partition has, `poll` does as
+        """Continue at that offset. Outside of the partition, `poll` does as
         `auto.offset.reset` says. Raises OffsetOutOfRange below 0."""
         where = self._key(partition)
         self._assigned.seek(where, given_offset(f"the offset of {where}", offset))
@@ -350,12 +350,12 @@ class Consumer:
         return {where: fetcher.position for where, fetcher in self._assigned.fetchers.items()}
 
     def _positions_within(self) -> dict[TopicPartition, int]:
-        """Without those that were sought beyond the end: nothing was read up to there."""
+        """Without positions that were sought beyond the end: nothing was read up to there."""
         fetchers = self._assigned.fetchers
         return {w: fetcher.position for w, fetcher in fetchers.items() if not fetcher.is_beyond()}
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """What `send_offsets_to_transaction` needs of this consumer."""
+        """This consumer's metadata for `send_offsets_to_transaction`."""
         self._require_group("group_metadata")
         return self._group.metadata()
 
@@ -366,9 +366,9 @@ class Consumer:
             self._commit_what_is_there()
 
     def _commit_what_is_there(self) -> None:
-        """Nobody asked for it, and so nobody can be told of a topic that was created again: what
-        was read of the one before has no position any more, and the new one is read from now on.
-        Nor of a transaction that is pending on the positions: the next commit comes after it.
+        """An automatic commit has no caller to tell of a topic that was created again: positions in
+        the old one are dropped, and the new one is read from now on. Nor of a transaction that is
+        pending on the positions: the next commit comes after it.
         """
         self._assigned.look(self.config.metadata_max_age_ms)
         try:
@@ -387,7 +387,7 @@ class Consumer:
             raise IllegalTransition("this consumer is closed; open a new one.")
 
     def close(self) -> None:
-        """Commit, if that is automatic, and let go."""
+        """Commit, if that is automatic, and release everything."""
         if not self._closed:
             try:
                 if (

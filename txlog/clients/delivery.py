@@ -1,4 +1,4 @@
-"""What `send` gives back: a promise of where the record will be.
+"""What `send` returns: a future of the record's place.
 
 Values and a small future; no I/O of its own. A record has its offset once its flush has won a
 journal slot, never before (I2).
@@ -16,7 +16,7 @@ from txlog.errors import OutcomeUnknown, TransactionAborted, TxlogError
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is: kafka-python's words."""
+    """A record's place, in kafka-python's words."""
 
     topic: str
     partition: int
@@ -85,7 +85,7 @@ class Delivery:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nobody asked to be told."""
+        """Whether the caller gave no callback."""
         return self._on_delivery is None
 
     def stage(self, partitions: npt.NDArray[np.int32]) -> None:
@@ -108,7 +108,7 @@ class Delivery:
         self._partitions = partitions
 
     def tell(self) -> None:
-        """Make the callback, once the records are stored and committed. Raises what it raises."""
+        """Call the callback, once the records are stored and committed. Raises what it raises."""
         if self._on_delivery is None or self._is_open:
             return
         if self._partitions is not None:

@@ -1,6 +1,6 @@
 """What a consumer has read ahead of one partition: fetched batches, cut to its position.
 
-It guards that positions only rise by what was handed out, and that at read_committed nothing at or
+It guards that positions only rise by what was returned, and that at read_committed nothing at or
 above the last stable offset is read (I3). It must not know consumer groups.
 """
 
@@ -42,7 +42,7 @@ class PartitionRead:
 
 class PartitionFetcher:
     """Reads one partition forward from `position`, which may be set at any time: what was read
-    ahead counts only if it goes on from there. So neither `break` nor Ctrl-C passes over anything.
+    ahead counts only if it continues there. So neither `break` nor Ctrl-C skips anything.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class PartitionFetcher:
         if head is not None:
             end = head.offset_at(head.batch.num_rows - 1) + 1
         else:
-            # Only what was aborted or compacted away lies between the last batch and the next look.
+            # Only aborted or compacted records are between the last batch and the next look.
             end = max(self.position, self._fetched_to)
         self.position = self._ahead_from = end
         return head

@@ -171,7 +171,7 @@ class StagedRoute:
         return upload
 
     def write(self, flush: Flush) -> None:
-        """See FlushRoute. An upload that failed begins anew with the next call. One that could
+        """See FlushRoute. A failed upload begins again with the next call. One that could
         not be committed in time any more is refused now, and not after all that follows."""
         upload = self._begun(flush)
         try:
@@ -192,7 +192,7 @@ class StagedRoute:
 
 
 def _kept(look: Look) -> Look:
-    """Its first answer, also if that is an error: what was decided on it is not decided anew."""
+    """Its first answer, even if that is an error: a decision based on it is not made again."""
     answers: list[Look] = []
 
     def answer() -> TopicLog:

@@ -19,13 +19,13 @@ class HalfConfig(SettingsGroup):
     kind: ClassVar[str] = "half message configuration"
 
     transaction_timeout_ms: int = 6_000
-    """Age of a half transaction before anybody is asked about it (`transactionTimeOut`)."""
+    """Age of a half transaction before its first check (`transactionTimeOut`)."""
     transaction_check_interval_ms: int = 30_000
-    """Between two checks of it (`transactionCheckInterval`)."""
+    """Time between two checks of it (`transactionCheckInterval`)."""
     transaction_check_max: int = 15
-    """After so many checks it goes to the dead-letter topic (`transactionCheckMax`)."""
+    """After this many checks it goes to the dead-letter topic (`transactionCheckMax`)."""
     dead_letter_topic: str = "half-messages.dead-letter"
-    """Where the messages of half transactions go that nobody could decide."""
+    """The topic for messages of half transactions that were never decided."""
 
     def __post_init__(self) -> None:
         validate_topic_name(self.dead_letter_topic)

@@ -250,7 +250,7 @@ class Producer:
         sticky = self._sender.next_sticky()
         try:
             return log, look, *prepared_batch(log, *given, sticky)
-        except InvalidRecord:  # Of an old look, perhaps (R15).
+        except InvalidRecord:  # Perhaps due to an old state (R15).
             log = self._connection.cluster.present_topic(topic, certain=True)
         return log, None, *prepared_batch(log, *given, sticky)
 
@@ -275,7 +275,7 @@ class Producer:
         partition: int | None,
         timestamp_ms: int | None,
     ) -> RecordFuture:
-        """One record more on the pile. Raises InvalidRecord, UnknownPartition."""
+        """Add one record to the pile. Raises InvalidRecord, UnknownPartition."""
         time_ms = self._wall_ms()
         if timestamp_ms is not None:
             time_ms = record_time(pile.topic, timestamp_ms, time_ms)
@@ -321,13 +321,13 @@ class Producer:
             self._standing.state = ProducerState.READY
 
     def _use(self, registration: Registration) -> None:
-        """In a new epoch sequences begin anew, and nothing of the old one can land any more."""
+        """In a new epoch sequences start again, and no append of the old one can land any more."""
         self._sender.appender.session = ProducerSession(registration.pid, registration.epoch)
 
     def begin_transaction(self, tag: str = "") -> TxId:
-        """Open a transaction; answers its id, which `outcome()` takes.
+        """Open a transaction; returns its id, which `outcome()` accepts.
 
-        `tag` is an idempotency key of your own, an order's number say: of all transactions of this
+        `tag` is your own idempotency key, such as an order's number: of all transactions of this
         transactional id (or transaction.group) with the same tag, one commits. `outcome(tag)` tells
         later, also after a crash, how it ended. Raises ProducerFenced, by default only with a tag
         (else the first flush does, or the commit), and DuplicateTransaction if one with this tag
@@ -353,9 +353,9 @@ class Producer:
     ) -> None:
         """Commit a group's positions with this transaction: the offset of the next record to read.
 
-        Give `consumer.group_metadata()`: it knows where the group stood, so that another instance
-        of the group that was faster is noticed (CommitFailed). An empty mapping does nothing.
-        After OutcomeUnknown or a retriable error the commit sees to these offsets again, and does
+        Pass `consumer.group_metadata()`: it has the group's known positions, so that a faster
+        instance of the group is noticed (CommitFailed). An empty mapping does nothing.
+        After OutcomeUnknown or a retriable error the commit sends these offsets again, and does
         not happen without them. After any other error the transaction can only be aborted.
         """
         with self._lock:
@@ -370,7 +370,7 @@ class Producer:
             self._pend_offsets(session)
 
     def _pend_offsets(self, session: TransactionSession) -> None:
-        """What was refused is missing from the transaction, so the rest may not commit."""
+        """A refused record is missing from the transaction, so the rest may not commit."""
         while self._unpended:
             group, offsets = self._unpended[0]
             try:
@@ -424,7 +424,7 @@ class Producer:
         with self._lock:
             session = self._session("abort_transaction")
             self._standing.advance(ProducerState.ABORTING, "abort_transaction")
-            # What an append left unknown may yet land: only a new epoch bars it (R9, KIP-360).
+            # An append of unknown outcome may still land: only a new epoch bars it (R9, KIP-360).
             self._is_uncertain |= self._standing.error is not None
             self._is_uncertain |= self._sender.has_unwritten or bool(self._unpended)
             self._is_uncertain |= session.has_begun and not self._staged.is_empty
@@ -458,12 +458,12 @@ class Producer:
             self.commit_transaction()
         except BaseException:
             if self._standing.is_open:
-                # What failed in the block is what is raised; the next call says that it is fenced.
+                # The block's own error is raised; the next call reports the fence.
                 with suppress(FencedError):
                     self.abort_transaction()
             raise
 
-    # The rest.
+    # Partitions and closing.
 
     def partitions_for(self, topic: str) -> list[int]:
         """The topic's partitions. Raises UnknownTopic, and IllegalTransition once closed."""
@@ -472,7 +472,7 @@ class Producer:
         return list(range(len(self._connection.cluster.present_topic(topic).state.partitions)))
 
     def close(self) -> None:
-        """Write what is buffered, or abort the open transaction, and let go. In a fork: let go."""
+        """Flush, or abort the open transaction, and release everything. In a fork: only release."""
         if not self._standing.is_own_process:
             return
         with self._lock:

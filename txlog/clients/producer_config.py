@@ -44,7 +44,7 @@ class ProducerConfig(SettingsGroup):
     once, for read_uncommitted to see, also if it aborts, as in Kafka."""
     commit_returns: str = "visible"
     """When `commit_transaction` returns. visible: every topic shows the records to read_committed.
-    decided: they are committed, whoever dies, and show a moment later, as in Kafka."""
+    decided: they are committed, whichever process dies, and show a moment later, as in Kafka."""
     transaction_group: str = ""
     """Transactions of one group share a coordinator; by default the transactional id."""
     buffer_memory: int = 32 << 20

@@ -1,8 +1,8 @@
-"""Records on their way from `send` to the log: what waits, and what is not known to be stored.
+"""Records between `send` and the log: those that wait, and those not known to be stored.
 
 It guards the client's half of R9: a flush whose outcome is unknown stays here and is sent again as
 it is, with the same partitions and so the same sequences, until the log has answered; only what is
-known not to be stored is given up, and whoever sent it is told. It must not know the producer's
+known not to be stored is given up, with an error for its sender. It must not know the producer's
 states.
 """
 
@@ -60,7 +60,7 @@ class Sender:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether a flush was begun, and nobody knows how it ended."""
+        """Whether a flush was begun whose outcome is unknown."""
         return bool(self._unwritten) and not self.route.goes_on
 
     def next_sticky(self) -> int:
@@ -69,7 +69,7 @@ class Sender:
         return self._sticky
 
     def new_pile(self, topic: str, flush: Callable[[], None]) -> Pile:
-        """The pile of a topic that has none. Raises UnknownTopic."""
+        """A new pile for a topic. Raises UnknownTopic."""
         log, look = self.route.topic(topic)
         pile = new_pile(log, flush)
         pile.look = look
@@ -178,7 +178,7 @@ class Sender:
             return
         self._unwritten.popleft()
         self.appender.forget()
-        # Last, as a callback may raise, or flush: what is stored is not sent again.
+        # Last, because a callback may raise, or flush: stored records are not sent again.
         flush.delivery.tell()
 
     def _refused(self, flush: Flush, error: TxlogError) -> None:
@@ -197,7 +197,7 @@ class Sender:
         return self.appender.may_repeat and may_be_asked_again(error)
 
     def drop(self) -> None:
-        """Forget all of it: the transaction is aborted."""
+        """Drop everything: the transaction is aborted."""
         for delivery in [pile.delivery for pile in self.piles.values()] + [
             flush.delivery for flush in self._unwritten
         ]:
@@ -211,5 +211,5 @@ class Sender:
 
 
 def may_be_asked_again(error: TxlogError) -> bool:
-    """Whether the same call may succeed later, or has succeeded without our knowing."""
+    """Whether the same call may succeed later, or may have succeeded unnoticed."""
     return error.retriable or isinstance(error, OutcomeUnknown)

@@ -1,7 +1,7 @@
 """Records of a producer's open transaction that are stored, and that no topic names yet.
 
-Nothing of them stands in a topic before the decision, so that an open transaction is in no reader's
-way and an abort writes nothing (R38). The decision names their segments, and each topic's marker
+None of them is in a topic before the decision, so that an open transaction blocks no reader and an
+abort writes nothing (R38). The decision names their segments, and each topic's marker
 gives them their offsets. It guards R40: a topic is looked at once more before the decision. It must
 not know how records are buffered, nor the states of a producer.
 """
@@ -101,8 +101,8 @@ class StagedRecords:
         self._flushes[number] = _StagedFlush(topic, segments, kept)
 
     def note_appended(self, topic: TopicLog, base_offsets: Mapping[int, int]) -> None:
-        """What is staged for that topic stands in its log now, as the decision could not name it
-        all; there it has no end before the decision."""
+        """The topic's staged records are in its log now, because the decision could not name them
+        all; there they are undecided before the decision."""
         self._appended[topic.topic_id] = base_offsets
 
     def require_topics(self) -> None:

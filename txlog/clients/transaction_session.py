@@ -1,8 +1,8 @@
 """A producer's transaction as its client sees it: declare, append, pend, prepare, apply.
 
-The steps are those of design section 6; each is durable before the next begins. A crash before
+The steps are those of docs/architecture.md; each is durable before the next begins. A crash before
 PREPARE_COMMIT leaves a transaction that times out or that the next instance aborts; after it,
-whoever meets the transaction finishes it. It must not know how records are buffered.
+any process can finish the transaction. It must not know how records are buffered.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class TransactionSession:
     def begin(self, tag: str = "") -> TxId:
         """Name the next transaction; nothing is written yet. `tag` is its idempotency key.
 
-        One request tells whether another instance has taken over, so that a fenced one does no
+        One request checks whether another instance has taken over, so that a fenced one does not
         work in vain; a staged transaction without a tag makes it beside its first upload. Raises
         ProducerFenced, DuplicateTransaction.
 
@@ -241,7 +241,7 @@ class TransactionSession:
 
     @contextmanager
     def told_apart(self) -> Iterator[None]:
-        """Who ended this epoch? Raises ProducerFenced only if another instance has taken over.
+        """Find out who ended this epoch. Raises ProducerFenced only if another instance took over.
 
         A timeout or an operator that aborts a transaction ends its epoch, too. Its owner may abort
         and go on in a new one: it gets TransactionAborted (KIP-588).
@@ -257,7 +257,7 @@ class TransactionSession:
             ) from error
 
     def pend(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
-        """Put a group's offsets aside.
+        """Pend a group's offsets.
 
         Raises CommitFailed, UnstableOffsetCommit, TransactionAborted, FencedError.
         """
@@ -302,7 +302,7 @@ class TransactionSession:
     ) -> dict[str, Mapping[int, int]]:
         """Decide, apply everywhere, and complete in the background (rule R8).
 
-        Answers where staged records are, as far as this call has written the markers: topic id ->
+        Returns where staged records are, as far as this call has written the markers: topic id ->
         partition -> first offset. May be called again after an error that says so: each step is
         idempotent.
         """
@@ -342,7 +342,7 @@ class TransactionSession:
         if self._is_staged and not self._begun and elapsed_ms > self._timeout_ms:
             raise TransactionAborted(
                 f"transaction {self.tx_id} was open for {elapsed_ms:.0f} ms, and its "
-                f"transaction.timeout.ms is {self._timeout_ms}. Abort it, then do all of it again; "
+                f"transaction.timeout.ms is {self._timeout_ms}. Abort it, then repeat all of it; "
                 "a producer with a longer one has more time for it.",
                 tx_id=str(self.tx_id),
             )
@@ -405,7 +405,7 @@ class TransactionSession:
         return (newest.pid, newest.epoch) != (self.tx_id.pid, self.tx_id.epoch)
 
     def join(self) -> None:
-        """Wait for the completion of the transaction before."""
+        """Wait for the completion of the previous transaction."""
         if self._completion is None:
             return
         try:
@@ -417,7 +417,7 @@ class TransactionSession:
 
 
 def _require_outlived(timeout_ms: int, process: ProcessSettings) -> None:
-    """Segments and the id must be there as long as a transaction that no journal knows of."""
+    """Segments and the id must exist as long as a transaction that no journal knows of."""
     for name in ("staging.retention.ms", "transactional.id.expiration.ms"):
         kept_ms = getattr(process, name.replace(".", "_"))
         if timeout_ms >= kept_ms:

@@ -43,7 +43,7 @@ class Carriers:
         self._opening: set[int] = set()
 
     def begin(self, topic: TopicLog) -> None:
-        """Carry for that topic in the background; nobody waits for it."""
+        """Carry for that topic in the background; no caller waits for it."""
         with self._lock:
             if topic.topic_id in self._running:
                 return

@@ -1,9 +1,9 @@
 """A transaction coordinator: a library on its part of one journal, not a server.
 
-Each method is one step of design section 6, and each is safe to repeat. What a step may lead to is
-decided in `rules.py`; finishing what is decided is in `recovery.py`. It guards I4 and I8 by doing
-nothing that its machine did not decide. It must not know consumer groups: whoever keeps offsets is
-handed in as an `OffsetsParticipant`.
+Each method is one step of a transaction (docs/architecture.md), and each is safe to repeat.
+`rules.py` decides what a step may lead to; `recovery.py` finishes decided transactions. It guards
+I4 and I8 by doing nothing that its machine did not decide. It must not know consumer groups: their
+offsets are passed in as an `OffsetsParticipant`.
 """
 
 from __future__ import annotations
@@ -168,8 +168,8 @@ class Coordinator:
         participants: tuple[Participant, ...] = (),
         before: tuple[CoordinatorCommand, ...] = (),
     ) -> Any:
-        """Execute, with those `before` it in the same entry if they fit; whatever is in the way and
-        decided is finished first."""
+        """Execute, with those `before` it in the same entry if they fit; decided transactions that
+        block it are finished first."""
         limit = self._cluster.process.finish_attempts_max
         backoff_ms = float(self._cluster.process.finish_backoff_ms)
         for _ in range(limit):
@@ -190,8 +190,8 @@ class Coordinator:
         )
 
     def _pass_horizon_on(self, participants: tuple[Participant, ...]) -> None:
-        """A topic that was created after a vacuum whose clock was far ahead knows no horizon. Who
-        stages again names its segments above the topic's: it must be as high as this one."""
+        """A topic that was created after a vacuum with a clock far ahead has no horizon. Producers
+        name staged segments above the topic's horizon, so it must be as high as this one."""
         command = AdvanceHorizon(self.state.horizon)
         for participant in participants:
             topic = self._cluster.topic_of_id(participant.topic, participant.topic_id)
@@ -256,11 +256,11 @@ class Coordinator:
         """PREPARE_COMMIT: the point of no return. Its entry may bring COMMITTED of the id's
         transaction before, `completed`, which every topic and group has applied.
 
-        With `dead_letter` a half transaction is given up instead, and these participants, in place
-        of its own, say so.
+        With `dead_letter` a half transaction is given up instead, and these participants, which
+        replace its own, are the letters.
 
         Raises ProducerFenced, GroupOwned, TransactionAborted, SegmentExpired, CommitFailed (this
-        micro-batch was committed by somebody else), OutcomeUnknown.
+        micro-batch was committed by another run), OutcomeUnknown.
         """
         now_ms = self._now_ms()
         self._until_finished(
@@ -284,7 +284,7 @@ class Coordinator:
         fence: bool = False,
         undecided: bool = False,
     ) -> None:
-        """PREPARE_ABORT, or a bar for a transaction that was never heard of (rule R3).
+        """PREPARE_ABORT, or a bar for an unknown transaction (rule R3).
 
         `undecided`: the caller is its owner and has not asked for a commit. Raises
         IllegalTransition if the decision is COMMIT, OutcomeUnknown if it may be, and is forgotten
@@ -297,15 +297,15 @@ class Coordinator:
         self._execute(CompleteTransaction(transactional_id, tx_id, self._now_ms()))
 
     def advance_horizon(self, segment_id: str) -> None:
-        """Refuse staged segments below that id from here on (design section 10)."""
+        """Refuse staged segments below that id, which vacuum may delete from here on."""
         self._execute(AdvanceStagingHorizon(segment_id))
 
     def release_group(self, group: str) -> None:
-        """Let a consumer group have no owner any more."""
+        """Remove the owner of a consumer group."""
         self._execute(ReleaseGroup(group))
 
     def expire_ids(self, before_ms: int) -> list[str]:
-        """Forget transactional ids that were not used since then; answers which."""
+        """Forget transactional ids that were not used since then; returns them."""
         idle = [
             name
             for name, known in self.catch_up().ids.items()
@@ -327,7 +327,7 @@ class Coordinator:
     def apply(self, transactional_id: str, tx_id: TxId) -> dict[str, Mapping[int, int]]:
         """Apply the decision in every topic, then to the offsets; `complete` may follow later.
 
-        Answers as `write_markers` does.
+        Returns what `write_markers` returns.
         """
         transaction = self._prepared(transactional_id, tx_id)
         if transaction is None:
@@ -351,7 +351,7 @@ class Coordinator:
             end_offsets(self._offsets, transaction)
 
     def finish(self, transactional_id: str, tx_id: TxId) -> None:
-        """Apply what is decided, and complete it; anyone may, any number of times."""
+        """Apply a decision, and complete it; any process may call it, any number of times."""
         self.catch_up()
         if self._prepared(transactional_id, tx_id) is not None:
             self.apply(transactional_id, tx_id)
@@ -385,7 +385,7 @@ class Coordinator:
         return end_each((known.tx_id, partial(self._end_due, name, known)) for name, known in found)
 
     def _end_due(self, transactional_id: str, transaction: Transaction) -> bool:
-        """End it if it is decided or late; answers whether it was."""
+        """End it if it is decided or late; returns whether it was."""
         if transaction.state in PREPARED:
             self.finish(transactional_id, transaction.tx_id)
             return True
@@ -400,10 +400,10 @@ class Coordinator:
             self.prepare_abort(transactional_id, tx_id, fence=True)
         self.finish(transactional_id, tx_id)
 
-    # Asking.
+    # Queries.
 
     def outcome(self, tx_id: TxId) -> TransactionOutcome:
-        """How a transaction ended: as it is remembered, else what rule R39 lets one conclude."""
+        """How a transaction ended: as remembered, else as far as rule R39 allows a conclusion."""
         state = self.catch_up()
         for _, transaction in state.open_transactions():
             if transaction.tx_id == tx_id:
@@ -414,8 +414,8 @@ class Coordinator:
         return _outcome_of(known.decision, known.dead_letter)
 
     def is_superseded(self, transactional_id: str, tx_id: TxId) -> bool:
-        """Never heard of, and it can no longer be prepared: a later epoch has begun (rule R3), or
-        its id has expired: whoever registers it again has another producer id."""
+        """Whether it is unknown and can never be prepared: a later epoch has begun (rule R3), or
+        its id has expired: the next registration gets another producer id."""
         known = self.catch_up().ids.get(transactional_id)
         if known is None:
             return self.state.outcome(tx_id) is None

@@ -1,4 +1,4 @@
-"""Events and commands of a coordinator's journal: the transaction log of design section 6.
+"""Events and commands of a coordinator's journal: the transaction log.
 
 Values only. What a command leads to is decided in `rules.py`; what an event means is in `state.py`.
 """
@@ -39,12 +39,12 @@ class Participant:
     topic_id: str
     topic: str
     partitions: tuple[Partition, ...] = ()
-    """Those that it writes in the log; staged ones are named by their segments."""
+    """Partitions that it writes in the log; segments name those of staged records."""
     segments: tuple[Segment, ...] = ()
 
     def __post_init__(self) -> None:
-        """Name and id become part of paths; what is staged is the topic's own. Raises InvalidName,
-        CorruptData."""
+        """Check name and id, which become part of paths, and that the segments are the topic's.
+        Raises InvalidName, CorruptData."""
         validate_topic_name(self.topic, internal=True)
         validate_topic_id(self.topic_id)
         require_own_segments(self.topic, self.topic_id, self.segments)
@@ -79,19 +79,19 @@ class OffsetRange:
 )
 @dataclass(frozen=True, slots=True)
 class ReplayMark:
-    """Which micro-batch a transaction is: the second replay test (design section 9, rule R2)."""
+    """Which micro-batch a transaction is: the second replay test (rule R2)."""
 
     query_id: str
     batch_id: OffsetOrNone
     ranges: tuple[OffsetRange, ...] = ()
     fingerprint: str = ""
-    """Of the batch's plan: what Spark wrote down before it ran."""
+    """The fingerprint of the batch's plan, which Spark wrote before it ran."""
     label: str = ""
-    """Tells several writes of one `foreachBatch` apart (rule R30)."""
+    """Distinguishes several writes of one `foreachBatch` (rule R30)."""
 
     @property
     def key(self) -> str:
-        """What the coordinator keeps the newest of."""
+        """The coordinator keeps the newest mark for each key."""
         return f"{self.query_id}/{self.label}"
 
 
@@ -104,16 +104,16 @@ class ReplayMark:
 )
 @dataclass(frozen=True, slots=True)
 class CheckBack:
-    """Who is asked, and when, about a half transaction that nobody has decided (RocketMQ)."""
+    """The producer group to ask about an undecided half transaction, and when (RocketMQ)."""
 
     group: str
-    """Producer group: any live producer of it may be asked."""
+    """Producer group: any of its live producers may be asked."""
     first_check_ms: Offset
     """Age of the transaction before the first check (`transactionTimeOut`)."""
     interval_ms: Offset
-    """Between two checks (`transactionCheckInterval`)."""
+    """Time between two checks (`transactionCheckInterval`)."""
     checks_max: Offset
-    """After so many it goes to the dead-letter topic (`transactionCheckMax`)."""
+    """After this many checks it goes to the dead-letter topic (`transactionCheckMax`)."""
 
 
 # Events.
@@ -216,8 +216,8 @@ class CommitPrepared:
     mark: ReplayMark | None = None
     tag: str = ""
     dead_letter: bool = False
-    """These participants take the place of those before: what becomes visible is that a half
-    transaction was given up."""
+    """These participants replace the earlier ones: what becomes visible is that a half transaction
+    was given up."""
 
 
 @stored(
@@ -229,7 +229,7 @@ class CommitPrepared:
 )
 @dataclass(frozen=True, slots=True)
 class CheckClaimed:
-    """Somebody asks about a half transaction now, for the `check`th time."""
+    """A producer is asked about a half transaction now, for the `check`th time."""
 
     transactional_id: str
     tx_id: TxId
@@ -257,7 +257,7 @@ class AbortPrepared:
 @stored("transaction_barred", transactional_id="transactional_id", tx_id="tx_id", at_ms="at_ms")
 @dataclass(frozen=True, slots=True)
 class TransactionBarred:
-    """ABORT of a transaction that was never heard of here: it can no longer prepare (rule R3)."""
+    """ABORT of a transaction that is unknown here: it can no longer prepare (rule R3)."""
 
     transactional_id: str
     tx_id: TxId
@@ -277,7 +277,7 @@ class TransactionCompleted:
 @stored("staging_horizon_advanced", segment_id="segment_id")
 @dataclass(frozen=True, slots=True)
 class StagingHorizonAdvanced:
-    """Staged segments with a smaller id can no longer be committed (design section 10)."""
+    """Staged segments with a smaller id can no longer be committed: vacuum may delete them."""
 
     segment_id: str
 
@@ -336,8 +336,8 @@ class InitProducer:
     take_over: bool = False
     """Take groups from another owner."""
     succeeds: str = ""
-    """Only if this is the newest instance still: who gives itself a new epoch fences nobody else
-    (KIP-360)."""
+    """Only if this is still the newest instance: one that gives itself a new epoch must not fence
+    another one (KIP-360)."""
     may_skip: bool = False
 
 
@@ -392,7 +392,7 @@ class PrepareCommit:
 
 @dataclass(frozen=True, slots=True)
 class ClaimCheck:
-    """Ask about a half transaction, if it is due and nobody else does. Answer: whether to ask."""
+    """Claim a check of a half transaction, if it is due. Answer: whether this caller asks."""
 
     transactional_id: str
     tx_id: TxId
@@ -413,7 +413,7 @@ class PrepareAbort:
 
 @dataclass(frozen=True, slots=True)
 class CompleteTransaction:
-    """Say that every participant has applied the decision."""
+    """Record that every participant has applied the decision."""
 
     transactional_id: str
     tx_id: TxId
@@ -429,7 +429,7 @@ class AdvanceStagingHorizon:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseGroup:
-    """Let a consumer group go: for operators who delete it."""
+    """Remove a consumer group's owner: for operators who delete the group."""
 
     group: str
 

@@ -1,9 +1,9 @@
-"""How transactions ended, for as long as a coordinator remembers it.
+"""How transactions ended, as long as a coordinator remembers it.
 
 Outcomes are kept in generations: the newest is a plain mapping; a full one never changes, goes into
-every snapshot as one short text, and is not read before somebody asks about it. So neither a
+every snapshot as one short text, and is read only on request. So neither a
 commit nor the opening of a journal costs more after many transactions than after few. It guards
-I15: what a text says must be exactly `OutcomeColumns`. It must not know how a transaction is
+I15: a text must be exactly `OutcomeColumns`. It must not know how a transaction is
 decided.
 """
 
@@ -28,7 +28,7 @@ class Outcome:
     at_ms: int
     tag: str = ""
     dead_letter: bool = False
-    """What was committed is that a half transaction was given up."""
+    """The commit means that a half transaction was given up."""
 
 
 @stored(
@@ -51,11 +51,11 @@ class OutcomeColumns:
     steps_ms: tuple[int, ...]
     """Each outcome's time, less that of the one before it."""
     aborted: tuple[int, ...] = ()
-    """Places of those that were aborted; the others were committed."""
+    """Indexes of aborted transactions; the others were committed."""
     tags: Mapping[int, str] = field(default_factory=dict)
-    """Place -> tag, where there is one."""
+    """Index -> tag, if there is one."""
     dead_letters: tuple[int, ...] = ()
-    """Places of half transactions that were given up."""
+    """Indexes of half transactions that were given up."""
 
 
 class OutcomeGeneration(Mapping[TxId, Outcome]):
@@ -75,7 +75,7 @@ class OutcomeGeneration(Mapping[TxId, Outcome]):
 
     @classmethod
     def of_text(cls, text: str) -> OutcomeGeneration:
-        """What `text` made. Whatever is wrong with it is found when it is read: CorruptData."""
+        """From the text of `text`. Damage is found when it is read: CorruptData."""
         return cls(None, text)
 
     @property

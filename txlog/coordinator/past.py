@@ -1,7 +1,7 @@
-"""What can be said of a transaction that is not open, and how it ended is not remembered. Pure.
+"""What is certain about a transaction that is neither open nor remembered. Pure.
 
-It guards R4 (a number at or below the highest is never decided again) and R39 (what is forgotten is
-unknown, and never called aborted). It must not know what a command asks for: that is `rules.py`.
+It guards R4 (a number at or below the highest is never decided again) and R39 (a forgotten outcome
+is unknown, and never called aborted). It must not know commands: they are in `rules.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def require_remembered(state: CoordinatorState, tx_id: TxId) -> None:
 
 
 def is_past(known: TransactionalId, tx_id: TxId) -> bool:
-    """It can never prepare any more: its epoch is over, or its number is used (rule R4)."""
+    """Whether it can never prepare any more: its epoch is over, or its number is used (rule R4)."""
     if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
         raise never_given_out(tx_id)
     is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
@@ -45,7 +45,7 @@ def presumed_outcome(state: CoordinatorState, tx_id: TxId) -> TransactionOutcome
 
 
 def never_given_out(tx_id: TxId) -> CorruptData:
-    """So the coordinator's journal is not the one that gave it out, or somebody forged the rest."""
+    """The coordinator's journal is older than its log, or other objects are forged."""
     return CorruptData(
         f"transaction {tx_id} has an epoch that its coordinator has never given out: the "
         "coordinator's journal is older than what speaks of it. If a part of this log was "

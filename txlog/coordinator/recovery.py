@@ -1,10 +1,10 @@
-"""Applying a decision: markers in every topic, then the offsets. Idempotent; anyone may.
+"""Applying a decision: markers in every topic, then the offsets. Idempotent; any process may.
 
 The order is rule R8: offsets after all topics, or offsets would show without their records and no
 pend would be left as evidence. A crash before, between or after leaves a transaction that is still
-PrepareCommit or PrepareAbort in the coordinator's journal, and the next one to meet it does all of
-it again: each step knows by order whether it was done (rule R6). One that cannot be finished keeps
-no other from its end.
+PrepareCommit or PrepareAbort in the coordinator's journal, and the next process to meet it repeats
+all of it: each step knows by order whether it was done (rule R6). A transaction that cannot be
+finished does not block others.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from txlog.model import Decision, TxId
 log = logging.getLogger(__name__)
 
 Ending: TypeAlias = Callable[[], bool]
-"""Ends a transaction if it is due; answers whether it was."""
+"""Ends a transaction if it is due; returns whether it was."""
 
 
 class OffsetsParticipant(Protocol):
-    """Whoever keeps the offsets of consumer groups."""
+    """The keeper of consumer groups' offsets."""
 
     def apply_pending(self, group: str, tx_id: TxId) -> None:
         """Commit what is pending for that transaction; nothing if it is not pending."""
@@ -45,7 +45,7 @@ def apply_decision(
     transaction: Transaction,
     floor: int,
 ) -> dict[str, Mapping[int, int]]:
-    """Apply a prepared transaction everywhere; answers and raises as `write_markers` does."""
+    """Apply a prepared transaction everywhere; returns and raises as `write_markers` does."""
     base_offsets = write_markers(cluster, coordinator, transaction, floor)
     end_offsets(offsets, transaction)
     return base_offsets
@@ -54,11 +54,11 @@ def apply_decision(
 def write_markers(
     cluster: Cluster, coordinator: int, transaction: Transaction, floor: int
 ) -> dict[str, Mapping[int, int]]:
-    """Apply a decision in every topic, at once. Raises the store's errors; then call it again.
+    """Apply a decision in every topic, in parallel. Raises the store's errors; then call it again.
 
-    Answers where its staged records are: topic id -> partition -> first offset, as far as that is
-    known. With its return the marker was seen in every topic, whoever wrote it: nothing may call
-    the transaction complete before (R43).
+    Returns where its staged records are: topic id -> partition -> first offset, as far as that is
+    known. On return the marker is in every topic, whichever process wrote it: nothing may call the
+    transaction complete before (R43).
     """
     topic_ids = tuple(participant.topic_id for participant in transaction.participants)
 
@@ -82,7 +82,7 @@ def write_markers(
 def marker_of(
     coordinator: int, transaction: Transaction, participant: Participant, floor: int
 ) -> WriteMarker:
-    """What is to be written into that topic of a decided transaction."""
+    """The marker of a decided transaction for that topic."""
     topic_ids = tuple(participant.topic_id for participant in transaction.participants)
     return WriteMarker(
         tx_id=transaction.tx_id,
@@ -113,7 +113,7 @@ def _decision(transaction: Transaction) -> Decision:
 
 
 def end_each(endings: Iterable[tuple[TxId, Ending]]) -> list[TxId]:
-    """Run every ending, though others fail; answers which transactions were due.
+    """Run every ending, even if others fail; returns the transactions that were due.
 
     Only a store that does not answer ends it at once: the others would wait in vain, each as long
     as requests are tried again. Raises the first error, at the end.

@@ -1,8 +1,8 @@
 """What a command on a coordinator leads to: rules R2-R5, R12, R27 and R39. Pure.
 
 A rejection is the error that is raised. COMMIT and ABORT of a transaction compete for the same
-slot, so whichever event stands first decides (I4); after a newer epoch nothing of an older one is
-let in (I8).
+slot, so the first event decides (I4); after a newer epoch, commands of an older one are refused
+(I8).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _check_owners(
 
 
 def _known(state: CoordinatorState, name: str) -> TransactionalId:
-    """Of whoever has registered. Raises ProducerFenced."""
+    """The registered id. Raises ProducerFenced if it is unknown."""
     known = state.ids.get(name)
     if known is None:
         raise ProducerFenced(
@@ -178,7 +178,7 @@ def _known(state: CoordinatorState, name: str) -> TransactionalId:
 
 
 def _open(state: CoordinatorState, name: str, tx_id: TxId) -> Transaction | None:
-    """None if it is over; its id may even be forgotten by now, as whoever helps may be late."""
+    """None if it is over; a late helper may even find its id forgotten."""
     known = state.ids.get(name)
     return None if known is None else known.open.get(tx_id)
 
@@ -269,7 +269,7 @@ def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided
 
 
 def _decide_check(state: CoordinatorState, command: ClaimCheck) -> Decided:
-    """Of several live producers of a group, one asks; whoever dies after this counts as asked."""
+    """Of several live producers of a group, one asks; if it dies after this, the check counts."""
     transaction = _open(state, command.transactional_id, command.tx_id)
     if transaction is None or not transaction.is_check_due(command.now_ms):
         return Decided((), False)
@@ -319,7 +319,7 @@ def _is_decided(
     decided = decision_of(current) if current else (outcome and outcome.decision)
     if _is_dead_letter(state, tx_id, transaction):
         return TransactionAborted(
-            f"transaction {tx_id} is over: nobody could say how it ended, and its messages are in "
+            f"transaction {tx_id} is over: it was never decided, and its messages are in "
             "the dead-letter topic. Replay them from there if they should be sent.",
             tx_id=str(tx_id),
         )
@@ -357,7 +357,7 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
         _require_next(command.transactional_id, known, command.tx_id)
     groups = command.groups if transaction is None else (*transaction.groups, *command.groups)
     _check_owners(state, command.transactional_id, groups, take_over=False)
-    # What BEGIN declared was checked then, and is referred to since: nobody collects it.
+    # BEGIN's segments were checked then, and are referred to since: vacuum keeps them.
     _check_horizon(state, command.participants)
     _check_mark(state, command)
     _check_tag(
@@ -405,7 +405,7 @@ def _decision(
 
 
 def _outcome(state: CoordinatorState, known: TransactionalId, tx_id: TxId) -> Outcome | None:
-    """How it ended. One that was never begun has no outcome (R4), and need not be looked for."""
+    """How it ended. One that was never begun has no outcome (R4), so none is searched for."""
     is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
     if is_current and tx_id.number > known.begun_number:
         return None
@@ -431,7 +431,7 @@ def _check_mark(state: CoordinatorState, command: PrepareCommit) -> None:
     if mark is not None and newest is not None and mark.batch_id <= newest.batch_id:
         raise CommitFailed(
             f"batch {mark.batch_id} of query {mark.query_id} came after batch {newest.batch_id} "
-            "was committed; somebody else committed it. The replay tests decide what to do.",
+            "was committed; another run committed it. The replay tests decide what to do.",
             query_id=mark.query_id,
             batch_id=mark.batch_id,
             newest_batch_id=newest.batch_id,
@@ -439,7 +439,7 @@ def _check_mark(state: CoordinatorState, command: PrepareCommit) -> None:
 
 
 def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
-    """Legal in every state but after the commit decision; of an unheard one it is a bar (R3)."""
+    """Legal in every state but after the commit decision; of an unknown one it is a bar (R3)."""
     known = _known(state, command.transactional_id)
     transaction = known.open.get(command.tx_id)
     current = None if transaction is None else transaction.state
@@ -449,7 +449,7 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
     if decided is Decision.COMMIT:
         raise IllegalTransition(
             f"transaction {command.tx_id} is decided: COMMIT. It can no longer be aborted; "
-            "whoever meets it finishes it.",
+            "any process that meets it finishes it.",
             tx_id=str(command.tx_id),
         )
     if current is TransactionState.ONGOING:

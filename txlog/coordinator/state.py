@@ -65,17 +65,17 @@ class Transaction:
     groups: tuple[str, ...] = ()
     tag: str = ""
     fence_epoch: EpochOrNone = -1
-    """What its ABORT markers raise the epoch of the pid to."""
+    """The epoch to which its ABORT markers raise the pid."""
     check_back: CheckBack | None = None
-    """Of a half transaction."""
+    """Only of a half transaction."""
     checks: Offset = 0
-    """How often somebody was asked about it."""
+    """How often a producer was asked about it."""
     checked_ms: WallMs = 0
     dead_letter: bool = False
     """Decided to go to the dead-letter topic."""
 
     def is_check_due(self, now_ms: int) -> bool:
-        """Whether it is time to ask about it, or to give it up."""
+        """Whether its next check is due, or its end."""
         back = self.check_back
         if back is None or self.state is not TransactionState.ONGOING:
             return False
@@ -84,7 +84,7 @@ class Transaction:
         return elapsed_ms(self.checked_ms, now_ms) >= back.interval_ms
 
     def is_late(self, now_ms: int) -> bool:
-        """Whether anyone may abort it: half transactions are asked about instead."""
+        """Whether any process may abort it: half transactions are checked instead."""
         is_over = elapsed_ms(self.started_ms, now_ms) > self.timeout_ms
         return self.check_back is None and is_over
 
@@ -145,7 +145,7 @@ class TransactionalId:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorState:
-    """Everything a replica of a coordinator's journal knows of transactions."""
+    """Everything that a replica of a coordinator's journal knows of transactions."""
 
     ids: Mapping[str, TransactionalId] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """The states of a transaction, each with its legal predecessors, as data (KIP-98, KIP-890).
 
-Pure. The table is Kafka's (TransactionMetadata), so that a reader who knows Kafka knows ours.
+Pure. The table is Kafka's (TransactionMetadata).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from txlog.model import Decision
 
 
 class TransactionState(StrEnum):
-    """Where a transaction stands, in Kafka's names."""
+    """The state of a transaction, in Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"

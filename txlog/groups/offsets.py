@@ -1,7 +1,7 @@
-"""Consumer groups' offsets: fetch, commit, pend, and what to do when a transaction is in the way.
+"""Consumer groups' offsets: fetch, commit, pend, and how to resolve a blocking transaction.
 
-A group's offsets stand in the journal of the coordinator that its name chooses. What may happen is
-decided in `offsets_state.py`. A pend is released only after its transaction's ABORT is durable in
+A group's offsets are in the journal of the coordinator that its name chooses. `offsets_state.py`
+decides what may happen. A pend is released only after its transaction's ABORT is durable in
 the coordinator (rule R3).
 """
 
@@ -143,8 +143,8 @@ class GroupOffsets:
         """Commit without a transaction. Raises CommitFailed, UnstableOffsetCommit.
 
         What does not fit in one entry is committed in parts: of an error one cannot tell which of
-        them are in, as with Kafka, which answers for each partition by itself. With `whole` all of
-        it is in or none, and UsageError is raised if that is too much.
+        them are stored, as with Kafka, which answers for each partition. With `whole` all of it is
+        stored or none, and UsageError is raised if that is too much.
         """
         now_ms = self._cluster.runtime.clock.wall_ms()
         for part in (offsets,) if whole else in_parts(offsets):
@@ -174,10 +174,10 @@ class GroupOffsets:
         *,
         applied: TxId | None = None,
     ) -> None:
-        """Put offsets aside for a transaction (design section 6, step 3). The entry may bring along
+        """Put offsets aside for a transaction (docs/architecture.md). The entry may bring along
         what is pending for another one, `applied`, which is committed in every topic (R8).
 
-        Another transaction that is in the way is finished if it is decided, and aborted if it is
+        Another transaction that blocks it is finished if it is decided, and aborted if it is
         an earlier one of the same transactional id or past its timeout. Raises CommitFailed,
         UnstableOffsetCommit, UsageError (more positions than an entry holds, with what is set aside
         for this transaction already).
@@ -227,7 +227,7 @@ class GroupOffsets:
         call()
 
     def _resolved(self, group: str, tx_id: TxId, pending: Pending, may_abort: bool = False) -> bool:
-        """Finish the transaction that is in the way, if the rules allow it."""
+        """Finish the blocking transaction, if the rules allow it."""
         coordinator = self._coordinator(pending.coordinator)
         coordinator.finish(pending.transactional_id, tx_id)
         outcome = coordinator.outcome(tx_id)
@@ -267,7 +267,7 @@ class GroupOffsets:
 
 
 def deleted_meanwhile(topic: str) -> CommitFailed:
-    """What was read is of a topic that is no more; another one has its name."""
+    """The records are of a deleted topic; another one has its name."""
     return CommitFailed(
         f"topic {topic!r} was deleted after its records were read, and perhaps created again: "
         "their offsets mean nothing there, and were not committed. A consumer reads the new one "
@@ -286,5 +286,5 @@ def _of_incarnation(
 
 
 def _is_earlier(tx_id: TxId, pending: Pending, own: PendOffsets) -> bool:
-    """A left-over of the same transactional id; never a newer instance's (I8)."""
+    """Whether it is left over from the same transactional id; never a newer instance's (I8)."""
     return pending.transactional_id == own.pending.transactional_id and tx_id < own.tx_id

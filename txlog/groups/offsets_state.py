@@ -1,8 +1,7 @@
 """What each consumer group has committed, and what is pending: its part of a journal. Pure.
 
 It guards I6 (ranges that are committed in transactions follow each other: compare-and-set) and the
-offsets' half of I5: what is pending becomes committed only under the TxId that its pend bears
-(rule R6).
+offsets' half of I5: pending offsets become committed only under the TxId of their pend (rule R6).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from txlog.model import Offset, OffsetOrNone, Partition, TopicPartition, TxId, W
 from txlog.stored import stored, stored_list
 
 UNCHECKED = -1
-"""A start that is not compared: the caller does not know where the group stands."""
+"""A start that is not compared: the caller does not know the group's position."""
 
 OFFSETS_BYTES_MAX = 990_000
 """Positions of one commit or pend, as an entry holds them (I16): it takes 1,000,000 with the rest.
@@ -97,7 +96,7 @@ def in_parts(offsets: tuple[PendingOffset, ...]) -> Iterator[tuple[PendingOffset
 )
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group stands in a partition of one incarnation of a topic."""
+    """A group's position in a partition of one incarnation of a topic."""
 
     topic_id: str
     offset: Offset
@@ -115,7 +114,7 @@ class CommittedOffset:
 )
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a transaction will commit, and where to ask about the transaction."""
+    """Offsets that a transaction will commit, and the coordinator to ask about it."""
 
     transactional_id: str
     coordinator: Offset
@@ -139,7 +138,7 @@ EMPTY_GROUP = GroupState()
 
 @dataclass(frozen=True, slots=True)
 class OffsetsState:
-    """Everything a replica of a coordinator's journal knows of its groups."""
+    """Everything that a replica of a coordinator's journal knows of its groups."""
 
     groups: Mapping[str, GroupState] = field(default_factory=dict)
 
@@ -335,7 +334,7 @@ def _merged(known: Pending, more: Pending) -> Pending:
 
 
 def _check_size(name: str, offsets: tuple[PendingOffset, ...]) -> None:
-    """What stands in one event is all there or not at all, and an event in one entry."""
+    """An event is stored completely or not at all, so it must fit in one entry."""
     size_bytes = event_bytes(offsets)
     if size_bytes > OFFSETS_BYTES_MAX:
         raise UsageError(

@@ -1,8 +1,8 @@
 """The journal of one coordinator: its transactions, and the offsets of its consumer groups.
 
-Two machines on one journal, so that what a transaction decides and what it does to a group may
-stand in one entry. Neither knows of the other: an event or command goes to the one whose it is, and
-the state has a part for each. It decides nothing.
+Two machines on one journal, so that a transaction's decision and its effect on a group may be in
+one entry. Neither knows the other: each event or command goes to its own machine, and the state has
+a part for each. It decides nothing.
 """
 
 from __future__ import annotations

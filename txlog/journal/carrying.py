@@ -4,8 +4,8 @@ Of many processes that write to one topic each would lose its slot nine times in
 wins a slot after it lost one carries: it goes on writing, at once after each entry, what it finds
 decided for this topic in the coordinators' journals, and its entries say so. A process that sees
 such an entry waits a moment instead of trying for a slot, if a carrier finds its command without
-it. Nothing rests on it: put-if-absent alone decides, a carrier that died costs a moment, and clocks
-only choose between to wait and to try (I14). It must not know what is carried.
+it. Safety does not depend on it: put-if-absent alone decides, a dead carrier costs a moment, and
+clocks only choose between waiting and trying (I14). It must not know what is carried.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Group commit: of the threads that wait with commands for one journal, one publishes for all.
 
-It guards that a thread is told as soon as its command is published, whatever the next one does
-meanwhile, and that a command of a thread that was interrupted is not carried out later. It must not
+It guards that a thread continues as soon as its command is published, whatever the next one does
+meanwhile, and that the command of an interrupted thread is not carried out later. It must not
 know what publishing is.
 """
 
@@ -15,7 +15,7 @@ from txlog.clock import Clock, Event
 from txlog.journal.ticket import LOOK, Ticket
 
 TOLD_MS_MAX = 1_000.0
-"""A thread that waits for another one looks after so long whether that one is still there."""
+"""After this time a waiting thread checks whether the other one is still there."""
 
 
 COMPANY_MS = 5.0
@@ -65,7 +65,7 @@ class CommitQueue:
                 if not ticket.done:
                     self._publish()
         elif ticket.told is None:
-            ticket.told = self._new_event()  # And look again, lest it be over.
+            ticket.told = self._new_event()  # Then check again: it may be over.
         else:
             if not ticket.told.wait_ms(TOLD_MS_MAX):
                 self._next = None

@@ -1,7 +1,7 @@
 """How a process follows a journal: opening it, reading runs of entries, snapshots on the way.
 
-It guards that nothing is applied that may not be believed (rule R15), and that a hole is damage and
-never skipped (I15). It writes snapshots, which only make opening quick, and no entry: that is
+It guards that no entry is applied that may not be believed (rule R15), and that a hole is damage
+and never skipped (I15). It writes snapshots, which only make opening quick, and no entry: that is
 `replica.py`'s. It must not know what events mean.
 """
 
@@ -31,7 +31,7 @@ from txlog.storage.store import Store
 log = logging.getLogger(__name__)
 
 EXPECTED_MAX = 6
-"""Entries that are asked for beforehand."""
+"""Entries that are requested in advance."""
 
 
 class Follower(Generic[StateT]):
@@ -72,7 +72,7 @@ class Follower(Generic[StateT]):
 
     @property
     def state(self) -> StateT:
-        """The newest state this process has seen; `catch_up` makes it newer."""
+        """The newest state that this process has seen; `catch_up` refreshes it."""
         return self._at.state
 
     @property
@@ -93,7 +93,7 @@ class Follower(Generic[StateT]):
             self._adopt(self._read_opening(NO_BOUNDARY))
 
     def _read_opening(self, known: Boundary) -> Opened[StateT]:
-        """The newest state that can be had."""
+        """The newest available state."""
         self._ahead = None
         store: Reads = self._store
         if self._options.is_far:
@@ -153,7 +153,7 @@ class Follower(Generic[StateT]):
     def _skip_ahead(self) -> None:
         """A process that lags by a full run goes on from the newest snapshot, if it is further on.
 
-        It is a short cut only: the entries lead there, too.
+        It is only a short cut: the entries lead there, too.
         """
         try:
             opened = self._read_opening(self._at.boundary)

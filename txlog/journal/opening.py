@@ -1,7 +1,7 @@
 """Opening a journal (hint, else the newest boundary's snapshot, else entry 0) and its snapshots.
 
 A hint may be old, wrong or gone, and a snapshot may be damaged or vanish while it is read: each
-only costs time (rules R16, R34). A damaged one is never deleted to be written anew: that DELETE
+only costs time (rules R16, R34). A damaged one is never deleted and written again: that DELETE
 might be executed late, and take the new one (rule R47). The number of requests does not grow with
 the journal's length.
 """
@@ -49,9 +49,9 @@ class Opened(Generic[StateT]):
 def open_journal(
     store: Reads, layout: JournalLayout, machine: Machine[StateT], known: Boundary
 ) -> Opened[StateT]:
-    """The newest state that can be had without reading every entry.
+    """The newest state that is available without reading every entry.
 
-    Raises CorruptData if no readable snapshot covers what was pruned.
+    Raises CorruptData if no readable snapshot covers the pruned entries.
     """
     expect(store, [layout.boundary(known.ordinal + 1), layout.hint])
     if known.ordinal < 0:
@@ -91,7 +91,7 @@ def _from_boundary(
 
 
 def _hinted_slot(store: Reads, layout: JournalLayout) -> int | None:
-    """None unless it is one: a hint may be anything (rule R16)."""
+    """The hint's slot, if valid: a hint may contain anything (rule R16)."""
     try:
         data = store.get(layout.hint)
         slot = None if data is None else json.loads(data)["snapshot"]
@@ -144,7 +144,7 @@ def write_snapshot(
 ) -> bool:
     """Write the shared chunks, then the snapshot that refers to them, then the hint.
 
-    A crash between two steps leaves objects that a later snapshot refers to, or nobody does.
+    A crash between two steps leaves objects that a later snapshot refers to, or none.
     With `check` a snapshot that is there already is read: if it is damaged, the answer is False,
     and nothing is written, as this slot cannot have another one (rule R47). `head` is (slot, CRC32,
     boundary ordinal). Raises CorruptData for a damaged chunk.
@@ -190,7 +190,7 @@ def _save_chunk(store: Store, path: str, data: bytes) -> None:
 def _save(store: Store, path: str, data: bytes) -> bytes | None:
     """What is there already, if it is small enough to tell, or None.
 
-    Whoever is first has saved the same content: it is a function of the entries below.
+    Another process may have saved the same content first: it is a function of the entries below.
     """
     if len(data) <= ENTRY_BYTES_MAX:
         answer = store.create(path, data)

@@ -1,8 +1,8 @@
 """One process's copy of a journal's state, and the only way to write to the journal.
 
 `execute(command)` = decide against the state, publish at the next slot, or catch up and decide
-again. All I/O of a journal is here and in the modules that it calls; all protocol rules are in the
-machine. It guards I1 (a slot is won at most once: the store's `create`, and the boundary check that
+again. All I/O of a journal is here and in the modules that it calls; the machine has all protocol
+rules. It guards I1 (a slot is won at most once: the store's `create`, and the boundary check that
 goes with it) and I13 (an unknown outcome is raised as such). It must not know what events mean.
 
 Crash points of a publish: before the create nothing has happened; after it the entry is the
@@ -64,7 +64,7 @@ class _Slot(Enum):
     TAKEN = "taken"
     FREED = "freed"
     """The boundary is above it: what is there came into a number that pruning had freed, or before
-    that, and then it counts. Nobody can tell any more what became of this process's own (R33)."""
+    that, and then it counts. What became of this process's own entry is unknown (R33)."""
 
 
 class Replica(Follower[StateT]):
@@ -94,14 +94,14 @@ class Replica(Follower[StateT]):
         enough (R14)."""
 
     def catch_up(self, *, certain: bool = False) -> StateT:
-        """Follow every entry that is there now, and return the state after the last.
+        """Follow every current entry, and return the state after the last.
 
         With `certain` that is proved even if nothing new is found: the next entry may be missing
         because it was pruned (rule R15). Where a boundary check is trusted for a time, that costs
         nothing; elsewhere a poll that may lag for a few turns does without, and costs one request.
 
-        Raises CorruptData, StoreUnavailable, BoundaryMoved (entries were pruned again and again
-        while this process tried to read them).
+        Raises CorruptData, StoreUnavailable, BoundaryMoved (entries were repeatedly pruned while
+        this process tried to read them).
         """
         if certain:
             self._answered(Ticket(LOOK))
@@ -205,10 +205,10 @@ class Replica(Follower[StateT]):
     def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
         """Advance the boundary so that about `keep_entries` live, then delete what lies below.
 
-        It is advanced by `apart_entries` at least, or not at all: whoever prunes often should say
+        It is advanced by `apart_entries` at least, or not at all: frequent callers should pass
         BOUNDARIES_APART_ENTRIES. Returns the number of deleted entries; beside these only
-        snapshots that are older than the boundary's go (I12, R16). Whoever dies between the two
-        steps leaves objects that the next call deletes (rule R14).
+        snapshots that are older than the boundary's go (I12, R16). A process that dies between
+        the two steps leaves objects that the next call deletes (rule R14).
         """
         with self._lock:
             self._catch_up_to_the_newest_boundary()
@@ -242,7 +242,7 @@ class Replica(Follower[StateT]):
     # Writing.
 
     def _publish(self) -> None:
-        """Give every ticket its answer: a result, its rejection, or the store's error."""
+        """Give every ticket its answer: a result, a rejection, or the store's error."""
         tickets: list[Ticket] = []
         try:
             with turn(self._store, self.layout.entries.rstrip("/")) as others_have_written:
@@ -257,7 +257,7 @@ class Replica(Follower[StateT]):
 
     def _publish_drained(self, tickets: list[Ticket], is_behind: bool) -> None:
         commands = [ticket for ticket in tickets if ticket.command is not LOOK]
-        # Before the first write, lest it fill a hole.
+        # Before the first write, which must not fill a hole.
         if not self._opened or self._first_window > 1 or not commands or is_behind:
             self._catch_up(certain=not commands)
             self._idle_polls = 0
@@ -305,7 +305,7 @@ class Replica(Follower[StateT]):
         raise contention
 
     def _publish_parts(self, tickets: list[Ticket], may_be_stored: bool) -> None:
-        """What is too large for one entry: what is carried is left out, the rest goes into two."""
+        """Commands too large for one entry: carried ones are left out, the rest goes into two."""
         own = self._without_brought(tickets)
         parts = [own] if len(own) < len(tickets) else [own[: len(own) // 2], own[len(own) // 2 :]]
         for part in filter(None, parts):
@@ -442,12 +442,12 @@ class Replica(Follower[StateT]):
     # Pruning.
 
     def _advance_boundary(self, lowest: int, *, closed: bool = False) -> None:
-        """Where its snapshot cannot be had now, the boundary stays as it is."""
-        # Whoever knows the boundary before deletes the snapshots below the one that it names.
+        """Raise the boundary, unless its snapshot cannot be written or read now."""
+        # A pruner that knows only the boundary before deletes the snapshots below its own.
         if not self._reaches_boundarys_snapshot():
             log.info("%s: others prune it at the same time", self.layout.root)
             return
-        # What stands below the boundary lives on in this snapshot only: it must be readable.
+        # Only this snapshot keeps what is below the boundary: it must be readable.
         if not self._saved(check=True):
             log.warning("%s: pruned only after the next entry", self.layout.root)
             return

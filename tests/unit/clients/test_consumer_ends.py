@@ -31,7 +31,7 @@ def offsets(consumer: Consumer) -> list[int]:
 def test_a_process_that_was_idle_while_old_entries_were_pruned_sees_what_came_since(
     log: MemoryLog,
 ) -> None:
-    """Its journal's next entry is gone, which is no proof that there is none (R15)."""
+    """Its journal's next entry is gone, which does not prove that there is none (R15)."""
     idle = log.process()
     Consumer("u", root=idle)
     for _ in range(10):

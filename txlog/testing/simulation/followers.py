@@ -24,7 +24,7 @@ AUTO_COMMIT_MS = 2_000
 
 
 class Follower:
-    """A consumer of a group; when it knows that another one was faster, it begins anew."""
+    """A consumer of a group; when it knows that another one was faster, it starts again."""
 
     is_reader: ClassVar[bool] = False
     comes_back: ClassVar[bool] = False

@@ -260,7 +260,7 @@ class _ServiceClock:
 
 
 def forget_logs() -> None:
-    """Make every log anew: one that was made while the product was altered must not live on."""
+    """Create every log again: one that was made with a planted bug must not be reused."""
     _new_log.cache_clear()
 
 
