@@ -123,7 +123,7 @@ def test_I12_what_is_decided_and_not_complete_is_kept_too(log: MemoryLog) -> Non
     apply_in(log, "u", transaction)
     log.clock.advance(DAY_MS)
     log.store.on("create", "^topics/t/", unavailable, times=100)
-    with pytest.raises(OffsetOutOfRange, match="a transaction that is not complete"):
+    with pytest.raises(OffsetOutOfRange, match="an incomplete transaction begins"):
         log.admin.delete_records({U0: 1})
     assert log_start(log) == 0
     log.store.heal()

@@ -349,7 +349,7 @@ def test_a_value_that_would_be_rounded_is_an_error_that_names_the_column(
     topic = pa.schema([pa.field("x", kind)])
     layout = read_layout(topic, source_schema(topic, ("x",)))
     rows = pa.RecordBatch.from_arrays([pa.array([value], pa.int64()).view(kind)], schema=topic)
-    with pytest.raises(InvalidRecord, match=r"'x' of flights-3 .* at offset 100 or after"):
+    with pytest.raises(InvalidRecord, match=r"'x' of flights-3 .* at offset 100 or later"):
         layout.convert(ORIGIN, rows)
 
 
