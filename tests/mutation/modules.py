@@ -70,6 +70,13 @@ MODULES = {
     "topic-state": Mutated("txlog/log/topic_state.py", TOPICS),
     "groups-state": Mutated("txlog/groups/offsets_state.py", GROUPS),
     "groups": Mutated("txlog/groups/offsets.py", (*GROUPS, *COORDINATOR, *CLIENTS)),
+    "boundary-trust": Mutated(
+        "txlog/journal/boundary_trust.py",
+        _named("tests/unit/journal", "boundary boundary_trust trusted_checks"),
+    ),
+    "pruning": Mutated(
+        "txlog/journal/pruning.py", _named("tests/unit/journal", "prune pruning_grace")
+    ),
     "catalog-state": Mutated(
         "txlog/log/cluster_state.py",
         ("tests/unit/log/test_cluster_state.py", "tests/unit/log/test_cluster.py", *CLIENTS),
