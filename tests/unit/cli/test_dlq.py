@@ -97,7 +97,7 @@ def test_show_prints_one_letter_whole_also_when_it_is_replayed(letters: SampleLo
         (["show", 0, "-p", 1], 3, "partition"),
         (["show", "x"], 2, "OFFSET"),
         (["replay", "-n", 0], 2, "--limit"),
-        (["list", "--topic", "orders"], 1, "is no dead letter"),
+        (["list", "--topic", "orders"], 1, "is not a dead letter"),
     ],
 )
 def test_a_wrong_call_says_why(
