@@ -6,8 +6,11 @@ The steps, and what a crash between them leaves:
     2  register the run                                      an epoch
     3  pend the groups' offsets                              a pend, which is barred and released
     4  PREPARE_COMMIT: the decision                          a transaction that anyone finishes
-    5  markers in the topics, then the offsets               the same
-    6  COMMITTED, in the background                          the same
+    5  markers in the topics                                 the same
+    6  the offsets and COMMITTED                             the same
+
+Steps 3 and 4 are one entry, and so is step 6, where the groups are in the coordinator's journal, as
+the one group of a query always is.
 
 It guards I6 and I10, by rules R1, R2, R23, R24, R26, R27 and R29. It must not know how records
 were staged.
@@ -23,7 +26,7 @@ from weakref import WeakKeyDictionary
 
 from spark_plugin.checkpoint import BatchPlan, Checkpoint
 from spark_plugin.commit_look import look
-from spark_plugin.large_batch import append_first, is_large
+from spark_plugin.large_batch import Pends, append_first, fit_one_entry, is_large
 from spark_plugin.offset_log import BatchRange, GroupPartition
 from spark_plugin.options import WriterOptions
 from spark_plugin.replay import AlreadyIn, BatchMark, Commit, decide_batch
@@ -375,13 +378,17 @@ class BatchCommitter:
         try:
             pends = {group: self._pending(group, batch) for group in batch.by_group()}
             pends = {group: self._small(group, pend) for group, pend in pends.items() if pend}
-            session.begin()
+            session.begin(looks=False)
             if is_too_large:
                 append_first(self._connection, session, staged)
                 staged = ()
-            for group, pend in pends.items():
-                self._wait(partial(session.pend_staged, group, pend))
-            session.commit(staged, self._mark(identity, batch))
+            if is_too_large or not self._stand_together(coordinator, pends, staged):
+                for group, pend in pends.items():
+                    self._wait(partial(session.pend_staged, group, pend))
+                pends = {}
+            decide = partial(session.commit, staged, self._mark(identity, batch), pends=pends)
+            self._wait(partial(self._connection.offsets.with_resolution, decide, session.tx_id))
+            session.join()
         except TxlogError:
             # The next attempt begins with a new epoch, so that no transaction id is used twice.
             _sessions.pop(key, None)
@@ -393,6 +400,14 @@ class BatchCommitter:
                 log.info("batch %d was not aborted: %s", identity.batch_id, error)
             raise
         _sessions[key] = session
+
+    def _stand_together(
+        self, coordinator: Coordinator, pends: Pends, staged: Sequence[Participant]
+    ) -> bool:
+        """Whether pends and decision may be one entry."""
+        partition_of = self._connection.offsets.partition_of
+        is_one_journal = all(partition_of(group) == coordinator.partition for group in pends)
+        return is_one_journal and fit_one_entry(pends, staged)
 
     def _pending(self, group: str, batch: BatchRange) -> tuple[PendingOffset, ...]:
         """The group's positions after the batch: what it advances, what joins with it, and where

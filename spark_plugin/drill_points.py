@@ -73,12 +73,12 @@ def _entry(moment: Moment, journals: str, event: str) -> Place:
 POINTS = {
     "batch planned": Place(Moment.PLANNED),
     "rows staged": Place(Moment.STAGED),
-    "before pend": _entry(Moment.BEFORE, TRANSACTIONS, "offsets_pended"),
-    "after pend": _entry(Moment.AFTER, TRANSACTIONS, "offsets_pended"),
+    "before PREPARE_COMMIT": _entry(Moment.BEFORE, TRANSACTIONS, "commit_prepared"),
     "after PREPARE_COMMIT": _entry(Moment.AFTER, TRANSACTIONS, "commit_prepared"),
+    "before the first marker": _entry(Moment.BEFORE, TOPICS, "marker_written"),
     "after the first marker": _entry(Moment.AFTER, TOPICS, "marker_written"),
-    "after the offsets": _entry(Moment.AFTER, TRANSACTIONS, "pending_applied"),
     "before COMMITTED": _entry(Moment.BEFORE, TRANSACTIONS, "transaction_completed"),
+    "after COMMITTED": _entry(Moment.AFTER, TRANSACTIONS, "transaction_completed"),
     "commit returned": Place(Moment.RETURNED),
 }
 """Steps of every micro-batch that a txlog sink commits (docs/drills.md), in their order."""

@@ -9,18 +9,34 @@ entry for every few thousand stored batches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from txlog.clients import appender
 from txlog.clients.appender import Appender, ProducerSession
 from txlog.clients.connection import Connection
 from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.events import Participant
+from txlog.groups.offsets_state import OFFSETS_BYTES_MAX, PendingOffset, event_bytes
+
+Pends: TypeAlias = Mapping[str, tuple[PendingOffset, ...]]
+"""Group -> what it sets aside."""
+
+STORED_BATCH_BYTES = 250
+"""What a stored batch takes in an entry, about: 4,000 of them fill it."""
 
 
 def is_large(staged: Sequence[Participant]) -> bool:
     """Whether it is too much for one entry."""
     return sum(map(_batch_count, staged)) > appender.ENTRY_BATCHES_MAX
+
+
+def fit_one_entry(pends: Pends, staged: Sequence[Participant]) -> bool:
+    """Whether the entry of the decision may hold the pends, too: its mark names their partitions
+    once more."""
+    positions = sum(event_bytes(pend) for pend in pends.values())
+    batches = sum(_batch_count(part) + 2 * len(part.segments) for part in staged)
+    return 2 * positions + STORED_BATCH_BYTES * batches <= OFFSETS_BYTES_MAX
 
 
 def append_first(

@@ -91,28 +91,55 @@ def test_a_transaction_of_the_producer(topics: int, groups: int, transaction_rec
 @pytest.mark.parametrize("topics", [1, 2, 5])
 @pytest.mark.parametrize("groups", [0, 1, 2])
 def test_a_staged_transaction(topics: int, groups: int) -> None:
-    """What the Spark sink does with `tasks` tasks, without Spark."""
-    tasks = 2
+    """What the Spark sink does with `tasks` tasks, without Spark, for groups of any coordinator."""
     log = Log(topics)
     session = TransactionSession(log.connection, "id")
     session.register("run")
     log.store.reset()
     session.begin()
+    participants = staged(log, tasks=2)
+    for number in range(groups):
+        session.pend_staged(f"group-{number}", (moved(log),))
+    session.commit(participants)
+    session.join()
+    counts = log.store.snapshot()
+    found = counts.puts, counts.of("create", "entry")
+    row = "Spark micro-batch, groups of other coordinators"
+    assert found == budget(row, topics=topics, groups=groups, tasks=2)
+
+
+@pytest.mark.parametrize("topics", [1, 2, 5])
+@pytest.mark.parametrize("groups", [0, 1])
+def test_a_staged_transaction_whose_group_chooses_the_coordinator(topics: int, groups: int) -> None:
+    """As a query's does: pend and decision are one entry, offsets and completion another."""
+    log = Log(topics)
+    session = TransactionSession(log.connection, "id", "group")
+    session.register("run")
+    log.store.reset()
+    session.begin()
+    session.commit(staged(log, tasks=2), pends={"group": (moved(log),)} if groups else {})
+    session.join()
+    counts = log.store.snapshot()
+    found = counts.puts, counts.of("create", "entry")
+    row = "Spark micro-batch, 1 group or none"
+    assert found == budget(row, topics=topics, groups=groups, tasks=2)
+
+
+def staged(log: Log, tasks: int) -> tuple[Participant, ...]:
+    """Of each task a segment for every topic."""
     participants = []
     for name in log.outputs:
         topic = log.connection.cluster.topic(name)
         rows = with_timestamp(record_batch_from_rows([{"value": b"v"}], topic.schema()), 0)
         segments = tuple(topic.stage({0: [rows]}, 0) for _ in range(tasks))
         participants.append(Participant(topic.topic_id, name, (), segments))
+    return tuple(participants)
+
+
+def moved(log: Log) -> PendingOffset:
+    """A position in the topic that is read."""
     source = log.connection.cluster.topic("in")
-    for number in range(groups):
-        moved = PendingOffset("in", source.topic_id, 0, 0, 1)
-        session.pend_staged(f"group-{number}", (moved,))
-    session.commit(tuple(participants))
-    session.join()
-    counts = log.store.snapshot()
-    found = counts.puts, counts.of("create", "entry")
-    assert found == budget("Spark micro-batch", topics=topics, groups=groups, tasks=tasks)
+    return PendingOffset("in", source.topic_id, 0, 0, 1)
 
 
 def test_an_idle_poll() -> None:

@@ -1,5 +1,6 @@
 """Planted bugs: what one might write instead, and where it does not show at once."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from txlog.clients import producer as producers
 from txlog.clock import segment_id
 from txlog.coordinator import rules
 from txlog.groups.offsets import GroupOffsets
-from txlog.groups.offsets_state import UNCHECKED, CommitOffsets
+from txlog.groups.offsets_state import UNCHECKED, ApplyPending, CommitOffsets
 from txlog.journal.machine import Decided
 from txlog.journal.replica import Replica
 from txlog.log import cut, topic_rules
@@ -101,10 +102,13 @@ def no_pend(patch: Patch) -> None:
         n: int,
         offsets: Any,
         ms: int,
-        applied: TxId | None = None,
+        before: Sequence[Any] = (),
     ) -> None:
-        if applied is not None:
-            apply_pending(self, group, applied)
+        for command in before:
+            if isinstance(command, ApplyPending):
+                apply_pending(self, group, command.tx_id)
+            else:
+                self._journal_of(group).execute(command)
         kept[group, tx_id] = tuple(replace(offset, start=UNCHECKED) for offset in offsets)
 
     def apply_pending(self: GroupOffsets, group: str, tx_id: TxId) -> None:

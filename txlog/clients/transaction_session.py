@@ -8,13 +8,14 @@ any process can finish the transaction. It must not know how records are buffere
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import NoReturn
+from types import MappingProxyType
+from typing import Any, NoReturn
 
-from txlog.clients.completion import Completion
+from txlog.clients.completion import Completion, Step
 from txlog.clients.connection import Connection
 from txlog.clients.producer_config import STAGED, ProducerConfig
 from txlog.clock import begun
@@ -33,12 +34,14 @@ from txlog.errors import (
     TransactionAborted,
     TxlogError,
 )
-from txlog.groups.offsets_state import PendingOffset
+from txlog.groups.offsets_state import PendingOffset, PendOffsets
 from txlog.log.topic_log import TopicLog
 from txlog.model import TxId
 from txlog.settings import ProcessSettings
 
 log = logging.getLogger(__name__)
+
+NO_PENDS: Mapping[str, tuple[PendingOffset, ...]] = MappingProxyType({})
 
 
 class TransactionSession:
@@ -150,17 +153,17 @@ class TransactionSession:
         self._number = self._registration.begun_number
         return self._registration
 
-    def begin(self, tag: str = "") -> TxId:
+    def begin(self, tag: str = "", *, looks: bool = True) -> TxId:
         """Name the next transaction; nothing is written yet. `tag` is its idempotency key.
 
-        One request checks whether another instance has taken over, so that a fenced one does not
-        work in vain; a staged transaction without a tag makes it beside its first upload. Raises
-        ProducerFenced, DuplicateTransaction.
+        If it `looks`, one request tells whether another instance has taken over, so that a fenced
+        one does no work in vain; a staged transaction without a tag makes it beside its first
+        upload. Raises ProducerFenced, DuplicateTransaction.
 
         The one before may still be completing (R8): its completion is waited for where the
         coordinator is needed next.
         """
-        if not self._is_staged or tag:
+        if looks and (not self._is_staged or tag):
             following = replace(self.tx_id, number=self._number + 1)
             self._coordinator.require_current(self.transactional_id, following, tag)
         self._number += 1
@@ -213,24 +216,24 @@ class TransactionSession:
             return
         self.require_in_time()
 
-        def begin(completed: TxId | None) -> None:
+        def begin(before: Sequence[Any]) -> None:
             self._coordinator.begin(
                 self.transactional_id,
                 self.tx_id,
                 timeout_ms or self._timeout_ms,
                 participants,
                 self._tag,
-                completed=completed,
+                before=before,
             )
 
         self._after_completion(begin)
         self._begun = True
 
-    def _after_completion(self, decide: Callable[[TxId | None], None]) -> None:
+    def _after_completion(self, decide: Step) -> None:
         """BEGIN or PREPARE_COMMIT, which may bring COMMITTED of the transaction before (R5)."""
         completion = self._completion
         if completion is None:
-            decide(None)
+            decide(())
             return
         try:
             completion.beside_decision(decide)
@@ -277,7 +280,7 @@ class TransactionSession:
     def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
         """The same for one that begins with its PREPARE_COMMIT; it lives as long as that (R41)."""
 
-        def pend(applied: TxId | None) -> None:
+        def pend(before: Sequence[Any]) -> None:
             self._connection.offsets.pend(
                 group,
                 self.tx_id,
@@ -285,11 +288,11 @@ class TransactionSession:
                 self._coordinator.partition,
                 offsets,
                 self._timeout_ms,
-                applied=applied,
+                before=before,
             )
 
         if self._completion is None:
-            pend(None)
+            pend(())
         else:
             self._completion.beside_pend(group, pend)
         if group not in self._groups:
@@ -299,27 +302,49 @@ class TransactionSession:
         self,
         participants: tuple[Participant, ...] = (),
         mark: ReplayMark | None = None,
+        *,
+        pends: Mapping[str, tuple[PendingOffset, ...]] = NO_PENDS,
     ) -> dict[str, Mapping[int, int]]:
         """Decide, apply everywhere, and complete in the background (rule R8).
+
+        `pends` are put aside in the entry of the decision, for groups that are in the journal of
+        this coordinator.
 
         Returns where staged records are, as far as this call has written the markers: topic id ->
         partition -> first offset. May be called again after an error that says so: each step is
         idempotent.
         """
         base_offsets: dict[str, Mapping[int, int]] = {}
-        if not (self._begun or participants or self._groups or self._tag or mark is not None):
+        is_empty = not (participants or pends or self._groups or self._tag or mark is not None)
+        if is_empty and not self._begun:
             with self.told_apart():
                 self._coordinator.require_current(self.transactional_id, self.tx_id)
         else:
-            self._prepare(participants, mark)
-            base_offsets = self._apply()
+            self._prepare(participants, mark, self._pend_commands(pends))
+            base_offsets = self._apply(waits_for_offsets=not (self._is_staged or pends))
         return base_offsets
 
-    def _apply(self) -> dict[str, Mapping[int, int]]:
+    def _pend_commands(
+        self, pends: Mapping[str, tuple[PendingOffset, ...]]
+    ) -> tuple[PendOffsets, ...]:
+        self._groups = list(dict.fromkeys((*self._groups, *pends)))
+        return tuple(
+            self._connection.offsets.pend_command(
+                group,
+                self.tx_id,
+                self.transactional_id,
+                self._coordinator.partition,
+                offsets,
+                self._timeout_ms,
+            )
+            for group, offsets in pends.items()
+        )
+
+    def _apply(self, *, waits_for_offsets: bool) -> dict[str, Mapping[int, int]]:
         """Apply the decision in every topic; what a caller need not wait for follows."""
         base_offsets: dict[str, Mapping[int, int]] = {}
         groups = tuple(self._groups)
-        if self._is_visible and self._is_staged:
+        if self._is_visible and not waits_for_offsets:
             base_offsets = self._coordinator.write_markers(self.transactional_id, self.tx_id)
         elif self._is_visible:
             base_offsets = self._coordinator.apply(self.transactional_id, self.tx_id)
@@ -347,12 +372,17 @@ class TransactionSession:
                 tx_id=str(self.tx_id),
             )
 
-    def _prepare(self, participants: tuple[Participant, ...], mark: ReplayMark | None) -> None:
+    def _prepare(
+        self,
+        participants: tuple[Participant, ...],
+        mark: ReplayMark | None,
+        together: Sequence[Any],
+    ) -> None:
         if not self._may_be_decided:
             self.require_in_time()
         self._may_be_decided = True
 
-        def prepare(completed: TxId | None) -> None:
+        def prepare(before: Sequence[Any]) -> None:
             self._coordinator.prepare_commit(
                 self.transactional_id,
                 self.tx_id,
@@ -360,7 +390,8 @@ class TransactionSession:
                 tuple(self._groups),
                 mark,
                 self._tag,
-                completed=completed,
+                before=before,
+                together=together,
             )
 
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -53,6 +53,7 @@ from txlog.errors import (
     TxlogError,
     UnknownTransaction,
 )
+from txlog.journal.machine import Together
 from txlog.journal.part import JournalPart
 from txlog.log.cluster import Cluster
 from txlog.log.topic_events import AdvanceHorizon
@@ -164,9 +165,9 @@ class Coordinator:
 
     def _until_finished(
         self,
-        command: CoordinatorCommand,
+        command: CoordinatorCommand | Together,
         participants: tuple[Participant, ...] = (),
-        before: tuple[CoordinatorCommand, ...] = (),
+        before: Sequence[Any] = (),
     ) -> Any:
         """Execute, with those `before` it in the same entry if they fit; decided transactions that
         block it are finished first."""
@@ -209,9 +210,10 @@ class Coordinator:
         tag: str = "",
         check_back: CheckBack | None = None,
         *,
-        completed: TxId | None = None,
+        before: Sequence[Any] = (),
     ) -> None:
-        """BEGIN; its entry may bring COMMITTED of the id's transaction before, `completed`.
+        """BEGIN. Its entry brings along the commands `before` it, each of which stands or falls
+        alone.
 
         Raises ProducerFenced, IllegalTransition, TransactionAborted, SegmentExpired.
         """
@@ -221,15 +223,8 @@ class Coordinator:
                 transactional_id, tx_id, now_ms, timeout_ms, participants, tag, check_back
             ),
             participants,
-            self._completions(transactional_id, completed),
+            before,
         )
-
-    def _completions(
-        self, transactional_id: str, tx_id: TxId | None
-    ) -> tuple[CompleteTransaction, ...]:
-        if tx_id is None:
-            return ()
-        return (CompleteTransaction(transactional_id, tx_id, self._now_ms()),)
 
     def add_participants(
         self,
@@ -251,10 +246,11 @@ class Coordinator:
         tag: str = "",
         *,
         dead_letter: bool = False,
-        completed: TxId | None = None,
+        before: Sequence[Any] = (),
+        together: Sequence[Any] = (),
     ) -> None:
-        """PREPARE_COMMIT: the point of no return. Its entry may bring COMMITTED of the id's
-        transaction before, `completed`, which every topic and group has applied.
+        """PREPARE_COMMIT: the point of no return. Its entry brings along the commands `before` it,
+        each of which stands or falls alone, and those `together` with it, which stand if it does.
 
         With `dead_letter` a half transaction is given up instead, and these participants, which
         replace its own, are the letters.
@@ -262,14 +258,11 @@ class Coordinator:
         Raises ProducerFenced, GroupOwned, TransactionAborted, SegmentExpired, CommitFailed (this
         micro-batch was committed by another run), OutcomeUnknown.
         """
-        now_ms = self._now_ms()
-        self._until_finished(
-            PrepareCommit(
-                transactional_id, tx_id, now_ms, participants, groups, mark, tag, dead_letter
-            ),
-            participants,
-            self._completions(transactional_id, completed),
+        command = PrepareCommit(
+            transactional_id, tx_id, self._now_ms(), participants, groups, mark, tag, dead_letter
         )
+        all_of_it = Together((*together, command)) if together else command
+        self._until_finished(all_of_it, participants, before)
 
     def claim_check(self, transactional_id: str, tx_id: TxId) -> bool:
         """Whether it is this caller's turn to ask about a half transaction."""
@@ -294,7 +287,15 @@ class Coordinator:
 
     def complete(self, transactional_id: str, tx_id: TxId) -> None:
         """COMMITTED or ABORTED."""
-        self._execute(CompleteTransaction(transactional_id, tx_id, self._now_ms()))
+        self._execute(self.completion(transactional_id, tx_id))
+
+    def completion(self, transactional_id: str, tx_id: TxId) -> CompleteTransaction:
+        """The command that says so."""
+        return CompleteTransaction(transactional_id, tx_id, self._now_ms())
+
+    def execute(self, command: Any) -> Any:
+        """A command of this coordinator's journal, whosever part it is of."""
+        return self._journal.execute(command)
 
     def advance_horizon(self, segment_id: str) -> None:
         """Refuse staged segments below that id, which vacuum may delete from here on."""

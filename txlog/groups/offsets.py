@@ -7,10 +7,10 @@ the coordinator (rule R3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from txlog.clock import elapsed_ms
 from txlog.coordinator.coordinator import Coordinator, journal_of
@@ -149,13 +149,13 @@ class GroupOffsets:
         now_ms = self._cluster.runtime.clock.wall_ms()
         for part in (offsets,) if whole else in_parts(offsets):
             execute = partial(self._journal_of(group).execute, CommitOffsets(group, part, now_ms))
-            self._with_resolution(group, execute)
+            self.with_resolution(execute)
 
     def delete_offsets(self, group: str, partitions: tuple[TopicPartition, ...]) -> None:
         """Forget positions, so many at once as fit in an entry. Raises UnstableOffsetCommit."""
         for first in range(0, max(len(partitions), 1), DELETED_POSITIONS_MAX):
             command = DeleteOffsets(group, partitions[first : first + DELETED_POSITIONS_MAX])
-            self._with_resolution(group, partial(self._journal_of(group).execute, command))
+            self.with_resolution(partial(self._journal_of(group).execute, command))
 
     def delete(self, group: str) -> None:
         """Forget a group. Raises UnknownGroup."""
@@ -172,22 +172,39 @@ class GroupOffsets:
         offsets: tuple[PendingOffset, ...],
         timeout_ms: int,
         *,
-        applied: TxId | None = None,
+        before: Sequence[Any] = (),
     ) -> None:
-        """Put offsets aside for a transaction (docs/architecture.md). The entry may bring along
-        what is pending for another one, `applied`, which is committed in every topic (R8).
+        """Put offsets aside for a transaction (docs/architecture.md). The entry brings along
+        the commands `before` it, each of which stands or falls alone.
 
         Another transaction that blocks it is finished if it is decided, and aborted if it is
         an earlier one of the same transactional id or past its timeout. Raises CommitFailed,
         UnstableOffsetCommit, UsageError (more positions than an entry holds, with what is set aside
         for this transaction already).
         """
+        command = self.pend_command(
+            group, tx_id, transactional_id, coordinator, offsets, timeout_ms
+        )
+        execute = partial(self._journal_of(group).execute_each, (*before, command))
+        self.with_resolution(execute, tx_id)
+
+    def pend_command(
+        self,
+        group: str,
+        tx_id: TxId,
+        transactional_id: str,
+        coordinator: int,
+        offsets: tuple[PendingOffset, ...],
+        timeout_ms: int,
+    ) -> PendOffsets:
+        """What `pend` executes, for an entry with others."""
         now_ms = self._cluster.runtime.clock.wall_ms()
         pending = Pending(transactional_id, coordinator, offsets, now_ms, timeout_ms)
-        command = PendOffsets(group, tx_id, pending)
-        before = () if applied is None else (ApplyPending(group, applied, now_ms),)
-        execute = partial(self._journal_of(group).execute_each, (*before, command))
-        self._with_resolution(group, execute, command)
+        return PendOffsets(group, tx_id, pending)
+
+    def apply_command(self, group: str, tx_id: TxId) -> ApplyPending:
+        """What `apply_pending` executes, for an entry with others."""
+        return ApplyPending(group, tx_id, self._cluster.runtime.clock.wall_ms())
 
     def settle(self, group: str, tx_id: TxId) -> None:
         """Finish or abort a transaction, and end what the group has pending for it.
@@ -209,19 +226,21 @@ class GroupOffsets:
             for tx_id, pending in state.pending.items()
         )
 
-    def _with_resolution(
-        self, group: str, call: Callable[[], object], own: PendOffsets | None = None
-    ) -> None:
+    def with_resolution(self, call: Callable[[], object], own: TxId | None = None) -> None:
+        """Make a call that other transactions may be in the way of, after they are finished if the
+        rules allow it; `own` is the transaction that it is made for. Raises what the call raises.
+        """
         for _ in range(self._cluster.process.finish_attempts_max):
             try:
                 call()
                 return
             except UnstableOffsetCommit as error:
                 tx_id = cast("TxId", error.facts["tx_id"])
+                group = str(error.facts["group"])
                 pending = self.group(group).pending.get(tx_id)
                 if pending is None:
                     continue
-                may_abort = own is not None and _is_earlier(tx_id, pending, own)
+                may_abort = own is not None and _is_earlier(tx_id, own)
                 if not self._resolved(group, tx_id, pending, may_abort):
                     raise
         call()
@@ -258,8 +277,7 @@ class GroupOffsets:
 
     def apply_pending(self, group: str, tx_id: TxId) -> None:
         """Commit what is pending for that transaction: LAST-COMMIT (rule R8: after all topics)."""
-        command = ApplyPending(group, tx_id, self._cluster.runtime.clock.wall_ms())
-        self._journal_of(group).execute(command)
+        self._journal_of(group).execute(self.apply_command(group, tx_id))
 
     def release_pending(self, group: str, tx_id: TxId) -> None:
         """Forget what is pending for a transaction that is durably aborted (rule R3)."""
@@ -285,6 +303,7 @@ def _of_incarnation(
     return committed if committed.topic_id == topic_ids.get(where.topic) else None
 
 
-def _is_earlier(tx_id: TxId, pending: Pending, own: PendOffsets) -> bool:
-    """Whether it is left over from the same transactional id; never a newer instance's (I8)."""
-    return pending.transactional_id == own.pending.transactional_id and tx_id < own.tx_id
+def _is_earlier(tx_id: TxId, own: TxId) -> bool:
+    """Whether it is left over from the same producer id, and so the same transactional id; never
+    a newer instance's (I8)."""
+    return tx_id.pid == own.pid and tx_id < own

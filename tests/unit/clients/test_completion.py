@@ -95,6 +95,29 @@ def test_the_next_transaction_takes_offsets_and_completion_into_its_entries(
     assert (staged.committed(), staged.log.values("t")) == (2, [b"1", b"2"])
 
 
+def test_a_group_in_the_coordinators_journal_is_brought_along_with_COMMITTED(
+    staged: Lingering,
+) -> None:
+    """Of one name they share a journal: what is left of a transaction is one step."""
+    staged.producer.close()
+    staged.producer = Producer(
+        staged.connection, transactional_id="b", transaction_group="g", transaction_records="staged"
+    )
+    staged.producer.init_transactions()
+    staged.new_entries()
+    for number in (1, 2):
+        staged.transaction(number)
+    assert staged.new_entries() == [
+        ["offsets_pended"],
+        ["commit_prepared"],
+        ["pending_applied", "transaction_completed", "offsets_pended"],
+        ["commit_prepared"],
+    ]
+    staged.producer.close()
+    assert staged.new_entries() == [["pending_applied", "transaction_completed"]]
+    assert staged.committed() == 2
+
+
 def test_in_the_log_BEGIN_brings_the_completion(either: Lingering) -> None:
     for number in (1, 2):
         either.transaction(number, group="")
