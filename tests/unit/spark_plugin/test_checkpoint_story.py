@@ -169,7 +169,8 @@ def test_a_refusal_tells_by_how_much_and_which_command_resolves_it(
 def test_whatever_write_a_driver_dies_at_the_next_start_does_what_was_told(
     tmp_path: Path, is_after: bool
 ) -> None:
-    """Pend, prepare, two markers, offsets, complete: and what is decided counts as applied."""
+    """Pend with PREPARE_COMMIT, two markers, offsets with COMMITTED: what is decided counts as
+    applied, and nothing is pending without a decision."""
     verdicts, unfinished = [], []
     for write in range(8):
         log = new_log()
@@ -198,8 +199,8 @@ def test_whatever_write_a_driver_dies_at_the_next_start_does_what_was_told(
         ]
         assert sorted(row["n"] for row in log.values("even", "odd")) == list(range(7))
     assert set(verdicts) == {NextStart.REPLAY, NextStart.ALREADY_IN}
-    assert any("is not decided" in line for line in unfinished)
-    assert any("is decided COMMIT; the next start applies it" in line for line in unfinished)
+    assert unfinished
+    assert all("is decided COMMIT; the next start applies it" in line for line in unfinished)
 
 
 # Checkpoints of another kind.
