@@ -12,8 +12,7 @@ The steps, and what a crash between them leaves:
 Steps 3 and 4 are one entry, and so is step 6, where the groups are in the coordinator's journal, as
 the one group of a query always is.
 
-It guards I6 and I10, by rules R1, R2, R23, R24, R26, R27 and R29. It must not know how records
-were staged.
+It guards I6 and I10 (R1, R2, R23, R24, R26, R27, R29). It must not know how records were staged.
 """
 
 from __future__ import annotations
