@@ -75,7 +75,8 @@ MODULES = {
         _named("tests/unit/journal", "boundary boundary_trust trusted_checks"),
     ),
     "pruning": Mutated(
-        "txlog/journal/pruning.py", _named("tests/unit/journal", "prune pruning_grace")
+        "txlog/journal/pruning.py",
+        _named("tests/unit/journal", "prune pruning_dates pruning_grace"),
     ),
     "catalog-state": Mutated(
         "txlog/log/cluster_state.py",
