@@ -34,7 +34,7 @@ SOURCE, RESULTS, GROUP, NAME = "source", ("left", "right"), "group", "worker"
 S0 = TopicPartition(SOURCE, 0)
 COUNT = 2
 
-LOSSES_MIN = 20
+LOSSES_MIN = 15
 """Fewer different ones, and the recording has missed something."""
 
 MEMORY = "/dev/shm"

@@ -24,7 +24,7 @@ OTHERS_NAME = re.compile(
 )
 """Where a text asks for the project that the package index has under our package's name."""
 
-WARNING = "**`pip install txlog` gets an unrelated project**"
+WARNING = "**`pip install txlog` installs an unrelated project**"
 
 
 def tracked_texts() -> dict[str, str]:

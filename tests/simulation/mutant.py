@@ -24,6 +24,9 @@ class Mutant:
     """Requests of its histories; 0: as many as the scenario's. Some bugs take longer ones."""
     beside: Callable[[Patch], None] | None = None
     """Another guard that is taken out as well: by itself it hides this bug."""
+    unseen_seeds: int = 0
+    """So many seeds were tried since the worlds changed, and none shows it: its direct test alone
+    does (`direct_tests.py`). 0: `seed` shows it."""
     kind: str = ""
     """The anomaly that this bug shows, and what is `beside` it does not; empty: any."""
 

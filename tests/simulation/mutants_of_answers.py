@@ -143,10 +143,10 @@ OF_ANSWERS: Mapping[str, Mutant] = {
     "tombstones that hide nothing": Mutant(tombstones_hide_nothing, "compacted", 33),
     "dead letters of what is committed": Mutant(given_up_all_the_same, "halves", 7),
     "denied, and taken for not stored (I13)": Mutant(
-        denied_is_not_stored, "denied", 51, kind="lost write"
+        denied_is_not_stored, "denied", 42, kind="lost write"
     ),
     "denied behind the entry (I13)": Mutant(
-        denied_entry_is_not_made, "denied", 6, kind="lost write"
+        denied_entry_is_not_made, "denied", 42, kind="lost write"
     ),
     "dead letters that are lost": Mutant(letters_of_the_first, "halves", 2, kind="wrong letter"),
 }

@@ -203,20 +203,20 @@ _RETIRED = topic_rules._decide_retired
 
 OF_DELETION: dict[str, Mutant] = {
     "without R11, a deleted topic takes records": Mutant(no_R11_in_topics, "mortals", 5),
-    "without R11, positions by name": Mutant(no_R11_for_positions, "mortals", 5),
+    "without R11, positions by name": Mutant(no_R11_for_positions, "mortals", 111),
     "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 21),
-    "without R17, an append": Mutant(no_R17, "retention", 17, 800),
+    "without R17, an append": Mutant(no_R17, "retention", 17, 800, unseen_seeds=300),
     "without R17, a PREPARE_COMMIT": Mutant(no_horizon_for_staged, "collected", 2),
-    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 75),
-    "without R18": Mutant(no_R18, "collected", 280),
+    "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 209),
+    "without R18": Mutant(no_R18, "collected", 42),
     "without R19": Mutant(no_R19, "retention", 14),
     "retention above the last stable offset (I12)": Mutant(
         retention_above_the_lso, "retention", 3, 1000
     ),
     "retention of what is not complete everywhere (I12)": Mutant(
-        retention_of_the_incomplete, "retention", 29, 800, beside=left_unfinished
+        retention_of_the_incomplete, "retention", 234, 800, beside=left_unfinished
     ),
-    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 17),
+    "compaction by aborted records (I3)": Mutant(compaction_by_the_aborted, "retention", 194),
     "compaction across partitions (I12)": Mutant(compaction_across_partitions, "retention", 1),
     "offsets close together after compaction (I2)": Mutant(
         rewriting_with_new_offsets, "retention", 6

@@ -171,7 +171,7 @@ OF_TRUST: Mapping[str, Mutant] = {
     "without R14, whatever its age": Mutant(no_grace, "trusted", 21),
     "without R15, trusted for ever": Mutant(trusted_for_ever, "trusted", 6),
     "without R15, by the wall clock alone": Mutant(trusted_by("wall_ms"), "trusted", 25),
-    "without R31, a snapshot's boundary": Mutant(snapshots_check, "trusted", 35),
+    "without R31, a snapshot's boundary": Mutant(snapshots_check, "trusted", 35, unseen_seeds=300),
     "without R32": Mutant(own_grace, "trusted", 21),
     "without R34, a hole": Mutant(holes_by_the_check_at_hand, "trusted", 10),
 }

@@ -22,7 +22,7 @@ def test_I5_I6_I10_the_bundled_job_survives_a_drill_and_leaves_no_topics(tmp_pat
     found = done.json
     assert [(c["name"], c["found"]) for c in found["checks"] if not c["is_well"]] == []
     points = [kill["point"] for kill in found["kills"]]
-    assert points == ["after PREPARE_COMMIT", "at random"]
+    assert points == ["before the first marker", "at random"]
     in_log = {kill["point"]: kill["found"]["is_in_log"] for kill in found["kills"]}
     assert in_log[points[0]], "a batch that is decided is in"
     assert found["kills"][0]["outcome"] == "replayed: was in the log"
