@@ -365,7 +365,7 @@ OF_RULES: Mapping[str, Mutant] = {
     "without R2, forgotten": Mutant(no_R2_memory, "numbers", 20, 600),
     "without R4": Mutant(no_R4, "flaky", 5, beside=no_outcomes, kind="I4", unseen_seeds=150),
     "without R5, before begin": Mutant(
-        rules_out.without_R5_before_begin, "producers", 3, beside=applied_later
+        rules_out.without_R5_before_begin, "producers", 3, beside=applied_later, unseen_seeds=60
     ),
     "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 40),
     "without R8, offsets first": Mutant(rules_out.without_R8, "witnessed", 44),
