@@ -155,7 +155,7 @@ class BatchCommitter:
                 log.info("batch %d is in the log already", identity.batch_id)
                 return
             try:
-                self._run(identity, batch, messages, coordinator)
+                self._run(identity, batch, staged, coordinator)
                 return
             except (CommitFailed, TransactionAborted) as error:
                 # Another run was faster: the replay tests tell whether it was this batch. Or its
@@ -360,12 +360,11 @@ class BatchCommitter:
         self,
         identity: BatchIdentity,
         batch: BatchRange,
-        messages: Sequence[TaskMessage],
+        staged: tuple[Participant, ...],
         coordinator: Coordinator,
     ) -> None:
         name = self._transactional_id(identity)
         key = self._session_key(identity)
-        staged = participants(messages)
         is_too_large = is_large(staged)
         session = _sessions.get(key)
         if (

@@ -29,10 +29,13 @@ def open_log(
 ) -> Connection:
     """The log that `root` names; without a request, by its file as the driver has `handed` it.
 
+    A drill stops the sink alone: a source may finish another producer's transaction, whose markers
+    are not a step of the batch.
+
     Raises NotATxlog, StoreDenied, StoreNotAtomic.
     """
     points = points_of_process()
-    if points is not None:
+    if points is not None and isinstance(options, WriterOptions):
         return _drilled(os.getpid(), options.root, tuple(sorted(options.storage.items())), create)
     storage = dict(options.storage)
     return connect(options.root, create=create, storage_options=storage, handed=handed)

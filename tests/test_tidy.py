@@ -61,12 +61,6 @@ IS_NO = re.compile(
     r"(?! (longer|more|less|fewer|later|larger|smaller|higher|lower|newer|sooner)\b)",
     re.IGNORECASE,
 )
-NOT_PLAIN_YET = (
-    "docs/testing.md",
-    "tests/simulation/direct_tests.py",
-    "tests/simulation/mutants_of_rules.py",
-)
-"""Files, and folders, that still have such words. The list only shrinks: take out what is done."""
 
 
 def everything() -> tuple[Module, ...]:
@@ -205,18 +199,7 @@ def test_no_part_is_replaced_by_a_mock() -> None:
 
 def test_texts_name_what_acts() -> None:
     """A process, a reader, a caller: not "whoever" or "nobody"; and not "it is no folder"."""
-    found = {place: words for place, words in vague_words() if not is_not_plain_yet(place)}
-    assert found == {}
-
-
-def test_the_list_of_texts_that_are_not_plain_yet_shrinks() -> None:
-    left = [place for place, _ in vague_words()]
-    done = [
-        listed
-        for listed in NOT_PLAIN_YET
-        if not any(place == listed or place.startswith(f"{listed}/") for place in left)
-    ]
-    assert done == [], "take these out of NOT_PLAIN_YET"
+    assert dict(vague_words()) == {}
 
 
 def vague_words() -> Iterator[tuple[str, list[str]]]:
@@ -230,10 +213,6 @@ def vague_words() -> Iterator[tuple[str, list[str]]]:
     for path in pages:
         if words := VAGUE.findall(path.read_text(encoding="utf-8")):
             yield path.relative_to(ROOT).as_posix(), words
-
-
-def is_not_plain_yet(place: str) -> bool:
-    return any(place == listed or place.startswith(f"{listed}/") for listed in NOT_PLAIN_YET)
 
 
 def test_functions_are_short_on_the_whole() -> None:

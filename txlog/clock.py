@@ -95,25 +95,15 @@ class Postponed(Generic[T]):
         """Make the call, unless it was made or taken."""
         with self._lock:
             if not self._is_taken and self._answer is None:
-                self._answer = _answered(self._call)
+                self._answer = tried(self._call)
 
     def __call__(self) -> T:
         """The result of the call, which is made now if it was not: even for a caller that has taken
         it, and could not do it otherwise."""
         with self._lock:
-            answer = self._answer = self._answer or _answered(self._call)
+            answer = self._answer = self._answer or tried(self._call)
         self._on_end()
         return answer()
-
-
-def _answered(call: Callable[[], T]) -> Callable[[], T]:
-    """The result of a call, or its error where that is asked for. Ctrl-C is raised at once, and
-    the call may be made again."""
-    try:
-        result = call()
-    except Exception as error:  # noqa: BLE001 - raised where the result is asked for
-        return partial(_raise, error)
-    return lambda: result
 
 
 class Event(Protocol):
@@ -271,7 +261,8 @@ def begun(fan_out: FanOut, call: Callable[[], T]) -> Callable[[], T]:
 
 
 def tried(call: Callable[[], T]) -> Callable[[], T]:
-    """Make the call now; its result, or its error, comes as often as it is asked for."""
+    """Make the call now; its result, or its error, comes as often as it is asked for. Ctrl-C is
+    raised at once, and the call may be made again."""
     try:
         result = call()
     except Exception as error:  # noqa: BLE001 - raised where the result is asked for

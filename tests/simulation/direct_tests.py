@@ -19,7 +19,7 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_R2_a_restored_checkpoint_cannot_commit_the_same_batch_with_other_offsets"
         ),
         "without R8, offsets first": ("test_R8_offsets_show_only_after_the_records_of_every_topic"),
-        "without R8, nobody finishes": (
+        "without R8, never finished": (
             "test_R8_a_maintenance_pass_finds_what_is_prepared_without_any_pend"
         ),
     },

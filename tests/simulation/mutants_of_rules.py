@@ -369,7 +369,7 @@ OF_RULES: Mapping[str, Mutant] = {
     ),
     "without R6 in groups": Mutant(rules_out.without_R6_in_groups, "witnessed", 40),
     "without R8, offsets first": Mutant(rules_out.without_R8, "witnessed", 44),
-    "without R8, nobody finishes": Mutant(nobody_finishes, "bank", 153),
+    "without R8, never finished": Mutant(nobody_finishes, "bank", 153),
     "without R10, late records": Mutant(rules_out.without_R10_refusal, "worn", 31),
     "without R13, one transaction": Mutant(no_R13_group, "bank", 6),
     "without R13, the limit": Mutant(no_R13_limit, "bank", 1),

@@ -197,8 +197,8 @@ def test_an_error_within_a_turn_ends_it(store: LocalStore, tmp_path: Path) -> No
 
 def test_a_store_without_turns_gives_them_at_once() -> None:
     store = MemoryStore(Runtime())
-    with turn(store, FOLDER), turn(CountingStore(store), FOLDER):
-        pass
+    with turn(store, FOLDER) as first, turn(CountingStore(store), FOLDER) as second:
+        assert (first, second) == (False, False)
 
 
 def test_a_store_before_another_one_gives_its_turns(store: LocalStore, tmp_path: Path) -> None:
