@@ -107,6 +107,21 @@ def test_R11_a_position_in_a_deleted_topic_that_counts_in_the_next_is_found() ->
 
 
 @pytest.mark.parametrize(
+    ("offset", "is_deleted_since", "is_lost"),
+    [(-1, True, False), (0, True, True), (-1, False, True)],
+)
+def test_I3_what_went_with_its_topic_before_it_had_an_offset_is_not_lost(
+    offset: int, is_deleted_since: bool, is_lost: bool
+) -> None:
+    story = StoryOfDeletion()
+    story.add("send", tx=None, topic="d", values=["gone"])
+    sent_at = story.history.events[-1]["at"]
+    story.add("written", tx=None, records=[["d", 0, offset, "gone"]])
+    story.stored("d", [], is_closed=True, closed_at=sent_at + (1 if is_deleted_since else -1))
+    assert ("lost write" in story.found()) == is_lost
+
+
+@pytest.mark.parametrize(
     ("copies", "kinds"),
     [
         ({"d": ["d1<old"], "e": ["e1<old"]}, set()),

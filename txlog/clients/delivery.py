@@ -22,7 +22,7 @@ class RecordMetadata(NamedTuple):
     partition: int
     offset: int
     """-1 if it has none yet, as its transaction is open, or none that is known: the record was a
-    repeat, or another process finished the transaction."""
+    repeat, another process finished the transaction, or the topic was deleted during the commit."""
     timestamp: int
 
     @property

@@ -359,6 +359,23 @@ def test_R40_another_topic_of_that_name_is_not_the_one_that_was_meant(log: Memor
     assert log.values("u") == []
 
 
+def test_R40_a_topic_that_is_deleted_after_the_look_takes_its_records_along(log: MemoryLog) -> None:
+    """As in Kafka: the rest is committed, and no offset is told of what is in no topic."""
+    producer = log.producer("a")
+    producer.begin_transaction()
+    gone, kept = producer.send("u", b"x"), producer.send("t", b"y", partition=0)
+    producer.flush()
+
+    def after_a_deletion(call: Call) -> object:
+        log.process_admin().delete_topics(["u"])
+        return call()
+
+    log.store.on("create", "transactions/", after_a_deletion, holding="commit_prepared")
+    producer.commit_transaction()
+    assert log.values("t") == [b"y"]
+    assert (gone.get().offset, kept.get().offset) == (-1, 0)
+
+
 def test_R41_a_pend_lives_as_long_as_its_transaction_may(log: MemoryLog) -> None:
     """Uploads may take longer than the ten seconds that a micro-batch's pend lives."""
     producer = log.producer("a", transaction_timeout_ms=60_000)
