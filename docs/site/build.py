@@ -40,7 +40,7 @@ API = {
     "For tests of yours: the invariants of a log": "txlog.testing.invariants",
 }
 
-_LINK = re.compile(r"\[([^\]\n]+)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
 
 
 def main() -> int:
