@@ -144,7 +144,7 @@ sim: install ## Simulated worlds with faults, seed after seed (SEEDS=, MINUTES=)
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
-where: ## The tests of a module (MODULE=txlog/log/cut.py)
+where: ## The tests of a module (MODULE=txlog/topic/read/cut.py)
 	@$(PYTHON) -m tests.where $(MODULE)
 
 mutants: install ## Change the code line by line and count what the fast tests notice (MODULES=)

@@ -15,14 +15,14 @@ import pyarrow as pa
 from benchmarks import sample
 from benchmarks.figures import Figure, at_most, latency, p99, ratio, timed
 from benchmarks.raw import durable_file
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer_group import ConsumerGroupMetadata
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer_group import ConsumerGroupMetadata
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
+from txlog.engine.connection import Connection, open_connection
 from txlog.model import TopicPartition
-from txlog.storage.counting import CountingStore, object_kind
-from txlog.storage.local import LocalStore
+from txlog.storage.disk.local import LocalStore
+from txlog.storage.policy.counting import CountingStore, object_kind
 from txlog.storage.store import Body, CreateResult, whole
 
 PARTITIONS = 4

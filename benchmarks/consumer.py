@@ -8,9 +8,9 @@ from pathlib import Path
 from benchmarks import sample
 from benchmarks.figures import Figure, Side, at_least, in_turn, rate, ratio, timed
 from benchmarks.raw import read_arrow_files
-from txlog.clients.admin import Admin
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 
 PARTITIONS = 4
 RECORDS = 400_000

@@ -14,12 +14,12 @@ import pyarrow as pa
 from benchmarks.far_peers import peers
 from benchmarks.far_store import FarStore, far_store, round_trips
 from benchmarks.figures import Figure, Side, at_most, in_turn, quartiles, timed
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, connect
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import IN_LOG, STAGED
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import ThreadFanOut
+from txlog.engine.connection import Connection, connect
+from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
 from txlog.testing.request_log import chain

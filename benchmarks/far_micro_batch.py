@@ -19,8 +19,8 @@ from benchmarks.empty_pair import SCHEMA, rows
 from benchmarks.far_store import FarStore, far_store, round_trips
 from benchmarks.figures import Figure, at_most, ratio
 from benchmarks.spark_session import Pipeline, Progress, spark_session, use_manager
-from txlog.clients.admin import Admin
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
 from txlog.testing.s3_server import ACCESS_KEY, SECRET_KEY
 
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"

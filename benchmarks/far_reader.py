@@ -9,9 +9,9 @@ import json
 import sys
 import time
 
-import txlog.storage.obstore_client
-import txlog.storage.s3  # noqa: F401 - imports do not count
-from txlog.clients.consumer import Consumer
+import txlog.storage.object_stores.obstore_client
+import txlog.storage.s3.s3  # noqa: F401 - imports do not count
+from txlog.client.consumer.consumer import Consumer
 from txlog.testing.worker_process import tell
 
 

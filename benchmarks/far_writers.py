@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.far_store import FarStore, far_store
 from benchmarks.figures import Figure, at_least
 from benchmarks.writing_processes import SECONDS, Place, compared, rate_of, within
-from txlog.clients.admin import Admin
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
 
 THREADS = 8
 PROCESSES = 16

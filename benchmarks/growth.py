@@ -17,21 +17,21 @@ import pyarrow as pa
 
 from benchmarks import sample
 from benchmarks.figures import Figure, at_most, latency
-from spark_plugin.offsets import PartitionRange
 from spark_plugin.options import ReaderOptions
-from spark_plugin.read_plan import ReadTask, plan_reads
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.transaction_session import TransactionSession
+from spark_plugin.source.offsets import PartitionRange
+from spark_plugin.source.read_plan import ReadTask, plan_reads
+from txlog.client.admin import Admin
 from txlog.clock import Runtime
 from txlog.coordinator.events import Participant
-from txlog.log.batch import Segment
-from txlog.log.conversion import with_timestamp
-from txlog.log.cut import limited_cut, stable_ends, view_of
-from txlog.log.topic_log import TopicLog
+from txlog.engine.connection import Connection, open_connection
+from txlog.engine.transaction_session import TransactionSession
 from txlog.model import TopicPartition
-from txlog.storage.counting import CountingStore, RequestCounts
-from txlog.storage.local import LocalStore
+from txlog.storage.disk.local import LocalStore
+from txlog.storage.policy.counting import CountingStore, RequestCounts
+from txlog.topic.read.cut import limited_cut, stable_ends, view_of
+from txlog.topic.records.batch import Segment
+from txlog.topic.records.conversion import with_timestamp
+from txlog.topic.topic_log import TopicLog
 
 SHORT, LONG = 100, 10_000
 PARTITIONS = 2

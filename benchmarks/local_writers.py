@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.figures import Figure
 from benchmarks.writing_processes import Place, compared
-from txlog.clients.admin import Admin
+from txlog.client.admin import Admin
 
 PROCESSES = 16
 TOPIC = "shared"

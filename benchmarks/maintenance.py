@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.figures import Figure, in_turn, latency, rate, ratio, timed
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
-from txlog.log.compaction import CompactionLimits, compact
-from txlog.log.merging import merge_segments
-from txlog.storage.local import LocalStore
+from txlog.engine.connection import Connection, open_connection
+from txlog.storage.disk.local import LocalStore
+from txlog.topic.upkeep.compaction import CompactionLimits, compact
+from txlog.topic.upkeep.merging import merge_segments
 
 ROUNDS = 5
 RECORDS, KEYS = 500_000, 50_000

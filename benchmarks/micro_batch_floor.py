@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from benchmarks.empty_pair import SCHEMA, rows
 from benchmarks.figures import Figure, Target, at_most
 from benchmarks.spark_session import Pipeline, Progress, spark_session, use_manager
-from txlog.clients.admin import Admin
-from txlog.clients.connection import open_connection
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
-from txlog.storage.local import LocalStore
+from txlog.engine.connection import open_connection
+from txlog.storage.disk.local import LocalStore
 
 PARTITIONS = 2
 ROWS = 10

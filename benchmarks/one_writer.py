@@ -10,7 +10,7 @@ import sys
 import time
 from contextlib import suppress
 
-from txlog.clients.producer import Producer
+from txlog.client.producer.producer import Producer
 from txlog.errors import PublishContention
 from txlog.testing.worker_process import again, tell, told_to_end
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 from benchmarks import sample
 from benchmarks.figures import Figure, Side, at_least, in_turn, rate, ratio, timed
 from benchmarks.raw import arrow_file
-from txlog.clients.admin import Admin
-from txlog.clients.connection import connect
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
+from txlog.engine.connection import connect
 
 PARTITIONS = 4
 TRANSACTION = 10_000

@@ -20,21 +20,21 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from benchmarks import sample
 from benchmarks.figures import Figure, at_most
-from spark_plugin.batch_commit import BatchCommitter, BatchIdentity
-from spark_plugin.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.options import ReaderOptions, WriterOptions
-from spark_plugin.read_plan import ReadTask
-from spark_plugin.staging import Staging, TaskMessage
-from spark_plugin.starting_points import OffsetPoint, OffsetSpec
-from spark_plugin.stream_reader import TxlogStreamReader
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
+from spark_plugin.sink.batch_commit import BatchCommitter, BatchIdentity
+from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.source.read_plan import ReadTask
+from spark_plugin.source.starting_points import OffsetPoint, OffsetSpec
+from spark_plugin.source.stream_reader import TxlogStreamReader
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
-from txlog.log.reader import read_rows, row_source
-from txlog.storage.counting import CountingStore, RequestCounts
-from txlog.storage.local import LocalStore
+from txlog.engine.connection import Connection, open_connection
+from txlog.storage.disk.local import LocalStore
+from txlog.storage.policy.counting import CountingStore, RequestCounts
+from txlog.topic.read.reader import read_rows, row_source
 
 ROWS = 10
 BATCHES = 100

@@ -20,9 +20,9 @@ from benchmarks.bare_pair import BareSource, make_files
 from benchmarks.empty_pair import SCHEMA, rows
 from benchmarks.figures import Figure, at_least, rate, ratio
 from benchmarks.spark_session import Pipeline, spark_session, use_manager
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, connect
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
+from txlog.engine.connection import Connection, connect
 
 ROWS = 2_000_000
 BATCHES = 2

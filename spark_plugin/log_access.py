@@ -12,13 +12,13 @@ from functools import cache, partial
 
 from spark_plugin.drill_points import DrilledStore, points_of_process
 from spark_plugin.options import ReaderOptions, WriterOptions
-from txlog.clients.connection import Connection, connect, open_connection
+from txlog.catalog.cluster_file import ClusterFile
 from txlog.clock import Runtime, begun
+from txlog.engine.connection import Connection, connect, open_connection
 from txlog.errors import InvalidOption
-from txlog.log.cluster_file import ClusterFile
-from txlog.log.look import look
-from txlog.log.topic_log import TopicLog
 from txlog.storage.open import open_store
+from txlog.topic.look import look
+from txlog.topic.topic_log import TopicLog
 
 
 def open_log(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from spark_plugin import option_values as values
-from spark_plugin.checkpoint_files import LOCAL_FILE_SYSTEM
+from spark_plugin.checkpoints.checkpoint_files import LOCAL_FILE_SYSTEM
 from spark_plugin.option_values import OffsetPoint, OffsetSpec, Parser, StorageOptions
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, TopicPartition, validate_transactional_id

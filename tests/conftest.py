@@ -14,7 +14,7 @@ from tests.mutation.fastest_first import fastest_first
 from tests.schedule import ByProcess, in_order
 from tests.source_tree import ROOT
 from tests.spark.environment import SPARK_ENVIRONMENT
-from txlog.clients.producer_config import IN_LOG, STAGED, TRANSACTION_RECORDS
+from txlog.engine.producer_config import IN_LOG, STAGED, TRANSACTION_RECORDS
 
 SEEDS_A_DAY = 100_000
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from txlog.journal.replica_options import ReplicaOptions
-from txlog.log.batch import Segment, SegmentBatch
-from txlog.log.cut import Ends, TopicView, limited_cut, stable_ends
-from txlog.log.topic_events import AppendBatches, TopicOpened, WriteMarker
-from txlog.log.topic_log import TopicLog
+from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.settings import TopicConfig
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import manual_runtime
+from txlog.topic.events import AppendBatches, TopicOpened, WriteMarker
+from txlog.topic.read.cut import Ends, TopicView, limited_cut, stable_ends
+from txlog.topic.records.batch import Segment, SegmentBatch
+from txlog.topic.topic_log import TopicLog
 
 PARTITIONS = 2
 TOPICS = ("a", "b")

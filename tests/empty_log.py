@@ -3,8 +3,8 @@
 from functools import cache
 from pathlib import Path
 
+from txlog.catalog.cluster import create_cluster
 from txlog.layout import CLUSTER_FILE
-from txlog.log.cluster import create_cluster
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import manual_runtime

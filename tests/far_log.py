@@ -1,8 +1,8 @@
 """A log of which each request takes a round trip and nothing else takes time: any number of
 processes have it open."""
 
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
+from txlog.client.admin import Admin
+from txlog.engine.connection import Connection, open_connection
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime
 from txlog.testing.rounds import Rounds

@@ -1,6 +1,6 @@
 """Listeners of half messages, for tests of what lies around them."""
 
-from txlog.clients.half_message import HalfTransaction, LocalTransactionState
+from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState
 
 
 class Undecided:

@@ -23,8 +23,8 @@ Place = tuple[str, int]
 
 
 class Interruption:
-    """`with Interruption(["clients/sender.py"], at=7) as it:` raises KeyboardInterrupt within the
-    block at the eighth place that is come by in these modules, and ends the block."""
+    """`with Interruption(["client/producer/sender.py"], at=7) as it:` raises KeyboardInterrupt in
+    the block at the eighth place that is come by in these modules, and ends the block."""
 
     def __init__(self, modules: list[str], at: int | None = None) -> None:
         self.places: list[Place] = []

@@ -14,15 +14,15 @@ from tests.kafka_rows import (
     values,
 )
 from tests.memory_log import MemoryLog
-from txlog.clients.admin import NewTopic
-from txlog.clients.offset_reset import (
+from txlog.client.admin import NewTopic
+from txlog.client.admin.offset_reset import (
     ToEarliest,
     apply_resets,
     delete_group,
     delete_offsets,
     plan_resets,
 )
-from txlog.clients.producer_config import IN_LOG
+from txlog.engine.producer_config import IN_LOG
 from txlog.errors import (
     IllegalTransition,
     InvalidConfig,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.model import TopicPartition
 
 U0, T0 = TopicPartition("u", 0), TopicPartition("t", 0)

@@ -8,8 +8,8 @@ import os
 import signal
 
 from tests.scripted_store import Call, Effect, ScriptedStore
-from txlog.clients.connection import Connection, open_connection
 from txlog.clock import Runtime, SerialFanOut
+from txlog.engine.connection import Connection, open_connection
 from txlog.storage import open_store
 
 BEFORE, AFTER = "before", "after"

@@ -6,11 +6,11 @@ from functools import cached_property
 from itertools import count
 from typing import Any
 
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
+from txlog.engine.connection import Connection, open_connection
 from txlog.model import TopicPartition
 from txlog.storage import Store, open_store
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from tests.empty_log import cluster_file
 from tests.scripted_store import ScriptedStore
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import STAGED
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
+from txlog.engine.connection import Connection, open_connection
+from txlog.engine.producer_config import STAGED
 from txlog.layout import CLUSTER_FILE
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings

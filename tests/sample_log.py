@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.empty_log import empty_log
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import IN_LOG
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
+from txlog.engine.connection import Connection, open_connection
+from txlog.engine.producer_config import IN_LOG
 from txlog.model import TopicPartition, TxId
-from txlog.storage.local import LocalStore
+from txlog.storage.disk.local import LocalStore
 
 FIRST_MS = 1_357_017_300_000
 """2013-01-01T05:15:00Z: time of the first order; each next one is a second later."""

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from txlog.log import segment as segments
-from txlog.log.batch import Segment, SegmentBatch
 from txlog.storage.store import whole
+from txlog.topic.records import segment as segments
+from txlog.topic.records.batch import Segment, SegmentBatch
 
 
 def encode_segment(

@@ -25,10 +25,10 @@ from txlog.groups.shared_journal import SharedMachine
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_entry, encode_entry
 from txlog.journal.machine import Machine
 from txlog.layout import JournalLayout
-from txlog.log.topic_events import AppendBatches
-from txlog.log.topic_machine import TopicMachine
 from txlog.model import Decision
 from txlog.testing.invariants import check_log
+from txlog.topic.events import AppendBatches
+from txlog.topic.machine import TopicMachine
 
 Events = list[list[Any]]
 """Of each entry of a journal; what an edit changes in place."""

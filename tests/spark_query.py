@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-from spark_plugin import offsets
-from spark_plugin.batch_commit import BatchCommitter, BatchIdentity, batch_identity
-from spark_plugin.checkpoint import Checkpoint, open_checkpoint
-from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets
+from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.options import WriterOptions
-from spark_plugin.staging import Staging, TaskMessage
+from spark_plugin.sink.batch_commit import BatchCommitter, BatchIdentity, batch_identity
+from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.source import offsets
+from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from tests.memory_log import MemoryLog
-from txlog.clients.connection import Connection
+from txlog.engine.connection import Connection
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 

@@ -20,7 +20,7 @@ from tests.source_tree import (
     nearest,
     product_graph,
 )
-from txlog.cli.commands import COMMANDS
+from txlog.cli.command_table import COMMANDS
 
 FUNCTION_LINES_MAX = 70
 FUNCTION_LINES_P95 = 45
@@ -49,9 +49,9 @@ STARTED_BY_NAME = (
     r"spark_plugin\.jobs\..*",  # by spark-submit
     r".*\.__main__",  # by python -m
     r"txlog\.testing\..*",  # by the tests of this and other projects
-    r"txlog\.storage\.(azure|gcs|s3_client)",  # when a URL or an option asks for them
+    r"txlog\.storage\.(object_stores\.(azure|gcs)|s3\.s3_client)",  # for such a URL
     r"txlog\.cli\.main",  # by the console script, once it holds off Ctrl-C
-    *(rf"txlog\.cli\.{known.module}" for known in COMMANDS.values()),  # when they are run
+    *(re.escape(f"txlog.cli.{known.module}") for known in COMMANDS.values()),  # when they are run
 )
 """Modules that no product module imports, and what loads them instead."""
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from tests.fold import Fold
 from tests.segments import segment
-from txlog.log.topic_events import AppendBatches, OpenTopic, TopicOpened, WriteMarker
-from txlog.log.topic_machine import TopicMachine
-from txlog.log.topic_state import TopicState
 from txlog.model import Decision, TxId
 from txlog.settings import TopicConfig
+from txlog.topic.events import AppendBatches, OpenTopic, TopicOpened, WriteMarker
+from txlog.topic.machine import TopicMachine
+from txlog.topic.state import TopicState
 
 OPENED = TopicOpened("id", "t", 3, "schema 0", TopicConfig())
 COMMIT, ABORT = Decision.COMMIT, Decision.ABORT

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 from hypothesis import strategies as st
 
 from tests.segments import segment
-from txlog.log.topic_events import AddPartitions, AppendBatches, WriteMarker
 from txlog.model import Decision, TxId
+from txlog.topic.events import AddPartitions, AppendBatches, WriteMarker
 
 PIDS = 3
 PARTITIONS = 2

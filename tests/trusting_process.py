@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from tests.shelf_journal import OPTIONS, process
 from tests.shelf_machine import Shelf
 from txlog.clock import Runtime, SerialFanOut
-from txlog.journal.replica import Replica
+from txlog.journal.replication.replica import Replica
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import SeededEntropy
 

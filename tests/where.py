@@ -1,4 +1,4 @@
-"""Finds the tests of a module: `python -m tests.where txlog/log/cut.py`, `make where MODULE=...`.
+"""Finds the tests of a module: `python -m tests.where txlog/topic/read/cut.py`, `make where`.
 
 Tests that bear the module's name come first, then those that import it, then those that import what
 imports it, and so on.
@@ -52,7 +52,7 @@ def _file(module: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the nearest, one a line; 2 if the product has no such module."""
     parser = argparse.ArgumentParser(prog="python -m tests.where", description=__doc__)
-    parser.add_argument("module", help="txlog/log/cut.py or txlog.log.cut")
+    parser.add_argument("module", help="txlog/topic/read/cut.py or txlog.topic.read.cut")
     asked = parser.parse_args(arguments).module
     name = Path(asked).with_suffix("").as_posix().replace("/", ".") if "/" in asked else asked
     if name not in _importers():

@@ -10,20 +10,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from txlog.clients.admin import Admin, NewTopic
-    from txlog.clients.consumer import Consumer
-    from txlog.clients.consumer_group import ConsumerGroupMetadata
-    from txlog.clients.consumer_record import ConsumerRecord
-    from txlog.clients.delivery import RecordMetadata
-    from txlog.clients.half_message import (
+    from txlog.client.admin import Admin, NewTopic
+    from txlog.client.consumer.consumer import Consumer
+    from txlog.client.consumer.consumer_group import ConsumerGroupMetadata
+    from txlog.client.consumer.consumer_record import ConsumerRecord
+    from txlog.client.half_messages.half_message import (
         HalfTransaction,
         LocalTransactionState,
         Message,
         TransactionListener,
         TransactionSendResult,
     )
-    from txlog.clients.producer import Producer
-    from txlog.clients.transaction_mq_producer import TransactionMQProducer
+    from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
+    from txlog.client.producer.producer import Producer
+    from txlog.engine.append.delivery import RecordMetadata
     from txlog.errors import TxlogError
     from txlog.model import (
         IsolationLevel,
@@ -35,24 +35,24 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "Admin": "txlog.clients.admin",
-    "Consumer": "txlog.clients.consumer",
-    "ConsumerGroupMetadata": "txlog.clients.consumer_group",
-    "ConsumerRecord": "txlog.clients.consumer_record",
-    "HalfTransaction": "txlog.clients.half_message",
+    "Admin": "txlog.client.admin",
+    "Consumer": "txlog.client.consumer.consumer",
+    "ConsumerGroupMetadata": "txlog.client.consumer.consumer_group",
+    "ConsumerRecord": "txlog.client.consumer.consumer_record",
+    "HalfTransaction": "txlog.client.half_messages.half_message",
     "IsolationLevel": "txlog.model",
-    "LocalTransactionState": "txlog.clients.half_message",
-    "Message": "txlog.clients.half_message",
-    "NewTopic": "txlog.clients.admin",
+    "LocalTransactionState": "txlog.client.half_messages.half_message",
+    "Message": "txlog.client.half_messages.half_message",
+    "NewTopic": "txlog.client.admin",
     "OffsetAndMetadata": "txlog.model",
     "OffsetAndTimestamp": "txlog.model",
-    "Producer": "txlog.clients.producer",
-    "RecordMetadata": "txlog.clients.delivery",
+    "Producer": "txlog.client.producer.producer",
+    "RecordMetadata": "txlog.engine.append.delivery",
     "TopicPartition": "txlog.model",
-    "TransactionListener": "txlog.clients.half_message",
-    "TransactionMQProducer": "txlog.clients.transaction_mq_producer",
+    "TransactionListener": "txlog.client.half_messages.half_message",
+    "TransactionMQProducer": "txlog.client.half_messages.transaction_mq_producer",
     "TransactionOutcome": "txlog.model",
-    "TransactionSendResult": "txlog.clients.half_message",
+    "TransactionSendResult": "txlog.client.half_messages.half_message",
     "TxId": "txlog.model",
     "TxlogError": "txlog.errors",
 }
@@ -88,3 +88,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'txlog' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Also the names that are not imported yet, for completion and documentation."""
+    return sorted({*globals(), *__all__})

@@ -30,7 +30,7 @@ CHAPTERS = {
 API = {
     "The log": "txlog",
     "Errors": "txlog.errors",
-    "Consumer group resets": "txlog.clients.offset_reset",
+    "Consumer group resets": "txlog.client.admin.offset_reset",
     "Settings": "txlog.settings",
     "Spark": "spark_plugin",
     "For tests of yours: what a store must do": "txlog.testing.conformance",

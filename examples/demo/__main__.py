@@ -24,8 +24,8 @@ from examples.demo.produce import TRANSACTION_ROWS
 from examples.demo.report import as_json, closing_table
 from examples.demo.root import prepare_root
 from examples.demo.verify import Proof, verify
-from txlog.cli.job_process import JobFailed
-from txlog.clients.connection import connect
+from txlog.cli.drill.job_process import JobFailed
+from txlog.engine.connection import connect
 from txlog.errors import TxlogError, UsageError
 
 PROVEN, NOT_PROVEN, INTERRUPTED = 0, 1, 130

@@ -24,17 +24,17 @@ import pyarrow as pa
 
 from examples.demo.console import Narrator, ProgressBoard
 from examples.demo.produce import TRANSACTION_ROWS, Produced, produce
-from spark_plugin.checkpoint import Checkpoint, open_checkpoint
-from spark_plugin.query_progress import (
+from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.checkpoints.query_progress import (
     BatchInHand,
     batch_in_hand,
     is_without_records,
     query_progress,
 )
-from txlog.cli import job_process
-from txlog.cli.job_process import JobFailed, JobProcess
+from txlog.cli.drill import job_process
+from txlog.cli.drill.job_process import JobFailed, JobProcess
 from txlog.cli.spark_environment import spark_environment
-from txlog.clients.admin import Admin
+from txlog.client.admin import Admin
 from txlog.clock import Runtime
 from txlog.errors import UnknownGroup
 

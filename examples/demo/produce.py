@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from examples.demo.topics import FLIGHTS
-from txlog.clients.producer import Producer
+from txlog.client.producer.producer import Producer
 
 TRANSACTIONAL_ID = "flights-producer"
 TRANSACTION_ROWS = 10_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from examples.demo.topics import TOPICS, new_topics
-from txlog.clients.admin import Admin
-from txlog.clients.connection import open_connection
+from txlog.client.admin import Admin
 from txlog.clock import Runtime
+from txlog.engine.connection import open_connection
 from txlog.errors import TopicExists
 from txlog.layout import CLUSTER_FILE
 from txlog.storage.open import open_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from examples.demo.flights import FLIGHTS_SCHEMA
-from txlog.clients.admin import NewTopic
+from txlog.client.admin import NewTopic
 
 FLIGHTS = "flights"
 DELAYS = "delays"

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from examples.demo.comparison import Difference, compare
 from examples.demo.expected import Expected
 from examples.demo.transactions import PRODUCER, Endings, endings
-from txlog.clients.connection import Connection
-from txlog.log.index import IndexedBatch
-from txlog.log.reader import read_rows, row_source, visible_rows
-from txlog.log.topic_log import TopicLog
+from txlog.engine.connection import Connection
 from txlog.model import IsolationLevel, TopicPartition, TxId
 from txlog.testing.invariants import Finding, log_facts
+from txlog.topic.index.index import IndexedBatch
+from txlog.topic.read.reader import read_rows, row_source, visible_rows
+from txlog.topic.topic_log import TopicLog
 
 SOURCE = "flights"
 GROUPS = ("delays", "hourly")

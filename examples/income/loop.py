@@ -38,7 +38,7 @@ import pyarrow as pa
 from examples.income.orders import ORDERS, Order
 from examples.income.totals import TOTALS_SCHEMA, Totals
 from txlog import Admin, Consumer, NewTopic, OffsetAndMetadata, Producer, TopicPartition
-from txlog.clients.connection import Connection
+from txlog.engine.connection import Connection
 from txlog.errors import TxlogError, UnknownGroup
 
 BATCH_ORDERS = 50

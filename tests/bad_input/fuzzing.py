@@ -11,8 +11,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, settings
 
 from tests.memory_log import MemoryLog
-from txlog.clients.log_audit import LogReport, audit_log, stored_objects
 from txlog.errors import TxlogError
+from txlog.verify.log_audit import LogReport, audit_log, stored_objects
 
 TIMES = int(os.environ.get("FUZZ_TIMES", "1"))
 """So many times the examples, other ones in each run; by default always the same."""

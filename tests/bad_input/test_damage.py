@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from tests.memory_log import MemoryLog
+from txlog.catalog.cluster import create_cluster
 from txlog.errors import CorruptData, MissingObject, NotATxlog, UnsupportedFormat
 from txlog.journal.entry import seal
 from txlog.journal.snapshot import decode_snapshot
 from txlog.layout import CLUSTER_FILE
-from txlog.log.cluster import create_cluster
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings
 from txlog.storage.memory import MemoryStore

@@ -21,17 +21,17 @@ import pytest
 from tests.bad_input.fuzzing import TIMES, answer, look, snapshot_of
 from tests.bad_input.small_log import copy, everything, objects, paths
 from tests.bad_input.test_forgeries import places, replaced, snapshot_rows, without_what_covers
+from txlog.catalog.cluster_file import decode_cluster_file
+from txlog.catalog.state import ClusterMachine
 from txlog.errors import CorruptData, InternalError, NotATxlog, TxlogError, UnsupportedFormat
 from txlog.groups.shared_journal import SharedMachine
-from txlog.journal.boundary import decode_boundary
+from txlog.journal.boundaries.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, encode_entry, seal
 from txlog.journal.fold import after_entry, decoded_state
 from txlog.journal.machine import Machine
 from txlog.journal.snapshot import decode_snapshot
 from txlog.layout import parse_number, segment_id_at
-from txlog.log.cluster_file import decode_cluster_file
-from txlog.log.cluster_state import ClusterMachine
-from txlog.log.topic_machine import TopicMachine
+from txlog.topic.machine import TopicMachine
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

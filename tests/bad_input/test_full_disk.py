@@ -10,12 +10,12 @@ import pytest
 from tests.command_line import run as run_command
 from tests.memory_log import MemoryLog
 from tests.scripted_store import WRITES, full
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import IN_LOG, STAGED
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
+from txlog.engine.connection import Connection, open_connection
+from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.errors import StoreFull
 from txlog.model import TopicPartition, TransactionOutcome
 from txlog.storage import open_store

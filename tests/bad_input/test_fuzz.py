@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from tests.bad_input.fuzzing import answer, arrow_file, fuzz, journal_of, look, snapshot_of
 from tests.bad_input.small_log import KINDS, copy, everything, expected, objects, paths
-from txlog.clients.log_audit import JournalReport, LogReport
+from txlog.catalog.cluster_file import decode_cluster_file
 from txlog.errors import CorruptData, NotATxlog, UnsupportedFormat
 from txlog.journal.audit import Finding
-from txlog.journal.boundary import decode_boundary
+from txlog.journal.boundaries.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, seal
 from txlog.journal.snapshot import decode_snapshot
-from txlog.log.cluster_file import decode_cluster_file
-from txlog.log.index import ChunkRef, decode_refs, decode_rows
-from txlog.log.segment_scan import scan_segment
+from txlog.topic.index.index import ChunkRef, decode_refs, decode_rows
+from txlog.topic.records.segment_scan import scan_segment
+from txlog.verify.log_audit import JournalReport, LogReport
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

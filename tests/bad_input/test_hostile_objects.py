@@ -26,10 +26,17 @@ from txlog.journal.arrow_file import NotAnArrowFile, decode_file
 from txlog.journal.entry import seal
 from txlog.journal.snapshot import decode_snapshot
 from txlog.layout import parse_number, segment_id_at
-from txlog.log.index import ChunkKey, ChunkRef, PartitionSpan, chunk_ref, decode_refs, encode_refs
-from txlog.log.reader import DECODED_FETCH_BYTES_MAX
-from txlog.log.schema import decode_schema, encode_schema, validate_schema
 from txlog.model import TopicPartition
+from txlog.topic.index.index import (
+    ChunkKey,
+    ChunkRef,
+    PartitionSpan,
+    chunk_ref,
+    decode_refs,
+    encode_refs,
+)
+from txlog.topic.read.reader import DECODED_FETCH_BYTES_MAX
+from txlog.topic.records.schema import decode_schema, encode_schema, validate_schema
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -1,6 +1,6 @@
 """An endpoint that is not an S3 service, a bad one, or silent gets an error, and no call hangs.
 
-Statuses and codes of real services are in `tests/unit/storage/test_s3_answers.py`.
+Statuses and codes of real services are in `tests/unit/storage/s3/test_s3_answers.py`.
 """
 
 import signal
@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from tests.odd_servers import odd_server
-from txlog.clients.admin import Admin
+from txlog.client.admin import Admin
 from txlog.errors import (
     InvalidOption,
     NotATxlog,

@@ -12,7 +12,7 @@ from tests.conformance.raw_objects import put_object
 from txlog.clock import Runtime
 from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable
 from txlog.storage import ByteRange, Created, Exists, Store, open_store
-from txlog.storage.s3fs_client import MULTIPART_BYTES_MIN
+from txlog.storage.object_stores.s3fs_client import MULTIPART_BYTES_MIN
 from txlog.testing.conformance import LostAnswerConformance, SharedStoreConformance
 from txlog.testing.s3_server import S3Server, S3ServerKind
 from txlog.testing.tcp_proxy import TcpProxy

@@ -9,15 +9,15 @@ import pytest
 from txlog.clock import Runtime
 from txlog.errors import InternalError, StoreDenied, StoreFull, StoreUnavailable
 from txlog.storage import ByteRange, Created, Store
-from txlog.storage.object_failure import Failure
-from txlog.storage.retry import Attempts, RetrySettings
-from txlog.storage.s3 import S3Store
-from txlog.storage.s3_failure import read_failure
-from txlog.storage.s3fs_client import MULTIPART_BYTES_MIN
+from txlog.storage.object_stores.object_failure import Failure
+from txlog.storage.object_stores.s3fs_client import MULTIPART_BYTES_MIN
+from txlog.storage.policy.retry import Attempts, RetrySettings
+from txlog.storage.s3.s3 import S3Store
+from txlog.storage.s3.s3_failure import read_failure
 from txlog.testing.clock import ManualClock
 from txlog.testing.conformance import StoreConformance
-from txlog.testing.simulation.network import Network, _Files, _finished
-from txlog.testing.simulation.service import Answer, Request, Service
+from txlog.testing.simulation.environment.network import Network, _Files, _finished
+from txlog.testing.simulation.environment.service import Answer, Request, Service
 
 T = TypeVar("T")
 ABSENT, REFUSED = Answer(404, "NoSuchBucket"), Answer(403, "AccessDenied")

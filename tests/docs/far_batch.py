@@ -15,22 +15,22 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_plugin.arrow_schema import read_layout
-from spark_plugin.batch_commit import BatchCommitter, batch_identity
-from spark_plugin.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.kept_stores import KeptStore
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
-from spark_plugin.read_plan import ReadTask, read_from
-from spark_plugin.sink_topics import prepared_log
-from spark_plugin.staging import Staging, TaskMessage
-from spark_plugin.stream_reader import TxlogStreamReader
-from spark_plugin.topic_creation import creation
+from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.sink.sink_topics import prepared_log
+from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.sink.topic_creation import creation
+from spark_plugin.source.read_plan import ReadTask, read_from
+from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.spark_query import COLUMNS
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.producer import Producer
-from txlog.log.handed_over import HandedLog
-from txlog.log.schema import KAFKA_SCHEMA
+from txlog.catalog.handed_over import HandedLog
+from txlog.client.producer.producer import Producer
+from txlog.engine.connection import Connection, open_connection
 from txlog.testing.rounds import Rounds
+from txlog.topic.records.schema import KAFKA_SCHEMA
 
 SINK = WriterOptions(root="memory://log", topic="out")
 SOURCE = ReaderOptions(

@@ -5,14 +5,14 @@ import pytest
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
 from txlog import Admin, Consumer, Producer, TopicPartition
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.producer_config import IN_LOG, STAGED
-from txlog.clients.transaction_session import TransactionSession
 from txlog.clock import Runtime
 from txlog.coordinator.events import Participant
-from txlog.groups.offsets_state import PendingOffset
-from txlog.log.schema import record_batch_from_rows, with_timestamp
+from txlog.engine.connection import Connection, open_connection
+from txlog.engine.producer_config import IN_LOG, STAGED
+from txlog.engine.transaction_session import TransactionSession
+from txlog.groups.state import PendingOffset
 from txlog.storage import CountingStore, MemoryStore, RequestCounts
+from txlog.topic.records.schema import record_batch_from_rows, with_timestamp
 
 ARCHITECTURE = Page(ROOT / "docs" / "architecture.md")
 PARTITIONS = 3

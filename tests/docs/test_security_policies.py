@@ -8,21 +8,21 @@ import pytest
 from tests.docs.guarded_store import ACTIONS, GuardedStore, Policy
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.maintenance import Maintenance
-from txlog.clients.producer import Producer
-from txlog.clients.transaction_session import TransactionSession
+from txlog.catalog.cluster import create_cluster
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.coordinator.events import Participant
+from txlog.engine.connection import Connection, open_connection
+from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import StoreDenied
-from txlog.groups.offsets_state import PendingOffset
-from txlog.log.cluster import create_cluster
-from txlog.log.schema import record_batch_from_rows, with_timestamp
+from txlog.groups.state import PendingOffset
+from txlog.maintenance.maintenance import Maintenance
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage import MemoryStore, Store
 from txlog.testing.clock import manual_runtime
+from txlog.topic.records.schema import record_batch_from_rows, with_timestamp
 
 PAGE = Page(ROOT / "docs" / "security.md")
 ROUNDS = 12

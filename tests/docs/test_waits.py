@@ -14,14 +14,14 @@ from tests.docs.far_batch import FarBatch
 from tests.docs.pages import Page
 from tests.source_tree import ROOT
 from txlog import Admin, Consumer, Producer, TopicPartition
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.log_audit import audit_log, stored_objects
-from txlog.clients.new_root import require_own_place
-from txlog.clients.producer_config import IN_LOG
+from txlog.engine.connection import Connection, open_connection
+from txlog.engine.new_root import require_own_place
+from txlog.engine.producer_config import IN_LOG
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.testing.request_log import described
 from txlog.testing.rounds import ROUND_TRIP_MS, Rounds
+from txlog.verify.log_audit import audit_log, stored_objects
 
 ARCHITECTURE = Page(ROOT / "docs" / "architecture.md")
 PARTITIONS = 4

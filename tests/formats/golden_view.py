@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection
-from txlog.clients.consumer import Consumer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.engine.connection import Connection
 from txlog.model import IsolationLevel, TxId
 
 

@@ -14,18 +14,19 @@ from types import EllipsisType, NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from tests.source_tree import ROOT
+from txlog.catalog import state as cluster_state
+from txlog.catalog.cluster_file import ClusterFile
+from txlog.catalog.state import ClusterEvent
 from txlog.coordinator.events import CoordinatorEvent
 from txlog.coordinator.outcomes import OutcomeColumns
 from txlog.groups import shared_journal
-from txlog.groups.offsets_state import OffsetsEvent
-from txlog.journal.boundary import Boundary
+from txlog.groups.state import OffsetsEvent
+from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.snapshot import SnapshotHead
-from txlog.log import cluster_state, topic_machine
-from txlog.log.cluster_file import ClusterFile
-from txlog.log.cluster_state import ClusterEvent
-from txlog.log.index import IndexedBatch
-from txlog.log.topic_events import TopicEvent
 from txlog.stored import stored_form
+from txlog.topic import machine as topic_machine
+from txlog.topic.events import TopicEvent
+from txlog.topic.index.index import IndexedBatch
 
 PAGE = ROOT / "docs" / "format.md"
 EVENTS: Mapping[str, tuple[Any, ...]] = {

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from spark_plugin.offsets import decode, encode
+from spark_plugin.source.offsets import decode, encode
 from tests.command_line import run
 from tests.formats.golden_view import view
 from tests.formats.v2.make_golden import FIRST_MS, LONG
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.log_audit import audit_log, stored_objects
-from txlog.clients.producer import Producer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
+from txlog.engine.connection import Connection, open_connection
 from txlog.layout import chunk_name_of
 from txlog.model import IsolationLevel, TopicPartition, TransactionOutcome, TxId
-from txlog.storage.counting import object_kind
-from txlog.storage.local import LocalStore
+from txlog.storage.disk.local import LocalStore
+from txlog.storage.policy.counting import object_kind
 from txlog.testing.clock import ManualClock, manual_runtime
 from txlog.testing.invariants import check_log
+from txlog.verify.log_audit import audit_log, stored_objects
 
 LOGS = Path(__file__).parent.glob("v*/log.tar.xz")
 VERSIONS = sorted((log.parent for log in LOGS), key=lambda folder: int(folder.name[1:]))

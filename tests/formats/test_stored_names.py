@@ -19,13 +19,13 @@ from tests.formats.stored_kinds import (
     tables,
 )
 from tests.formats.test_golden import golden_objects
+from txlog.catalog.cluster_file import ClusterFile
 from txlog.coordinator.outcomes import OutcomeColumns
-from txlog.journal.boundary import Boundary
+from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot
-from txlog.log.cluster_file import ClusterFile
-from txlog.log.index import ChunkRef, IndexedBatch
-from txlog.storage.counting import object_kind
+from txlog.storage.policy.counting import object_kind
 from txlog.stored import stored_form
+from txlog.topic.index.index import ChunkRef, IndexedBatch
 
 HOW = "run python -m tests.formats.v2.make_golden, once it makes one"
 

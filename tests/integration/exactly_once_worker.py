@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 from tests.killed_process import AFTER, BEFORE, kill_at, scripted_log
 from tests.scripted_store import ScriptedStore
-from txlog.clients.connection import Connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import IN_LOG, STAGED, TRANSACTION_RECORDS
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
+from txlog.engine.connection import Connection
+from txlog.engine.producer_config import IN_LOG, STAGED, TRANSACTION_RECORDS
 from txlog.errors import ConcurrentTransactions, FencedError, TransactionAborted
 
 SOURCE, RESULTS, GROUP, NAME = "source", ("left", "right"), "group", "worker"

@@ -8,7 +8,7 @@ itself.
 import sys
 
 from tests.killed_process import AFTER, BEFORE, kill_at, scripted_log
-from txlog.clients.maintenance import Maintenance
+from txlog.maintenance.maintenance import Maintenance
 from txlog.settings import ProcessSettings
 
 STEPS: dict[str, tuple[str, str, str, str, int]] = {

@@ -15,12 +15,12 @@ from examples.demo.flights import CSV_SCHEMA, MEMBER, csv_archive, read_flights
 from examples.demo.produce import produce
 from examples.demo.root import prepare_root
 from examples.demo.verify import OFFSET, PARTITION, SOURCE, Proof, read_topic, verify
-from txlog.clients.connection import Connection, connect
-from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
-from txlog.groups.offsets_state import PendingOffset
-from txlog.log.conversion import adapt, with_timestamp
-from txlog.log.schema import physical_schema
+from txlog.engine.connection import Connection, connect
+from txlog.engine.transaction_session import TransactionSession
+from txlog.groups.state import PendingOffset
+from txlog.topic.records.conversion import adapt, with_timestamp
+from txlog.topic.records.schema import physical_schema
 
 DAY_ROWS = 842
 """Flights of the first of January, four of them cancelled."""

@@ -16,9 +16,9 @@ import pytest
 from examples.demo.flights import FLIGHTS_SCHEMA, read_flights
 from tests.command_line import PROCESS_TIMEOUT_S, command, environment, files, run, run_process
 from tests.empty_log import empty_log
-from txlog.clients.admin import Admin
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.errors import TransactionAborted
 from txlog.testing.s3_server import S3Server, S3ServerKind, free_port
 

@@ -16,9 +16,9 @@ from examples.demo.root import prepare_root
 from examples.demo.transactions import PRODUCER
 from examples.demo.verify import SOURCE
 from tests.integration.small_demo import DAY_ROWS, SmallDemo, Tables, one_day
-from txlog.clients.admin import Admin
-from txlog.clients.connection import connect
-from txlog.clients.consumer import Consumer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.engine.connection import connect
 from txlog.errors import TopicExists, UsageError
 from txlog.layout import CLUSTER_FILE
 

@@ -11,7 +11,7 @@ from tests.empty_log import empty_log
 from tests.forked_process import run_forked
 from tests.integration import half_message_worker as worker
 from txlog import Admin, Consumer, TransactionMQProducer, TransactionOutcome
-from txlog.clients.dead_letter import pending_letters
+from txlog.client.half_messages.dead_letter import pending_letters
 from txlog.testing.invariants import check_log
 
 

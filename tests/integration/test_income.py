@@ -19,7 +19,7 @@ from tests.forked_process import run_forked
 from tests.integration import income_worker
 from tests.integration.exactly_once_worker import STAGED_STEPS
 from txlog import Admin, Consumer, Producer, TopicPartition
-from txlog.clients.connection import connect
+from txlog.engine.connection import connect
 from txlog.errors import FencedError
 from txlog.settings import ProcessSettings
 from txlog.testing.invariants import check_log

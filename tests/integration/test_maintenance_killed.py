@@ -9,11 +9,11 @@ import pytest
 from tests.empty_log import empty_log
 from tests.forked_process import run_forked
 from tests.integration import maintenance_worker as worker
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
+from txlog.engine.connection import Connection, open_connection
 from txlog.settings import LogSettings
 from txlog.storage import open_store
 from txlog.testing.invariants import check_log

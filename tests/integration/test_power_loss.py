@@ -12,19 +12,19 @@ from typing import TypeAlias
 
 import pytest
 
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.maintenance import Maintenance
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import STAGED
+from txlog.catalog.cluster import create_cluster
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
-from txlog.log.cluster import create_cluster
+from txlog.engine.connection import Connection, open_connection
+from txlog.engine.producer_config import STAGED
+from txlog.maintenance.maintenance import Maintenance
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage import LocalStore
+from txlog.storage.disk.publish import publish_exclusively
 from txlog.storage.object_path import TEMPORARY_PREFIX
-from txlog.storage.publish import publish_exclusively
 from txlog.testing.invariants import check_log
 from txlog.testing.power_loss import SURVIVALS, Disk, Trace, recorded, write_image
 

@@ -21,12 +21,12 @@ from tests.integration.exactly_once_worker import (
     STEPS_OF,
 )
 from tests.source_tree import ROOT
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import IN_LOG, TRANSACTION_RECORDS
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
+from txlog.engine.connection import Connection, open_connection
+from txlog.engine.producer_config import IN_LOG, TRANSACTION_RECORDS
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 from txlog.storage import open_store
 from txlog.testing.invariants import check_log

@@ -10,8 +10,8 @@ import pytest
 
 from tests.command_line import PROCESS_TIMEOUT_S, command, environment, run
 from tests.empty_log import empty_log
-from txlog.clients.admin import Admin
-from txlog.clients.consumer import Consumer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
 from txlog.model import TopicPartition
 
 pytestmark = pytest.mark.slow

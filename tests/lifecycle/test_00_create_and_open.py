@@ -3,7 +3,7 @@
 import pytest
 
 from tests.log_place import LogPlace
-from txlog.clients.admin import Admin
+from txlog.client.admin import Admin
 from txlog.errors import NotATxlog
 
 

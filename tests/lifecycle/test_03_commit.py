@@ -3,7 +3,7 @@
 import pytest
 
 from tests.log_place import LogPlace
-from txlog.clients.producer_config import IN_LOG
+from txlog.engine.producer_config import IN_LOG
 from txlog.model import TransactionOutcome
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.log_place import LogPlace
-from txlog.clients.producer import Producer
+from txlog.client.producer.producer import Producer
 from txlog.model import TopicPartition, TransactionOutcome
 
 

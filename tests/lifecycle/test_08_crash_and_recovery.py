@@ -4,8 +4,8 @@ import pytest
 
 from tests.faulty_stores import DyingStore, ProcessDied
 from tests.log_place import LogPlace
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import IN_LOG, STAGED
+from txlog.client.producer.producer import Producer
+from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.model import TopicPartition, TransactionOutcome
 
 WRITES = {STAGED: 8, IN_LOG: 12}

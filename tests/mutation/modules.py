@@ -66,52 +66,63 @@ MODULES = {
     "coordinator-outcomes": Mutated("txlog/coordinator/outcomes.py", COORDINATOR),
     "coordinator": Mutated("txlog/coordinator/coordinator.py", (*COORDINATOR, *CLIENTS)),
     "recovery": Mutated("txlog/coordinator/recovery.py", (*COORDINATOR, *CLIENTS)),
-    "topic-rules": Mutated("txlog/log/topic_rules.py", TOPICS),
-    "topic-state": Mutated("txlog/log/topic_state.py", TOPICS),
-    "groups-state": Mutated("txlog/groups/offsets_state.py", GROUPS),
+    "topic-rules": Mutated("txlog/topic/rules.py", TOPICS),
+    "topic-state": Mutated("txlog/topic/state.py", TOPICS),
+    "groups-state": Mutated("txlog/groups/state.py", GROUPS),
     "groups": Mutated("txlog/groups/offsets.py", (*GROUPS, *COORDINATOR, *CLIENTS)),
     "boundary-trust": Mutated(
-        "txlog/journal/boundary_trust.py",
+        "txlog/journal/boundaries/boundary_trust.py",
         _named("tests/unit/journal", "boundary boundary_trust trusted_checks"),
     ),
     "pruning": Mutated(
-        "txlog/journal/pruning.py",
+        "txlog/journal/boundaries/pruning.py",
         _named("tests/unit/journal", "prune pruning_dates pruning_grace"),
     ),
     "catalog-state": Mutated(
-        "txlog/log/cluster_state.py",
-        ("tests/unit/log/test_cluster_state.py", "tests/unit/log/test_cluster.py", *CLIENTS),
+        "txlog/catalog/state.py",
+        (
+            "tests/unit/catalog/test_cluster_state.py",
+            "tests/unit/catalog/test_cluster.py",
+            *CLIENTS,
+        ),
     ),
     "catalog": Mutated(
-        "txlog/log/cluster.py",
-        ("tests/unit/log/test_cluster_state.py", "tests/unit/log/test_cluster.py", *CLIENTS),
+        "txlog/catalog/cluster.py",
+        (
+            "tests/unit/catalog/test_cluster_state.py",
+            "tests/unit/catalog/test_cluster.py",
+            *CLIENTS,
+        ),
     ),
     "cluster-file": Mutated(
-        "txlog/log/cluster_file.py",
-        ("tests/unit/log/test_cluster.py", "tests/bad_input/test_every_field.py"),
+        "txlog/catalog/cluster_file.py",
+        ("tests/unit/catalog/test_cluster.py", "tests/bad_input/test_every_field.py"),
     ),
     "cut": Mutated(
-        "txlog/log/cut.py", ("tests/unit/log/test_cut.py", "tests/unit/log/test_cut_chains.py")
+        "txlog/topic/read/cut.py",
+        ("tests/unit/topic/read/test_cut.py", "tests/unit/topic/read/test_cut_chains.py"),
     ),
-    "retention": Mutated("txlog/log/retention.py", ("tests/unit/log/test_retention.py",)),
-    "sequence": Mutated("txlog/log/sequence.py", ("tests/unit/log/test_sequence.py",)),
+    "retention": Mutated(
+        "txlog/topic/upkeep/retention.py", ("tests/unit/topic/upkeep/test_retention.py",)
+    ),
+    "sequence": Mutated("txlog/topic/sequence.py", ("tests/unit/topic/test_sequence.py",)),
     "index": Mutated(
-        "txlog/log/index.py",
-        (*TOPICS, "tests/unit/log/test_cut.py", "tests/unit/log/test_rewriting.py"),
+        "txlog/topic/index/index.py",
+        (*TOPICS, "tests/unit/topic/read/test_cut.py", "tests/unit/topic/upkeep/test_rewriting.py"),
     ),
     "index-units": Mutated(
-        "txlog/log/index_units.py",
+        "txlog/topic/index/index_units.py",
         _named("tests/unit/log", "index_chunks index_units rewriting topic_index"),
     ),
-    "offset-log": Mutated("spark_plugin/offset_log.py", CHECKPOINTS),
-    "checkpoint": Mutated("spark_plugin/checkpoint.py", CHECKPOINTS),
-    "checkpoint-story": Mutated("spark_plugin/checkpoint_story.py", CHECKPOINTS),
-    "checkpoint-files": Mutated("spark_plugin/checkpoint_files.py", CHECKPOINTS),
-    "replay": Mutated("spark_plugin/replay.py", CHECKPOINTS),
-    "read-plan": Mutated("spark_plugin/read_plan.py", READS),
-    "planning": Mutated("spark_plugin/planning.py", READS),
+    "offset-log": Mutated("spark_plugin/checkpoints/offset_log.py", CHECKPOINTS),
+    "checkpoint": Mutated("spark_plugin/checkpoints/checkpoint.py", CHECKPOINTS),
+    "checkpoint-story": Mutated("spark_plugin/checkpoints/checkpoint_story.py", CHECKPOINTS),
+    "checkpoint-files": Mutated("spark_plugin/checkpoints/checkpoint_files.py", CHECKPOINTS),
+    "replay": Mutated("spark_plugin/sink/replay.py", CHECKPOINTS),
+    "read-plan": Mutated("spark_plugin/source/read_plan.py", READS),
+    "planning": Mutated("spark_plugin/source/planning.py", READS),
     "local-store": Mutated(
-        "txlog/storage/local.py",
+        "txlog/storage/disk/local.py",
         (
             *_named(
                 "tests/unit/storage", "byte_spans local local_files local_power_loss local_root"
@@ -121,10 +132,11 @@ MODULES = {
         ),
     ),
     "object-store": Mutated(
-        "txlog/storage/object_store.py", (*S3, "tests/conformance/test_simulated_s3.py")
+        "txlog/storage/object_stores/object_store.py",
+        (*S3, "tests/conformance/test_simulated_s3.py"),
     ),
-    "object-failure": Mutated("txlog/storage/object_failure.py", S3),
-    "obstore-failure": Mutated("txlog/storage/obstore_failure.py", S3),
-    "s3-failure": Mutated("txlog/storage/s3_failure.py", S3),
+    "object-failure": Mutated("txlog/storage/object_stores/object_failure.py", S3),
+    "obstore-failure": Mutated("txlog/storage/object_stores/obstore_failure.py", S3),
+    "s3-failure": Mutated("txlog/storage/s3/s3_failure.py", S3),
 }
 """By the name that `make mutants MODULES=...` takes. The tests of each take less than a minute."""

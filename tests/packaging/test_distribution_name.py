@@ -11,10 +11,10 @@ import pytest
 import txlog
 from tests.command_line import run
 from tests.source_tree import ROOT
-from txlog.cli.check import Check, Status
-from txlog.cli.check_distribution import claimed_packages, distribution_checks
+from txlog.cli.doctor.check import Check, Status
+from txlog.cli.doctor.check_distribution import claimed_packages, distribution_checks
 from txlog.distribution import DISTRIBUTION, install_command
-from txlog.storage import s3_client
+from txlog.storage.s3 import s3_client
 
 OTHERS_NAME = re.compile(
     r"""pip\ install\ (?:-[\w-]+\ )*["']?txlog(?![\w-])  # for pip

@@ -25,9 +25,9 @@ from txlog.errors import (
     OutcomeUnknown,
     RetriableError,
 )
-from txlog.log.topic_events import AppendBatches
 from txlog.model import Decision, IsolationLevel, TopicPartition, TransactionOutcome, TxId
 from txlog.testing.invariants import LogFacts, log_facts
+from txlog.topic.events import AppendBatches
 
 TOPICS = ("a", "b")
 SOURCE_RECORDS = 40

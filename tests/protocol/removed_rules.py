@@ -10,14 +10,16 @@ from txlog.coordinator.events import TransactionBarred
 from txlog.coordinator.state import TransactionalId
 from txlog.coordinator.states import decision_of
 from txlog.errors import TransactionAborted
-from txlog.groups import offsets, offsets_machine, offsets_state
-from txlog.groups.offsets_state import ApplyPending, PendingApplied
+from txlog.groups import machine as offsets_machine
+from txlog.groups import offsets
+from txlog.groups import state as offsets_state
+from txlog.groups.state import ApplyPending, PendingApplied
 from txlog.journal.machine import Decided
-from txlog.journal.replica import Replica
-from txlog.log import topic_rules
-from txlog.log.sequence import NextInOrder
-from txlog.log.topic_state import ProducerState
+from txlog.journal.replication.replica import Replica
 from txlog.model import Decision, TxId
+from txlog.topic import rules as topic_rules
+from txlog.topic.sequence import NextInOrder
+from txlog.topic.state import ProducerState
 
 Patch = pytest.MonkeyPatch
 

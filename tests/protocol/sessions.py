@@ -9,9 +9,9 @@ from txlog.coordinator.recovery import apply_decision
 from txlog.coordinator.state import Transaction
 from txlog.coordinator.states import PREPARED
 from txlog.errors import IllegalTransition, OutcomeUnknown, TxlogError
-from txlog.groups.offsets_state import PendingOffset
-from txlog.log.topic_events import AppendBatches
+from txlog.groups.state import PendingOffset
 from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId
+from txlog.topic.events import AppendBatches
 
 TIMEOUT_MS = 60_000
 

@@ -3,10 +3,10 @@
 from tests.protocol.world import Process, World, committed, visible
 from txlog.coordinator.coordinator import Coordinator, InitOptions
 from txlog.coordinator.events import Participant, Registration, ReplayMark
-from txlog.groups.offsets_state import PendingOffset
-from txlog.log.topic_events import AppendBatches
+from txlog.groups.state import PendingOffset
 from txlog.model import TxId
 from txlog.testing.invariants import check_log
+from txlog.topic.events import AppendBatches
 
 TIMEOUT_MS = 60_000
 NAME, GROUP = "x", "g"

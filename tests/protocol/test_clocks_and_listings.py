@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import TRANSACTION_RECORDS
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime, SerialFanOut
+from txlog.engine.connection import Connection, open_connection
+from txlog.engine.producer_config import TRANSACTION_RECORDS
 from txlog.errors import StoreDenied, StoreUnavailable, TxlogError
 from txlog.model import TopicPartition
 from txlog.storage.memory import MemoryStore

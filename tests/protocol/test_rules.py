@@ -41,8 +41,8 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
-from txlog.log.topic_events import AdvanceHorizon, AppendBatches
 from txlog.model import IsolationLevel, TopicPartition, TransactionOutcome, TxId
+from txlog.topic.events import AdvanceHorizon, AppendBatches
 
 COMMITTED, ABORTED = TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED
 

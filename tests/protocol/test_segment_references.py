@@ -16,9 +16,9 @@ from tests.protocol.steps import (
     tx_of,
 )
 from tests.protocol.world import PROCESS, Process, World
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.segment_references import references
+from txlog.engine.connection import Connection, open_connection
 from txlog.layout import is_segment
+from txlog.maintenance.segment_references import references
 from txlog.model import TxId
 
 

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.faulty_stores import DyingStore
 from tests.protocol.steps import TIMEOUT_MS, append, coordinator, finish, participant, prepare
 from tests.protocol.world import PROCESS, Process, World, visible
-from txlog.clients.connection import open_connection
 from txlog.clock import Runtime, ThreadFanOut
 from txlog.coordinator.coordinator import InitOptions
+from txlog.engine.connection import open_connection
 from txlog.model import TxId
 from txlog.testing.invariants import check_log
 

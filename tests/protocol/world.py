@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tests.faulty_stores import DyingStore
-from txlog.clients.connection import Connection, open_connection
+from txlog.catalog.cluster_file import ClusterFile
 from txlog.clock import Runtime, SerialFanOut
+from txlog.engine.connection import Connection, open_connection
 from txlog.errors import UnstableOffsetCommit
 from txlog.journal.codec import encode
 from txlog.journal.entry import FORMAT_VERSION, seal
 from txlog.layout import CLUSTER_FILE, LogLayout
-from txlog.log.batch import Segment
-from txlog.log.cluster_file import ClusterFile
-from txlog.log.schema import encode_schema, physical_schema
-from txlog.log.segment import decode_batch
-from txlog.log.topic_log import TopicLog
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.settings import LogSettings, ProcessSettings, TopicConfig
 from txlog.storage import MemoryStore, Store
 from txlog.storage.store import ByteRange
 from txlog.testing.clock import ManualClock, SeededEntropy, StillBackground
+from txlog.topic.records.batch import Segment
+from txlog.topic.records.schema import encode_schema, physical_schema
+from txlog.topic.records.segment import decode_batch
+from txlog.topic.topic_log import TopicLog
 
 SCHEMA = pa.schema([pa.field("v", pa.int64())])
 SETTINGS = LogSettings(

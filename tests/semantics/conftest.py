@@ -7,7 +7,7 @@ one of records that stand in the log.
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.clients.producer_config import TRANSACTION_RECORDS
+from txlog.engine.producer_config import TRANSACTION_RECORDS
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,5 +1,5 @@
 """The coordinator's protocol, sentence by sentence (docs/semantics.md, 0.5): what is not in
-tests/unit/clients/test_transaction_protocol.py."""
+tests/unit/client/producer/test_transaction_protocol.py."""
 
 import json
 
@@ -10,12 +10,12 @@ from tests.scripted_store import unavailable
 from txlog.coordinator.coordinator import journal_of
 from txlog.coordinator.events import CommitPrepared, TransactionBegun
 from txlog.errors import StoreUnavailable, TxlogError
-from txlog.groups.offsets_machine import OffsetsMachine
+from txlog.groups.machine import OffsetsMachine
 from txlog.groups.shared_journal import SharedMachine
 from txlog.model import OffsetAndMetadata, TopicPartition, TransactionOutcome, TxId
 from txlog.settings import LogSettings
-from txlog.storage.counting import CountingStore
-from txlog.testing.journal_walk import walk_journal
+from txlog.storage.policy.counting import CountingStore
+from txlog.testing.facts.journal_walk import walk_journal
 
 U0 = TopicPartition("u", 0)
 MANY = 70

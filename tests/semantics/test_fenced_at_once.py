@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.clients.producer import Producer
+from txlog.client.producer.producer import Producer
 from txlog.errors import FencedError, ProducerFenced
 from txlog.model import TopicPartition
 

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.clients.connection import Connection
-from txlog.clients.offset_reset import (
+from txlog.client.admin.offset_reset import (
     OWNER_LIVE_MS,
     ResetTo,
     ShiftBy,
@@ -18,6 +17,7 @@ from txlog.clients.offset_reset import (
     plan_resets,
 )
 from txlog.coordinator.coordinator import InitOptions
+from txlog.engine.connection import Connection
 from txlog.errors import (
     CommitFailed,
     GroupOwned,

@@ -10,15 +10,15 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from tests.scripted_store import answer_lost, never_lands, unavailable
-from txlog.clients.dead_letter import pending_letters, replay_letters
-from txlog.clients.half_message import (
+from txlog.client.half_messages.dead_letter import pending_letters, replay_letters
+from txlog.client.half_messages.half_message import (
     HalfTransaction,
     LocalTransactionState,
     Message,
     SendStatus,
     TransactionSendResult,
 )
-from txlog.clients.transaction_mq_producer import TransactionMQProducer
+from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.errors import (
     CorruptData,
     DuplicateTransaction,

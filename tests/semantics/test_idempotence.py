@@ -4,7 +4,7 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from tests.scripted_store import answer_lost, unavailable
-from txlog.clients.producer import Producer
+from txlog.client.producer.producer import Producer
 from txlog.errors import StoreUnavailable
 
 FLUSHES = 70

@@ -4,11 +4,11 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from tests.scripted_store import Call
-from txlog.clients.consumer import Consumer
-from txlog.log.topic_events import BatchesAppended, MarkerWritten
-from txlog.log.topic_machine import TopicMachine
+from txlog.client.consumer.consumer import Consumer
 from txlog.model import TopicPartition
-from txlog.testing.journal_walk import walk_journal
+from txlog.testing.facts.journal_walk import walk_journal
+from txlog.topic.events import BatchesAppended, MarkerWritten
+from txlog.topic.machine import TopicMachine
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from tests.scripted_store import unavailable
-from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
-from txlog.clients.transaction_mq_producer import TransactionMQProducer
+from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
+from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.coordinator.coordinator import journal_of
 from txlog.errors import StoreUnavailable, UnknownTopic
 from txlog.model import TopicPartition, TransactionOutcome

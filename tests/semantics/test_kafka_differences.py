@@ -23,8 +23,7 @@ from tests.kafka_rows import (
 )
 from tests.memory_log import MemoryLog
 from tests.source_tree import ROOT, modules
-from txlog.clients.maintenance import Maintenance
-from txlog.clients.producer_config import IN_LOG, STAGED
+from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.errors import (
     AbortableError,
     InvalidRecord,
@@ -34,6 +33,7 @@ from txlog.errors import (
     ReadBlocked,
     UnknownGroup,
 )
+from txlog.maintenance.maintenance import Maintenance
 from txlog.model import TopicPartition
 
 PAGE = Page(ROOT / "docs" / "kafka-users.md")

@@ -5,17 +5,17 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from tests.scripted_store import unavailable
-from txlog.clients.admin import Admin
-from txlog.clients.consumer import Consumer
-from txlog.clients.half_message import Message
-from txlog.clients.half_store import stage
-from txlog.clients.maintenance import Maintenance
-from txlog.clients.transaction_session import TransactionSession
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.half_messages.half_message import Message
+from txlog.client.half_messages.half_store import stage
 from txlog.coordinator.state import Transaction
+from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import FencedError, InvalidConfig, InvalidRecord, OffsetOutOfRange
-from txlog.log.topic_events import WriteMarker
+from txlog.maintenance.maintenance import Maintenance
 from txlog.model import Decision, TopicPartition
 from txlog.settings import ProcessSettings
+from txlog.topic.events import WriteMarker
 
 U0 = TopicPartition("u", 0)
 DAY_MS = 86_400_000

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.clients.maintenance import Maintenance
-from txlog.log.index import IndexedBatch
+from txlog.maintenance.maintenance import Maintenance
+from txlog.topic.index.index import IndexedBatch
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000

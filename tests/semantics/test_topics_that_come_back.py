@@ -5,23 +5,23 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.clients.admin import Admin
-from txlog.clients.consumer import Consumer
-from txlog.clients.half_message import LocalTransactionState, Message
-from txlog.clients.maintenance import Maintenance
-from txlog.clients.producer import Producer
-from txlog.clients.transaction_admin import find_hanging
-from txlog.clients.transaction_mq_producer import TransactionMQProducer
-from txlog.clients.vacuum import Vacuum
+from txlog.catalog.state import DeleteTopic
+from txlog.client.admin import Admin
+from txlog.client.admin.transaction_admin import find_hanging
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.half_messages.half_message import LocalTransactionState, Message
+from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
+from txlog.client.producer.producer import Producer
 from txlog.errors import (
     CommitFailed,
     TransactionAborted,
     TxlogError,
     UnknownTopic,
 )
-from txlog.log.cluster_state import DeleteTopic
-from txlog.log.topic_events import CloseTopic
+from txlog.maintenance.maintenance import Maintenance
+from txlog.maintenance.vacuum import Vacuum
 from txlog.model import TopicPartition
+from txlog.topic.events import CloseTopic
 
 U0 = TopicPartition("u", 0)
 DAY_MS = 86_400_000

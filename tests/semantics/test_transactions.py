@@ -6,7 +6,7 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from tests.scripted_store import Late, unavailable
-from txlog.clients.producer import Producer
+from txlog.client.producer.producer import Producer
 from txlog.errors import (
     FencedError,
     OutcomeUnknown,

@@ -47,13 +47,13 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
         "compaction that fails, and is only reported": ("test_without_a_limit_nothing_is_deleted"),
         "retention without age (I12)": "test_without_a_limit_nothing_is_deleted",
     },
-    "tests/unit/clients/test_admin_topics.py": {
+    "tests/unit/client/admin/test_admin_topics.py": {
         "without R15 for readers": "test_R15_lists_are_of_now_also_after_journals_were_pruned",
     },
-    "tests/unit/clients/test_client_config.py": {
+    "tests/unit/client/consumer/test_client_config.py": {
         "commit entry before the segments": "test_kafkas_dotted_names_make_a_producer",
     },
-    "tests/unit/clients/test_denied_appends.py": {
+    "tests/unit/client/test_denied_appends.py": {
         "sequences not checked (I7)": (
             "test_I7_a_record_that_may_be_stored_keeps_its_sequence_when_the_store_denies"
         ),
@@ -64,23 +64,23 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_R9_a_transaction_waits_for_what_may_be_stored_when_the_store_denies"
         ),
     },
-    "tests/unit/clients/test_isolation.py": {
+    "tests/unit/client/consumer/test_isolation.py": {
         "aborted records are shown (I3)": (
             "test_I3_open_aborted_and_committed_records_at_both_levels"
         ),
     },
-    "tests/unit/clients/test_moved_while_reading.py": {
+    "tests/unit/client/test_moved_while_reading.py": {
         "without R19": "test_R19_a_reader_whose_position_was_deleted_is_told",
     },
-    "tests/unit/clients/test_send_batch.py": {
+    "tests/unit/engine/append/test_send_batch.py": {
         "without R9": "test_R9_a_table_whose_outcome_is_unknown_is_stored_once",
     },
-    "tests/unit/clients/test_transaction_protocol.py": {
+    "tests/unit/client/producer/test_transaction_protocol.py": {
         "what is late is over (I14)": (
             "test_an_offset_fetch_errs_while_the_group_has_a_pending_transaction"
         ),
     },
-    "tests/unit/clients/test_vacuum.py": {
+    "tests/unit/maintenance/test_vacuum.py": {
         "without R17, a PREPARE_COMMIT": (
             "test_R17_nor_does_it_keep_anybody_from_a_topic_that_is_created_afterwards"
         ),
@@ -122,19 +122,19 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_R11_a_group_goes_on_from_one_topic_of_a_name_to_the_next_and_never_back"
         ),
     },
-    "tests/unit/journal/test_boundary.py": {
+    "tests/unit/journal/boundaries/test_boundary.py": {
         "without R14, believed": "test_R14_the_second_to_create_an_ordinal_changes_nothing",
     },
-    "tests/unit/journal/test_long_lags.py": {
+    "tests/unit/journal/replication/test_long_lags.py": {
         "without R16, a hint is believed": "test_a_run_is_full_by_its_bytes_too",
         "snapshots that fail, and are only logged": (
             "test_R15_an_absence_after_a_full_run_is_certain_if_it_must_be"
         ),
     },
-    "tests/unit/journal/test_opening.py": {
+    "tests/unit/journal/replication/test_opening.py": {
         "without R16, a snapshot that vanished": "test_R16_a_hinted_snapshot_may_be_gone",
     },
-    "tests/unit/journal/test_prune.py": {
+    "tests/unit/journal/boundaries/test_prune.py": {
         "without R15 for writers": ("test_R15_a_refusal_after_a_freed_slot_is_decided_on_the_tip"),
         "decided before the slot is known (I2)": (
             "test_R15_a_refusal_after_a_freed_slot_is_decided_on_the_tip"
@@ -145,12 +145,12 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_R16_the_boundarys_snapshot_stays_as_long_as_the_boundary"
         ),
     },
-    "tests/unit/journal/test_pruning_grace.py": {
+    "tests/unit/journal/boundaries/test_pruning_grace.py": {
         "without R14, whatever its age": (
             "test_R14_nothing_goes_before_the_boundary_is_old_enough"
         ),
     },
-    "tests/unit/journal/test_trusted_checks.py": {
+    "tests/unit/journal/boundaries/test_trusted_checks.py": {
         "without R15, trusted for ever": (
             "test_R15_a_writer_that_stood_still_does_not_believe_a_freed_slot"
         ),
@@ -164,10 +164,10 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_R34_a_hole_is_judged_by_a_check_that_is_sent_after_it_was_seen"
         ),
     },
-    "tests/unit/log/test_boundary_settings.py": {
+    "tests/unit/catalog/test_boundary_settings.py": {
         "without R32": "test_R32_deletion_obeys_the_grace_of_the_file_on_any_store",
     },
-    "tests/unit/log/test_cut.py": {
+    "tests/unit/topic/read/test_cut.py": {
         "LSO ignored": "test_I11_also_where_its_other_part_is_sealed_by_now",
         "no consistent cut": (
             "test_I11_a_cut_is_consistent_although_topics_are_looked_at_one_after_the_other"
@@ -180,12 +180,12 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_R13_what_was_deleted_unread_is_passed_over_whatever_the_limit"
         ),
     },
-    "tests/unit/log/test_newest_keys.py": {
+    "tests/unit/topic/upkeep/test_newest_keys.py": {
         "compaction across partitions (I12)": (
             "test_I12_a_key_of_another_partition_supersedes_nothing"
         ),
     },
-    "tests/unit/log/test_rewriting.py": {
+    "tests/unit/topic/upkeep/test_rewriting.py": {
         "compaction by aborted records (I3)": (
             "test_I2_compaction_keeps_the_newest_record_of_each_key_at_its_offset"
         ),
@@ -202,13 +202,13 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_I2_compaction_keeps_the_newest_record_of_each_key_at_its_offset"
         ),
     },
-    "tests/unit/log/test_topic_life.py": {
+    "tests/unit/topic/test_topic_life.py": {
         "without R11, a deleted topic takes records": (
             "test_R11_nothing_lands_in_a_topic_that_was_deleted"
         ),
         "without R17, an append": "test_R17_a_segment_below_the_staging_horizon_is_refused",
     },
-    "tests/unit/log/test_topic_markers.py": {
+    "tests/unit/topic/test_topic_markers.py": {
         "marker by pid instead of TxId": (
             "test_R10_a_marker_of_another_number_leaves_an_open_transaction_open"
         ),
@@ -218,7 +218,7 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
         ),
         "without R10, late records": "test_R10_records_of_a_finished_transaction_are_refused",
     },
-    "tests/unit/log/test_topic_upkeep.py": {
+    "tests/unit/topic/test_topic_upkeep.py": {
         "without R11, producers retired at once": (
             "test_R11_a_retired_producer_is_refused_and_its_markers_have_no_effect"
         ),
@@ -226,7 +226,7 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_I12_no_log_start_rises_above_an_open_transaction"
         ),
     },
-    "tests/unit/spark_plugin/test_batch_commit.py": {
+    "tests/unit/spark_plugin/sink/test_batch_commit.py": {
         "replay test by batch id alone": (
             "test_R2_a_batch_of_another_source_that_follows_another_plan_is_refused"
         ),
@@ -246,39 +246,39 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_I5_I10_a_driver_that_dies_at_any_write_loses_and_doubles_nothing"
         ),
     },
-    "tests/unit/spark_plugin/test_checkpoint.py": {
+    "tests/unit/spark_plugin/checkpoints/test_checkpoint.py": {
         "without R1": "test_R1_a_batch_whose_file_is_gone_is_refused",
         "without R22": "test_R22_without_the_querys_own_option_the_checkpoint_is_refused",
         "without R24": "test_R24_the_checkpoint_of_another_query_is_refused",
     },
-    "tests/unit/spark_plugin/test_failed_commit.py": {
+    "tests/unit/spark_plugin/sink/test_failed_commit.py": {
         "cleaned up after an unknown outcome (I13)": (
             "test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt"
         ),
         "without R26": "test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt",
     },
-    "tests/unit/spark_plugin/test_foreach_commit.py": {
+    "tests/unit/spark_plugin/sink/test_foreach_commit.py": {
         "without R30, no labels": ("test_R30_a_second_write_of_one_run_under_one_label_is_refused"),
         "without R30, twice in a run": (
             "test_R30_a_second_write_of_one_run_under_one_label_is_refused"
         ),
     },
-    "tests/unit/spark_plugin/test_lost_checkpoint.py": {
+    "tests/unit/spark_plugin/sink/test_lost_checkpoint.py": {
         "only what a batch moves committed (I10)": (
             "test_a_lost_checkpoint_repeats_no_record_of_a_partition_that_was_idle"
         ),
     },
-    "tests/unit/spark_plugin/test_offset_log.py": {
+    "tests/unit/spark_plugin/checkpoints/test_offset_log.py": {
         "without R21": "test_R21_a_line_that_stays_behind_in_its_group_is_refused",
         "without R23": "test_R23_a_repeated_line_advances_nothing",
         "without R25": "test_R25_swapped_sources_are_noticed",
     },
-    "tests/unit/spark_plugin/test_replay.py": {
+    "tests/unit/spark_plugin/sink/test_replay.py": {
         "without R2, other offsets": (
             "test_R2_the_same_number_with_another_watermark_is_another_batch"
         ),
     },
-    "tests/unit/spark_plugin/test_stream_reader.py": {
+    "tests/unit/spark_plugin/source/test_stream_reader.py": {
         "without R12, moved by the source": (
             "test_I10_a_sinks_group_does_not_follow_a_checkpoint_that_notes_another_batch_as_done"
         ),
@@ -288,7 +288,7 @@ _BY_FILE: Mapping[str, Mapping[str, str]] = {
             "test_R30_the_group_of_a_write_that_may_leave_batches_out_follows_over_them"
         ),
     },
-    "tests/unit/storage/test_s3_answers.py": {
+    "tests/unit/storage/s3/test_s3_answers.py": {
         "no read-back": ("test_I1_a_412_without_its_condition_is_a_conflict_perhaps_with_oneself"),
         "overwrite instead of create": (
             "test_I1_every_create_and_every_segment_bears_the_condition"

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from spark_plugin.offsets import all_ranges, from_json
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
-from spark_plugin.stream_reader import TxlogStreamReader
+from spark_plugin.source.offsets import all_ranges, from_json
+from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.simulation.micro_batches import COLUMNS, ROOT, Driver, Place, Run
-from txlog.testing.simulation.process import SimulatedProcess
+from txlog.testing.simulation.environment.process import SimulatedProcess
 
 
 @dataclass

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from spark_plugin import batch_commit
-from spark_plugin.batch_commit import BatchCommitter
-from spark_plugin.checkpoint import Checkpoint, open_checkpoint
-from spark_plugin.offset_log import parse
+from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.checkpoints.offset_log import parse
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
-from spark_plugin.stream_reader import TxlogStreamReader
+from spark_plugin.sink import batch_commit
+from spark_plugin.sink.batch_commit import BatchCommitter
+from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.simulation.late_queries import LateDriver, LatePlace
 from tests.simulation.micro_batches import (
     COLUMNS,
@@ -37,13 +37,13 @@ from tests.simulation.micro_batches import (
 )
 from tests.simulation.rivals import Ledger, RivalDriver
 from txlog.errors import CheckpointConflict, InvalidOption
-from txlog.testing.simulation.process import SimulatedProcess
-from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
-from txlog.testing.simulation.readers import Reader
-from txlog.testing.simulation.role import Role
+from txlog.testing.simulation.actors.producers import PlainProducer, TransactionalProducer
+from txlog.testing.simulation.actors.readers import Reader
+from txlog.testing.simulation.actors.role import Role
+from txlog.testing.simulation.actors.tellers import Auditor
+from txlog.testing.simulation.environment.process import SimulatedProcess
+from txlog.testing.simulation.environment.world import Scenario
 from txlog.testing.simulation.scenarios import tended
-from txlog.testing.simulation.tellers import Auditor
-from txlog.testing.simulation.world import Scenario
 
 # A query of two sources.
 

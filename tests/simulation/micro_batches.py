@@ -22,21 +22,21 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StringType, StructType
 
-from spark_plugin.batch_commit import BatchCommitter, batch_identity
-from spark_plugin.checkpoint import Checkpoint
-from spark_plugin.offset_log import parse
-from spark_plugin.offsets import from_json, ranges
+from spark_plugin.checkpoints.checkpoint import Checkpoint
+from spark_plugin.checkpoints.offset_log import parse
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
-from spark_plugin.read_plan import ReadTask
-from spark_plugin.staging import Staging, TaskMessage
-from spark_plugin.stream_reader import TxlogStreamReader
-from txlog.clients.consumer_record import records
+from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.source.offsets import from_json, ranges
+from spark_plugin.source.read_plan import ReadTask
+from spark_plugin.source.stream_reader import TxlogStreamReader
+from txlog.client.consumer.consumer_record import records
 from txlog.errors import CheckpointConflict, OutcomeUnknown
-from txlog.log.reader import read_rows, row_source, sliced
-from txlog.testing.simulation.process import SimulatedProcess
-from txlog.testing.simulation.role import EXPECTED
+from txlog.testing.simulation.actors.role import EXPECTED
+from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.topics import text_of
+from txlog.topic.read.reader import read_rows, row_source, sliced
 
 FRAME = StructType().add("v", StringType()).add("topic", StringType())
 COLUMNS = StructType().add("v", StringType())

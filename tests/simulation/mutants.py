@@ -5,9 +5,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from spark_plugin import batch_commit
-from spark_plugin.checkpoint import Checkpoint
-from spark_plugin.replay import AlreadyIn
+from spark_plugin.checkpoints.checkpoint import Checkpoint
+from spark_plugin.sink import batch_commit
+from spark_plugin.sink.replay import AlreadyIn
 from tests.protocol import removed_rules as rules_out
 from tests.simulation.mutant import Mutant, Patch
 from tests.simulation.mutants_of_answers import OF_ANSWERS
@@ -15,24 +15,25 @@ from tests.simulation.mutants_of_deletion import OF_DELETION
 from tests.simulation.mutants_of_rules import OF_RULES
 from tests.simulation.mutants_of_spark import OF_SPARK
 from tests.simulation.mutants_of_trust import OF_TRUST
-from txlog.clients import producer as producers
+from txlog.client.producer import producer as producers
 from txlog.clock import segment_id
 from txlog.coordinator import rules
 from txlog.groups.offsets import GroupOffsets
-from txlog.groups.offsets_state import UNCHECKED, ApplyPending, CommitOffsets
+from txlog.groups.state import UNCHECKED, ApplyPending, CommitOffsets
 from txlog.journal.machine import Decided
-from txlog.journal.replica import Replica
-from txlog.log import cut, topic_rules
-from txlog.log.batch import Segment
-from txlog.log.segment import encode_segment
-from txlog.log.topic_log import TopicLog
-from txlog.log.topic_state import TopicState
+from txlog.journal.replication.replica import Replica
 from txlog.model import TxId
-from txlog.storage import s3fs_client
-from txlog.storage.object_store import ObjectStore
-from txlog.storage.readback import create_with_readback
+from txlog.storage.object_stores import s3fs_client
+from txlog.storage.object_stores.object_store import ObjectStore
+from txlog.storage.policy.readback import create_with_readback
 from txlog.storage.store import CreateResult
-from txlog.testing.simulation import tellers
+from txlog.testing.simulation.actors import tellers
+from txlog.topic import rules as topic_rules
+from txlog.topic.read import cut
+from txlog.topic.records.batch import Segment
+from txlog.topic.records.segment import encode_segment
+from txlog.topic.state import TopicState
+from txlog.topic.topic_log import TopicLog
 
 
 def no_read_back(patch: Patch) -> None:

@@ -9,18 +9,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spark_plugin.batch_commit import BatchCommitter
+from spark_plugin.sink.batch_commit import BatchCommitter
 from tests.simulation.mutant import Mutant, Patch
-from txlog.clients import check_service, maintenance, retention_bounds
-from txlog.clients.appender import Appender
-from txlog.clients.check_service import CheckService
-from txlog.clients.producer import Producer
+from txlog.client.half_messages import check_service
+from txlog.client.half_messages.check_service import CheckService
+from txlog.client.producer.producer import Producer
+from txlog.engine.append.appender import Appender
 from txlog.errors import InternalError, OutcomeUnknown, ProducerFenced, StoreDenied
-from txlog.journal import follower
-from txlog.journal.replica import Replica
-from txlog.log import compaction
-from txlog.log.reader import read_rows, row_source
-from txlog.log.topic_state import TopicState
+from txlog.journal.replication import follower
+from txlog.journal.replication.replica import Replica
+from txlog.maintenance import maintenance, retention_bounds
+from txlog.topic.read.reader import read_rows, row_source
+from txlog.topic.state import TopicState
+from txlog.topic.upkeep import compaction
 
 
 def sink_without_commit(patch: Patch) -> None:

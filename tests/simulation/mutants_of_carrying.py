@@ -7,9 +7,9 @@ from typing import Any
 from tests.simulation.mutant import Patch
 from txlog.coordinator import carrying, coordinator, recovery
 from txlog.errors import StoreUnavailable
-from txlog.journal import replica
-from txlog.log import topic_rules
-from txlog.log.topic_events import WriteMarker
+from txlog.journal.replication import replica
+from txlog.topic import rules as topic_rules
+from txlog.topic.events import WriteMarker
 
 
 def without_R43(patch: Patch) -> None:
@@ -65,7 +65,7 @@ def _without_a_bound(patch: Patch) -> None:
 
 
 _RULES = "tests/unit/coordinator/test_carrying.py::"
-_JOURNAL = "tests/unit/journal/test_carrying.py::"
+_JOURNAL = "tests/unit/journal/replication/test_carrying.py::"
 
 BUGS_OF_CARRYING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "without R43": (

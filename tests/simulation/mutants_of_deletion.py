@@ -8,25 +8,22 @@ import numpy as np
 import pytest
 
 from tests.simulation.mutant import Mutant
-from txlog.clients import (
-    maintenance,
-    record_deletion,
-    retention_bounds,
-    segment_references,
-    vacuum,
-)
-from txlog.clients.connection import Connection
-from txlog.clients.group_positions import GroupPositions
-from txlog.clients.segment_references import _staged, _stored, present_topics
-from txlog.clients.vacuum import Vacuum
+from txlog.client.admin import record_deletion
+from txlog.client.positions.group_positions import GroupPositions
 from txlog.coordinator import rules as coordinator_rules
+from txlog.engine.connection import Connection
 from txlog.errors import MissingObject
-from txlog.groups import offsets_state
-from txlog.log import compaction, reader, retention, rewriting, topic_rules
-from txlog.log.index import IndexedBatch
-from txlog.log.newest_keys import NewestKeys
-from txlog.log.topic_log import TopicLog
-from txlog.log.topic_state import TopicState
+from txlog.groups import state as offsets_state
+from txlog.maintenance import maintenance, retention_bounds, segment_references, vacuum
+from txlog.maintenance.segment_references import _staged, _stored, present_topics
+from txlog.maintenance.vacuum import Vacuum
+from txlog.topic import rules as topic_rules
+from txlog.topic.index.index import IndexedBatch
+from txlog.topic.read import reader
+from txlog.topic.state import TopicState
+from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep import compaction, retention, rewriting
+from txlog.topic.upkeep.newest_keys import NewestKeys
 
 Patch = pytest.MonkeyPatch
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from txlog.clients.completion import Completion
+from txlog.engine.completion import Completion
 from txlog.errors import TxlogError
-from txlog.journal import replica
 from txlog.journal.machine import Decided, Together
-from txlog.journal.replica import Replica
+from txlog.journal.replication import replica
+from txlog.journal.replication.replica import Replica
 
 Patch = pytest.MonkeyPatch
 
@@ -81,8 +81,8 @@ def _without_R45(patch: Patch) -> None:
     patch.setattr(Completion, "__init__", init)
 
 
-_RETURNS = "tests/unit/clients/test_commit_returns.py::"
-_REPLICA = "tests/unit/journal/test_replica.py::"
+_RETURNS = "tests/unit/engine/test_commit_returns.py::"
+_REPLICA = "tests/unit/journal/replication/test_replica.py::"
 _TOGETHER = "tests/unit/journal/test_commands_together.py::"
 
 BUGS_OF_ENTRIES: Mapping[str, tuple[Callable[[Patch], None], str]] = {

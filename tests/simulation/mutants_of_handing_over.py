@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from spark_plugin import commit_look
-from txlog.clients.transaction_session import TransactionSession
-from txlog.journal.follower import Follower
+from spark_plugin.sink import commit_look
+from txlog.engine.transaction_session import TransactionSession
+from txlog.journal.replication.follower import Follower
 
 Patch = pytest.MonkeyPatch
 
@@ -35,8 +35,8 @@ def _without_R40(patch: Patch) -> None:
     patch.setattr(commit_look, "_require_topic", lambda connection, participant: None)
 
 
-_HANDED = "tests/unit/log/test_handed_over.py::"
-_LOOK = "tests/unit/spark_plugin/test_commit_look.py::"
+_HANDED = "tests/unit/catalog/test_handed_over.py::"
+_LOOK = "tests/unit/spark_plugin/sink/test_commit_look.py::"
 
 BUGS_OF_HANDING_OVER: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "what is handed over is decided by (R31)": (

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from txlog.journal import boundary, entry, opening, pruning
-from txlog.journal.presence import LogPresence
+from txlog.journal import entry
+from txlog.journal.boundaries import boundary, pruning
+from txlog.journal.boundaries.presence import LogPresence
+from txlog.journal.replication import opening
 from txlog.layout import JournalLayout, LogLayout
-from txlog.storage import folder_walk, local, memory, root_folder
+from txlog.storage import memory
+from txlog.storage.disk import folder_walk, local, root_folder
 
 Patch = pytest.MonkeyPatch
 
@@ -107,11 +110,11 @@ def _forgotten(patch: Patch) -> None:
     patch.setattr(LogPresence, "require", lambda self: None)
 
 
-_ROOT = "tests/unit/storage/test_local_root.py::"
-_GONE = "tests/unit/clients/test_log_gone.py::"
+_ROOT = "tests/unit/storage/disk/test_local_root.py::"
+_GONE = "tests/unit/engine/test_log_gone.py::"
 _SIZE = "tests/unit/storage/test_size_limit.py::"
-_JOURNAL = "tests/unit/journal/test_replica.py::"
-_BUCKET = "tests/unit/clients/test_log_gone_on_a_bucket.py::"
+_JOURNAL = "tests/unit/journal/replication/test_replica.py::"
+_BUCKET = "tests/unit/engine/test_log_gone_on_a_bucket.py::"
 
 BUGS_OF_LOGS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "a log is whatever its path leads to": (

@@ -8,29 +8,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from spark_plugin import replay
+from spark_plugin.sink import replay
 from tests.protocol import removed_rules as rules_out
 from tests.simulation.mutant import Mutant, Patch
-from txlog.clients.transaction_session import TransactionSession
 from txlog.coordinator import rules, state
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import AbortPrepared, CommitPrepared, Participant, PrepareAbort
 from txlog.coordinator.states import PREPARED, TransactionState
+from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import MissingObject, OutcomeUnknown
-from txlog.journal import boundary, opening
-from txlog.journal.boundary import Boundary
+from txlog.journal.boundaries import boundary
+from txlog.journal.boundaries.boundary import Boundary
 from txlog.journal.codec import encode
 from txlog.journal.entry import decode_entry
 from txlog.journal.machine import Decided
 from txlog.journal.own_names import own_below
-from txlog.journal.replica import Replica
+from txlog.journal.replication import opening
+from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout, parse_number
-from txlog.log import cut
-from txlog.log.topic_state import TopicState
 from txlog.model import Decision, TransactionOutcome, TxId
 from txlog.storage.store import Store
 from txlog.testing.invariants import log_facts
-from txlog.testing.simulation import judge
+from txlog.testing.simulation.environment import judge
+from txlog.topic.read import cut
+from txlog.topic.state import TopicState
 
 # The coordinator.
 
@@ -103,7 +104,7 @@ def few_outcomes(patch: Patch) -> None:
 
     patch.setattr(state, "OUTCOME_GENERATION", 1)
     patch.setattr(state, "OUTCOME_GENERATIONS_MAX", 1)
-    patch.setattr("txlog.testing.coordinator_facts.OUTCOME_GENERATIONS_MAX", 1)
+    patch.setattr("txlog.testing.facts.coordinator_facts.OUTCOME_GENERATIONS_MAX", 1)
     patch.setattr(judge, "outcome_of", outcome)
 
 
@@ -254,7 +255,7 @@ def hint_believed(patch: Patch) -> None:
                 return found
         return original(store, layout, machine, known)
 
-    patch.setattr("txlog.journal.follower.open_journal", opened)
+    patch.setattr("txlog.journal.replication.follower.open_journal", opened)
 
 
 def vanished_is_an_error(patch: Patch) -> None:
@@ -341,7 +342,7 @@ def no_R13_limit(patch: Patch) -> None:
         return dict(highs) if exceeds else found
 
     patch.setattr(cut, "limited_cut", limited)
-    patch.setattr("txlog.testing.simulation.tellers.limited_cut", limited)
+    patch.setattr("txlog.testing.simulation.actors.tellers.limited_cut", limited)
 
 
 def aborted_shown(patch: Patch) -> None:

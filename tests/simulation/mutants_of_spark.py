@@ -4,13 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from spark_plugin import batch_commit, checkpoint, offset_log, offsets, replay
-from spark_plugin.batch_commit import BatchCommitter, BatchIdentity
-from spark_plugin.checkpoint import Checkpoint
-from spark_plugin.offset_log import BatchRange, GroupPartition
-from spark_plugin.offsets import PartitionRange, SourceOffset
-from spark_plugin.read_plan import plan_reads
-from spark_plugin.stream_reader import TxlogStreamReader
+from spark_plugin.checkpoints import checkpoint, offset_log
+from spark_plugin.checkpoints.checkpoint import Checkpoint
+from spark_plugin.checkpoints.offset_log import BatchRange, GroupPartition
+from spark_plugin.sink import batch_commit, replay
+from spark_plugin.sink.batch_commit import BatchCommitter, BatchIdentity
+from spark_plugin.source import offsets
+from spark_plugin.source.offsets import PartitionRange, SourceOffset
+from spark_plugin.source.read_plan import plan_reads
+from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.simulation import micro_batch_scenarios
 from tests.simulation.mutant import Mutant, Patch
 from txlog.coordinator import rules

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from txlog.clients.completion import Completion
-from txlog.clients.producer import Producer
-from txlog.clients.staged_records import StagedRecords
-from txlog.clients.transaction_session import TransactionSession
+from txlog.client.producer.producer import Producer
+from txlog.client.producer.staged_records import StagedRecords
+from txlog.engine.completion import Completion
+from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import OutcomeUnknown
 
 Patch = pytest.MonkeyPatch
@@ -79,7 +79,8 @@ def _without_R42(patch: Patch) -> None:
     patch.setattr(TransactionSession, "require_in_time", lambda self: None)
 
 
-_TESTS = "tests/unit/clients/test_staged_transactions.py::"
+_DELETED = "tests/unit/client/producer/test_staged_into_deleted_topics.py::"
+_TESTS = "tests/unit/client/producer/test_staged_transactions.py::"
 
 BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "without R36": (
@@ -93,7 +94,7 @@ BUGS_OF_STAGING: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "without R40": (
         _without_R40,
-        f"{_TESTS}test_R40_a_commit_into_a_deleted_topic_decides_nothing",
+        f"{_DELETED}test_R40_a_commit_into_a_deleted_topic_decides_nothing",
     ),
     "without R41": (
         _without_R41,

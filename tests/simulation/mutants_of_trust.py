@@ -7,15 +7,16 @@ from typing import Any
 
 from tests.simulation.mutant import Mutant, Patch
 from txlog.errors import CorruptData
-from txlog.journal import boundary_checks, boundary_trust, opening
-from txlog.journal.boundary import Boundary, read_boundary
-from txlog.journal.boundary_checks import BoundaryChecks
-from txlog.journal.boundary_trust import BoundaryCheck, Moment, moment
-from txlog.journal.follower import Follower
-from txlog.journal.opening import Opened
-from txlog.journal.pruning import Pruner
-from txlog.journal.replica import Replica, _Slot
-from txlog.journal.replica_errors import missing_entry
+from txlog.journal.boundaries import boundary_checks, boundary_trust
+from txlog.journal.boundaries.boundary import Boundary, read_boundary
+from txlog.journal.boundaries.boundary_checks import BoundaryChecks
+from txlog.journal.boundaries.boundary_trust import BoundaryCheck, Moment, moment
+from txlog.journal.boundaries.pruning import Pruner
+from txlog.journal.replication import opening
+from txlog.journal.replication.follower import Follower
+from txlog.journal.replication.opening import Opened
+from txlog.journal.replication.replica import Replica, _Slot
+from txlog.journal.replication.replica_errors import missing_entry
 from txlog.layout import JournalLayout
 from txlog.settings import LogSettings
 from txlog.storage.store import Store
@@ -176,9 +177,9 @@ OF_TRUST: Mapping[str, Mutant] = {
     "without R34, a hole": Mutant(holes_by_the_check_at_hand, "trusted", 10),
 }
 
-_CHECKS = "tests/unit/journal/test_trusted_checks.py::"
-_AHEAD = "tests/unit/journal/test_opening_ahead.py::"
-_GRACE = "tests/unit/journal/test_pruning_grace.py::"
+_CHECKS = "tests/unit/journal/boundaries/test_trusted_checks.py::"
+_AHEAD = "tests/unit/journal/replication/test_opening_ahead.py::"
+_GRACE = "tests/unit/journal/boundaries/test_pruning_grace.py::"
 
 BUGS_OF_TRUST: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "a boundary ages by one's own clock (R14)": (

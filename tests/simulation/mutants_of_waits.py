@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.simulation.mutant import Patch
-from txlog.clients.flush_routes import Flush, InLogRoute
+from txlog.client.producer.flush_routes import Flush, InLogRoute
 from txlog.errors import TxlogError
 from txlog.journal.entry import decode_own_entry
-from txlog.journal.replica import Replica
+from txlog.journal.replication.replica import Replica
 
 
 def _follows_the_name(patch: Patch) -> None:
@@ -33,8 +33,8 @@ def _believes_what_it_finds(patch: Patch) -> None:
     patch.setattr(Replica, "take", take)
 
 
-_FLUSHES = "tests/unit/clients/test_far_flushes.py::"
-_AHEAD = "tests/unit/journal/test_opening_ahead.py::"
+_FLUSHES = "tests/unit/client/producer/test_far_flushes.py::"
+_AHEAD = "tests/unit/journal/replication/test_opening_ahead.py::"
 
 BUGS_OF_WAITS: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "records follow the name of their topic (R11)": (

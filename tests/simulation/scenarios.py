@@ -3,10 +3,10 @@
 import random
 from collections.abc import Mapping, Sequence
 
-from spark_plugin import batch_commit
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
-from spark_plugin.stream_reader import TxlogStreamReader
+from spark_plugin.sink import batch_commit
+from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.simulation.micro_batch_scenarios import OF_MICRO_BATCHES
 from tests.simulation.micro_batches import (
     COLUMNS,
@@ -18,15 +18,15 @@ from tests.simulation.micro_batches import (
     trouble_drawn,
 )
 from txlog.errors import CheckpointConflict, OffsetOutOfRange
-from txlog.testing.simulation.process import SimulatedProcess
-from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
-from txlog.testing.simulation.readers import Reader
-from txlog.testing.simulation.role import Role
+from txlog.testing.simulation.actors.producers import PlainProducer, TransactionalProducer
+from txlog.testing.simulation.actors.readers import Reader
+from txlog.testing.simulation.actors.role import Role
+from txlog.testing.simulation.actors.stewards import GROWTH, Keeper, Steward
+from txlog.testing.simulation.actors.tellers import Auditor
+from txlog.testing.simulation.environment.process import SimulatedProcess
+from txlog.testing.simulation.environment.world import Scenario
 from txlog.testing.simulation.scenarios import SCENARIOS as CORE
 from txlog.testing.simulation.scenarios import tended
-from txlog.testing.simulation.stewards import GROWTH, Keeper, Steward
-from txlog.testing.simulation.tellers import Auditor
-from txlog.testing.simulation.world import Scenario
 
 _TOPICS = {"ta": 2, "tx": 1, "ty": 2}
 

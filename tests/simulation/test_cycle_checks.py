@@ -3,8 +3,8 @@
 import pytest
 
 from tests.simulation.stories import OTHER, TX, Story
-from txlog.testing.simulation.cycle_checks import circular_flow
-from txlog.testing.simulation.history_facts import Facts
+from txlog.testing.simulation.checks.cycle_checks import circular_flow
+from txlog.testing.simulation.checks.history_facts import Facts
 
 
 class StoryOfReading(Story):

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.stories import StoryOfATombstone, StoryOfDeletion
-from txlog.testing.simulation.history_checks import lost_updates
-from txlog.testing.simulation.history_facts import Facts
+from txlog.testing.simulation.checks.history_checks import lost_updates
+from txlog.testing.simulation.checks.history_facts import Facts
 
 
 def test_I12_what_may_be_deleted_may_be_gone() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from txlog.testing.simulation.group_checks import group_anomalies
+from txlog.testing.simulation.checks.group_checks import group_anomalies
 from txlog.testing.simulation.history import Event, History
 
 SENT: Event = {"what": "send", "tx": None, "topic": "ta", "values": ["a", "b", "c"]}

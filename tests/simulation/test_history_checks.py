@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.simulation.stories import OTHER, TX, Story
+from txlog.testing.simulation.checks.history_checks import anomalies, early_reads
+from txlog.testing.simulation.checks.history_facts import Facts
 from txlog.testing.simulation.history import History, read_history
-from txlog.testing.simulation.history_checks import anomalies, early_reads
-from txlog.testing.simulation.history_facts import Facts
 
 
 def test_a_sound_history_shows_nothing_and_is_read_from_its_lines_as_it_was() -> None:

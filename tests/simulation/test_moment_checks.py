@@ -1,7 +1,7 @@
 """Anomalies of one moment are named, and what is allowed is not."""
 
+from txlog.testing.simulation.checks.moment_checks import moment_anomalies
 from txlog.testing.simulation.history import History
-from txlog.testing.simulation.moment_checks import moment_anomalies
 
 TX, OTHER = "1-0-0", "2-0-0"
 RECORDS = [["a", 0, 0, "x1"], ["b", 0, 0, "y2"], ["a", 0, 1, "y1"], ["b", 0, 1, "x2"]]

@@ -7,11 +7,11 @@ import pytest
 
 from txlog.clock import Runtime, SerialFanOut
 from txlog.testing.clock import ManualClock, SeededEntropy
-from txlog.testing.simulation.faults import Faults
-from txlog.testing.simulation.network import Network, NoAnswer, ProcessDied
-from txlog.testing.simulation.scene import Scene
-from txlog.testing.simulation.scheduler import Scheduler
-from txlog.testing.simulation.service import Request, Service
+from txlog.testing.simulation.environment.faults import Faults
+from txlog.testing.simulation.environment.network import Network, NoAnswer, ProcessDied
+from txlog.testing.simulation.environment.scene import Scene
+from txlog.testing.simulation.environment.scheduler import Scheduler
+from txlog.testing.simulation.environment.service import Request, Service
 
 FAULTS = (
     "error_500_after",

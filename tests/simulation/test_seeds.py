@@ -7,9 +7,9 @@ the same eight hundred. `pytest --first-seed` repeats those of another day.
 import pytest
 
 from tests.simulation.scenarios import SCENARIOS
-from txlog.testing.simulation.faults import NONE
+from txlog.testing.simulation.environment.faults import NONE
+from txlog.testing.simulation.environment.world import World
 from txlog.testing.simulation.run import judged, verdict
-from txlog.testing.simulation.world import World
 
 SEEDS = 800
 """Of all scenarios together; `make sim` runs as many as are wanted, `make nightly` 10,000."""

@@ -32,8 +32,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_plugin import offsets
-from spark_plugin.offsets import PartitionRange, TopicOffsets
+from spark_plugin.source import offsets
+from spark_plugin.source.offsets import PartitionRange, TopicOffsets
 from spark_plugin.task_identity import BATCH_ID, JOB_GROUP, JOB_TAGS, QUERY_ID
 from spark_plugin.worker_process import is_for_commits
 from txlog.model import TopicPartition

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from tests.empty_log import empty_log
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
+from txlog.engine.connection import Connection, open_connection
 from txlog.settings import LogSettings
-from txlog.storage.local import LocalStore
+from txlog.storage.disk.local import LocalStore
 
 Row = dict[str, Any]
 

@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from spark_plugin.datasource import TxlogDataSource
 from spark_plugin.options import parse_writer_options
-from spark_plugin.staging import TaskMessage
-from spark_plugin.stream_writer import TxlogStreamWriter
+from spark_plugin.sink.staging import TaskMessage
+from spark_plugin.sink.stream_writer import TxlogStreamWriter
 
 Rows = Iterator[pa.RecordBatch]
 

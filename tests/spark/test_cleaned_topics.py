@@ -3,8 +3,8 @@
 import pytest
 
 from tests.spark.bench import Bench
-from txlog.clients.maintenance import Maintenance
-from txlog.clients.vacuum import Vacuum
+from txlog.maintenance.maintenance import Maintenance
+from txlog.maintenance.vacuum import Vacuum
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
 

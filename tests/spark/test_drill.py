@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import run
-from txlog.cli.drill_rounds import plan_rounds
+from txlog.cli.drill.drill_rounds import plan_rounds
 from txlog.cli.spark_environment import spark_environment
-from txlog.clients.admin import Admin
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.checkpoint import open_checkpoint
-from txlog.cli.drill import BUNDLED_JOB
-from txlog.cli.drill_checks import drill_checks
-from txlog.cli.drill_log import DrillLog
-from txlog.cli.drill_rounds import Drill, DrilledJob, Round
+from spark_plugin.checkpoints.checkpoint import open_checkpoint
+from txlog.cli.drill.drill import BUNDLED_JOB
+from txlog.cli.drill.drill_checks import drill_checks
+from txlog.cli.drill.drill_log import DrillLog
+from txlog.cli.drill.drill_rounds import Drill, DrilledJob, Round
 from txlog.cli.spark_environment import spark_environment
-from txlog.clients.connection import connect
+from txlog.engine.connection import connect
 from txlog.testing.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 
 pytestmark = [

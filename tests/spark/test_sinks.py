@@ -3,7 +3,7 @@
 What a task and the driver make of rows is the same with and without a stream, and is tried without:
 a query begins with an interpreter for its source. What is refused ends a query in three places,
 before its tasks run, in a task, and in its commit: each is tried with a stream. Which rows a task
-refuses is in tests/unit/spark_plugin/test_staging.py.
+refuses is in tests/unit/spark_plugin/sink/test_staging.py.
 """
 
 import pyarrow as pa
@@ -14,10 +14,10 @@ from pyspark.sql import functions
 from tests.spark.bench import GROUP, Bench
 from tests.spark.drill import until
 from tests.spark.tasks import gated
-from txlog.clients.partitioner import partition_for_keys
-from txlog.clients.transaction_session import TransactionSession
+from txlog.engine.append.partitioner import partition_for_keys
+from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import UnknownTopic
-from txlog.groups.offsets_state import PendingOffset
+from txlog.groups.state import PendingOffset
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, functions
 
 from tests.spark.bench import GROUP, Bench
-from txlog.clients.producer import Producer
-from txlog.groups.offsets_state import UNCHECKED, PendingOffset
+from txlog.client.producer.producer import Producer
+from txlog.groups.state import UNCHECKED, PendingOffset
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

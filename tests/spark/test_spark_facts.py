@@ -13,10 +13,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import window
 
-from spark_plugin.checkpoint import Checkpoint, open_checkpoint
-from spark_plugin.checkpoint_files import locate
-from spark_plugin.offset_log import GroupPartition
-from spark_plugin.offsets import PartitionRange
+from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from spark_plugin.checkpoints.checkpoint_files import locate
+from spark_plugin.checkpoints.offset_log import GroupPartition
+from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.task_identity import JOB_TAGS, run_of
 from tests.spark.recording_source import LOG_ID, PROPERTIES, RecordingSource
 from txlog.clock import Runtime

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from txlog import settings
-from txlog.clients.consumer_config import ConsumerConfig
-from txlog.clients.half_config import HalfConfig
-from txlog.clients.producer_config import ProducerConfig
+from txlog.client.consumer.consumer_config import ConsumerConfig
+from txlog.client.half_messages.half_config import HalfConfig
+from txlog.engine.producer_config import ProducerConfig
 
 CONF = Path(__file__).parents[2] / "conf" / "txlog.toml"
 COMMENT_WIDTH = 96

@@ -12,11 +12,11 @@ import pytest
 from tests.bad_input.test_places import CarelessFileSystem
 from tests.command_line import run
 from tests.conformance.test_generic import LinkedFileSystem
-from txlog.cli.check import failed, failed_with, passed, warned
-from txlog.cli.drill_report import DrillResult, document, html_report, same_again
+from txlog.cli.doctor.check import failed, failed_with, passed, warned
+from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again
 from txlog.cli.exit_codes import run_to_exit_code
 from txlog.cli.session import GlobalOptions, Session
-from txlog.clients.admin import Admin
+from txlog.client.admin import Admin
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied, StoreNotAtomic, TxlogError, UsageError
 from txlog.redaction import HIDDEN, redact, redact_arguments, redact_url

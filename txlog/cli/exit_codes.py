@@ -20,7 +20,7 @@ from itertools import pairwise
 import typer
 
 from txlog import errors
-from txlog.cli.output import close_stdout, json_text, message_text
+from txlog.cli.output.output import close_stdout, json_text, message_text
 from txlog.errors import TxlogError
 from txlog.redaction import redact
 

@@ -15,8 +15,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from txlog.cli.commands import LazyCommands
+from txlog.cli.command_table import LazyCommands
 from txlog.cli.exit_codes import run_to_exit_code, wants_json
+from txlog.cli.options.storage_options import HELP as STORAGE_HELP
 from txlog.cli.session import (
     NO_COLOR_HELP,
     OUTPUT_HELP,
@@ -26,7 +27,6 @@ from txlog.cli.session import (
     GlobalOptions,
     Output,
 )
-from txlog.cli.storage_options import HELP as STORAGE_HELP
 from txlog.distribution import DISTRIBUTION
 
 HELP = """A transactional, Kafka-style log with no brokers.

@@ -6,9 +6,9 @@ their logs, too. Only the commands that prove a log may import it (setup.cfg).
 
 from __future__ import annotations
 
-from txlog.clients.connection import Connection
+from txlog.engine.connection import Connection
 from txlog.journal.audit import Finding
-from txlog.storage.read_ahead import ReadAheadStore
+from txlog.storage.policy.read_ahead import ReadAheadStore
 from txlog.storage.store import Store
 from txlog.testing.invariants import check_log
 

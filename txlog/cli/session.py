@@ -19,9 +19,9 @@ from typing import Annotated, Any
 import typer
 
 import txlog
-from txlog.cli.output import Section, close_stdout, message_text, write_json, write_sections
-from txlog.cli.storage_options import HELP as STORAGE_HELP
-from txlog.cli.storage_options import storage_options
+from txlog.cli.options.storage_options import HELP as STORAGE_HELP
+from txlog.cli.options.storage_options import storage_options
+from txlog.cli.output.output import Section, close_stdout, message_text, write_json, write_sections
 from txlog.errors import UsageError
 
 PANEL = "Global options"

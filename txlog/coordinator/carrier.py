@@ -1,10 +1,10 @@
 """Carrying in the background: a process that won a contended topic writes for the others, too.
 
-What is carried and for how long is decided in `carrying.py` and `txlog/journal/carrying.py`; here
-is the I/O. Each round reads the next entries of the coordinators and writes what the round before
-has found, at once. It ends when it finds nothing, when a slot is lost or the store fails; a process
-that dies while it carries leaves nothing but its entries. It must not decide, nor complete,
-anything (R43).
+What is carried and for how long is decided in `carrying.py` and
+`txlog/journal/replication/carrying.py`; here is the I/O. Each round reads the next entries of the
+coordinators and writes what the round before has found, at once. It ends when it finds nothing,
+when a slot is lost or the store fails; a process that dies while it carries leaves nothing but its
+entries. It must not decide, nor complete, anything (R43).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from txlog.clock import Runtime, begun
 from txlog.coordinator.carrying import active_coordinators, markers_to_bring
 from txlog.coordinator.coordinator import Coordinator
 from txlog.errors import TxlogError
-from txlog.log.topic_events import WriteMarker
-from txlog.log.topic_log import TopicLog
+from txlog.topic.events import WriteMarker
+from txlog.topic.topic_log import TopicLog
 
 log = logging.getLogger(__name__)
 

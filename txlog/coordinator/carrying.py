@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 from txlog.coordinator.recovery import marker_of
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.states import PREPARED
-from txlog.log.retired_producers import is_retired
-from txlog.log.topic_events import WriteMarker
-from txlog.log.topic_state import NEW_PRODUCER, TopicState
+from txlog.topic.events import WriteMarker
+from txlog.topic.retired_producers import is_retired
+from txlog.topic.state import NEW_PRODUCER, TopicState
 
 BROUGHT_MAX = 64
 """Markers that a carrier brings in one entry."""

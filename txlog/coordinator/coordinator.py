@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from txlog.catalog.cluster import Cluster
 from txlog.clock import Runtime
 from txlog.coordinator.events import (
     AddParticipants,
@@ -55,9 +56,8 @@ from txlog.errors import (
 )
 from txlog.journal.machine import Together
 from txlog.journal.part import JournalPart
-from txlog.log.cluster import Cluster
-from txlog.log.topic_events import AdvanceHorizon
 from txlog.model import Decision, TransactionOutcome, TxId
+from txlog.topic.events import AdvanceHorizon
 
 log = logging.getLogger(__name__)
 

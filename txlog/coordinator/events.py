@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from txlog.log.batch import Segment
-from txlog.log.stored_values import require_own_segments
 from txlog.model import (
     Epoch,
     Offset,
@@ -23,6 +21,8 @@ from txlog.model import (
     validate_topic_name,
 )
 from txlog.stored import stored, stored_list
+from txlog.topic.records.batch import Segment
+from txlog.topic.stored_values import require_own_segments
 
 
 @stored(

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Protocol, TypeAlias
 
+from txlog.catalog.cluster import Cluster
 from txlog.coordinator.events import Participant
 from txlog.coordinator.state import Transaction
 from txlog.coordinator.states import decision_of
 from txlog.errors import InternalError, OutcomeUnknown, StoreUnavailable, TxlogError
-from txlog.log.cluster import Cluster
-from txlog.log.topic_events import WriteMarker
 from txlog.model import Decision, TxId
+from txlog.topic.events import WriteMarker
 
 log = logging.getLogger(__name__)
 

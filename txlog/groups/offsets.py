@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
+from txlog.catalog.cluster import Cluster
 from txlog.clock import elapsed_ms
 from txlog.coordinator.coordinator import Coordinator, journal_of
 from txlog.coordinator.recovery import end_each
@@ -22,7 +23,7 @@ from txlog.errors import (
     UnknownTopic,
     UnstableOffsetCommit,
 )
-from txlog.groups.offsets_state import (
+from txlog.groups.state import (
     ApplyPending,
     CommitOffsets,
     CommittedOffset,
@@ -37,7 +38,6 @@ from txlog.groups.offsets_state import (
     in_parts,
 )
 from txlog.journal.part import JournalPart
-from txlog.log.cluster import Cluster
 from txlog.model import TopicPartition, TransactionOutcome, TxId, validate_group_id
 
 DELETED_POSITIONS_MAX = 3_000

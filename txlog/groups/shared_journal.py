@@ -15,8 +15,8 @@ from txlog.coordinator import machine as coordinator_machine
 from txlog.coordinator.events import CoordinatorEvent
 from txlog.coordinator.state import CoordinatorState
 from txlog.errors import CorruptData
-from txlog.groups import offsets_machine
-from txlog.groups.offsets_state import OffsetsCommand, OffsetsEvent, OffsetsState
+from txlog.groups import machine as offsets_machine
+from txlog.groups.state import OffsetsCommand, OffsetsEvent, OffsetsState
 from txlog.journal.codec import EventCodec, Json
 from txlog.journal.machine import Decided, SimpleMachine
 
@@ -39,7 +39,7 @@ class SharedState:
 
 
 class SharedMachine(SimpleMachine):
-    """See `coordinator/rules.py` and `groups/offsets_state.py`."""
+    """See `coordinator/rules.py` and `groups/state.py`."""
 
     def __init__(self) -> None:
         self._transactions = coordinator_machine.CoordinatorMachine()

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias
 
 from txlog.errors import CorruptData, StoreDenied
-from txlog.journal.boundary import NO_BOUNDARY, Boundary, decode_own_boundary, read_newest
+from txlog.journal.boundaries.boundary import (
+    NO_BOUNDARY,
+    Boundary,
+    decode_own_boundary,
+    read_newest,
+)
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
 from txlog.journal.fold import after_event, closed_entry, decoded_events, decoded_state
 from txlog.journal.machine import Machine, StateT

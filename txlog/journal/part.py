@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from txlog.journal.replica import Replica
+from txlog.journal.replication.replica import Replica
 
 PartT = TypeVar("PartT")
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from txlog.storage.counting import CountingStore, RequestCounts
-from txlog.storage.local import LocalStore
+from txlog.storage.disk.local import LocalStore
 from txlog.storage.memory import MemoryStore
 from txlog.storage.open import open_store
-from txlog.storage.probe import ProbeResult, probe
-from txlog.storage.retry import RetrySettings
+from txlog.storage.policy.counting import CountingStore, RequestCounts
+from txlog.storage.policy.probe import ProbeResult, probe
+from txlog.storage.policy.retry import RetrySettings
 from txlog.storage.store import (
     ENTRY_BYTES_MAX,
     ByteRange,
@@ -28,13 +28,13 @@ from txlog.storage.store import (
 
 if TYPE_CHECKING:
     from txlog.storage.generic import FsspecStore
-    from txlog.storage.object_store import ObjectStore
-    from txlog.storage.s3 import S3Store
+    from txlog.storage.object_stores.object_store import ObjectStore
+    from txlog.storage.s3.s3 import S3Store
 
 _HOMES = {
     "FsspecStore": "txlog.storage.generic",
-    "ObjectStore": "txlog.storage.object_store",
-    "S3Store": "txlog.storage.s3",
+    "ObjectStore": "txlog.storage.object_stores.object_store",
+    "S3Store": "txlog.storage.s3.s3",
 }
 
 __all__ = [

@@ -24,10 +24,10 @@ from txlog.errors import InternalError, StoreDenied, StoreNotAtomic, TxlogError,
 from txlog.layout import bytes_max
 from txlog.redaction import redact_url
 from txlog.storage.byte_spans import Span, cut, merge
+from txlog.storage.disk.os_error import store_error
 from txlog.storage.object_path import check_path, check_prefix
-from txlog.storage.os_error import store_error
-from txlog.storage.readback import PutAnswer, check_entry_body, create_with_readback
-from txlog.storage.retry import Attempts, RetrySettings, call_until_answered
+from txlog.storage.policy.readback import PutAnswer, check_entry_body, create_with_readback
+from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answered
 from txlog.storage.size_limit import require_size
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
 

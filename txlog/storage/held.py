@@ -2,8 +2,8 @@
 
 It guards that an acknowledgement counts only for that log: another process may remove it, or put
 another log in its place, while a producer lives. A store that can check this for free, such as a
-disk, does so at each write; `txlog/journal/presence.py` does it for the others. It must not know
-what the held object is.
+disk, does so at each write; `txlog/journal/boundaries/presence.py` does it for the others. It must
+not know what the held object is.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from copy import copy
 from txlog.clock import Runtime
 from txlog.errors import InternalError, NotATxlog
 from txlog.storage.object_path import check_path, check_prefix
-from txlog.storage.readback import check_entry_body
+from txlog.storage.policy.readback import check_entry_body
 from txlog.storage.size_limit import require_size
 from txlog.storage.store import (
     Body,

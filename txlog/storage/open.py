@@ -16,15 +16,15 @@ from importlib.util import find_spec
 from txlog.clock import Runtime
 from txlog.distribution import install_command
 from txlog.errors import InvalidOption, UsageError
-from txlog.storage.local import LocalStore
+from txlog.storage.disk.local import LocalStore
 from txlog.storage.memory import memory_store
 from txlog.storage.root_url import LOCAL_SCHEMES, split_root
 from txlog.storage.store import Store
 
 _GENERIC = "txlog.storage.generic"
-_S3 = ("txlog.storage.s3", "open_s3_store")
-_GCS = ("txlog.storage.gcs", "open_gcs_store")
-_AZURE = ("txlog.storage.azure", "open_azure_store")
+_S3 = ("txlog.storage.s3.s3", "open_s3_store")
+_GCS = ("txlog.storage.object_stores.gcs", "open_gcs_store")
+_AZURE = ("txlog.storage.object_stores.azure", "open_azure_store")
 _OBJECT_STORES = {"s3": _S3, "s3a": _S3, "gs": _GCS, "gcs": _GCS, "az": _AZURE, "abfs": _AZURE}
 
 

@@ -12,25 +12,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import get_args
 
-from txlog.clients.connection import Connection
+from txlog.catalog.cluster import read_cluster_file
+from txlog.catalog.cluster_file import ClusterFile
+from txlog.catalog.state import ClusterMachine, ClusterState
 from txlog.coordinator.events import CoordinatorEvent, Participant
+from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, NotATxlog
-from txlog.groups.offsets_state import OffsetsEvent
 from txlog.groups.shared_journal import SharedMachine, offsets_of, transactions_of
+from txlog.groups.state import OffsetsEvent
 from txlog.journal.entry import decode_entry
 from txlog.layout import TOPICS, JournalLayout, LogLayout, parse_number
-from txlog.log.cluster import read_cluster_file
-from txlog.log.cluster_file import ClusterFile
-from txlog.log.cluster_state import ClusterMachine, ClusterState
-from txlog.log.segment_scan import segment_problem
-from txlog.log.topic_events import MarkerWritten
-from txlog.log.topic_machine import TopicMachine
 from txlog.model import Decision, TxId
 from txlog.storage.store import Store
-from txlog.testing.coordinator_facts import CoordinatorFacts, TransactionFacts, coordinator_facts
-from txlog.testing.journal_walk import Finding, Walk, walk_journal
-from txlog.testing.offsets_facts import GroupFacts, OffsetsFacts, offsets_facts
-from txlog.testing.topic_facts import TopicFacts, topic_facts
+from txlog.testing.facts.coordinator_facts import (
+    CoordinatorFacts,
+    TransactionFacts,
+    coordinator_facts,
+)
+from txlog.testing.facts.journal_walk import Finding, Walk, walk_journal
+from txlog.testing.facts.offsets_facts import GroupFacts, OffsetsFacts, offsets_facts
+from txlog.testing.facts.topic_facts import TopicFacts, topic_facts
+from txlog.topic.events import MarkerWritten
+from txlog.topic.machine import TopicMachine
+from txlog.topic.records.segment_scan import segment_problem
 
 __all__ = ["Finding", "LogFacts", "check_log", "log_facts"]
 

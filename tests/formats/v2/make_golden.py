@@ -18,24 +18,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_plugin.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
+from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from tests.formats.golden_view import view
 from tests.formats.v2 import rare_values as rare
 from tests.memory_log import MemoryLog
-from txlog.clients import connection
-from txlog.clients.half_message import HalfTransaction, LocalTransactionState, Message
-from txlog.clients.transaction_mq_producer import TransactionMQProducer
-from txlog.clients.transaction_session import TransactionSession
+from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
+from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
-from txlog.groups.offsets_state import PendingOffset
+from txlog.engine import connection
+from txlog.engine.transaction_session import TransactionSession
+from txlog.groups.state import PendingOffset
 from txlog.layout import segment_id_at
-from txlog.log.compaction import CompactionLimits, compact
-from txlog.log.merging import merge_segments
-from txlog.log.schema import record_batch_from_rows, with_timestamp
-from txlog.log.topic_events import AdvanceHorizon, RetireProducers, SealIndex
 from txlog.model import OffsetAndMetadata, TopicPartition, TxId
 from txlog.settings import LogSettings
 from txlog.testing.invariants import check_log
+from txlog.topic.events import AdvanceHorizon, RetireProducers, SealIndex
+from txlog.topic.records.schema import record_batch_from_rows, with_timestamp
+from txlog.topic.upkeep.compaction import CompactionLimits, compact
+from txlog.topic.upkeep.merging import merge_segments
 
 FOLDER = Path(__file__).parent
 SETTINGS = LogSettings(

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.clients.dead_letter import DEAD_LETTER_TOPIC, letters
-from txlog.clients.half_message import Message
-from txlog.clients.half_store import read_half
-from txlog.clients.transaction_mq_producer import TransactionMQProducer
-from txlog.clients.transaction_session import TransactionSession
+from txlog.client.half_messages.dead_letter import DEAD_LETTER_TOPIC, letters
+from txlog.client.half_messages.half_message import Message
+from txlog.client.half_messages.half_store import read_half
+from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.coordinator import state
 from txlog.coordinator.coordinator import journal_of
 from txlog.coordinator.events import OffsetRange, ReplayMark
-from txlog.groups.offsets_state import UNCHECKED, PendingOffset
-from txlog.log.compaction import CompactionLimits, compact
-from txlog.log.topic_events import SealIndex
+from txlog.engine.transaction_session import TransactionSession
+from txlog.groups.state import UNCHECKED, PendingOffset
+from txlog.topic.events import SealIndex
+from txlog.topic.upkeep.compaction import CompactionLimits, compact
 
 EVERY_CONFIG = {
     "compression.type": "lz4",

@@ -12,7 +12,7 @@ import typer
 from tests.command_line import run
 from tests.sample_log import SampleLog
 from tests.source_tree import PRODUCT, ROOT, modules
-from txlog.cli.commands import COMMANDS
+from txlog.cli.command_table import COMMANDS
 from txlog.cli.main import app
 from txlog.cli.session import GlobalOptions, Output
 
@@ -68,13 +68,13 @@ def test_the_help_lists_what_each_command_says_of_itself() -> None:
 
 WITHOUT_COMMANDS = """
 import sys
-from txlog.cli.commands import COMMANDS
+from txlog.cli.command_table import COMMANDS
 from txlog.cli.main import app
 try:
     app(["--help"])
 except SystemExit as done:
     assert done.code == 0
-heavy = {"pyarrow", "numpy", "fsspec", "obstore", "rich.progress", "spark_plugin", "txlog.clients"}
+heavy = {"pyarrow", "numpy", "fsspec", "obstore", "rich.progress", "spark_plugin", "txlog.engine"}
 print(sorted(heavy & set(sys.modules)), file=sys.stderr)
 """
 

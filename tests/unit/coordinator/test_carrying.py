@@ -34,11 +34,11 @@ from txlog.coordinator.events import Participant
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.states import TransactionState
 from txlog.errors import StoreUnavailable
-from txlog.log.topic_events import CloseTopic, OpenTopic, RetireProducers, TopicOpened, WriteMarker
-from txlog.log.topic_machine import TopicMachine
-from txlog.log.topic_state import TopicState
 from txlog.model import Decision, TxId
 from txlog.settings import TopicConfig
+from txlog.topic.events import CloseTopic, OpenTopic, RetireProducers, TopicOpened, WriteMarker
+from txlog.topic.machine import TopicMachine
+from txlog.topic.state import TopicState
 
 T = TypeVar("T")
 A = "aaaaaaaaaaaaaaaa"

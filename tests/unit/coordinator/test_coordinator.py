@@ -27,7 +27,7 @@ from txlog.errors import (
     StoreUnavailable,
     UnknownTransaction,
 )
-from txlog.groups.offsets_state import PendingOffset
+from txlog.groups.state import PendingOffset
 from txlog.model import TransactionOutcome, TxId
 from txlog.storage.store import CreateResult
 

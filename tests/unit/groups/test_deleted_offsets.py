@@ -5,8 +5,8 @@ import pytest
 from tests.fold import Fold
 from tests.unit.groups.test_offsets_rules import offset, pend, position, release
 from txlog.errors import CommitFailed, UnstableOffsetCommit
-from txlog.groups.offsets_machine import OffsetsMachine
-from txlog.groups.offsets_state import (
+from txlog.groups.machine import OffsetsMachine
+from txlog.groups.state import (
     UNCHECKED,
     CommitOffsets,
     DeleteGroup,

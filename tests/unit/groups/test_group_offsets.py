@@ -19,7 +19,7 @@ from tests.protocol.steps import (
 from tests.protocol.world import NAMES, Process, World
 from txlog.errors import CommitFailed, UnstableOffsetCommit, UsageError
 from txlog.groups.offsets import GroupOffsets
-from txlog.groups.offsets_state import OFFSETS_BYTES_MAX, UNCHECKED, PendingOffset
+from txlog.groups.state import OFFSETS_BYTES_MAX, UNCHECKED, PendingOffset
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 
 SRC = TopicPartition("src", 0)

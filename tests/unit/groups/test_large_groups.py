@@ -4,9 +4,9 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from tests.source_tree import ROOT
-from txlog.clients.offset_reset import OffsetReset, apply_resets
+from txlog.client.admin.offset_reset import OffsetReset, apply_resets
 from txlog.errors import UsageError
-from txlog.groups.offsets_state import (
+from txlog.groups.state import (
     OFFSETS_BYTES_MAX,
     UNCHECKED,
     PendingOffset,

@@ -10,9 +10,9 @@ import pytest
 
 from tests.fold import Fold
 from txlog.errors import CommitFailed, TxlogError, UnknownGroup, UnstableOffsetCommit
-from txlog.groups import offsets_state
-from txlog.groups.offsets_machine import OffsetsMachine
-from txlog.groups.offsets_state import (
+from txlog.groups import state as offsets_state
+from txlog.groups.machine import OffsetsMachine
+from txlog.groups.state import (
     UNCHECKED,
     ApplyPending,
     CommitOffsets,

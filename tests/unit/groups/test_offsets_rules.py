@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.fold import Fold
 from txlog.errors import CommitFailed, UnstableOffsetCommit
-from txlog.groups.offsets_machine import OffsetsMachine
-from txlog.groups.offsets_state import (
+from txlog.groups.machine import OffsetsMachine
+from txlog.groups.state import (
     UNCHECKED,
     ApplyPending,
     CommitOffsets,

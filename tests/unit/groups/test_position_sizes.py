@@ -7,8 +7,8 @@ import pytest
 from tests.fold import Fold
 from tests.unit.groups.test_offsets_rules import pend
 from txlog.errors import UsageError
-from txlog.groups.offsets_machine import OffsetsMachine
-from txlog.groups.offsets_state import (
+from txlog.groups.machine import OffsetsMachine
+from txlog.groups.state import (
     OFFSETS_BYTES_MAX,
     UNCHECKED,
     CommitOffsets,

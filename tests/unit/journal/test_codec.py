@@ -21,19 +21,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from txlog.catalog.state import ClusterEvent, ClusterMachine
 from txlog.coordinator.events import CoordinatorEvent, Participant, StagingHorizonAdvanced
 from txlog.errors import CorruptData, InternalError, UnsupportedFormat
-from txlog.groups.offsets_state import OffsetsEvent
 from txlog.groups.shared_journal import SharedMachine
+from txlog.groups.state import OffsetsEvent
 from txlog.journal.codec import EventCodec, SectionCodec, decode, encode
 from txlog.journal.machine import Machine
 from txlog.layout import segment_id_at
-from txlog.log.cluster_state import ClusterEvent, ClusterMachine
-from txlog.log.topic_events import HorizonAdvanced, PartitionsAdded, TopicEvent, TopicOpened
-from txlog.log.topic_machine import TopicMachine
 from txlog.model import PARTITIONS_MAX, WALL_MS_MAX
 from txlog.settings import COMPRESSION_TYPES, TopicConfig
 from txlog.stored import stored, stored_form, stored_list
+from txlog.topic.events import HorizonAdvanced, PartitionsAdded, TopicEvent, TopicOpened
+from txlog.topic.machine import TopicMachine
 
 MACHINES: list[tuple[Machine[Any], Any]] = [
     (TopicMachine(), TopicEvent),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.log.arrow_strategies import physical_batches
+from tests.unit.topic.records.arrow_strategies import physical_batches
 from txlog.errors import CorruptData
 from txlog.journal.message import RECORD_BATCH, SCHEMA, read_head
 

@@ -38,7 +38,7 @@ from spark_plugin.arrow_schema import (
     spark_type,
 )
 from txlog.errors import IncompatibleSchema, InvalidOption, InvalidRecord
-from txlog.log.schema import KAFKA_SCHEMA, physical_schema
+from txlog.topic.records.schema import KAFKA_SCHEMA, physical_schema
 
 FLIGHTS = pa.schema(
     [

@@ -7,9 +7,9 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from tests.empty_log import empty_log
-from txlog.clients.admin import Admin
-from txlog.clients.connection import connect, open_connection
+from txlog.client.admin import Admin
 from txlog.clock import Runtime
+from txlog.engine.connection import connect, open_connection
 from txlog.errors import CorruptData
 from txlog.layout import CLUSTER_FILE, HINT_BYTES_MAX, SMALL_BYTES_MAX, LogLayout, bytes_max
 from txlog.storage import FsspecStore, LocalStore, MemoryStore

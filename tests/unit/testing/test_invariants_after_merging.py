@@ -6,11 +6,11 @@ import pytest
 
 from tests.memory_log import MemoryLog
 from txlog.journal.entry import decode_entry, encode_entry
-from txlog.log.merging import merge_segments
-from txlog.log.topic_events import BatchesAppended
-from txlog.log.topic_machine import TopicMachine
 from txlog.settings import LogSettings
 from txlog.testing.invariants import check_log
+from txlog.topic.events import BatchesAppended
+from txlog.topic.machine import TopicMachine
+from txlog.topic.upkeep.merging import merge_segments
 
 SNAPSHOT_ENTRIES = 4
 

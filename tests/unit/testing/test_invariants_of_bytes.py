@@ -30,15 +30,15 @@ from txlog.coordinator.events import (
     ProducerInitialised,
 )
 from txlog.errors import CorruptData, NotATxlog
-from txlog.journal.boundary import Boundary
-from txlog.journal.boundary import create as create_boundary
+from txlog.journal.boundaries.boundary import Boundary
+from txlog.journal.boundaries.boundary import create as create_boundary
 from txlog.journal.entry import decode_entry, encode_entry
 from txlog.journal.snapshot import decode_snapshot, encode_snapshot
-from txlog.log.topic_events import AppendBatches, BatchesAppended, MarkerWritten
 from txlog.model import Decision, TxId
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
 from txlog.testing.invariants import Finding, check_log
+from txlog.topic.events import AppendBatches, BatchesAppended, MarkerWritten
 
 
 @pytest.fixture

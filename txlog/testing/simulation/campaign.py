@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from txlog.testing.simulation.environment.world import Scenario, World
 from txlog.testing.simulation.run import Verdict, judged, judged_world
-from txlog.testing.simulation.world import Scenario, World
 
 STOPPED = 130
 """The exit status of a run that was ended early, as shells have it for Ctrl-C."""

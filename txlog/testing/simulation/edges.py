@@ -10,27 +10,27 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from txlog.clients.connection import Connection
+from txlog.catalog.cluster import Cluster
 from txlog.coordinator.coordinator import InitOptions
+from txlog.engine.connection import Connection
 from txlog.groups.shared_journal import SharedMachine, SharedState
 from txlog.journal.entry import decode_entry
-from txlog.journal.opening import write_snapshot
+from txlog.journal.replication.opening import write_snapshot
 from txlog.layout import JournalLayout, parse_number
-from txlog.log.cluster import Cluster
 from txlog.model import EPOCH_MAX
 from txlog.storage.store import Store
-from txlog.testing.simulation.bystanders import Collector, HintSpoiler, Operator, Witness
-from txlog.testing.simulation.copiers import Copier
-from txlog.testing.simulation.crews import crew
-from txlog.testing.simulation.faults import Faults
-from txlog.testing.simulation.followers import Follower
-from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
-from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
-from txlog.testing.simulation.readers import Reader
-from txlog.testing.simulation.role import TIMEOUT_MS, Role
-from txlog.testing.simulation.stewards import Steward, Straggler
-from txlog.testing.simulation.tellers import Auditor, Teller
-from txlog.testing.simulation.world import BOUNDARY_TRUST_MS, Scenario
+from txlog.testing.simulation.actors.bystanders import Collector, HintSpoiler, Operator, Witness
+from txlog.testing.simulation.actors.copiers import Copier
+from txlog.testing.simulation.actors.crews import crew
+from txlog.testing.simulation.actors.followers import Follower
+from txlog.testing.simulation.actors.half_senders import HalfSender, LocalDatabase
+from txlog.testing.simulation.actors.producers import PlainProducer, TransactionalProducer
+from txlog.testing.simulation.actors.readers import Reader
+from txlog.testing.simulation.actors.role import TIMEOUT_MS, Role
+from txlog.testing.simulation.actors.stewards import Steward, Straggler
+from txlog.testing.simulation.actors.tellers import Auditor, Teller
+from txlog.testing.simulation.environment.faults import Faults
+from txlog.testing.simulation.environment.world import BOUNDARY_TRUST_MS, Scenario
 
 _WORN = {"ta": 2, "kb": 1}
 

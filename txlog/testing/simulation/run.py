@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txlog.testing.invariants import log_facts
-from txlog.testing.simulation.anomaly import Anomaly
-from txlog.testing.simulation.group_checks import group_anomalies
+from txlog.testing.simulation.checks.anomaly import Anomaly
+from txlog.testing.simulation.checks.group_checks import group_anomalies
+from txlog.testing.simulation.checks.history_checks import anomalies
+from txlog.testing.simulation.checks.history_facts import COMMITTED
+from txlog.testing.simulation.checks.moment_checks import moment_anomalies
+from txlog.testing.simulation.environment.judge import BATCH
+from txlog.testing.simulation.environment.world import Scenario, World
 from txlog.testing.simulation.history import History
-from txlog.testing.simulation.history_checks import anomalies
-from txlog.testing.simulation.history_facts import COMMITTED
-from txlog.testing.simulation.judge import BATCH
-from txlog.testing.simulation.moment_checks import moment_anomalies
-from txlog.testing.simulation.world import Scenario, World
 
 _WRITES = ("put_object", "delete_object")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from txlog.testing.simulation.copiers import Copier
-from txlog.testing.simulation.crews import crew
+from txlog.testing.simulation.actors.copiers import Copier
+from txlog.testing.simulation.actors.crews import crew
+from txlog.testing.simulation.actors.followers import Follower, Resetter
+from txlog.testing.simulation.actors.half_senders import HalfSender, LocalDatabase
+from txlog.testing.simulation.actors.producers import PlainProducer, TransactionalProducer
+from txlog.testing.simulation.actors.readers import Reader
+from txlog.testing.simulation.actors.role import Role
+from txlog.testing.simulation.actors.stewards import GROWTH, Keeper, Steward, Straggler
+from txlog.testing.simulation.actors.tellers import Auditor, Teller
 from txlog.testing.simulation.edges import EDGES
-from txlog.testing.simulation.followers import Follower, Resetter
-from txlog.testing.simulation.half_senders import HalfSender, LocalDatabase
-from txlog.testing.simulation.producers import PlainProducer, TransactionalProducer
-from txlog.testing.simulation.readers import Reader
-from txlog.testing.simulation.role import Role
-from txlog.testing.simulation.stewards import GROWTH, Keeper, Steward, Straggler
-from txlog.testing.simulation.tellers import Auditor, Teller
-from txlog.testing.simulation.world import Scenario
+from txlog.testing.simulation.environment.world import Scenario
 
 _PRODUCED = {"ta": 2, "kb": 1}
 

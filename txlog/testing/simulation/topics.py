@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from txlog.clients.connection import Connection
-from txlog.log.schema import KAFKA_SCHEMA
+from txlog.engine.connection import Connection
 from txlog.testing.simulation.history import Record
+from txlog.topic.records.schema import KAFKA_SCHEMA
 
 TYPED = pa.schema([pa.field("v", pa.string())])
 

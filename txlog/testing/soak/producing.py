@@ -14,9 +14,9 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from txlog.clients.connection import connect
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import TRANSACTION_RECORDS
+from txlog.client.producer.producer import Producer
+from txlog.engine.connection import connect
+from txlog.engine.producer_config import TRANSACTION_RECORDS
 from txlog.errors import AbortableError
 from txlog.testing.system_test.topics import INPUT
 from txlog.testing.worker_process import again, tell, told_to_end

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from txlog.clients.admin import Admin
-from txlog.clients.connection import open_connection
+from txlog.client.admin import Admin
 from txlog.clock import Runtime
+from txlog.engine.connection import open_connection
 from txlog.storage.open import open_store
 from txlog.testing.invariants import check_log
 from txlog.testing.soak import producing, reading

@@ -18,11 +18,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from txlog.clients.connection import Connection, connect
-from txlog.clients.consumer import Consumer
-from txlog.clients.consumer_record import ConsumerRecord
-from txlog.clients.producer import Producer
-from txlog.clients.producer_config import TRANSACTION_RECORDS
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.consumer.consumer_record import ConsumerRecord
+from txlog.client.producer.producer import Producer
+from txlog.engine.connection import Connection, connect
+from txlog.engine.producer_config import TRANSACTION_RECORDS
 from txlog.errors import AbortableError, FencedError, OutcomeUnknown, RetriableError
 from txlog.model import TopicPartition
 from txlog.testing.system_test.topics import GROUP, INPUT, OUTPUT

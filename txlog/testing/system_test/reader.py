@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from txlog.clients.connection import connect
-from txlog.clients.consumer import Consumer
-from txlog.clients.consumer_record import ConsumerRecord
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.consumer.consumer_record import ConsumerRecord
+from txlog.engine.connection import connect
 from txlog.testing.worker_process import again, tell, told_to_end
 
 POLL_MS = 100

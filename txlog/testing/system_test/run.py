@@ -15,11 +15,11 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from txlog.clients.admin import Admin
-from txlog.clients.connection import Connection, open_connection
-from txlog.clients.consumer import Consumer
-from txlog.clients.producer import Producer
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
+from txlog.engine.connection import Connection, open_connection
 from txlog.model import Decision
 from txlog.storage.open import open_store
 from txlog.testing.invariants import log_facts

@@ -1,0 +1,499 @@
+"""The driver's commit of one micro-batch: records of all tasks and the groups' offsets, or nothing.
+
+The steps, and what a crash between them leaves:
+
+    1  read the checkpoint's plan and the two replay tests   nothing
+    2  register the run                                      an epoch
+    3  pend the groups' offsets                              a pend, which is barred and released
+    4  PREPARE_COMMIT: the decision                          a transaction that anyone finishes
+    5  markers in the topics                                 the same
+    6  the offsets and COMMITTED                             the same
+
+Steps 3 and 4 are one entry, and so is step 6, where the groups are in the coordinator's journal, as
+the one group of a query always is.
+
+It guards I6 and I10 (R1, R2, R23, R24, R26, R27, R29). It must not know how records were staged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from weakref import WeakKeyDictionary
+
+from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint
+from spark_plugin.checkpoints.offset_log import BatchRange, GroupPartition
+from spark_plugin.options import WriterOptions
+from spark_plugin.sink.commit_look import look
+from spark_plugin.sink.large_batch import Pends, append_first, fit_one_entry, is_large
+from spark_plugin.sink.replay import AlreadyIn, BatchMark, Commit, decide_batch
+from spark_plugin.sink.staging import TaskMessage
+from spark_plugin.source.starting_points import UNSTABLE_WAIT_MS, UNSTABLE_WAITS_MAX
+from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
+from txlog.coordinator.state import TransactionalId
+from txlog.engine.connection import Connection
+from txlog.engine.transaction_session import TransactionSession
+from txlog.errors import (
+    CheckpointConflict,
+    CommitFailed,
+    InvalidOption,
+    TransactionAborted,
+    TxlogError,
+    UnstableOffsetCommit,
+)
+from txlog.groups.state import (
+    OFFSETS_BYTES_MAX,
+    CommittedOffset,
+    GroupState,
+    PendingOffset,
+    event_bytes,
+)
+from txlog.model import TopicPartition
+
+log = logging.getLogger(__name__)
+
+STAGED_TIMEOUT_MS = 10_000
+"""After so long anyone may bar a pend whose run has not decided: a commit takes milliseconds."""
+
+DECIDE_ATTEMPTS_MAX = 3
+
+_sessions: dict[tuple[int, str, str], TransactionSession] = {}
+"""Registered runs of this process. Losing it costs a registration, nothing else.
+
+Spark hands each commit to whichever of its Python processes is idle, so that queries of one driver
+change places: a run registers again when its last commit came from another process.
+"""
+
+
+_OWN_LABELS = (
+    "A foreachBatch that writes more than once must tell its writes apart: leave the first one as "
+    "it is, give each of the others its own .option('label', ...), and start the query again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIdentity:
+    """Whose batch it is: Spark's query, its run, and the batch."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+
+
+_replayed: WeakKeyDictionary[Connection, dict[str, BatchIdentity]] = WeakKeyDictionary()
+"""By transactional id: the write of a `foreachBatch` that was found in the log last. The next one
+under its label is another one, with rows that are not stored. Losing it costs that look
+(docs/design/0007)."""
+
+
+def batch_identity(messages: Sequence[TaskMessage], batch_id: int) -> BatchIdentity:
+    """What all tasks agree on. Raises CheckpointConflict if they do not (rule R1)."""
+    first = messages[0]
+    for message in messages:
+        if (message.query_id, message.run_id, message.plan) != (
+            first.query_id,
+            first.run_id,
+            first.plan,
+        ) or message.batch_id != batch_id:
+            raise CheckpointConflict(
+                f"the tasks of batch {batch_id} ran for different plans (batch {message.batch_id} "
+                f"of run {message.run_id}, batch {first.batch_id} of run {first.run_id}): another "
+                "run of this query is on the checkpoint. Stop one of the two.",
+                batch_id=batch_id,
+            )
+    return BatchIdentity(first.query_id, first.run_id, batch_id)
+
+
+def participants(messages: Sequence[TaskMessage]) -> tuple[Participant, ...]:
+    """One participant a topic, with the segments of every task."""
+    found: dict[str, Participant] = {}
+    for message in messages:
+        for staged in message.staged:
+            known = found.get(staged.topic_id)
+            segments = (known.segments if known else ()) + staged.segments
+            found[staged.topic_id] = Participant(staged.topic_id, staged.topic, (), segments)
+    return tuple(found.values())
+
+
+class BatchCommitter:
+    """Commits the batches of one query to one log."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        options: WriterOptions,
+        checkpoint: Checkpoint | None,
+        *,
+        is_one_of_many: bool = False,
+    ) -> None:
+        """`is_one_of_many`: a write within a `foreachBatch`, which may have others beside it."""
+        self._connection = connection
+        self._options = options
+        self._checkpoint = checkpoint
+        self._is_one_of_many = is_one_of_many
+        self._stood: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
+        """Where each group stood when it was asked last."""
+        self._looked: Mapping[str, GroupState] = {}
+        """The groups as the look of this attempt has found them."""
+
+    def commit(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> None:
+        """Commit a batch once, however often it is replayed.
+
+        Raises CheckpointConflict, GroupOwned, ProducerFenced, and the store's errors.
+        """
+        batch = self._batch_range(identity, messages)
+        coordinator = self._connection.coordinator_of(self._transaction_group(identity, batch))
+        groups, staged = tuple(batch.by_group()), participants(messages)
+        for attempt in range(DECIDE_ATTEMPTS_MAX):
+            self._looked = look(self._connection, coordinator, groups, messages, staged)
+            decision = self._decide(identity, batch, coordinator)
+            if isinstance(decision, AlreadyIn):
+                self._require_replay(identity, coordinator, is_first_look=attempt == 0)
+                log.info("batch %d is in the log already", identity.batch_id)
+                return
+            try:
+                self._run(identity, batch, staged, coordinator)
+                return
+            except (CommitFailed, TransactionAborted) as error:
+                # Another run was faster: the replay tests tell whether it was this batch. Or its
+                # pend was barred, as that of a dead run: then it is decided again.
+                if attempt == DECIDE_ATTEMPTS_MAX - 1:
+                    raise
+                log.info("batch %d: %s", identity.batch_id, error)
+
+    # What the batch is.
+
+    def _batch_range(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> BatchRange:
+        if self._checkpoint is None:
+            return BatchRange(identity.batch_id, {})
+        plan = messages[0].plan if messages else None
+        if plan is not None:
+            _require_own_plan(plan, identity)
+        log_id = self._connection.cluster.log_id
+        batch = self._checkpoint.range_of(identity.query_id, identity.batch_id, log_id)
+        if plan is not None:
+            # After what was read: so that is of this plan, and the batch before it is, too.
+            self._checkpoint.require_plan(plan, batch.digest)
+        if batch.ungrouped:
+            raise InvalidOption(
+                "a source of this query reads the log that the sink writes, without group.id, so "
+                "its offsets cannot be in the transaction (rule R29). Add .option('group.id', "
+                "...) to readStream, and start with a new checkpoint: this one's offsets have no "
+                "group.",
+                option="group.id",
+            )
+        return batch
+
+    @property
+    def _may_skip(self) -> bool:
+        """Whether it is a write of a `foreachBatch`, which may leave batches out (R30)."""
+        return bool(self._options.label) or self._checkpoint is None
+
+    def _transactional_id(self, identity: BatchIdentity) -> str:
+        named = self._options.transactional_id or _of_query(identity)
+        return f"{named}.{self._options.label}" if self._options.label else named
+
+    def _transaction_group(self, identity: BatchIdentity, batch: BatchRange) -> str:
+        """Two queries on one group meet in one coordinator, which knows the owner (rule R12); and
+        so do the runs of a query, whatever their options name, for the second replay test (R2)."""
+        return min(batch.groups, default=_of_query(identity))
+
+    # The two replay tests.
+
+    def _decide(
+        self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
+    ) -> AlreadyIn | Commit:
+        """Asked before any run is fenced (rule R27)."""
+        transactional_id = self._transactional_id(identity)
+        known = coordinator.state.ids.get(transactional_id)
+        unfinished = list(known.open if known else ())
+        for tx_id in unfinished:
+            coordinator.finish(transactional_id, tx_id)
+        by_look = None if unfinished else self._decided_by_look(identity, batch, coordinator)
+        if by_look is not None:
+            return by_look
+        committed, mark = self._asked(identity, batch, coordinator)
+        return self._judged(identity, batch, committed, mark)
+
+    def _decided_by_look(
+        self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
+    ) -> Commit | None:
+        """To commit, if the look says so: its answers are of several moments, but the pend compares
+        the group's positions again, and PREPARE the mark. Whatever else they say is asked again."""
+        if any(state.pending for state in self._looked.values()):
+            return None
+        self._stood = {group: state.committed for group, state in self._looked.items()}
+        elsewhere = self._elsewhere(identity, batch, coordinator)
+        mark = coordinator.state.marks.get(self._mark(identity, batch).key)
+        try:
+            decision = self._judged(
+                identity, batch, self._committed(batch), _newest((mark, elsewhere))
+            )
+        except CheckpointConflict:
+            return None
+        return decision if isinstance(decision, Commit) else None
+
+    def _judged(
+        self,
+        identity: BatchIdentity,
+        batch: BatchRange,
+        committed: Mapping[GroupPartition, int | None],
+        mark: ReplayMark | None,
+    ) -> AlreadyIn | Commit:
+        return decide_batch(
+            identity.query_id,
+            identity.batch_id,
+            batch.ranges,
+            committed,
+            None if mark is None else BatchMark.of(mark),
+            joining=batch.joining,
+            fingerprint=batch.fingerprint,
+            previous_fingerprint=batch.previous_fingerprint,
+            may_skip=self._may_skip,
+        )
+
+    def _committed(self, batch: BatchRange) -> dict[GroupPartition, int | None]:
+        """Where the groups stood in the partitions that the batch reads."""
+        committed: dict[GroupPartition, int | None] = {}
+        for group, read in batch.by_group().items():
+            for partition in read:
+                at = self._stood[group].get(partition.where)
+                if at is not None and at.topic_id != batch.topic_ids[partition.topic]:
+                    at = None
+                committed[partition] = None if at is None else at.offset
+        return committed
+
+    def _asked(
+        self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
+    ) -> tuple[dict[GroupPartition, int | None], ReplayMark | None]:
+        """Where the groups stand, and the query's newest batch, as of one moment: a batch that
+        another run commits between the two questions would make the answers disagree."""
+        key = self._mark(identity, batch).key
+        mark = coordinator.state.marks.get(key)
+        elsewhere = self._elsewhere(identity, batch, coordinator)
+        for _ in range(DECIDE_ATTEMPTS_MAX):
+            for group in batch.by_group():
+                self._stood[group] = self._positions(group)
+            asked_before, mark = mark, coordinator.catch_up().marks.get(key)
+            if mark == asked_before:
+                return self._committed(batch), _newest((mark, elsewhere))
+        raise CommitFailed(
+            f"batch {identity.batch_id}: other runs of the query commit faster than this one can "
+            "ask what is in the log. Stop all but one of them.",
+            batch_id=identity.batch_id,
+        )
+
+    def _elsewhere(
+        self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
+    ) -> ReplayMark | None:
+        """What a write of a `foreachBatch` has where it belonged before it was given the checkpoint
+        and so a group. Nothing comes there any more once a run is registered here."""
+        is_known = self._session_key(identity) in _sessions
+        if is_known or not (self._is_one_of_many and batch.groups):
+            return None
+        other = self._connection.coordinator_of(_of_query(identity))
+        return (
+            None
+            if other is coordinator
+            else other.catch_up().marks.get(self._mark(identity, batch).key)
+        )
+
+    def _session_key(self, identity: BatchIdentity) -> tuple[int, str, str]:
+        return id(self._connection), self._transactional_id(identity), identity.run_id
+
+    def _require_replay(
+        self, identity: BatchIdentity, coordinator: Coordinator, *, is_first_look: bool
+    ) -> None:
+        """A replay comes from a later run; in one run it is another write of a `foreachBatch`.
+
+        That one's rows are other rows, and must not pass for those that are in (R30). Whose they
+        are cannot be told if they came while this run registered.
+        """
+        if not self._is_one_of_many:
+            return
+        name = self._transactional_id(identity)
+        known = coordinator.state.ids.get(name)
+        replayed = _replayed.setdefault(self._connection, {})
+        is_of_this_run = known is not None and known.instance == identity.run_id
+        if is_of_this_run and not is_first_look:
+            raise CommitFailed(
+                f"batch {identity.batch_id} with the label {self._options.label!r} was "
+                "committed while this write was on its way: by an earlier run of the query "
+                "that was still at work, or by another write of this foreachBatch with the "
+                f"same label. Nothing of this write was committed. {_OWN_LABELS}",
+                batch_id=identity.batch_id,
+            )
+        if is_of_this_run or replayed.get(name) == identity:
+            raise InvalidOption(
+                f"batch {identity.batch_id} was written in this very run already, with the label "
+                f"{self._options.label!r}, and nothing of this second write was committed. "
+                f"{_OWN_LABELS}",
+                option="label",
+            )
+        replayed[name] = identity
+
+    def _positions(self, group: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """Committed offsets, once every decided transaction on them is finished."""
+        offsets = self._connection.offsets
+        state = offsets.group(group)
+        for tx_id, pending in list(state.pending.items()):
+            self._connection.coordinator(pending.coordinator).finish(
+                pending.transactional_id, tx_id
+            )
+        return (offsets.group(group) if state.pending else state).committed
+
+    def _mark(self, identity: BatchIdentity, batch: BatchRange) -> ReplayMark:
+        return ReplayMark(
+            identity.query_id,
+            identity.batch_id,
+            tuple(OffsetRange(*key, *moved) for key, moved in sorted(batch.ranges.items())),
+            batch.fingerprint,
+            self._options.label,
+        )
+
+    # The transaction.
+
+    def _run(
+        self,
+        identity: BatchIdentity,
+        batch: BatchRange,
+        staged: tuple[Participant, ...],
+        coordinator: Coordinator,
+    ) -> None:
+        name = self._transactional_id(identity)
+        key = self._session_key(identity)
+        is_too_large = is_large(staged)
+        session = _sessions.get(key)
+        if (
+            session is None
+            or is_too_large
+            or _is_elsewhere(session, coordinator.state.ids.get(name), identity)
+        ):
+            session = self._registered(identity, batch)
+        try:
+            pends = {group: self._pending(group, batch) for group in batch.by_group()}
+            pends = {group: self._small(group, pend) for group, pend in pends.items() if pend}
+            session.begin(looks=False)
+            if is_too_large:
+                append_first(self._connection, session, staged)
+                staged = ()
+            if is_too_large or not self._stand_together(coordinator, pends, staged):
+                for group, pend in pends.items():
+                    self._wait(partial(session.pend_staged, group, pend))
+                pends = {}
+            decide = partial(session.commit, staged, self._mark(identity, batch), pends=pends)
+            self._wait(partial(self._connection.offsets.with_resolution, decide, session.tx_id))
+            session.join()
+        except TxlogError:
+            # The next attempt begins with a new epoch, so that no transaction id is used twice.
+            _sessions.pop(key, None)
+            # Its pend would block the group's present owner. If the decision is
+            # COMMIT, or cannot be asked for, this changes nothing (R3, R26).
+            try:
+                session.abort()
+            except TxlogError as error:
+                log.info("batch %d was not aborted: %s", identity.batch_id, error)
+            raise
+        _sessions[key] = session
+
+    def _stand_together(
+        self, coordinator: Coordinator, pends: Pends, staged: Sequence[Participant]
+    ) -> bool:
+        """Whether pends and decision may be one entry."""
+        partition_of = self._connection.offsets.partition_of
+        is_one_journal = all(partition_of(group) == coordinator.partition for group in pends)
+        return is_one_journal and fit_one_entry(pends, staged)
+
+    def _pending(self, group: str, batch: BatchRange) -> tuple[PendingOffset, ...]:
+        """The group's positions after the batch: what it advances, what joins with it, and where
+        the group has none, so that it has one wherever the query reads (design 0015).
+
+        Raises CommitFailed if the group reads a later topic of the same name by now.
+        """
+        offsets, stood = self._connection.offsets, self._stood[group]
+        return tuple(
+            PendingOffset(
+                key.topic,
+                batch.topic_ids[key.topic],
+                key.partition,
+                moved.start,
+                moved.end,
+                replaced=offsets.replaced(
+                    key.where, batch.topic_ids[key.topic], stood.get(key.where)
+                ),
+            )
+            for key, moved in batch.by_group()[group].items()
+            if key in batch.ranges or key in batch.joined or key.where not in stood
+        )
+
+    def _small(self, group: str, pend: tuple[PendingOffset, ...]) -> tuple[PendingOffset, ...]:
+        """What of it goes into the transaction: all, if an entry holds that.
+
+        Otherwise the positions that stay come first, in parts: they claim nothing as consumed, and
+        a replay finds them where it starts. Raises CommitFailed.
+        """
+        if event_bytes(pend) <= OFFSETS_BYTES_MAX:
+            return pend
+        idle = tuple(offset for offset in pend if offset.start == offset.end)
+        self._wait(partial(self._connection.offsets.commit, group, idle))
+        return tuple(offset for offset in pend if offset.start < offset.end)
+
+    def _wait(self, put_aside: Callable[[], None]) -> None:
+        """Waits for another query's pend to be decided or to time out. Raises CommitFailed."""
+        for _ in range(UNSTABLE_WAITS_MAX):
+            try:
+                put_aside()
+                return
+            except UnstableOffsetCommit:
+                self._connection.runtime.clock.sleep_ms(UNSTABLE_WAIT_MS)
+        put_aside()
+
+    def _registered(self, identity: BatchIdentity, batch: BatchRange) -> TransactionSession:
+        session = TransactionSession(
+            self._connection,
+            self._transactional_id(identity),
+            self._transaction_group(identity, batch),
+            STAGED_TIMEOUT_MS,
+        )
+        session.register(
+            identity.run_id,
+            is_run=True,
+            groups=batch.groups,
+            take_over=self._options.group_takeover,
+            may_skip=self._may_skip,
+        )
+        return session
+
+
+def _of_query(identity: BatchIdentity) -> str:
+    return f"spark.{identity.query_id}"
+
+
+def _newest(marks: Iterable[ReplayMark | None]) -> ReplayMark | None:
+    return max((m for m in marks if m is not None), key=lambda m: m.batch_id, default=None)
+
+
+def _is_elsewhere(
+    session: TransactionSession, newest: TransactionalId | None, identity: BatchIdentity
+) -> bool:
+    """Whether another process of the same run has registered since. Another run's is a fence."""
+    if newest is None:
+        return False
+    mine = session.registration
+    is_newest = (newest.pid, newest.epoch) == (mine.pid, mine.epoch)
+    return newest.instance == identity.run_id and not is_newest
+
+
+def _require_own_plan(plan: BatchPlan, identity: BatchIdentity) -> None:
+    """The writer was made for this very batch (R1). Raises CheckpointConflict."""
+    if plan.batch_id != identity.batch_id:
+        raise CheckpointConflict(
+            f"the tasks ran batch {identity.batch_id}, but the newest plan in the checkpoint was "
+            f"{plan.batch_id} when their writer was made: another run of this query is on the "
+            "checkpoint, or the sink sees another folder than Spark does. Stop one of the two.",
+            batch_id=identity.batch_id,
+            planned=plan.batch_id,
+        )

@@ -1,0 +1,258 @@
+"""The work of a sink's task: route rows to topics and partitions, and stage them.
+
+Nothing that is staged is visible before the driver's commit names it (I5): a failed or speculative
+attempt leaves unreferenced segments only. It guards that a row which its topic cannot hold fails
+the task, with the column's name, instead of losing a value.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_plugin.checkpoints.checkpoint import BatchPlan
+from spark_plugin.options import WriterOptions
+from spark_plugin.sink.frame_schema import PARTITION_COLUMN, TOPIC_COLUMN, in_utc, kafka_metadata
+from spark_plugin.sink.sink_topics import written_topic
+from spark_plugin.sink.topic_creation import Creation
+from spark_plugin.task_identity import NO_BATCH
+from txlog.catalog.handed_over import HandedLog, HandedTopic
+from txlog.engine.append.accumulator import Partitions, keyed_partitions
+from txlog.engine.append.batch_columns import require_small_records
+from txlog.engine.append.partitioner import split_by_partition
+from txlog.engine.append.record_times import with_record_times
+from txlog.engine.connection import Connection
+from txlog.errors import InvalidRecord, UnknownPartition
+from txlog.topic.records.batch import Segment
+from txlog.topic.records.conversion import TIMESTAMP_COLUMN, adapt
+from txlog.topic.records.schema import is_kafka_schema, physical_schema
+from txlog.topic.records.segment_draft import SegmentDraft
+from txlog.topic.topic_log import TopicLog
+
+SEGMENT_BYTES = 32 << 20
+"""Records of a topic that a task writes into one segment."""
+
+SEGMENTS_AT_ONCE_MAX = 4
+"""Segments that a task finishes in the background: its memory, where a store takes them whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTopic:
+    """What one task staged for one topic."""
+
+    topic: str
+    topic_id: str
+    segments: tuple[Segment, ...]
+    row_count: int
+
+
+@dataclass(frozen=True)
+class TaskMessage(WriterCommitMessage):
+    """A task's message to the driver's commit."""
+
+    query_id: str
+    batch_id: int
+    run_id: str
+    plan: BatchPlan | None
+    """The micro-batch that the writer was made for (rule R1); None outside of a stream."""
+    staged: tuple[StagedTopic, ...]
+    log: HandedLog | None = None
+    """The log that it staged for, and these topics: so that the commit need not look for them."""
+
+    @property
+    def is_of_batch(self) -> bool:
+        """Whether the task ran for a micro-batch."""
+        return bool(self.query_id) and self.batch_id != NO_BATCH
+
+
+class Staging:
+    """Collects the rows of one task, and stages them topic by topic."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        options: WriterOptions,
+        schema: StructType,
+        allowed: Creation = Creation.NONE,
+        handed: Iterable[HandedTopic] = (),
+    ) -> None:
+        """`schema` is the DataFrame's: the columns of a topic that is missing, and is created if
+        that is allowed. `handed` are topics as the driver has seen them."""
+        self._connection = connection
+        self._allowed = allowed
+        self._options = options
+        self._schema = schema
+        self._kafka_metadata = kafka_metadata(schema)
+        # Rows without a key go to another partition each time, as the producer's do.
+        self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
+        self._topics = {one.opened.name: one.within(connection.cluster) for one in handed}
+        self._drafts: dict[str, SegmentDraft] = {}
+        self._rows: dict[str, int] = {}
+        self._segments: dict[str, list[Callable[[], Segment]]] = {}
+        self._under_way: deque[Callable[[], Segment]] = deque()
+
+    def add_all(self, batches: Iterable[pa.RecordBatch]) -> tuple[StagedTopic, ...]:
+        """Stage every row. Raises UnknownTopic, InvalidName, InvalidRecord, UnknownPartition."""
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    for name, rows in self._by_topic(in_utc(batch)):
+                        self._add(name, rows)
+            for name in list(self._drafts):
+                self._finish(name)
+        except BaseException:
+            for draft in self._drafts.values():
+                draft.discard()
+            raise
+        return tuple(
+            StagedTopic(
+                name,
+                self._topics[name].topic_id,
+                tuple(segment() for segment in self._segments[name]),
+                self._rows[name],
+            )
+            for name in sorted(self._segments)
+        )
+
+    def log(self) -> HandedLog:
+        """What the commit is told of the log, and of the topics that have rows."""
+        topics = (self._topics[name] for name in sorted(self._segments))
+        return HandedLog.of(self._connection.cluster, topics)
+
+    def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Rows of each topic, in their old order, without the column that named it."""
+        if self._options.topic is not None:
+            yield self._options.topic, batch
+            return
+        index = batch.schema.get_field_index(TOPIC_COLUMN)
+        names = batch.column(index).cast(pa.string())
+        if names.null_count:
+            raise InvalidRecord(
+                "a row has null in the column 'topic', so it has nowhere to go; give each row a "
+                "topic, or set the option 'topic'."
+            )
+        rows = batch.remove_column(index)
+        wanted = pc.unique(names).to_pylist()
+        for name in wanted:
+            part = rows if len(wanted) == 1 else rows.filter(pc.equal(names, name))
+            yield name, part
+
+    def _add(self, name: str, rows: pa.RecordBatch) -> None:
+        topic = self._topic(name)
+        partitions, rows = self._partitions(topic, rows)
+        if is_kafka_schema(topic.schema()):
+            rows = _without(rows, self._kafka_metadata)
+        stored = _stored(topic, rows, self._connection.runtime.clock.wall_ms())
+        require_small_records(topic, stored)
+        draft = self._drafts.get(name)
+        if draft is None:
+            draft = self._drafts[name] = topic.new_segment(topic.state.newest_schema_id)
+        for partition, part in _split(stored, partitions).items():
+            draft.add(partition, part)
+        self._rows[name] = self._rows.get(name, 0) + stored.num_rows
+        if draft.size_bytes >= SEGMENT_BYTES:
+            self._finish(name)
+
+    def _topic(self, name: str) -> TopicLog:
+        """The topic as it was when this task first met it: one incarnation, one partition count."""
+        known = self._topics.get(name)
+        if known is None:
+            known = self._topics[name] = written_topic(
+                self._connection, self._options, self._schema, name, self._allowed
+            )
+        return known
+
+    def _finish(self, name: str) -> None:
+        """Make the topic's segment durable, while more rows come in."""
+        segment = self._connection.runtime.fan_out.start(self._drafts.pop(name).finish)
+        self._segments.setdefault(name, []).append(segment)
+        self._under_way.append(segment)
+        while len(self._under_way) > SEGMENTS_AT_ONCE_MAX:
+            self._under_way.popleft()()
+
+    def _partitions(
+        self, topic: TopicLog, rows: pa.RecordBatch
+    ) -> tuple[Partitions | int, pa.RecordBatch]:
+        """The partition of each row, or of all; and the rows without a column that says only it."""
+        count = len(topic.state.partitions)
+        self._sticky += 1
+        column = self._options.partition
+        if column is None and is_kafka_schema(topic.schema()):
+            column = PARTITION_COLUMN if PARTITION_COLUMN in rows.schema.names else None
+        chosen = self._chosen_by_key(topic, rows, count)
+        if column is None:
+            return chosen, rows
+        index = rows.schema.get_field_index(column)
+        asked = rows.column(index)
+        if asked.null_count and self._options.partition is not None:
+            raise InvalidRecord(
+                f"topic {topic.name!r}: the partition column {column!r} has a null; every row "
+                "needs a partition."
+            )
+        _check_partitions(topic, asked, count)
+        if column not in topic.schema().names:
+            rows = rows.remove_column(index)
+        filled = pc.fill_null(asked.cast(pa.int32()), -1).to_numpy(zero_copy_only=False)
+        return np.where(filled < 0, chosen, filled).astype(np.int32), rows
+
+    def _chosen_by_key(self, topic: TopicLog, rows: pa.RecordBatch, count: int) -> Partitions | int:
+        column = self._options.key or topic.state.config.key_column
+        if not column and is_kafka_schema(topic.schema()) and "key" in rows.schema.names:
+            column = "key"
+        index = rows.schema.get_field_index(column) if column else -1
+        if index < 0:
+            return self._sticky % count
+        return keyed_partitions(rows.column(index), count, self._sticky)
+
+
+def _split(rows: pa.RecordBatch, partitions: Partitions | int) -> dict[int, pa.RecordBatch]:
+    if isinstance(partitions, int):
+        return {partitions: rows}
+    return split_by_partition(rows, partitions)
+
+
+def _without(rows: pa.RecordBatch, columns: Collection[str]) -> pa.RecordBatch:
+    return rows.select([name for name in rows.schema.names if name not in columns])
+
+
+def _stored(topic: TopicLog, rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """The rows in the topic's physical schema. Raises InvalidRecord."""
+    schema = topic.schema()
+    if is_kafka_schema(schema) and "timestamp" in rows.schema.names:
+        index = rows.schema.get_field_index("timestamp")
+        stamps = rows.column(index).cast(pa.timestamp("ms", "UTC"), safe=False)
+        rows = rows.remove_column(index).append_column(TIMESTAMP_COLUMN, stamps)
+    return adapt(with_record_times(topic, _castable(rows, schema), now_ms), physical_schema(schema))
+
+
+def _castable(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Kafka's sink takes key and value as texts, too."""
+    if not is_kafka_schema(schema):
+        return rows
+    for name in ("key", "value"):
+        index = rows.schema.get_field_index(name)
+        if index >= 0 and pa.types.is_string(rows.column(index).type):
+            rows = rows.set_column(index, name, rows.column(index).cast(pa.binary()))
+    return rows
+
+
+def _check_partitions(topic: TopicLog, asked: pa.Array, count: int) -> None:
+    if not pa.types.is_integer(asked.type):
+        raise InvalidRecord(
+            f"topic {topic.name!r}: the partition column is {asked.type}; it must be whole numbers."
+        )
+    bounds = pc.min_max(asked)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and not 0 <= low <= high < count:
+        raise UnknownPartition(
+            f"topic {topic.name!r} has partitions 0 to {count - 1}; the partition column has {low} "
+            f"to {high}. Drop that column, or give the topic more partitions.",
+            topic=topic.name,
+        )

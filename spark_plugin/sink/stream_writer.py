@@ -1,0 +1,140 @@
+"""The streaming sink: tasks stage, the driver's commit decides.
+
+Spark makes a writer for every batch on the driver, after `offsets/N` is written and before its
+tasks run, and another one in the process that commits. It guards R1 (the first one reads the plan,
+and the tasks carry it) and R26 (an abort deletes nothing).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_plugin import drill_points
+from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
+from spark_plugin.drill_points import Moment
+from spark_plugin.kept_stores import STORES_MAX
+from spark_plugin.log_access import open_log
+from spark_plugin.options import WriterOptions
+from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.sink.sink_topics import prepare_topics
+from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.sink.topic_creation import Creation, creation
+from spark_plugin.task_identity import task_identity
+from spark_plugin.worker_process import freeze_modules, is_for_commits
+from txlog.catalog.handed_over import HandedLog
+from txlog.clock import Runtime
+from txlog.errors import CheckpointConflict, InternalError
+
+log = logging.getLogger(__name__)
+
+_checkpoints: dict[str, Checkpoint] = {}
+"""Of this process; nothing depends on them for its correctness."""
+
+
+class TxlogStreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("txlog")`."""
+
+    def __init__(
+        self,
+        options: WriterOptions,
+        schema: StructType,
+        plan: BatchPlan | None,
+        log: HandedLog | None = None,
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._plan = plan
+        self._log = log
+
+    @classmethod
+    def for_batch(cls, options: WriterOptions, schema: StructType) -> TxlogStreamWriter:
+        """The writer of the batch that Spark planned last; on the driver.
+
+        Raises InvalidOption (rule R22), CheckpointConflict, and what a wrong topic raises: all of
+        it before any task runs.
+        """
+        if is_for_commits():
+            return cls(options, schema, None)
+        checkpoint = query_checkpoint(options)
+        plan = checkpoint.plan()
+        log = prepare_topics(options, schema, _allowed(options, plan.batch_id))
+        drill_points.passed(Moment.PLANNED, options.query_name or "")
+        return cls(options, schema, plan, log)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
+        """Stage the rows of one task; in an executor."""
+        freeze_modules()
+        task = task_identity()
+        if self._log is None or self._plan is None or self._plan.batch_id != task.batch_id:
+            planned = None if self._plan is None else self._plan.batch_id
+            raise CheckpointConflict(
+                f"the task runs batch {task.batch_id}, but the newest plan in the checkpoint was "
+                f"{planned} when its writer was made: another run of this query is on the "
+                "checkpoint, or the sink sees another folder than Spark does. Stop one of the two.",
+                batch_id=task.batch_id,
+                planned=planned,
+            )
+        allowed = _allowed(self._options, task.batch_id)
+        connection = open_log(self._options, handed=self._log.file)
+        staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
+        staged = staging.add_all(iterator)
+        drill_points.passed(Moment.STAGED, self._options.query_name or "")
+        return TaskMessage(
+            query_id=task.query_id,
+            batch_id=task.batch_id,
+            run_id=task.run_id,
+            plan=self._plan,
+            staged=staged,
+            log=staging.log(),
+        )
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Commit the batch; on the driver. Replays change nothing (I10)."""
+        found = [message for message in messages if isinstance(message, TaskMessage)]
+        if not found:
+            raise InternalError(
+                f"batch {batchId} came without a message of any task, so nothing tells which plan "
+                "it ran for. Please report this."
+            )
+        checkpoint = query_checkpoint(self._options)
+        identity = batch_identity(found, batchId)
+        log = found[0].log
+        connection = open_log(self._options, handed=None if log is None else log.file)
+        BatchCommitter(connection, self._options, checkpoint).commit(identity, found)
+        drill_points.passed(Moment.RETURNED, self._options.query_name or "")
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Nothing is deleted: the commit may have been decided, perhaps by another process (R26).
+
+        Staged segments that nothing refers to are invisible, and vacuum collects them.
+        """
+        log.info("batch %d was aborted; nothing of it is visible unless it was decided", batchId)
+
+
+def _allowed(options: WriterOptions, batch_id: int) -> Creation:
+    """A query creates topics when it starts."""
+    return creation(options.create_topics, is_later=batch_id > 0)
+
+
+def query_checkpoint(options: WriterOptions) -> Checkpoint:
+    """The query's checkpoint, with the connections that earlier batches have left; what it says is
+    read again each time. Raises InvalidOption if the option is missing (rule R22)."""
+    storage = dict(options.storage)
+    place = f"{options.checkpoint_location} {options.checkpoint_file_system}"
+    key = f"{os.getpid()} {os.getcwd()} {place} {sorted(storage.items())!r}"
+    if key not in _checkpoints:
+        while len(_checkpoints) >= STORES_MAX:
+            del _checkpoints[next(iter(_checkpoints))]
+        _checkpoints[key] = open_checkpoint(
+            options.checkpoint_location,
+            Runtime(),
+            default_file_system=options.checkpoint_file_system,
+            storage_options=storage,
+        )
+    return _checkpoints[key]

@@ -1,0 +1,1 @@
+"""The streaming and batch source: offsets, plans, and the tasks that read."""

@@ -1,0 +1,65 @@
+"""`spark.read.format("txlog")`: a range of offsets as a table, at one consistent cut (I11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.types import StructType
+
+from spark_plugin.log_access import open_log, subscribed_topics
+from spark_plugin.options import ReaderOptions
+from spark_plugin.source.offsets import PartitionRange
+from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
+from spark_plugin.source.starting_points import resolve, starting_offset
+from spark_plugin.source.subscription import Subscription
+from txlog.errors import InvalidOption
+from txlog.model import IsolationLevel, TopicPartition
+from txlog.topic.read.cut import stable_ends, view_of
+
+
+class TxlogBatchReader(DataSourceReader):
+    """Reads from `startingOffsets` (default: earliest) to `endingOffsets` (default: latest)."""
+
+    def __init__(self, options: ReaderOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[ReadTask]:
+        """Tasks by bytes. Raises OffsetOutOfRange, InvalidOption."""
+        options = self._options
+        connection = open_log(options)
+        every = subscribed_topics(connection, options, certain=True)
+        topics = Subscription(options, self._schema).readable(every, {})
+        views = [view_of(topic) for topic in topics.values()]
+        wheres = [view.where(p) for view in views for p in range(len(view.state.partitions))]
+        if options.isolation_level is IsolationLevel.READ_COMMITTED:
+            highs = stable_ends(views, dict.fromkeys(wheres, 0))
+        else:
+            highs = {w: topics[w.topic].state.end_offset(w.partition) for w in wheres}
+        first = starting_offset(connection, topics, options, highs)
+        ranges: dict[TopicPartition, PartitionRange] = {}
+        for where in wheres:
+            start = first.topics[where.topic].partitions[where.partition].start
+            end = resolve(
+                topics[where.topic],
+                where,
+                options.ending_offsets.at(where),
+                highs[where],
+                options,
+                option="endingOffsets",
+            )
+            if end < start:
+                raise InvalidOption(
+                    f"endingOffsets has {end} for {where}, before startingOffsets with {start}.",
+                    partition=str(where),
+                )
+            ranges[where] = PartitionRange(start, end)
+        return plan_reads(topics, ranges, options)
+
+    def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """Records of one task; in an executor."""
+        if not partition.pieces:
+            return iter(())
+        return read_task(partition, layouts_of(partition, self._schema), self._options)

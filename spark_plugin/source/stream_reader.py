@@ -1,0 +1,383 @@
+"""The streaming source: offsets, admission control, planning, and a group that follows.
+
+It guards I11 (every batch ends at a consistent cut) and R20, R25, R28. One object lives as long as
+the query, in one process of the driver; `read` runs in executors and uses nothing of it but its
+options. Spark calls, for batch N: latestOffset, then writes offsets/N, then commit(N-1), then
+partitions; after a restart partitions comes first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spark_plugin.log_access import are_known, open_log, subscribed_topics
+from spark_plugin.options import ReaderOptions
+from spark_plugin.source import offsets
+from spark_plugin.source.data_loss import records_are_gone
+from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
+from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
+from spark_plugin.source.starting_points import committed_offsets, starting_offset
+from spark_plugin.source.subscription import Subscription
+from txlog.clock import begun
+from txlog.coordinator.state import TransactionalId
+from txlog.engine.blocked_reader import BlockedReader
+from txlog.engine.connection import Connection
+from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit
+from txlog.groups.state import GroupState, PendingOffset
+from txlog.model import IsolationLevel, TopicPartition
+from txlog.topic.read.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
+from txlog.topic.topic_log import TopicLog
+
+log = logging.getLogger(__name__)
+
+_WHERE = "the offset that Spark handed to the source"
+
+
+class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """`spark.readStream.format("txlog")`."""
+
+    def __init__(self, options: ReaderOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._connection: Connection | None = None
+        self._subscription = Subscription(options, schema)
+        self._subscribed: dict[str, TopicLog] = {}
+        self._topics: dict[str, TopicLog] = {}
+        """Those of the subscribed topics that can be read: they fit the query's columns."""
+        self._initial: dict[str, Any] | None = None
+        self._available: Ends | None = None
+        self._latest: Ends = {}
+        self._blocked: BlockedReader | None = None
+        self._followed: SourceOffset | None = None
+        self._planned: dict[str, Any] | None = None
+        """The end that `latestOffset` has answered last."""
+        self._triggered_ms: float | None = None
+        """When this run planned its last batch; None: its first one waits for nothing."""
+
+    # Called by Spark.
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before batch 0; Spark calls it twice and writes it nowhere, so it is computed once."""
+        if self._initial is None:
+            self._open({}, is_new=True)
+            self._initial = offsets.to_json(self._first_offset())
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """`maxOffsetsPerTrigger`."""
+        wanted = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if wanted is None else ReadMaxRows(wanted)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
+        done = offsets.from_json(start, _WHERE)
+        # Without ranges it may be where batch 0 begins: nothing is done.
+        looked = self._look_at_group(done) if offsets.ranges(done) else None
+        current = self._own(start)
+        self._require_reached(current)
+        self._require_whole(current)
+        if looked is not None:
+            self._follow(current, looked)
+        views = self._views()
+        begins = self._joining(views, current)
+        ids = self._ids()
+        starts = {**begins, **offsets.present_positions(current, ids)}
+        highs = self._bounded(self._highs(views, starts), starts)
+        if self._is_too_early(highs, starts):
+            self._unblock(views, starts)
+            return start
+        if isinstance(limit, ReadMaxRows):
+            highs = limited_cut(views, starts, highs, limit.max_rows)
+        following = offsets.advance(current, highs, ids, begins=begins)
+        self._unblock(views, starts)
+        if following is not current:
+            self._triggered_ms = self._now_ms()
+        # The same offset, if nothing is new: any other makes Spark run an empty batch.
+        self._planned = start if following is current else offsets.to_json(following)
+        return self._planned
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember the end as of now: nothing newer is read by this run."""
+        self._open({}, certain=True)
+        views = self._views()
+        self._available = self._highs(views, dict.fromkeys(_partitions(views), 0))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The end of the log, for the query's progress."""
+        if not self._latest or not self._topics:
+            return None
+        reached = SourceOffset(
+            self._log().cluster.log_id,
+            self._options.group_id,
+            {
+                name: TopicOffsets(
+                    topic.topic_id,
+                    {
+                        where.partition: PartitionRange(end, end)
+                        for where, end in sorted(self._latest.items())
+                        if where.topic == name
+                    },
+                )
+                for name, topic in sorted(self._topics.items())
+            },
+        )
+        return offsets.to_json(reached)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[ReadTask]:
+        """Tasks for the ranges that `end` itself carries; Spark's `start` is not used (R20)."""
+        # What this process has just planned is not looked up again.
+        planned = offsets.from_json(end, _WHERE) if end == self._planned else self._own(end)
+        ids, planned_ids = self._ids(), offsets.topic_ids_of(planned)
+        wanted = {
+            where: moved
+            for where, moved in offsets.ranges(planned).items()
+            if start != end and ids.get(where.topic) == planned_ids[where.topic]
+        }
+        return plan_reads(self._topics, wanted, self._options)
+
+    def read(self, partition: ReadTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        """Records of one task; in an executor."""
+        if not partition.pieces:
+            return iter(())
+        return read_task(partition, layouts_of(partition, self._schema), self._options)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with that batch. It says so one batch late, so it is known already."""
+        done = offsets.from_json(end, _WHERE)
+        if not self._topics:
+            self._open(offsets.topic_ids_of(done))
+        self._follow(done, self._look_at_group(done))
+
+    def stop(self) -> None:
+        """Nothing is held open."""
+
+    # The log.
+
+    def _log(self) -> Connection:
+        if self._connection is None:
+            self._connection = open_log(self._options)
+        return self._connection
+
+    def _open(
+        self, begun: Mapping[str, str], *, certain: bool = False, is_new: bool = False
+    ) -> None:
+        """Topics as of now; new ones may match a pattern later. `begun`: ids of those that the
+        query has read, by name. A query that `is_new` finds every topic that it names."""
+        if not are_known(self._log(), self._options, self._subscribed, certain=certain):
+            may_miss = not (self._options.fail_on_data_loss or is_new)
+            try:
+                self._subscribed = subscribed_topics(
+                    self._log(), self._options, certain=certain, may_miss=may_miss
+                )
+            except UnknownTopic as error:
+                raise self._subscription.lost(error, begun) from error
+        self._topics = self._subscription.readable(self._subscribed, begun)
+
+    def _ids(self) -> dict[str, str]:
+        return {name: topic.topic_id for name, topic in self._topics.items()}
+
+    def _own(self, value: dict[str, Any]) -> SourceOffset:
+        """An offset of Spark's, if this source made it (rule R25)."""
+        offset = offsets.from_json(value, _WHERE)
+        begun = offsets.topic_ids_of(offset)
+        self._open(begun)
+        offsets.require_own(
+            offset,
+            self._log().cluster.log_id,
+            self._options.group_id,
+            self._ids(),
+            may_grow=True,
+            gone=self._subscription.gone(self._log(), self._subscribed, begun),
+        )
+        return offset
+
+    def _require_reached(self, current: SourceOffset) -> None:
+        """Offsets must not exceed the end of the log: an old check of a pruned journal only lags
+        (R15), but a log restored from an older copy stays behind, and its new records would be
+        skipped."""
+        ends = {}
+        for where, at in offsets.present_positions(current, self._ids()).items():
+            topic = self._topics[where.topic]
+            end = topic.state.bounds(where.partition).next_offset
+            if at > end:
+                end = topic.catch_up(certain=True).bounds(where.partition).next_offset
+            ends[where] = end
+        offsets.require_reached(current, ends)
+
+    def _require_whole(self, current: SourceOffset) -> None:
+        """With `failOnDataLoss` no records are gone: said before an offset is handed out."""
+        if self._options.fail_on_data_loss:
+            for where, at in offsets.present_positions(current, self._ids()).items():
+                log_start = self._topics[where.topic].state.bounds(where.partition).log_start
+                if at < log_start:
+                    raise records_are_gone(where, at, log_start)
+
+    def _first_offset(self) -> SourceOffset:
+        views = self._views()
+        ends = self._highs(views, dict.fromkeys(_partitions(views), 0))
+        return starting_offset(self._log(), self._topics, self._options, ends)
+
+    def _joining(
+        self, views: Sequence[TopicView], current: SourceOffset
+    ) -> dict[TopicPartition, int]:
+        """Where the partitions begin that came after the query did: at 0 (Kafka: the earliest), or
+        where the group stands, if the query goes on from there."""
+        known = offsets.present_positions(current, self._ids())
+        new = [where for where in _partitions(views) if where not in known]
+        if not new:
+            return {}
+        committed = committed_offsets(self._log(), self._topics, self._options, new)
+        return {where: 0 if (at := committed.get(where)) is None else at.offset for where in new}
+
+    def _views(self) -> list[TopicView]:
+        return [view_of(topic) for topic in self._topics.values()]
+
+    def _highs(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> Ends:
+        if self._options.isolation_level is IsolationLevel.READ_UNCOMMITTED:
+            ends = {w: _view(views, w).state.end_offset(w.partition) for w in _partitions(views)}
+        else:
+            ends = stable_ends(views, starts)
+        self._latest = ends
+        return ends
+
+    def _is_too_early(self, highs: Ends, starts: Mapping[TopicPartition, int]) -> bool:
+        """Whether `minOffsetsPerTrigger` lets the batch wait: not a run's first one, nor one of a
+        run that reads what is there and ends, which would wait for ever."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._triggered_ms is None or self._available is not None:
+            return False
+        waited_ms = self._now_ms() - self._triggered_ms
+        new = sum(max(0, end - starts[where]) for where, end in highs.items())
+        return new < least and waited_ms < self._options.max_trigger_delay_ms
+
+    def _now_ms(self) -> float:
+        return self._log().runtime.clock.monotonic_ms()
+
+    def _unblock(self, views: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> None:
+        """Resolve open transactions at the query's positions, and half-applied ones."""
+        in_the_way = {tx_id for _, tx_id, _ in undelivered(views)}
+        for view in views:
+            for tx_id, transaction in view.state.open_transactions():
+                if any(starts[view.where(p)] >= at for p, at in transaction.first_offsets.items()):
+                    in_the_way.add(tx_id)
+        if in_the_way:
+            self._blocked = self._blocked or BlockedReader(self._log())
+            self._blocked.unblock(in_the_way)
+
+    def _bounded(self, highs: Ends, starts: Mapping[TopicPartition, int]) -> Ends:
+        """No further than what was there when an AvailableNow run began."""
+        available = self._available
+        if available is None:
+            return highs
+        return {
+            where: max(starts[where], min(high, available.get(where, starts[where])))
+            for where, high in highs.items()
+        }
+
+    def _look_at_group(self, done: SourceOffset) -> Callable[[], GroupState]:
+        """Where the group stands, asked beside the look at the topics if it is to follow."""
+        group, connection = self._options.group_id, self._connection
+        if group is None or done == self._followed:
+            return GroupState
+        if connection is None:
+            return lambda: self._log().offsets.group(group)
+        fan_out = connection.cluster.fan_out
+        return begun(fan_out, partial(connection.offsets.group, group))
+
+    def _follow(self, done: SourceOffset, looked: Callable[[], GroupState]) -> None:
+        """The group follows a query whose sink is not txlog.
+
+        Spark asks for the next batch, also at the end of a run and after a restart, only once the
+        one before is done: what it hands over as its start is consumed. With a txlog sink the
+        offsets were committed with the records, and this finds them there.
+        """
+        group = self._options.group_id
+        if group is None or done == self._followed:
+            return
+        try:
+            pending = self._behind(group, done, looked())
+            if pending:
+                self._log().offsets.commit(group, pending)
+        except (CommitFailed, UnstableOffsetCommit) as error:
+            log.warning("group %s does not follow the query: %s", group, error)
+        self._followed = done
+
+    def _behind(
+        self, group: str, done: SourceOffset, stood: GroupState
+    ) -> tuple[PendingOffset, ...]:
+        """What the group has not committed of that batch.
+
+        Only its owner moves a group that has one: what Spark calls done is not committed after a
+        reset by hand, or if the checkpoint was torn (`commits/N` of another batch N than
+        `offsets/N`), and the sink is to refuse what comes after it (I6, I10). An owner that may
+        leave batches out needs the group to follow over these (R30).
+        """
+        committed = stood.committed
+        pending = []
+        may_follow = True
+        ids = self._ids()
+        for where, planned in offsets.all_ranges(done).items():
+            topic_id = done.topics[where.topic].topic_id
+            if ids.get(where.topic) != topic_id:
+                continue  # It was deleted, and a group has no position in a missing topic.
+            known = committed.get(where)
+            start = known.offset if known and known.topic_id == topic_id else 0
+            if known is None or start < planned.end:
+                may_follow &= known is None or start == planned.start
+                replaced = self._log().offsets.replaced(where, topic_id, known)
+                pending.append(
+                    PendingOffset(
+                        where.topic,
+                        topic_id,
+                        where.partition,
+                        start,
+                        planned.end,
+                        replaced=replaced,
+                    )
+                )
+        owner = self._owner(group) if pending else None
+        if owner is not None and not (owner.may_skip and may_follow):
+            _tell_that_it_stays(group, pending[0])
+            return ()
+        return tuple(pending)
+
+    def _owner(self, group: str) -> TransactionalId | None:
+        """The sink that commits the group's offsets in its transactions (R12)."""
+        for coordinator in self._log().caught_up():
+            state = coordinator.state
+            if group in state.owners:
+                return state.ids.get(state.owners[group])
+        return None
+
+
+def _partitions(views: Sequence[TopicView]) -> list[TopicPartition]:
+    return [view.where(p) for view in views for p in range(len(view.state.partitions))]
+
+
+def _view(views: Sequence[TopicView], where: TopicPartition) -> TopicView:
+    return next(view for view in views if view.state.name == where.topic)
+
+
+def _tell_that_it_stays(group: str, behind: PendingOffset) -> None:
+    log.warning(
+        "group %s stays at %d in %s-%d, and does not follow this query to %d: it belongs to a "
+        "txlog sink, which moves it with the records that it writes",
+        group,
+        behind.start,
+        behind.topic,
+        behind.partition,
+        behind.end,
+    )

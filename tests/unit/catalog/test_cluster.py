@@ -1,0 +1,210 @@
+"""The cluster as each process sees it: topics by name and incarnation, producer ids, its file."""
+
+import json
+
+import pytest
+
+from tests.faulty_stores import HookedStore
+from tests.protocol.world import NAMES, SCHEMA, World
+from txlog.catalog.cluster import (
+    PRODUCER_ID_BLOCK,
+    Cluster,
+    create_cluster,
+    open_cluster,
+    read_cluster_file,
+)
+from txlog.errors import NotATxlog, UnknownTopic
+from txlog.layout import CLUSTER_FILE, number
+from txlog.settings import TopicConfig
+from txlog.storage import MemoryStore
+from txlog.testing.clock import manual_runtime
+from txlog.topic.events import AdvanceHorizon, CloseTopic
+from txlog.topic.records.schema import encode_schema
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.create_topics("a")
+    return world
+
+
+def cluster_of(world: World) -> Cluster:
+    return world.process().connection.cluster
+
+
+def create(cluster: Cluster, name: str = "a") -> str:
+    """The new topic's id."""
+    return cluster.create_topic(name, 1, encode_schema(SCHEMA), TopicConfig()).topic_id
+
+
+def lengthen(cluster: Cluster, name: str) -> None:
+    """More entries than a snapshot needs, so that pruning hides them from a replica that lags."""
+    for count in range(6):
+        cluster.topic(name).execute(AdvanceHorizon(number(count)))
+
+
+# Topics.
+
+
+def test_a_topic_is_one_object_in_a_process(world: World) -> None:
+    cluster = cluster_of(world)
+    topic = cluster.topic("a")
+    assert cluster.topic("a") is topic
+    assert cluster.topic_of_id("a", topic.topic_id) is topic
+    assert len(topic.topic_id) == 16
+
+
+def test_a_second_process_creates_a_topic_in_a_log_that_has_one(world: World) -> None:
+    create(cluster_of(world), "b")
+    assert list(cluster_of(world).state().topics) == ["a", "b"]
+
+
+def test_an_internal_name_is_looked_up(world: World) -> None:
+    with pytest.raises(UnknownTopic, match="there is no topic '__offsets'"):
+        cluster_of(world).topic("__offsets")
+
+
+def test_R11_each_incarnation_is_found_by_its_id(world: World) -> None:
+    cluster, other = cluster_of(world), cluster_of(world)
+    old = cluster.topic("a").topic_id
+    cluster.delete_topic("a")
+    new = create(cluster)
+    for one in (cluster, other):
+        assert one.topic("a").topic_id == new
+        assert one.topic_of_id("a", old).topic_id == old
+        assert one.topic_of_id("a", new).topic_id == new
+        assert one.topic_of_id("a", old).catch_up().closed
+
+
+def test_R15_a_topic_that_was_closed_long_ago_is_not_found(world: World) -> None:
+    cluster, other = cluster_of(world), cluster_of(world)
+    cluster.topic("a").catch_up()
+    lengthen(other, "a")
+    other.topic("a").execute(CloseTopic())
+    other.topic("a").prune(keep_entries=1)
+    assert cluster.find_topic("a") is None
+
+
+def test_R15_what_is_deleted_is_the_present_incarnation(world: World) -> None:
+    cluster, other = cluster_of(world), cluster_of(world)
+    cluster.topic("a").catch_up()
+    lengthen(other, "a")
+    old = other.topic("a")
+    other.delete_topic("a")
+    old.prune(keep_entries=1)
+    create(other)
+    cluster.delete_topic("a")
+    with pytest.raises(UnknownTopic):
+        cluster_of(world).topic("a")
+
+
+@pytest.mark.parametrize("verb", ["delete_topic", "finish_deletion"])
+def test_R11_a_deletion_spares_a_topic_that_took_the_name_meanwhile(
+    world: World, verb: str
+) -> None:
+    process, other = world.process(), cluster_of(world)
+    cluster = process.connection.cluster
+    cluster.topic("a").catch_up()
+    if verb == "finish_deletion":
+        cluster.topic("a").execute(CloseTopic())
+    created: list[str] = []
+
+    def finish_and_create() -> None:
+        assert other.finish_deletion("a")
+        created.append(create(other))
+
+    slot = cluster._replica.next_slot
+    process.store.before("create", NAMES.cluster().entry(slot), finish_and_create)
+    getattr(cluster, verb)("a")
+    assert process.store.is_met
+    assert cluster_of(world).topic("a").topic_id == created[0]
+
+
+def test_a_deletion_that_was_cut_off_is_finished_once(world: World) -> None:
+    cluster = cluster_of(world)
+    assert not cluster.finish_deletion("a")
+    assert not cluster.finish_deletion("b")
+    cluster_of(world).topic("a").execute(CloseTopic())
+    assert cluster.finish_deletion("a")
+    assert not cluster.finish_deletion("a")
+    create(cluster)
+
+
+def test_R15_a_deletion_that_was_cut_off_long_ago_is_finished(world: World) -> None:
+    cluster, other = cluster_of(world), cluster_of(world)
+    cluster.topic("a").catch_up()
+    lengthen(other, "a")
+    other.topic("a").execute(CloseTopic())
+    other.topic("a").prune(keep_entries=1)
+    assert cluster.finish_deletion("a")
+
+
+def test_R15_a_topic_that_others_created_long_ago_is_looked_for_surely(world: World) -> None:
+    cluster, other = cluster_of(world), cluster_of(world)
+    for name in "bcdefgh":
+        create(other, name)
+    other.topic("h").execute(CloseTopic())
+    other.prune(keep_entries=1)
+    assert cluster.finish_deletion("h")
+
+
+# The journal, and producer ids.
+
+
+def test_snapshots_and_pruning_of_its_journal_follow_what_is_asked(world: World) -> None:
+    cluster = cluster_of(world)
+    for name in "bcdef":
+        create(cluster, name)  # 6 entries with the first one, where one in 4 has a snapshot.
+    layout = NAMES.cluster()
+    assert world.store.get(layout.snapshot(3)) is not None
+    assert cluster.prune(keep_entries=4, apart_entries=3) == 0
+    assert cluster.prune(keep_entries=5) == 1
+    assert cluster.prune(keep_entries=3, apart_entries=2) == 2
+
+
+def test_I7_a_process_takes_producer_ids_in_blocks_and_leaves_none_out(world: World) -> None:
+    cluster = cluster_of(world)
+    given = [cluster.producer_id() for _ in range(2 * PRODUCER_ID_BLOCK)]
+    assert given == list(range(2 * PRODUCER_ID_BLOCK))
+    assert cluster_of(world).producer_id() == 2 * PRODUCER_ID_BLOCK
+
+
+# The file.
+
+
+def test_a_log_is_made_only_where_that_is_asked_for() -> None:
+    store = MemoryStore(manual_runtime())
+    with pytest.raises(NotATxlog, match="there is no log at memory://"):
+        open_cluster(store, manual_runtime())
+    assert read_cluster_file(store) is None
+    made = open_cluster(store, manual_runtime(), create=True)
+    assert open_cluster(store, manual_runtime()).log_id == made.log_id
+
+
+def test_the_file_says_what_the_probe_of_the_store_found() -> None:
+    store = MemoryStore(manual_runtime())
+    file = create_cluster(store, manual_runtime())
+    assert json.loads(file.probe)["keys"] > 0
+    data = store.get(CLUSTER_FILE)
+    assert data is not None
+    assert b'", "' not in data
+
+
+@pytest.mark.parametrize("moment", ["before its file", "after the first look"])
+def test_of_two_processes_that_make_a_log_both_have_the_same(moment: str) -> None:
+    inner = MemoryStore(manual_runtime())
+    store = HookedStore(inner)
+
+    def make_it() -> None:
+        other = open_cluster(inner, manual_runtime(9), create=True)
+        create(other)
+
+    if moment == "before its file":
+        store.before("create", CLUSTER_FILE, make_it)
+    else:
+        store.after("get", CLUSTER_FILE, make_it)
+    file = create_cluster(store, manual_runtime())
+    assert store.is_met
+    assert file == read_cluster_file(inner)
+    assert list(open_cluster(inner, manual_runtime()).state().topics) == ["a"]

@@ -1,0 +1,348 @@
+"""`txlog export`: what a reader at read_committed sees, once each, in files that are whole."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from tests.command_line import PROCESS_TIMEOUT_S, Run, command, environment, run
+from tests.empty_log import empty_log
+from tests.sample_log import SampleLog
+from txlog.cli.output import export_files
+from txlog.client.admin import Admin
+from txlog.client.consumer import cut_reader
+from txlog.client.consumer.cut_reader import RECORDS_MAX, read_partition, topics_at_cut
+from txlog.client.producer.producer import Producer
+from txlog.clock import Runtime
+from txlog.engine.connection import connect
+from txlog.errors import StoreUnavailable, UsageError
+from txlog.model import Decision, IsolationLevel
+from txlog.settings import LogSettings
+from txlog.storage.disk.output_file import new_output_file
+from txlog.topic.events import WriteMarker
+
+FORMATS = ("parquet", "arrow", "csv")
+
+
+def records(path: Path) -> list[dict[str, object]]:
+    """What is in a file: partition, offset and value, in order."""
+    if path.suffix == ".csv":
+        rows = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))
+        return [
+            {"p": int(r["partition"]), "o": int(r["offset"]), "v": r["value"].encode()}
+            for r in rows
+        ]
+    table = pq.read_table(path) if path.suffix == ".parquet" else pa.ipc.open_file(path).read_all()
+    names = ("_partition", "_offset", "value")
+    columns = [table[name].to_pylist() for name in names]
+    return [{"p": p, "o": o, "v": v} for p, o, v in zip(*columns, strict=True)]
+
+
+def consumed(log: SampleLog, *arguments: object) -> list[dict[str, object]]:
+    """The same, as the consumer prints it."""
+    lines = run("consume", "orders", *arguments, root=log.root).json_lines
+    return [{"p": r["partition"], "o": r["offset"], "v": str(r["value"]).encode()} for r in lines]
+
+
+def exported(log: SampleLog, file: Path, *arguments: object) -> Run:
+    done = run("export", "orders", "--file", file, *arguments, root=log.root)
+    assert done.code == 0, done.err
+    return done
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_file_holds_what_a_consumer_at_read_committed_is_given(
+    suffix: str, log: SampleLog, tmp_path: Path
+) -> None:
+    file = tmp_path / f"orders.{suffix}"
+    exported(log, file, "-p", 0)
+    assert records(file) == consumed(log, "-p", 0)
+    assert len(records(file)) == 10
+    assert os.listdir(tmp_path) == [file.name]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_at_read_uncommitted_it_holds_aborted_and_open_records_too(
+    suffix: str, log: SampleLog, tmp_path: Path
+) -> None:
+    file = tmp_path / f"orders.{suffix}"
+    exported(log, file, "-p", 0, "--isolation", "read_uncommitted")
+    assert [record["v"] for record in records(file)][-2:] == [b"aborted", b"open"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_what_is_exported_can_be_produced_again(
+    suffix: str, log: SampleLog, tmp_path: Path
+) -> None:
+    root = empty_log(tmp_path / "copy")
+    for topic in ("orders", "flights"):
+        file = tmp_path / f"{topic}.{suffix}"
+        wanted = ("-p", 0) if topic == "orders" else ()
+        assert run("export", topic, "--file", file, *wanted, root=log.root).code == 0
+        Admin(root).create_topic(topic, 1, log.admin.describe_topic(topic).schema)
+        done = run("produce", topic, file, root=root)
+        assert done.code == 0, done.err
+        copy = run("consume", topic, root=root).json_lines
+        original = run("consume", topic, *wanted, root=log.root).json_lines
+        if suffix == "csv" and topic == "flights":
+            # An empty cell of a text column is an empty text, and bytes that are not text are
+            # written as `consume` prints them.
+            assert [r["value"]["carrier"] for r in copy] == ["UA", ""]
+            assert [r["value"]["delay"] for r in copy] == [2, None]
+            continue
+        assert [r["value"] for r in copy] == [r["value"] for r in original]
+        assert [r["timestamp"] for r in copy] == [r["timestamp"] for r in original]
+
+
+def test_a_glob_over_segments_counts_what_was_merged_twice_and_an_export_does_not(
+    tmp_path: Path,
+) -> None:
+    root = Path(empty_log(tmp_path / "log", LogSettings(journal_snapshot_entries=4)))
+    Admin(str(root)).create_topic("clicks", 1)
+    producer = Producer(str(root))
+    for number in range(40):
+        producer.send("clicks", b"%d" % number).get()
+    assert "merged" in run("maintain", "--once", "--no-vacuum", root=root).out
+    globbed = sum(
+        pa.ipc.open_file(path).read_all().num_rows for path in root.rglob("segments/*.arrow")
+    )
+    assert globbed > 40
+    file = tmp_path / "clicks.parquet"
+    assert run("export", "clicks", "--file", file, root=root).code == 0
+    assert [record["v"] for record in records(file)] == [b"%d" % n for n in range(40)]
+
+
+def test_a_transaction_that_only_one_topic_shows_yet_is_in_neither_file(tmp_path: Path) -> None:
+    """I11: the marker of the other topic is still to come."""
+    root = empty_log(tmp_path / "log")
+    connection = connect(root)
+    for name in ("a", "b"):
+        Admin(connection).create_topic(name, 1)
+    producer = Producer(connection, transactional_id="both", transaction_records="in.log")
+    producer.init_transactions()
+    for number in range(2):
+        tx_id = producer.begin_transaction()
+        for name in ("a", "b"):
+            producer.send(name, b"%d" % number)
+        if number == 0:
+            producer.commit_transaction()
+    producer.flush()
+    topics = {name: connection.cluster.topic(name) for name in ("a", "b")}
+    ids = tuple(sorted(topic.topic_id for topic in topics.values()))
+    topics["a"].execute(WriteMarker(tx_id, Decision.COMMIT, tx_id.number, 0, topic_ids=ids))
+    assert len(run("consume", "a", root=root).json_lines) == 2
+    done = run("export", "a", "b", "--folder", tmp_path, "-o", "json", root=root)
+    assert done.json["records"] == 2
+    for name in ("a", "b"):
+        assert [r["v"] for r in records(tmp_path / f"{name}.parquet")] == [b"0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "offsets"),
+    [
+        (("--from", 3), range(3, 10)),
+        (("--until", 3), range(3)),
+        (("--from", 3, "--until", 5), range(3, 5)),
+        (("--from", "@2013-01-01T05:15:04Z"), range(4, 10)),
+        (("--until", "@2013-01-01T05:15:04Z"), range(4)),
+        (("--from", 500), range(0)),
+        (("--until", 500), range(10)),
+        (("--from", "@2030-01-01"), range(0)),
+    ],
+)
+def test_ranges(
+    arguments: tuple[object, ...], offsets: range, log: SampleLog, tmp_path: Path
+) -> None:
+    file = tmp_path / "orders.parquet"
+    exported(log, file, "-p", 0, *arguments)
+    assert [record["o"] for record in records(file)] == list(offsets)
+    assert "_offset" in pq.read_schema(file).names
+
+
+def test_the_summary_says_what_is_where(log: SampleLog, tmp_path: Path) -> None:
+    file = tmp_path / "orders.parquet"
+    done = exported(log, file, "-o", "json")
+    assert done.json == {
+        "records": 11,
+        "files": [str(file)],
+        "partitions": [
+            {"topic": "orders", "file": str(file), "partition": part, "start": 0, "end": end,
+             "records": count}
+            for part, end, count in ((0, 11, 10), (1, 1, 1))
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("orders",), 2, "--file FILE for one topic, or --folder DIR"),
+        (("orders", "--file", "{}/x.csv", "--folder", "{}"), 2, "--file FILE"),
+        (("orders", "flights", "--file", "{}/x.csv"), 2, "give --folder"),
+        (("orders", "orders", "--folder", "{}"), 2, "named twice"),
+        (("orders", "--file", "{}/x.txt"), 2, "--format parquet, arrow or csv"),
+        (("orders", "--file", "{}/none/x.csv"), 2, "there is no folder"),
+        (("orders", "--file", "{}/there.csv"), 2, "exists already"),
+        (("orders", "--file", "nothing://x/x.csv"), 2, "Check the protocol"),
+        (("nothing", "--file", "{}/x.csv"), 3, "nothing"),
+        (("orders", "--file", "{}/x.csv", "-p", 7), 3, "no partition 7"),
+        (("orders", "--file", "{}/x.csv", "--from", "latest"), 2, "nothing to export"),
+        (("orders", "--file", "{}/x.csv", "--from", 5, "--until", 2), 2, "before it starts"),
+        (("orders", "--file", "{}/x.csv", "--from", "soon"), 2, "soon"),
+    ],
+)
+def test_what_cannot_be_exported_leaves_nothing(
+    arguments: tuple[object, ...], code: int, words: str, log: SampleLog, tmp_path: Path
+) -> None:
+    (tmp_path / "there.csv").write_text("mine")
+    done = run("export", *(str(a).format(tmp_path) for a in arguments), root=log.root)
+    assert (done.code, done.out) == (code, "")
+    assert words in done.err
+    assert os.listdir(tmp_path) == ["there.csv"]
+    assert (tmp_path / "there.csv").read_text() == "mine"
+
+
+def test_damage_in_the_middle_leaves_no_file(own_log: SampleLog, tmp_path: Path) -> None:
+    for segment in own_log.root.rglob("segments/*.arrow"):
+        data = bytearray(segment.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        segment.write_bytes(data)
+    folder = tmp_path / "out"
+    folder.mkdir()
+    done = run("export", "orders", "--folder", folder, root=own_log.root)
+    assert (done.code, os.listdir(folder)) == (1, [])
+
+
+def test_a_process_that_is_killed_leaves_no_file_under_the_name(
+    log: SampleLog, tmp_path: Path
+) -> None:
+    """It is stopped where the file is whole but for its name."""
+    file = tmp_path / "orders.parquet"
+    program = (
+        "import os, signal, sys\n"
+        "from txlog.storage.disk import output_file\n"
+        "output_file.os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from txlog.cli.main import main\n"
+        "main()\n"
+    )
+    words = ["--root", log.root, "export", "orders", "--file", file]
+    done = subprocess.run(
+        [command()[0].removesuffix("txlog") + "python", "-c", program, *map(str, words)],
+        env=environment(),
+        timeout=PROCESS_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert not file.exists()
+    exported(log, file)
+    assert len(records(file)) == 11
+
+
+def test_a_file_that_comes_up_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    entropy = Runtime().entropy
+
+    def race(target: str, path: Path) -> None:
+        with new_output_file(target, entropy) as file:
+            file.write(b"ours")
+            path.write_bytes(b"theirs")
+
+    for target, path in (
+        (str(tmp_path / "x"), tmp_path / "x"),
+        (f"file://{tmp_path}/y", tmp_path / "y"),
+    ):
+        with pytest.raises(UsageError, match="exists already"):
+            race(target, path)
+        assert path.read_bytes() == b"theirs"
+    assert sorted(os.listdir(tmp_path)) == ["x", "y"]
+
+
+def test_a_store_that_fails_leaves_nothing_and_no_words_of_its_library(tmp_path: Path) -> None:
+    class Failing(LocalFileSystem):  # type: ignore[misc]
+        protocol = "failing"
+
+        def mv(self, *_: object, **__: object) -> None:
+            raise RuntimeError("token=hu5h")
+
+    fsspec.register_implementation("failing", Failing, clobber=True)
+    with (
+        pytest.raises(StoreUnavailable, match=r"failing://\*\*\*@") as caught,
+        new_output_file(f"failing://me:hu5h@{tmp_path}/x", Runtime().entropy) as file,
+    ):
+        file.write(b"ours")
+    assert "hu5h" not in str(caught.value)
+
+
+def test_an_fsspec_url_is_written_to(log: SampleLog) -> None:
+    url = "memory://exports/orders.csv"
+    done = run("export", "orders", "--file", url, "-p", 0, "-o", "json", root=log.root)
+    assert done.json["files"] == [url]
+    with fsspec.open(url, "rt") as file:
+        assert len(list(csv.reader(file))) == 11
+    assert fsspec.filesystem("memory").ls("/exports", detail=False) == ["/exports/orders.csv"]
+    assert "exists already" in run("export", "orders", "--file", url, root=log.root).err
+    fsspec.filesystem("memory").rm("/exports", recursive=True)
+
+
+@pytest.fixture
+def long_topic(tmp_path: Path) -> str:
+    root = empty_log(tmp_path / "log")
+    Admin(root).create_topic("long", 1)
+    with Producer(root) as producer:
+        for number in range(3_000):
+            producer.send("long", b"%06d" % number + bytes(994))
+    return root
+
+
+def test_pieces_are_small_whatever_the_length_of_the_topic(
+    long_topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_reader, "FETCH_BYTES_MAX", 100_000)
+    monkeypatch.setattr(cut_reader, "RECORDS_MAX", 100)
+    monkeypatch.setattr(export_files, "ROW_GROUP_BYTES", 200_000)
+    connection = connect(long_topic)
+    (wanted,) = topics_at_cut(connection, ["long"], IsolationLevel.READ_COMMITTED)
+    sizes = [b.num_rows for b in read_partition(wanted, 0, IsolationLevel.READ_COMMITTED)]
+    assert (sum(sizes), max(sizes)) == (3_000, 100)
+    assert RECORDS_MAX > 100
+    file = tmp_path / "long.parquet"
+    assert run("export", "long", "--file", file, root=long_topic).code == 0
+    metadata = pq.ParquetFile(file).metadata
+    assert metadata.num_rows == 3_000
+    assert metadata.num_row_groups >= 10
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "csv"])
+def test_a_file_of_many_pieces_is_whole(
+    suffix: str, long_topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_reader, "RECORDS_MAX", 100)
+    monkeypatch.setattr(export_files, "ROW_GROUP_BYTES", 200_000)
+    file = tmp_path / f"long.{suffix}"
+    assert run("export", "long", "--file", file, root=long_topic).code == 0
+    assert [record["o"] for record in records(file)] == list(range(3_000))
+
+
+def test_a_topic_that_grew_columns_has_all_of_them(tmp_path: Path) -> None:
+    root = empty_log(tmp_path / "log")
+    admin = Admin(root)
+    admin.create_topic("t", 1, pa.schema([("a", pa.int64())]))
+    with Producer(root) as producer:
+        producer.send("t", {"a": 1})
+    assert run("topic", "alter", "t", "--add-column", "b: list<string>", root=root).code == 0
+    with Producer(root) as producer:
+        producer.send("t", {"a": 2, "b": ["x", None]})
+    for suffix in FORMATS:
+        assert run("export", "t", "--file", tmp_path / f"t.{suffix}", root=root).code == 0
+    assert pq.read_table(tmp_path / "t.parquet")["b"].to_pylist() == [None, ["x", None]]
+    rows = list(csv.DictReader((tmp_path / "t.csv").read_text().splitlines()))
+    assert [row["a"] for row in rows] == ["1", "2"]
+    assert json.loads(rows[1]["b"]) == ["x", None]

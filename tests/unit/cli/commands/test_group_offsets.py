@@ -1,0 +1,198 @@
+"""`txlog group reset | delete | delete-offsets`: Kafka's strategies, and nothing by accident."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import run
+from tests.sample_log import FIRST_MS, SampleLog
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.positions.iso_duration import duration_ms
+from txlog.errors import UsageError
+from txlog.model import TopicPartition
+
+O0, O1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.fixture
+def settled(own_log: SampleLog) -> SampleLog:
+    """Nothing is pending: group `billing` is at 4 of 11 (10 is aborted) in one partition."""
+    own_log.open_producer.abort_transaction()
+    return own_log
+
+
+def position(log: SampleLog, group: str = "billing") -> dict[TopicPartition, int]:
+    found = log.connection.offsets.group(group).committed
+    return {where: at.offset for where, at in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "new"),
+    [
+        (["--to-earliest"], 0),
+        (["--to-latest"], 12),
+        (["--to-current"], 4),
+        (["--to-offset", "7"], 7),
+        (["--shift-by", "3"], 7),
+        (["--shift-by", "-3"], 1),
+        (["--to-datetime", "2013-01-01T05:15:05Z"], 5),
+        (["--to-datetime", str(FIRST_MS + 6_000)], 6),
+        (["--to-datetime", "2100-01-01"], 12),
+        (["--by-duration", "P9000D"], 0),
+        (["--by-duration", "PT1S"], 12),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else None,
+)
+def test_a_reset_shows_before_and_after_and_does_it_when_told(
+    settled: SampleLog, strategy: list[str], new: int
+) -> None:
+    command = ["group", "reset", "billing", "--all-topics", *strategy]
+    shown = run(*command, root=settled.root)
+    row = ["billing", "orders", "0", "4", str(new)]
+    assert shown.rows[:2] == [["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"], row]
+    assert "Nothing was done; add --execute" in shown.err
+    assert position(settled) == {O0: 4}
+    done = run(*command, "--execute", root=settled.root)
+    assert (done.code, done.rows[1]) == (0, row)
+    assert position(settled) == {O0: new}
+
+
+def test_a_group_goes_on_where_it_was_moved_to(settled: SampleLog) -> None:
+    command = ["group", "reset", "billing", "--topic", "orders", "--to-offset", "8", "--execute"]
+    assert run(*command, root=settled.root).code == 0
+    with Consumer(
+        "orders",
+        root=str(settled.root),
+        group_id="billing",
+        isolation_level="read_committed",
+        enable_auto_commit=False,
+    ) as consumer:
+        found = consumer.poll()
+    assert [record.offset for record in found[O0]] == [8, 9]
+
+
+@pytest.mark.parametrize(("asked", "new"), [("-100", 0), ("100", 12)])
+def test_an_offset_that_cannot_be_read_from_becomes_the_nearest_and_says_so(
+    settled: SampleLog, asked: str, new: int
+) -> None:
+    done = run("group", "reset", "billing", "--all-topics", "--shift-by", asked, root=settled.root)
+    assert done.rows[1][-1] == str(new)
+    assert f"orders-0 has no offset {4 + int(asked)}: {new} is the nearest." in done.err
+
+
+def test_partitions_are_chosen_by_number(settled: SampleLog) -> None:
+    command = ["group", "reset", "other", "--topic", "orders:1", "--to-earliest", "--execute"]
+    assert run(*command, root=settled.root).rows[1] == ["other", "orders", "1", "-", "0"]
+    assert position(settled, "other") == {O1: 0}
+
+
+def test_an_exported_plan_comes_back_from_its_file(settled: SampleLog, tmp_path: Path) -> None:
+    plan = run(
+        "group", "reset", "billing", "--topic", "orders", "--to-latest", "--export",
+        root=settled.root,
+    )  # fmt: skip
+    assert plan.out == "orders,0,12\norders,1,1\n"
+    file = tmp_path / "plan.csv"
+    file.write_text(plan.out)
+    done = run(
+        "group", "reset", "billing", "--from-file", str(file), "--execute", root=settled.root
+    )
+    assert done.code == 0
+    assert position(settled) == {O0: 12, O1: 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--all-topics"], "say where to"),
+        (["--all-topics", "--to-earliest", "--to-latest"], "exclude each other"),
+        (["--to-earliest"], "say which partitions"),
+        (["--all-topics", "--topic", "orders", "--to-latest"], "say which partitions"),
+        (["--topic", "orders:x", "--to-latest"], "write partitions as TOPIC:0,2"),
+        (["--topic", "orders", "--by-duration", "2 days"], "is not a duration"),
+        (["--topic", "orders", "--to-datetime", "soon"], "'soon' is not a time"),
+        (["--from-file", "/nowhere/plan.csv"], "cannot be read"),
+    ],
+)
+def test_a_reset_that_is_not_clear_is_refused(
+    log: SampleLog, arguments: list[str], said: str
+) -> None:
+    done = run("group", "reset", "billing", *arguments, "--execute", root=log.root)
+    assert done.code == 2
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("orders,0", "line 1: write topic,partition,offset"),
+        ("orders,0,5\norders,zero,5", "line 2: write topic,partition,offset"),
+        ("orders,0,5\norders,0,6", "line 2: orders-0 occurs twice"),
+        ("", "has no line"),
+    ],
+)
+def test_a_table_that_is_wrong_is_refused_by_its_line(
+    log: SampleLog, tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "plan.csv"
+    file.write_text(text)
+    done = run("group", "reset", "billing", "--from-file", str(file), root=log.root)
+    assert (done.code, said in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nope", "--all-topics", "--to-latest"], 3, "there is no consumer group 'nope'"),
+        (["billing", "--topic", "ordres", "--to-latest"], 3, "did you mean 'orders'"),
+        (["billing", "--topic", "orders:7", "--to-latest"], 3, "has partitions 0 to 1, not 7"),
+        (["new", "--topic", "orders", "--shift-by", "1"], 3, "there is nothing to shift"),
+        ([" ", "--topic", "orders", "--to-latest"], 2, "group.id must be a text"),
+    ],
+)
+def test_a_reset_of_what_is_not_there_is_refused(
+    log: SampleLog, arguments: list[str], code: int, said: str
+) -> None:
+    done = run("group", "reset", *arguments, root=log.root)
+    assert (done.code, said in done.err) == (code, True), done.err
+
+
+def test_a_reset_is_refused_while_a_transaction_is_pending(own_log: SampleLog) -> None:
+    command = ["group", "reset", "billing", "--all-topics", "--to-earliest", "--execute"]
+    done = run(*command, root=own_log.root)
+    assert done.code == 4
+    assert "is pending on orders-0" in done.err
+    assert position(own_log) == {O0: 4}
+
+
+def test_delete_offsets_forgets_positions_and_no_more(settled: SampleLog) -> None:
+    command = ["group", "delete-offsets", "billing", "--topic", "orders:0"]
+    shown = run(*command, root=settled.root)
+    assert shown.rows[1] == ["billing", "orders", "0", "4"]
+    assert position(settled) == {O0: 4}
+    assert run(*command, "--execute", root=settled.root).code == 0
+    assert position(settled) == {}
+    again = run(*command, "--execute", root=settled.root)
+    assert (again.code, "no consumer group 'billing'" in again.err) == (3, True)
+
+
+def test_delete_forgets_a_group(settled: SampleLog) -> None:
+    shown = run("group", "delete", "billing", root=settled.root)
+    assert (shown.code, "Would delete group billing: 1 position" in shown.err) == (0, True)
+    assert position(settled) == {O0: 4}
+    assert run("group", "delete", "billing", "--execute", root=settled.root).code == 0
+    assert run("group", "describe", "billing", root=settled.root).code == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("P1D", 86_400_000), ("PT1H30M", 5_400_000), ("P1DT1S", 86_401_000), ("PT0S", 0)],
+)
+def test_durations_are_iso_8601(text: str, expected: int) -> None:
+    assert duration_ms(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "1D", "P1M", "P-1D", "P1.5D", "pt1s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a duration"):
+        duration_ms(text)

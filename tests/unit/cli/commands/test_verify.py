@@ -1,0 +1,194 @@
+"""`txlog verify`: a whole log passes, and every kind of damage is named."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import Run, files, run
+from tests.sample_log import SampleLog
+from txlog.cli.output import progress
+from txlog.client.producer.producer import Producer
+from txlog.journal.entry import seal
+from txlog.model import Decision, TxId
+from txlog.topic.events import WriteMarker
+
+
+def flip_a_byte(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+
+
+def cut_off(path: Path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+def damage_of(done: Run) -> list[str]:
+    """What it names, as sentences."""
+    return [line["found"] for line in done.json["damage"]]
+
+
+def objects(root: Path, pattern: str) -> list[Path]:
+    return sorted(root.glob(pattern))
+
+
+def test_a_whole_log_passes_and_is_only_read(own_log: SampleLog) -> None:
+    before = files(own_log.root)
+    done = run("verify", root=own_log.root)
+    assert (done.code, done.err) == (0, "")
+    rows = {row[0]: row[1:] for row in done.rows if len(row) > 1}
+    assert rows["orders"][3] == "13"
+    assert rows["flights"][3] == "2"
+    assert {row[-1] for name, row in rows.items() if name != "JOURNAL"} == {"0"}
+    assert "transactions/7" in rows
+    assert files(own_log.root) == before
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "topics/orders/*/segments/*.arrow",
+        "topics/orders/*/entries/*.json",
+        "transactions/*/*/entries/*.json",
+    ],
+)
+@pytest.mark.parametrize("damage", [flip_a_byte, cut_off, Path.unlink])
+def test_each_damaged_or_missing_object_is_named(
+    pattern: str, damage: Callable[[Path], None], own_log: SampleLog
+) -> None:
+    victim = objects(own_log.root, pattern)[0]
+    damage(victim)
+    done = run("verify", "-o", "json", root=own_log.root)
+    assert done.code == 1
+    place = str(victim.relative_to(own_log.root))
+    assert any(place in line for line in damage_of(done))
+
+
+def test_records_behind_the_damage_are_still_looked_at(own_log: SampleLog) -> None:
+    for segment in objects(own_log.root, "topics/*/*/segments/*.arrow"):
+        flip_a_byte(segment)
+    damage = damage_of(run("verify", "-o", "json", root=own_log.root))
+    names = {p.name for p in objects(own_log.root, "topics/*/*/segments/*.arrow")}
+    assert all(any(name in line for line in damage) for name in names)
+
+
+def test_an_entry_that_was_replaced_by_another_is_found(own_log: SampleLog) -> None:
+    """Each is whole in itself, but the one after it names another checksum."""
+    journal = next((own_log.root / "topics" / "orders").iterdir()) / "entries"
+    second = sorted(journal.glob("*.json"))[1]
+    forged = second.read_bytes()
+    body = forged.split(b"\n")[1].replace(b'"written_at_ms":1', b'"written_at_ms":2', 1)
+    second.write_bytes(seal(body))
+    done = run("verify", "--topic", "orders", "-o", "json", root=own_log.root)
+    assert done.code == 1
+    assert "does not follow the entry before it" in " ".join(damage_of(done))
+
+
+def test_a_damaged_snapshot_is_named_although_the_log_can_do_without(own_log: SampleLog) -> None:
+    producer = Producer(own_log.connection)
+    for _ in range(70):
+        producer.send("flights", {"carrier": "UA"})
+        producer.flush()
+    (snapshot,) = objects(own_log.root, "topics/flights/*/snapshots/*.arrow")
+    flip_a_byte(snapshot)
+    damaged = snapshot.read_bytes()
+    done = run("verify", "--topic", "flights", "-o", "json", root=own_log.root)
+    assert done.code == 1
+    assert snapshot.name in damage_of(done)[0]
+    assert snapshot.read_bytes() == damaged, "nothing is repaired"
+
+
+def test_single_topics_may_be_named(log: SampleLog) -> None:
+    found = run("verify", "--topic", "flights", "-o", "json", root=log.root).json
+    assert [row["journal"] for row in found["journals"]] == ["flights"]
+    assert run("verify", "--topic", "nope", root=log.root).code == 3
+
+
+def test_damage_stands_in_the_table_too(own_log: SampleLog) -> None:
+    victim = objects(own_log.root, "topics/flights/*/segments/*.arrow")[0]
+    victim.unlink()
+    done = run("verify", "-q", root=own_log.root)
+    assert done.code == 1
+    assert victim.name in done.out.split("DAMAGE\n")[1]
+
+
+def test_the_root_may_be_given_as_the_one_argument(log: SampleLog, tmp_path: Path) -> None:
+    assert run("verify", log.root).code == 0
+    assert run("verify", log.root, root=tmp_path).code == 0
+    assert run("verify", tmp_path).code == 3
+
+
+def test_I15_a_topic_whose_journal_is_gone_is_named_and_not_begun_anew(
+    own_log: SampleLog,
+) -> None:
+    shutil.rmtree(next((own_log.root / "topics" / "orders").glob("*/entries")))
+    before = files(own_log.root)
+    done = run("verify", "-o", "json", root=own_log.root)
+    assert (done.code, done.json["unreferenced"]) == (1, [])
+    assert "the journal is lost" in damage_of(done)[0]
+    assert files(own_log.root) == before
+
+
+def test_a_topic_of_which_nothing_is_there_is_a_note(own_log: SampleLog) -> None:
+    shutil.rmtree(own_log.root / "topics" / "flights")
+    before = files(own_log.root)
+    done = run("verify", root=own_log.root)
+    assert done.code == 0
+    assert "topic 'flights' has no journal" in done.out.split("NOTE\n")[1]
+    (note,) = run("verify", "-o", "json", root=own_log.root).json["notes"]
+    assert "its creation was interrupted" in note
+    assert files(own_log.root) == before
+
+
+def test_what_nothing_refers_to_is_shown_and_is_no_damage(own_log: SampleLog) -> None:
+    own_log.admin.delete_topics(["flights"])
+    (own_log.root / "notes.txt").write_text("mine")
+    done = run("verify", root=own_log.root)
+    assert done.code == 0
+    rows = {row[0]: row[1:] for row in done.rows if len(row) == 4}
+    assert rows["of no kind that txlog writes"] == ["1", "4", "notes.txt"]
+    assert rows["of a deleted topic"][2].startswith("topics/flights/")
+    document = run("verify", "-o", "json", root=own_log.root).json
+    (strange,) = [u for u in document["unreferenced"] if "kind that" in u["kind"]]
+    assert strange["paths"] == ["notes.txt"]
+
+
+def test_at_rest_the_journals_are_held_against_each_other(own_log: SampleLog) -> None:
+    """A marker without a decision is whole in itself, and follows the entry before it."""
+    assert run("verify", "--at-rest", root=own_log.root).code == 0
+    topic = own_log.connection.cluster.topic("flights")
+    tx_id = TxId(70, 0, 0)
+    topic.execute(WriteMarker(tx_id, Decision.COMMIT, floor=0, coordinator=0))
+    assert run("verify", root=own_log.root).code == 0
+    done = run("verify", "--at-rest", "-o", "json", root=own_log.root)
+    assert done.code == 1
+    assert [(line["invariant"], str(tx_id) in line["found"]) for line in done.json["damage"]] == [
+        ("I4", True)
+    ]
+
+
+def test_at_rest_the_journals_are_held_against_each_other_in_a_damaged_log_too(
+    own_log: SampleLog,
+) -> None:
+    topic = own_log.connection.cluster.topic("flights")
+    topic.execute(WriteMarker(TxId(70, 0, 0), Decision.COMMIT, floor=0, coordinator=0))
+    victim = objects(own_log.root, "topics/orders/*/segments/*.arrow")[0]
+    victim.unlink()
+    done = run("verify", "--at-rest", "-o", "json", root=own_log.root)
+    found = {(line["invariant"], line["object"].split("/")[1]) for line in done.json["damage"]}
+    assert (done.code, found) == (1, {("I15", "orders"), ("I4", "flights")})
+
+
+def test_progress_is_told_on_stderr_now_and_then(
+    log: SampleLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "LINE_EVERY_MS", 0.0)
+    done = run("verify", "-o", "json", root=log.root)
+    assert done.json["ok"] is True
+    shares = [int(line.split(": ")[1].split("%")[0]) for line in done.err.splitlines()]
+    assert shares == sorted(shares)
+    assert 50 < shares[-1] <= 100
+    assert run("verify", "-q", root=log.root).err == ""

@@ -1,0 +1,198 @@
+"""`txlog drill` without Spark: its plan, its points, its report, and what it refuses."""
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from spark_plugin.checkpoints.query_progress import BatchInHand
+from spark_plugin.drill_points import POINTS, DrillPoints, Moment, Place
+from tests.command_line import run
+from txlog.cli.drill.drill_checks import DrillCheck
+from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again, sections
+from txlog.cli.drill.drill_rounds import AT_RANDOM, Kill, plan_rounds
+from txlog.cli.output.output import Grid
+from txlog.storage.store import Created
+
+# The plan.
+
+
+def test_one_seed_gives_one_plan_with_every_point_and_random_moments() -> None:
+    assert plan_rounds(12, 7) == plan_rounds(12, 7)
+    planned = [planned.point for planned in plan_rounds(12, 7)]
+    assert [point for point in planned if point != AT_RANDOM] == list(POINTS)
+    assert planned.count(AT_RANDOM) == 3
+    delays = {r.delay_ms for seed in range(20) for r in plan_rounds(4, seed)} - {0.0}
+    assert len(delays) == 20
+
+
+def test_a_short_drill_begins_at_any_point_and_ends_at_random() -> None:
+    plans = [[r.point for r in plan_rounds(3, seed)] for seed in range(200)]
+    assert all(plan[-1] == AT_RANDOM for plan in plans)
+    assert {point for plan in plans for point in plan} == {*POINTS, AT_RANDOM}
+    assert plan_rounds(1, 0)[0].point in POINTS
+
+
+# The points.
+
+
+def test_a_process_stops_at_the_object_that_was_meant(tmp_path: Path) -> None:
+    points = DrillPoints(tmp_path)
+    points.set("second", Place(Moment.AFTER, "topics/", ('"marker_written"',), number=2))
+    points.release("second")  # No process waits for ever here.
+    calls: list[str] = []
+
+    def create(path: str, data: bytes) -> None:
+        def done() -> Created:
+            calls.append(path)
+            return Created()
+
+        points.create(path, data, done)
+
+    create("topics/a/1", b'{"type":"marker_written"}')
+    create("transactions/0", b'{"type":"marker_written"}')
+    assert len(list(tmp_path.glob("second.created *"))) == 1
+    create("topics/b/1", b'{"type":"marker_written"}')
+    assert len(list(tmp_path.glob("second.created *"))) == 2
+    assert calls == ["topics/a/1", "transactions/0", "topics/b/1"]
+    points.clear()
+    assert list(tmp_path.glob("*.*")) == []
+
+
+# The report.
+
+FOUND = BatchInHand(3, True, False, True)
+RESULT = DrillResult(
+    "/data",
+    "<script>alert(1)</script>",
+    7,
+    61_000.0,
+    (
+        Kill(1, "after pend", True, True, 9, FOUND, "replayed: was in the log", 12_345.6),
+        Kill(2, AT_RANDOM, True, False, 2, BatchInHand(4, False, False, False), "went on", None),
+    ),
+    (DrillCheck("input = output", True, "500 in, 500 out"),),
+    "txlog --root /data drill --kills 2 --seed 7",
+)
+
+
+class _Reader(HTMLParser):
+    """Every tag, attribute and text of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.references: list[str] = []
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.references += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_the_report_is_one_file_that_needs_nothing_else_and_obeys_no_text() -> None:
+    reader = _Reader()
+    reader.feed(html_report(RESULT))
+    assert reader.references == []
+    assert "script" not in reader.tags
+    assert "<script>alert(1)</script>" in reader.texts
+    text = " ".join(reader.texts)
+    for wanted in ("12.3 s", "after pend", "replayed: was in the log", "500 in, 500 out"):
+        assert wanted in text
+    assert "txlog --root /data drill --kills 2 --seed 7" in text
+    assert "Nothing was lost" in text
+
+
+def test_of_a_job_whose_output_nobody_knows_the_report_does_not_say_that_nothing_was_lost() -> None:
+    text = html_report(replace(RESULT, checks=(DrillCheck("invariants", True, "all agree"),)))
+    assert "lost" not in text
+    assert "the log is whole" in text
+
+
+def test_the_same_kills_again_are_those_of_the_same_job() -> None:
+    options = {"--job": Path("my job.py"), "--checkpoint": "c", "--kills": 3, "--wait": None}
+    assert same_again("s3://b/log", options, ["--root", "x y"]) == (
+        "txlog --root s3://b/log drill --job 'my job.py' --checkpoint c --kills 3 -- --root 'x y'"
+    )
+    assert same_again(None, {"--seed": 7}, []) == "txlog drill --seed 7"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["--password", "hush", "--root", "r"], "--password '***' --root r"),
+        (["--API-Token=hush", "x"], "'--API-Token=***' x"),
+        (["--password", "-hush"], "--password '***'"),
+        (["--conf", "spark.hadoop.fs.s3a.secret.key=hush"], "fs.s3a.secret.key=***'"),
+        (["jdbc:x://h/db?user=me&password=hush&ssl=on"], "user=***&password=***&ssl=***'"),
+        (["--options", '{"secret": "hush"}', "--topic", "t"], "--options '***' --topic t"),
+        (['{"secret": "hush"}'], '\'{"secret": "***"}\''),
+        (["https://me:hush@host/path"], "'https://***@host/path'"),
+        (["--pw", "hush", "-u", "me:hush", "-phush"], "--pw '***' -u '***' '-p***'"),
+        (["--unknown", "hush", "--rows", "3"], "--unknown '***' --rows 3"),
+        (["--use-key", "--root", "r"], "--use-key --root r"),
+        (["--key=hush-key", "r"], "'--key=***' r"),
+        (["keys.py", "--root", "s3://b/log"], "keys.py --root s3://b/log"),
+    ],
+)
+def test_no_secret_of_the_jobs_arguments_is_in_the_command(
+    arguments: list[str], shown: str
+) -> None:
+    again = same_again(None, {}, arguments)
+    assert shown in again
+    assert "hush" not in again
+
+
+def test_a_drill_that_killed_nothing_is_not_well() -> None:
+    kills = tuple(replace(kill, processes=0) for kill in RESULT.kills)
+    assert RESULT.is_well
+    assert not replace(RESULT, kills=kills).is_well
+    assert not replace(RESULT, kills=()).is_well
+    assert not replace(RESULT, checks=()).is_well
+
+
+def test_a_drill_that_reached_none_of_its_points_says_so_everywhere() -> None:
+    first, at_random = RESULT.kills
+    missed = replace(RESULT, kills=(replace(first, is_reached=False), at_random))
+    assert missed.is_well
+    assert "No named point was reached" in html_report(missed)
+    assert "No named point was reached" in str(document(missed)["warning"])
+    assert Grid(("WARNING",), [(missed.warning,)]) in list(sections(missed))
+    assert (RESULT.warning, document(RESULT)["warning"]) == ("", None)
+
+
+def test_a_failure_is_told_everywhere() -> None:
+    failed = DrillResult(
+        "/data", "job", 7, 1.0, (), (DrillCheck("open transactions", False, "one"),), "", "it died"
+    )
+    assert document(failed)["ok"] is False
+    page = html_report(failed)
+    assert "The drill failed." in page
+    assert "it died" in page
+    assert json.loads(json.dumps(document(RESULT)))["replays"] == 1
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (["--job", "nowhere.py", "--checkpoint", "c"], 2, "there is no job nowhere.py"),
+        (["--job", __file__], 2, "--job needs --checkpoint"),
+        (["--checkpoint", "c"], 2, "give --job FILE"),
+        (["--kills", "0"], 2, "--kills"),
+        (["--job", __file__, "--checkpoint", "c"], 2, "no log was named"),
+    ],
+)
+def test_a_drill_that_cannot_be_is_refused_at_once(
+    arguments: list[str], code: int, why: str
+) -> None:
+    done = run("drill", *arguments)
+    assert (done.code, done.out) == (code, "")
+    assert why in done.err

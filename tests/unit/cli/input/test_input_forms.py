@@ -1,0 +1,291 @@
+"""What lines, JSON and CSV become: every record that `consume` prints can be read back."""
+
+import base64
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.topic.records.arrow_strategies import physical_batches
+from txlog.cli.input.input_csv import csv_blocks
+from txlog.cli.input.input_json import parse_json
+from txlog.cli.input.input_lines import LineBlock
+from txlog.cli.input.input_records import RecordBlock, RecordForm, blocks_of, parse_text
+from txlog.cli.output.record_json import json_lines
+from txlog.client.consumer.consumer_record import arrow_batch
+from txlog.errors import InvalidRecord
+from txlog.topic.read.reader import FetchedBatch
+from txlog.topic.records.schema import (
+    KAFKA_SCHEMA,
+    is_kafka_schema,
+    physical_schema,
+    validate_schema,
+)
+
+FILE = "some.file"
+KAFKA = RecordForm(KAFKA_SCHEMA, True)
+
+
+def typed(*columns: tuple[str, pa.DataType], **options: Any) -> RecordForm:
+    return RecordForm(validate_schema(pa.schema(columns)), False, **options)
+
+
+def read(form: RecordForm, *lines: bytes, parse: Any = parse_json) -> list[RecordBlock]:
+    return list(blocks_of(iter([LineBlock(FILE, 1, lines)]), form, parse))
+
+
+def rows(form: RecordForm, *lines: bytes, parse: Any = parse_json) -> list[dict[str, Any]]:
+    return [row for block in read(form, *lines, parse=parse) for row in block.batch.to_pylist()]
+
+
+def csv_rows(form: RecordForm, *lines: bytes) -> list[dict[str, Any]]:
+    """Each line in a block of its own, as when a user types."""
+    blocks = (LineBlock(FILE, number, [line]) for number, line in enumerate(lines, 1))
+    found = csv_blocks(blocks, form, 1_000)
+    return [row for block in found for row in block.batch.to_pylist()]
+
+
+def printed(batch: pa.RecordBatch) -> list[bytes]:
+    table = pa.Table.from_batches([arrow_batch("t", FetchedBatch(3, 7, batch))])
+    return [line.encode() for line in json_lines(table)]
+
+
+# JSON.
+
+
+@given(physical_batches())
+def test_every_record_that_consume_prints_is_read_back_as_it_was(batch: pa.RecordBatch) -> None:
+    schema = pa.schema(list(batch.schema)[:-1])
+    form = RecordForm(schema, is_kafka_schema(schema), keeps_partitions=True)
+    found = pa.Table.from_batches([b.batch for b in read(form, *printed(batch)) if b.batch])
+    if batch.num_rows:
+        (again,) = found.drop_columns(["_partition"]).to_batches()
+        assert again.schema.names == batch.schema.names
+        assert all(map(pa.Array.equals, again.columns, batch.columns))
+        assert found["_partition"].to_pylist() == [3] * batch.num_rows
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.binary(max_size=6),
+            st.none() | st.binary(max_size=6),
+            st.lists(st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=3)), max_size=2),
+        ),
+        min_size=1,
+    )
+)
+def test_kafka_records_are_read_back_with_their_bytes(records: list[Any]) -> None:
+    pairs = [[{"key": k, "value": v} for k, v in headers] for _, _, headers in records]
+    batch = pa.RecordBatch.from_pylist(
+        [
+            {"key": key, "value": value, "headers": own or None, "_timestamp": 5}
+            for (key, value, _), own in zip(records, pairs, strict=True)
+        ],
+        schema=physical_schema(KAFKA_SCHEMA),
+    )
+    (block,) = read(KAFKA, *printed(batch))
+    assert block.batch.to_pylist() == batch.to_pylist()
+
+
+def test_an_object_of_columns_alone_is_a_record_of_a_typed_topic() -> None:
+    form = typed(("id", pa.int32()), ("at", pa.timestamp("us", "UTC")))
+    bare = rows(form, b'{"id": 1, "at": "2013-01-31T12:00:00.5Z"}', b'{"id": 2}')
+    whole = rows(form, b'{"value": {"id": 1, "at": "2013-01-31T13:00:00.5+01:00"}}', b'{"id": 2}')
+    assert bare == whole
+    assert (bare[1]["at"], bare[0]["at"].microsecond) == (None, 500_000)
+
+
+def test_a_topic_whose_own_column_is_called_value_takes_bare_columns() -> None:
+    form = typed(("value", pa.struct([("a", pa.int32())])))
+    assert rows(form, b'{"value": {"a": 1}}') == [{"value": {"a": 1}}]
+    assert rows(form, b'{"topic": "t", "value": {"value": {"a": 1}}}') == [{"value": {"a": 1}}]
+
+
+def test_the_command_line_adds_a_key_headers_and_a_time() -> None:
+    form = RecordForm(KAFKA_SCHEMA, True, key=b"k", headers=(("h", b"1"),), timestamp_ms=7)
+    own = b'{"key": "own", "headers": [{"key": "a", "value": null}], "timestamp": 5}'
+    found = rows(form, b'{"value": "v"}', own)
+    assert [row["key"] for row in found] == [b"k", b"own"]
+    assert [[header["key"] for header in row["headers"]] for row in found] == [["h"], ["a", "h"]]
+    assert [row["_timestamp"].microsecond for row in found] == [7_000, 7_000]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"[]", "not a JSON object"),
+        (b"null", "not a JSON object"),
+        (b"{}", "neither key nor value nor headers"),
+        (b'{"offset": 1}', "neither key nor value nor headers"),
+        (b'{"value": "a", "value": "b"}', "'value' occurs twice"),
+        (b'{"value": "a", "extra": 1}', "'extra' is unknown"),
+        (b'{"value": 1}', "'value': 1 is neither text nor"),
+        (b'{"value": {"a": 1}}', "is neither text nor"),
+        (b'{"value": {"base64": "?"}}', "is not base64"),
+        (b'{"value": "\\ud800"}', "cannot be encoded in UTF-8"),
+        (b'{"key": ["k"], "value": ""}', "'key': "),
+        (b'{"value": "a", "headers": [{"key": "h"}]}', "'headers' must be"),
+        (b'{"value": "a", "headers": "h"}', "'headers' must be"),
+        (b'{"value": "a", "headers": [{"key": 1, "value": null}]}', "key of a header"),
+        (b'{"value": "a", "timestamp": "soon"}', "'soon' is not a time"),
+        (b'{"value": "a", "timestamp": true}', "True is not a time"),
+        (b'{"value": NaN}', "NaN is not JSON"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"value": ' + b"1" * 5_000 + b"}", "is not JSON"),
+    ],
+)
+def test_a_wrong_line_is_refused_with_its_number(line: bytes, reason: str) -> None:
+    with pytest.raises(InvalidRecord, match=f"^some.file line 2: .*{reason}"):
+        read(KAFKA, b'{"value": "right"}', line)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        (pa.int8(), "300", "300"),
+        (pa.int32(), '"7"', "does not fit"),
+        (pa.int32(), "1.5", "1.5"),
+        (pa.bool_(), '"yes"', "does not fit"),
+        (pa.string(), "5", "does not fit"),
+        (pa.string(), '"\\ud800"', "does not fit"),
+        (pa.float64(), '"much"', "does not fit"),
+        (pa.decimal128(9, 2), "1.5", "may have lost digits"),
+        (pa.decimal128(9, 2), '"1.234"', "'a'"),
+        (pa.decimal128(9, 2), '"x"', "not a decimal"),
+        (pa.date32(), '"2013-02-30"', "is not a date"),
+        (pa.date32(), "true", "is not a date"),
+        (pa.time32("s"), '"24:00:00"', "not a time of day"),
+        (pa.time32("s"), '"12:00:00.5"', "more precise than the column"),
+        (pa.timestamp("s", "UTC"), '"2013-01-31T12:00:00.5Z"', "more precise than the column"),
+        (pa.timestamp("us"), '"2013-13-01"', "is not a time"),
+        (pa.list_(pa.int8()), "5", "is not an array"),
+        (pa.list_(pa.int8()), "[1, 300]", "'a'"),
+        (pa.struct([("x", pa.int8())]), "[1]", "is not an object"),
+        (pa.struct([("x", pa.int8())]), '{"y": 1}', "'y'"),
+        (pa.map_(pa.string(), pa.int8()), "[[1]]", "is not a map"),
+        (pa.binary(2), '"abc"', "'a'"),
+    ],
+)
+def test_a_value_that_its_column_cannot_hold_is_refused_with_line_and_column(
+    kind: pa.DataType, value: str, reason: str
+) -> None:
+    with pytest.raises(InvalidRecord, match="^some.file line 2: ") as caught:
+        read(typed(("a", kind)), b'{"a": null}', b'{"a": %s}' % value.encode())
+    assert "'a'" in caught.value.message
+    assert reason in caught.value.message
+
+
+def test_an_unknown_column_is_refused() -> None:
+    with pytest.raises(InvalidRecord, match=r"line 1: it has \['b'\], and the topic has no such"):
+        read(typed(("a", pa.int8())), b'{"a": 1, "b": 2}')
+
+
+def test_a_partition_is_kept_only_if_there_is_one() -> None:
+    form = RecordForm(KAFKA_SCHEMA, True, keeps_partitions=True)
+    for wrong in (b'{"value": "v"}', b'{"value": "v", "partition": -1}'):
+        with pytest.raises(InvalidRecord, match="no partition that could be kept"):
+            read(form, wrong)
+
+
+def test_times_have_nine_digits_where_the_column_has() -> None:
+    form = typed(("a", pa.timestamp("ns")), ("b", pa.time64("ns")))
+    line = b'{"a": "2013-01-31T12:00:00.123456789", "b": "00:00:00.000000001"}'
+    (block,) = read(form, line)
+    assert block.batch["a"].cast(pa.int64()).to_pylist() == [1_359_633_600_123_456_789]
+    assert block.batch["b"].cast(pa.int64()).to_pylist() == [1]
+
+
+# Lines.
+
+
+@given(st.lists(st.binary(max_size=9).filter(lambda line: b"\n" not in line), min_size=1))
+def test_any_bytes_of_a_line_are_a_value(lines: list[bytes]) -> None:
+    assert [row["value"] for row in rows(KAFKA, *lines, parse=parse_text)] == lines
+
+
+def test_a_key_stands_before_the_first_separator() -> None:
+    form = RecordForm(KAFKA_SCHEMA, True, key_separator=b"::", null_marker=b"NULL")
+    found = rows(form, b"k::v::w", b"::", b"NULL::x", b"x::NULL", parse=parse_text)
+    assert [(row["key"], row["value"]) for row in found] == [
+        (b"k", b"v::w"),
+        (b"", b""),
+        (None, b"x"),
+        (b"x", None),
+    ]
+    with pytest.raises(InvalidRecord, match="line 1: it has no key: no '::' is in it"):
+        rows(form, b"k:v", parse=parse_text)
+
+
+# CSV.
+
+
+def test_a_csv_header_names_the_columns_in_any_order() -> None:
+    form = typed(
+        ("id", pa.int64()), ("ok", pa.bool_()), ("x", pa.float32()), ("s", pa.string()),
+        ("day", pa.date32()), ("tags", pa.list_(pa.string())), ("d", pa.decimal128(5, 2)),
+    )  # fmt: skip
+    found = csv_rows(
+        form,
+        b"\xef\xbb\xbfs,id,ok,x,day,tags,d\r",
+        b'"a ""quoted"",',
+        b'cell",1,true,NaN,2013-01-31,"[""x""]",1.50\r',
+        b"",
+        b",,,,,,",
+    )
+    assert [row["s"] for row in found] == ['a "quoted",\ncell', ""]
+    assert (found[0]["tags"], str(found[0]["d"]), str(found[0]["day"])) == (
+        ["x"], "1.50", "2013-01-31",
+    )  # fmt: skip
+    assert {found[1][name] for name in ("id", "ok", "x", "day", "d")} == {None}
+    assert found[1]["tags"] is None
+
+
+def test_csv_of_a_kafka_topic_has_what_consume_prints() -> None:
+    headers = json.dumps([{"key": "h", "value": {"base64": base64.b64encode(b"\xff").decode()}}])
+    quoted = headers.replace('"', '""').encode()
+    found = csv_rows(
+        RecordForm(KAFKA_SCHEMA, True, null_marker=b"-", keeps_partitions=True),
+        b"key,value,headers,timestamp,partition",
+        b'k,v,"%s",1970-01-01T00:00:00.005Z,2' % quoted,
+        b"-,,,,1",
+    )
+    assert found[0]["headers"] == [{"key": "h", "value": b"\xff"}]
+    assert [(row["key"], row["value"], row["_partition"]) for row in found] == [
+        (b"k", b"v", 2),
+        (None, b"", 1),
+    ]
+    assert found[0]["_timestamp"].microsecond == 5_000
+    assert "_timestamp" not in found[1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ([b"id,nope", b"1,2"], "line 1: the topic has no column 'nope'"),
+        ([b"id,id", b"1,2"], "line 1: a column occurs twice"),
+        ([b"id,s", b"1"], "line 2: it has 1 cells, and the header has 2"),
+        ([b"id,s", b"1,a", b"x,b"], "line 3: column 'id' .*'x' is not a whole number"),
+        ([b"id,s", b'1,"a', b"2,b"], "line 2: a quote is opened and not closed"),
+        ([b"id,s", b"1,\xff"], "line 2: it is not CSV in UTF-8"),
+        ([b"id,s", b'1,"a"b'], "line 2: it is not CSV"),
+        ([b"\xff", b"1"], "line 1: it is not CSV in UTF-8"),
+        ([b"id,s", b'1,"a', *[b"x" * 100] * 11], "line 2: a quote is opened and not closed"),
+    ],
+)
+def test_a_wrong_row_is_refused_with_the_line_at_which_it_begins(
+    lines: list[bytes], reason: str
+) -> None:
+    form = typed(("id", pa.int64()), ("s", pa.string()))
+    with pytest.raises(InvalidRecord, match=f"^some.file {reason}"):
+        csv_rows(form, *lines)
+
+
+def test_a_header_alone_is_no_record() -> None:
+    assert csv_rows(typed(("id", pa.int64())), b"id") == []

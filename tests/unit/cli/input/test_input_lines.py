@@ -1,0 +1,102 @@
+"""Lines of files and pipes: blocks, limits, pauses."""
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txlog.cli.input.input_lines import BlockLimits, LineBlock, line_blocks, require_readable
+from txlog.clock import Runtime
+from txlog.errors import RecordTooLarge, UsageError
+from txlog.testing.clock import ManualClock
+
+WIDE = BlockLimits(10_000, 1 << 20, 1 << 20)
+
+
+def blocks(path: Path, limits: BlockLimits = WIDE) -> list[LineBlock]:
+    return list(line_blocks(str(path), limits, ManualClock()))
+
+
+@given(
+    content=st.binary(max_size=60).map(lambda data: data.replace(b"\x00", b"\n")),
+    lines=st.integers(1, 5),
+    size=st.integers(1, 20),
+)
+def test_blocks_hold_every_line_once_and_count_them(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, lines: int, size: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "lines"
+    path.write_bytes(content)
+    found = blocks(path, BlockLimits(lines, size, 100))
+    expected = content.split(b"\n")
+    assert [line for block in found for line in block.lines] == expected[: -1 or None] + (
+        [expected[-1]] if expected[-1] else []
+    )
+    assert all(0 < len(block.lines) <= lines for block in found)
+    ends = [block.first_number + len(block.lines) for block in found]
+    assert [1, *ends[:-1]] == [block.first_number for block in found] or not found
+
+
+def test_a_line_longer_than_its_limit_is_refused_before_all_of_it_is_read() -> None:
+    limits = BlockLimits(10_000, 1 << 20, 1_000)
+    with pytest.raises(RecordTooLarge, match="^/dev/zero line 1 is longer than 1000 bytes"):
+        blocks(Path("/dev/zero"), limits)
+
+
+def test_the_line_that_is_too_long_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"a\nb\n" + b"c" * 11 + b"\n")
+    limits = BlockLimits(1, 1 << 20, 10)
+    with pytest.raises(RecordTooLarge, match="f line 3 is longer than 10 bytes"):
+        blocks(path, limits)
+
+
+def test_what_is_there_is_handed_on_when_the_input_pauses() -> None:
+    reading, writing = os.pipe()
+    found: Iterator[LineBlock] = line_blocks(f"/dev/fd/{reading}", WIDE, Runtime().clock)
+    os.write(writing, b"one\ntwo\nhal")
+    assert next(found).lines == [b"one", b"two"]
+    os.write(writing, b"f\n")
+    assert next(found) == LineBlock(f"/dev/fd/{reading}", 3, [b"half"])
+    os.close(writing)
+    assert list(found) == []
+    os.close(reading)
+
+
+def test_a_steady_trickle_does_not_hold_lines_back() -> None:
+    reading, writing = os.pipe()
+    gone_on = threading.Event()
+
+    def trickle() -> None:
+        while not gone_on.wait(0.02):
+            os.write(writing, b"x\n")
+        os.close(writing)
+
+    writer = threading.Thread(target=trickle)
+    writer.start()
+    found = line_blocks(f"/dev/fd/{reading}", WIDE, Runtime().clock)
+    first = next(found)
+    gone_on.set()
+    writer.join()
+    assert set(first.lines) == {b"x"}
+    list(found)
+    os.close(reading)
+
+
+@pytest.mark.parametrize("path", ["nope", ".", "a\0b", "/proc/self/mem"])
+def test_what_cannot_be_read_is_a_wrong_call(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        list(line_blocks(path, WIDE, ManualClock()))
+
+
+def test_files_are_looked_at_before_anything_is_done(tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    require_readable([str(tmp_path / "there"), "-"])
+    with pytest.raises(UsageError, match="No such file"):
+        require_readable([str(tmp_path / "there"), str(tmp_path / "nope")])
+    with pytest.raises(UsageError, match="more than once"):
+        require_readable(["-", "-"])

@@ -1,0 +1,39 @@
+"""`--from`: every form it has, and what is none."""
+
+import pytest
+
+from txlog.cli.options.starting_point import (
+    AtOffset,
+    AtTime,
+    Edge,
+    StartingPoint,
+    parse_starting_point,
+)
+from txlog.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "point"),
+    [
+        ("earliest", Edge(is_end=False)),
+        ("latest", Edge(is_end=True)),
+        ("0", AtOffset(0)),
+        ("12", AtOffset(12)),
+        ("@0", AtTime(0)),
+        ("@-1", AtTime(-1)),
+        ("@1357017300000", AtTime(1_357_017_300_000)),
+        ("@2013-01-01T05:15:00Z", AtTime(1_357_017_300_000)),
+        ("@2013-01-01T05:15", AtTime(1_357_017_300_000)),
+        ("@2013-01-01T00:15:00-05:00", AtTime(1_357_017_300_000)),
+        ("@2013-01-01 05:15:00.250+00:00", AtTime(1_357_017_300_250)),
+        ("@2013-01-01", AtTime(1_356_998_400_000)),
+    ],
+)
+def test_forms(text: str, point: StartingPoint) -> None:
+    assert parse_starting_point(text) == point
+
+
+@pytest.mark.parametrize("text", ["", "first", "-1", "1.5", "٣", "@", "@soon", "@2013-13-01"])
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match="2013-01-31T12:00:00Z"):
+        parse_starting_point(text)

@@ -1,0 +1,190 @@
+"""Tables and JSON: nothing is cut, and nothing that came out of a log drives the terminal."""
+
+import ast
+import json
+import re
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from tests.source_tree import modules
+from txlog.cli.output.output import (
+    Facts,
+    Grid,
+    aligned,
+    cell,
+    counted,
+    duration_text,
+    json_text,
+    printable,
+    write_sections,
+)
+from txlog.cli.output.record_printing import table_writer, write_json_lines
+from txlog.cli.session import GlobalOptions, Session, with_session
+from txlog.errors import UsageError
+
+
+def test_columns_are_as_wide_as_their_longest_cell_and_lines_have_no_tail() -> None:
+    rows = [["NAME", "LAG"], ["a", "1"], ["longer", "100"]]
+    assert aligned(rows, [False, True]) == ["NAME    LAG", "a         1", "longer  100"]
+    assert aligned([["a", "b"], ["longer", ""]], [False, False]) == ["a       b", "longer"]
+
+
+def test_without_a_terminal_tables_are_plain_and_never_cut(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long = "x" * 300
+    write_sections([Facts((("Group", "g"), ("Owner", None))), Grid(("A", "B"), [(1, long)])])
+    assert capsys.readouterr().out == f"Group  g\nOwner  -\n\nA  B\n1  {long}\n"
+
+
+def test_a_grid_without_rows_still_has_its_headers(capsys: pytest.CaptureFixture[str]) -> None:
+    write_sections([Grid(("TOPIC", "LAG"), [])])
+    assert capsys.readouterr().out == "TOPIC  LAG\n"
+
+
+def test_numbers_stand_to_the_right_but_not_yes_and_no(capsys: pytest.CaptureFixture[str]) -> None:
+    write_sections([Grid(("LAG", "NULLABLE"), [(5, True), (100, False)])])
+    assert capsys.readouterr().out == "LAG  NULLABLE\n  5  yes\n100  no\n"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), ("", "-"), (0, "0"), (True, "yes"), (False, "no"), ("[red]x", "[red]x")],
+)
+def test_cells(value: object, text: str) -> None:
+    assert cell(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain ünï 😀", "plain ünï 😀"),
+        ("a\nb\tc", "a\\nb\\tc"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+    ],
+)
+def test_what_a_terminal_might_obey_is_written_as_an_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_json_is_read_back_equal_and_holds_no_raw_control_character() -> None:
+    value = {"a": "\x00\x1b\x7f\x80\x9f ünï 😀", "b": [1, 2.5, None, True]}
+    text = json_text(value)
+    assert json.loads(text) == value
+    assert all(character.isprintable() for character in text)
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\u202egnp\u2066\u200b\x9b31m\x7f\u2028\ufeff"
+"""Drives a terminal, turns the text around, hides in it."""
+
+
+def test_json_holds_nothing_that_turns_the_text_around_and_loses_nothing() -> None:
+    value = {HOSTILE: [HOSTILE, "\ud800", "a\U000e0041", "ünï 😀"]}
+    text = json_text(value)
+    assert json.loads(text) == value
+    assert text.isprintable()
+    assert "ünï 😀" in text
+    assert all(c.isprintable() or c == "\n" for c in json_text(value, indent=2))
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_names_and_headers_are_printed_like_cells(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
+    write_sections([Facts(((HOSTILE, HOSTILE),)), Grid((HOSTILE, "B"), [(HOSTILE, 1)])])
+    styles = re.compile("\x1b\\[[0-9;]*m")  # A terminal is given those of rich, for bold.
+    out = styles.sub("", capsys.readouterr().out)
+    assert [c for c in out if not c.isprintable() and c != "\n"] == []
+    assert out.count("\\x1b]0;owned") == 4
+
+
+def test_messages_and_tracebacks_are_printed_like_cells(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    session = Session(GlobalOptions(verbose=True))
+    session.say(HOSTILE)
+
+    @with_session
+    def failing(_: Session) -> None:
+        raise UsageError(HOSTILE)
+
+    shared = {"root": None, "output": None, "quiet": False, "verbose": True, "no_color": False}
+    shared |= {"storage_option": None}
+    with pytest.raises(UsageError):
+        failing(SimpleNamespace(obj=None), **shared)
+    err = capsys.readouterr().err
+    assert [c for c in err if not c.isprintable() and c != "\n"] == []
+    assert "Traceback" in err
+
+
+def test_columns_of_a_topic_are_printed_like_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    """Another program's schema may have column names that no topic may be created with."""
+    table = pa.table(
+        {
+            "_topic": ["t"],
+            "_partition": pa.array([0], pa.int32()),
+            "_offset": [0],
+            "_timestamp": pa.array([0], pa.timestamp("ms", "UTC")),
+            HOSTILE: [HOSTILE],
+            "nested": [{HOSTILE: HOSTILE}],
+        }
+    )
+    table_writer()(table)
+    write_json_lines(table)
+    out = capsys.readouterr().out
+    assert [c for c in out if not c.isprintable() and c != "\n"] == []
+
+
+def test_only_the_modules_that_make_text_printable_write_to_stdout_or_stderr() -> None:
+    """A new command prints through `Session.show` and `Session.say`."""
+    found = {
+        module.place
+        for module in modules("txlog/cli")
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and re.fullmatch(
+            r"print|typer\.echo|click\.echo|sys\.std(out|err)(\.buffer)?\.write|Console",
+            ast.unparse(node.func),
+        )
+    }
+    assert found == {
+        "txlog/cli/exit_codes.py",  # one line, by message_text or json_text
+        "txlog/cli/main.py",  # the version
+        "txlog/cli/commands/maintain.py",  # a line an action, by printable or json_text
+        "txlog/cli/output/output.py",
+        "txlog/cli/output/progress.py",  # a bar, on a terminal
+        "txlog/cli/output/record_printing.py",  # cells, JSON, or bytes as they are
+        "txlog/cli/session.py",
+    }
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_json_has_no_numbers_that_are_none(value: float) -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        json_text({"a": value})
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (-5, "0 s"),
+        (999, "0 s"),
+        (59_000, "59 s"),
+        (60_000, "1 min"),
+        (61_000, "1 min 1 s"),
+        (3_600_000, "1 h"),
+        (3_661_000, "1 h 1 min"),
+        (90_061_000, "1 d 1 h"),
+        (86_405_000, "1 d 5 s"),
+    ],
+)
+def test_durations_have_their_two_largest_units(duration_ms: int, text: str) -> None:
+    assert duration_text(duration_ms) == text
+
+
+def test_one_is_singular() -> None:
+    assert [counted(n, "topic") for n in (0, 1, 2)] == ["0 topics", "1 topic", "2 topics"]

@@ -1,0 +1,190 @@
+"""Consumer groups and transactions as an administrator sees them, and what may be done to them."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.client.admin import Admin
+from txlog.errors import (
+    IllegalTransition,
+    InvalidName,
+    TransactionAborted,
+    UnknownGroup,
+    UnknownTransaction,
+)
+from txlog.model import TopicPartition, TransactionOutcome, TxId
+
+T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+
+
+@pytest.mark.in_log
+def test_the_lag_counts_what_the_group_can_read_and_has_not(log: MemoryLog) -> None:
+    """Neither aborted records nor markers count; what is undecided is shown beside it."""
+    plain, producer = log.producer(), log.producer("a")
+    for number in range(3):
+        plain.send("u", b"%d" % number).get()
+    producer.begin_transaction()
+    for _ in range(10):
+        producer.send("u", b"aborted")
+    producer.flush()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.send("u", b"committed")
+    producer.begin_transaction()
+    producer.send("u", b"open").get()
+    plain.send("u", b"behind the open one").get()
+    consumer = log.consumer("u", group_id="g", isolation_level="read_committed")
+    consumer.commit({U0: 1})
+    (described,) = log.admin.describe_group("g").partitions
+    assert (described.current_offset, described.log_end_offset) == (1, 14)
+    assert (described.lag, described.undecided) == (3, 2)
+    assert log.admin.describe_group("g").lag == 3
+    producer.commit_transaction()
+    while consumer.poll():
+        consumer.commit()
+    assert log.admin.describe_group("g").lag == 0, "a transactional topic's lag reaches zero"
+
+
+@pytest.mark.in_log
+def test_a_position_in_the_middle_of_aborted_records_is_counted_right(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    for _ in range(10):
+        producer.send("u", b"aborted")
+    producer.flush()
+    producer.abort_transaction()
+    log.producer().send("u", b"x").get()
+    log.consumer("u", group_id="g").commit({U0: 4})
+    assert log.admin.describe_group("g").lag == 1
+
+
+def test_a_partition_without_a_position_has_an_unknown_lag_and_not_none(log: MemoryLog) -> None:
+    """Its records wait for a consumer; where that one begins is unknown."""
+    log.admin.create_topic("wide", 3)
+    for partition in (0, 1):
+        for _ in range(4):
+            log.producer().send("wide", b"x", partition=partition).get()
+    log.consumer("wide", group_id="g").commit({TopicPartition("wide", 0): 1})
+    found = log.admin.describe_group("g")
+    assert [(p.current_offset, p.log_end_offset, p.lag, p.lag_ms) for p in found.partitions] == [
+        (1, 4, 3, 0),
+        (None, 4, None, None),
+        (None, 0, 0, 0),
+    ]
+    assert (found.lag, found.known_lag, found.lag_ms) == (None, 3, None)
+    log.consumer("wide", group_id="g").commit({TopicPartition("wide", 1): 4})
+    found = log.admin.describe_group("g")
+    assert (found.lag, found.known_lag) == (3, 3), "an empty partition hides nothing"
+
+
+@pytest.mark.both_ways
+def test_a_group_is_described_with_its_last_and_its_pending_transaction(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    with producer.transaction() as first:
+        producer.send_offsets_to_transaction({U0: 0}, "g")
+    second = producer.begin_transaction()
+    producer.send_offsets_to_transaction({T0: 0}, "g")
+    found = log.admin.describe_group("g")
+    assert (found.last_commit, found.pending) == (first, (second,))
+    assert [each.where for each in found.partitions] == [U0]
+    producer.commit_transaction()
+    assert log.admin.describe_group("g").pending == ()
+
+
+def test_groups_are_listed_once_they_have_a_position(log: MemoryLog) -> None:
+    consumers = [log.consumer("u", group_id=name) for name in ("b", "a", "none")]
+    assert log.admin.list_groups() == []
+    for consumer in consumers[:2]:
+        consumer.commit({U0: 0})
+    assert log.admin.list_groups() == ["a", "b"]
+    with pytest.raises(UnknownGroup, match="no consumer group 'none'"):
+        log.admin.describe_group("none")
+    for name in ("", " ", "a\nb"):
+        with pytest.raises(InvalidName):
+            log.admin.describe_group(name)
+
+
+def test_positions_in_deleted_topics_are_left_out(log: MemoryLog) -> None:
+    log.consumer("t", "u", group_id="g").commit({T0: 0, U0: 0})
+    log.admin.delete_topics(["t"])
+    log.admin.create_topic("t", 2)
+    assert [each.where for each in log.admin.describe_group("g").partitions] == [U0]
+
+
+# Transactions.
+
+
+@pytest.mark.in_log
+def test_transactions_are_listed_with_what_is_open(log: MemoryLog) -> None:
+    a, b = log.producer("a", transaction_timeout_ms=1234), log.producer("b")
+    with b.transaction() as finished:
+        b.send("t", b"x")
+    opened = a.begin_transaction()
+    a.send("t", b"x").get()
+    listed = {each.transactional_id: each for each in log.admin.list_transactions()}
+    assert list(listed) == ["a", "b"]
+    assert (listed["a"].state, listed["a"].timeout_ms) == ("Ongoing", 1234)
+    assert listed["a"].open is not None
+    assert listed["a"].open.tx_id == opened
+    assert [part.topic for part in listed["a"].open.participants] == ["t"]
+    assert (listed["b"].state, listed["b"].last_tx_id) == ("CompleteCommit", finished)
+    assert listed["b"].open is None
+    assert (listed["a"].producer_id, listed["a"].producer_epoch) == (opened.pid, opened.epoch)
+
+
+@pytest.mark.both_ways
+def test_the_outcome_of_every_transaction_can_be_asked(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    outcomes = {}
+    for ending in (
+        producer.commit_transaction,
+        producer.abort_transaction,
+        producer.commit_transaction,
+    ):
+        tx_id = producer.begin_transaction()
+        assert log.admin.outcome(tx_id) is TransactionOutcome.OPEN, "nothing is written yet"
+        producer.send("t", b"x").get()
+        assert log.admin.outcome(tx_id) is TransactionOutcome.OPEN
+        ending()
+        outcomes[tx_id] = TransactionOutcome(
+            "COMMITTED" if ending == producer.commit_transaction else "ABORTED"
+        )
+    for admin in (log.admin, Admin(log.process())):
+        assert {tx_id: admin.outcome(tx_id) for tx_id in outcomes} == outcomes
+    assert log.admin.outcome(TxId(999, 0, 0)) is TransactionOutcome.UNKNOWN_ID
+    assert log.admin.outcome("no such tag") is TransactionOutcome.UNKNOWN_ID
+
+
+@pytest.mark.in_log
+def test_an_open_transaction_can_be_described_and_aborted_by_anyone(log: MemoryLog) -> None:
+    log.producer().send("u", b"x").get()
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x").get()
+    producer.send_offsets_to_transaction({U0: 1}, "g")
+    operator = Admin(log.process())
+    found = operator.describe_transaction(tx_id)
+    assert (found.transactional_id, found.outcome) == ("a", TransactionOutcome.OPEN)
+    assert found.pending_groups == ("g",)
+    after = operator.abort_transaction(tx_id)
+    assert (after.outcome, after.pending_groups) == (TransactionOutcome.ABORTED, ())
+    with pytest.raises(TransactionAborted, match="ended by a timeout or an operator"):
+        producer.send_offsets_to_transaction({U0: 1}, "g")
+    assert log.values("t") == []
+    assert log.consumer("u", group_id="g").committed(U0) is None
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_what_is_decided_cannot_be_aborted(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    with producer.transaction() as tx_id:
+        producer.send("t", b"x")
+    with pytest.raises(IllegalTransition, match="COMMIT"):
+        log.admin.abort_transaction(tx_id)
+    assert log.values("t") == [b"x"]
+
+
+def test_an_unknown_transaction_is_said_to_be_unknown(log: MemoryLog) -> None:
+    for call in (log.admin.describe_transaction, log.admin.abort_transaction):
+        with pytest.raises(UnknownTransaction, match="no coordinator knows transaction 999-0-0"):
+            call(TxId(999, 0, 0))

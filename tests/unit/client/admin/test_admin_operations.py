@@ -1,0 +1,122 @@
+"""What the command line can do, a program can do by `Admin`: resets, producers, upkeep, audit."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.client.admin import Admin
+from txlog.client.admin.offset_reset import ShiftBy, ToEarliest, ToTable
+from txlog.errors import CommitFailed, NoOffsetForPartition, UnknownGroup, UsageError
+from txlog.model import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    log = MemoryLog()
+    log.admin.create_topic("t", 2)
+    with log.producer() as producer:
+        for partition in (0, 1):
+            for number in range(5):
+                producer.send("t", b"%d" % number, partition=partition)
+    with log.consumer("t", group_id="g") as consumer:
+        consumer.commit({T0: 3, T1: 4})
+    return log
+
+
+def committed(admin: Admin) -> dict[TopicPartition, int]:
+    group = admin.connection.offsets.group("g")
+    return {where: at.offset for where, at in group.committed.items()}
+
+
+def test_a_group_is_moved_as_planned(log: MemoryLog) -> None:
+    admin = Admin(log.connection)
+    plan = admin.plan_group_reset("g", ShiftBy(-2))
+    assert {reset.where: (reset.current, reset.new) for reset in plan} == {T0: (3, 1), T1: (4, 2)}
+    assert committed(admin) == {T0: 3, T1: 4}
+    admin.reset_group("g", plan)
+    assert committed(admin) == {T0: 1, T1: 2}
+
+
+def test_only_the_named_partitions_move(log: MemoryLog) -> None:
+    admin = Admin(log.connection)
+    admin.reset_group("g", admin.plan_group_reset("g", ToEarliest(), [T1]))
+    assert committed(admin) == {T0: 3, T1: 0}
+    admin.reset_group("g", admin.plan_group_reset("g", ToTable({T0: 5})))
+    assert committed(admin) == {T0: 5, T1: 0}
+
+
+def test_a_group_that_moved_since_the_plan_is_left_alone(log: MemoryLog) -> None:
+    admin = Admin(log.connection)
+    plan = admin.plan_group_reset("g", ToEarliest())
+    admin.reset_group("g", admin.plan_group_reset("g", ShiftBy(1), [T0]))
+    with pytest.raises(CommitFailed):
+        admin.reset_group("g", plan)
+    assert committed(admin) == {T0: 4, T1: 4}
+
+
+def test_what_is_no_plan_is_refused(log: MemoryLog) -> None:
+    admin = Admin(log.connection)
+    with pytest.raises(UsageError, match="ToEarliest"):
+        admin.plan_group_reset("g", "earliest")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="plan_group_reset"):
+        admin.reset_group("g", [T0])  # type: ignore[list-item]
+    with pytest.raises(UnknownGroup):
+        admin.plan_group_reset("none", ToEarliest())
+    with pytest.raises(NoOffsetForPartition):
+        admin.plan_group_reset("none", ShiftBy(1), [T0])
+
+
+def test_offsets_and_groups_are_forgotten(log: MemoryLog) -> None:
+    admin = Admin(log.connection)
+    assert admin.delete_group_offsets("g", [T0]) == [T0]
+    assert committed(admin) == {T1: 4}
+    admin.delete_group("g")
+    assert admin.list_groups() == []
+
+
+def test_producers_and_late_transactions(log: MemoryLog) -> None:
+    admin = Admin(log.connection)
+    with log.producer("id", transaction_records="in.log") as producer:
+        producer.begin_transaction()
+        producer.send("t", b"open", partition=1)
+        producer.flush()
+        opened = admin.list_transactions()[0].open
+        assert opened is not None
+        producers = admin.describe_producers(T1)
+        assert [each.current_transaction_start_offset for each in producers] == [None, 5]
+        assert admin.find_hanging_transactions() == []
+        log.clock.sleep_ms(2)
+        late = admin.find_hanging_transactions("t", max_timeout_ms=1)
+        assert [(each.where, each.tx_id) for each in late] == [(T1, opened.tx_id)]
+        producer.abort_transaction()
+
+
+def test_one_pass_of_maintenance_ends_what_is_late(log: MemoryLog) -> None:
+    admin = Admin(log.connection)
+    producer = log.producer("id", transaction_records="in.log")
+    producer.begin_transaction()
+    producer.send("t", b"late", partition=0)
+    producer.flush()
+    log.clock.sleep_ms(10 * 60_000)
+    report = admin.maintain()
+    assert report.failures == []
+    assert admin.list_transactions()[0].open is None
+
+
+def test_unreferenced_objects_are_found_and_deleted(log: MemoryLog) -> None:
+    admin = Admin(log.connection)
+    topic = admin.connection.cluster.present_topic("t")
+    stray = f"topics/t/{topic.topic_id}/segments/{'0' * 31}1.arrow"
+    admin.connection.cluster.store.create(stray, b"x")
+    log.clock.sleep_ms(2 * 86_400_000)
+    found = admin.find_unreferenced()
+    assert [stored.path for stored in found.objects] == [stray]
+    assert admin.delete_unreferenced(found).objects == 1
+    assert admin.find_unreferenced().is_empty
+
+
+def test_verify_names_what_is_damaged(log: MemoryLog) -> None:
+    admin = Admin(log.connection)
+    assert admin.verify().findings == []
+    assert admin.verify("t").findings == []

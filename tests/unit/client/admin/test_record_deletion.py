@@ -1,0 +1,29 @@
+"""Deleting records by hand, while what was committed is not complete yet."""
+
+from tests.held_fan_out import HeldFanOut
+from tests.memory_log import MemoryLog
+from txlog.client.producer.producer import Producer
+from txlog.clock import Runtime
+from txlog.coordinator.states import TransactionState as State
+from txlog.engine.connection import open_connection
+from txlog.model import TopicPartition
+from txlog.testing.clock import SeededEntropy
+
+U0 = TopicPartition("u", 0)
+
+
+def test_records_go_as_soon_as_their_commit_has_returned(log: MemoryLog) -> None:
+    """Its completion comes in the background, and is nothing that an admin is told of."""
+    runtime = Runtime(log.clock, SeededEntropy(77), HeldFanOut())
+    producer = Producer(open_connection(log.memory, runtime), transactional_id="a")
+    producer.init_transactions()
+    for number in range(3):
+        producer.begin_transaction()
+        producer.send("u", b"x")
+        producer.send("t", b"x", partition=0)
+        producer.commit_transaction()
+        ((opened,),) = [listing.all_open for listing in log.admin.list_transactions()]
+        assert opened.state is State.PREPARE_COMMIT
+        assert log.admin.delete_records({U0: number + 1}) == {U0: number + 1}
+    producer.close()
+    log.check()

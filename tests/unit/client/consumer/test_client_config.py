@@ -1,0 +1,278 @@
+"""Configuration of producers and consumers: Kafka's names, nearest right names, refused values."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.consumer.consumer_config import ConsumerConfig
+from txlog.client.producer.producer import Producer
+from txlog.engine.producer_config import ProducerConfig
+from txlog.errors import InvalidConfig, InvalidName, NotATxlog, UsageError
+
+_names = count()
+
+
+@pytest.fixture
+def root() -> str:
+    """The root of a log that others open by its name, with topic `t`."""
+    root = f"memory://client-config-{next(_names)}"
+    Admin(root, create=True).create_topic("t")
+    return root
+
+
+def test_kafkas_dotted_names_make_a_producer(root: str) -> None:
+    producer = Producer.from_config(
+        {
+            "root": root,
+            "transactional.id": "a",
+            "enable.idempotence": True,
+            "transaction.timeout.ms": "5000",
+            "buffer.memory": 1 << 20,
+        }
+    )
+    assert producer.config == ProducerConfig(
+        transactional_id="a", transaction_timeout_ms=5_000, buffer_memory=1 << 20
+    )
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send("t", b"x")
+    consumer = Consumer.from_config(
+        {
+            "root": root,
+            "group.id": "g",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": "false",
+            "max.poll.records": "7",
+        },
+        "t",
+    )
+    assert consumer.config == ConsumerConfig("g", "read_committed", "earliest", False, 5_000, 7)
+    assert [record.value for records in consumer.poll().values() for record in records] == [b"x"]
+
+
+def test_defaults_are_kafkas() -> None:
+    assert ProducerConfig().to_dotted() == {
+        "transactional.id": "",
+        "enable.idempotence": True,
+        "transaction.timeout.ms": 60_000,
+        "transaction.records": "staged",
+        "commit.returns": "visible",
+        "transaction.group": "",
+        "buffer.memory": 33_554_432,
+        "acks": "all",
+        "retries": 2_147_483_647,
+        "max.in.flight.requests.per.connection": 5,
+        "delivery.timeout.ms": 120_000,
+    }
+    assert ConsumerConfig().to_dotted() == {
+        "group.id": "",
+        "isolation.level": "read_uncommitted",
+        "auto.offset.reset": "latest",
+        "enable.auto.commit": True,
+        "auto.commit.interval.ms": 5_000,
+        "max.poll.records": 500,
+        "fetch.max.bytes": 52_428_800,
+        "metadata.max.age.ms": 300_000,
+        "fetch.interval.ms": 10,
+        "fetch.interval.max.ms": 200,
+        "fetch.max.in.flight": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("transactional.ids", "transactional.id"),
+        ("transaction.timeout", "transaction.timeout.ms"),
+        ("enable_idempotence", "enable.idempotence"),
+        ("enable.idempotency", "enable.idempotence"),
+    ],
+)
+def test_an_unknown_name_of_a_producer_is_answered_with_the_nearest(
+    root: str, given: str, nearest: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"{given}.*did you mean '{nearest}'"):
+        Producer.from_config({"root": root, given: "x"})
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"),
+    [
+        ("groupid", "group.id"),
+        ("isolation_level", "isolation.level"),
+        ("auto.offset.rest", "auto.offset.reset"),
+        ("max.poll.record", "max.poll.records"),
+    ],
+)
+def test_an_unknown_name_of_a_consumer_is_answered_with_the_nearest(
+    root: str, given: str, nearest: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"{given}.*did you mean '{nearest}'"):
+        Consumer.from_config({"root": root, given: "x"})
+
+
+def test_a_name_that_is_like_no_other_is_answered_with_all_of_them(root: str) -> None:
+    with pytest.raises(InvalidConfig, match="known names: acks, buffer.memory"):
+        Producer.from_config({"root": root, "zzz": 1})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"transactional_id": ""},
+        {"transactional_id": 5},
+        {"transactional_id": "x" * 513},
+        {"transactional_id": "a\nb"},
+        {"transactional_id": "a", "enable_idempotence": False},
+        {"enable_idempotence": "perhaps"},
+        {"transaction_timeout_ms": 0},
+        {"transaction_timeout_ms": 900_001},
+        {"transaction_timeout_ms": "soon"},
+        {"transaction_timeout_ms": True},
+        {"commit_returns": "later"},
+        {"buffer_memory": 0},
+        {"buffer_memory": (1 << 30) + 1},
+        {"buffer_memory": 1.5},
+        {"acks": 2},
+        {"acks": "most"},
+        {"retries": -1},
+        {"max_in_flight_requests_per_connection": 0},
+        {"delivery_timeout_ms": 0},
+    ],
+)
+def test_a_value_that_a_producer_cannot_take_is_refused_before_anything_is_written(
+    log: MemoryLog, options: dict[str, Any]
+) -> None:
+    before = log.objects()
+    with pytest.raises((InvalidConfig, InvalidName)):
+        Producer(log.connection, **options)
+    dotted = {name.replace("_", "."): value for name, value in options.items()}
+    with pytest.raises((InvalidConfig, InvalidName)):
+        Producer.from_config({"root": log.memory.url, **dotted})
+    assert log.changed_since(before) == []
+
+
+CONFLICTS = pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"acks": 1}, "acks=all"),
+        ({"acks": "0"}, "acks=all"),
+        ({"retries": 0}, "retries above 0"),
+        ({"max_in_flight_requests_per_connection": 6}, "at most 5, not 6"),
+    ],
+)
+
+
+@CONFLICTS
+def test_idempotence_that_is_asked_for_refuses_what_contradicts_it(
+    log: MemoryLog, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"enable.idempotence=true needs .*{named}"):
+        Producer(log.connection, enable_idempotence=True, **options)
+
+
+@CONFLICTS
+def test_idempotence_that_is_not_asked_for_gives_way(
+    log: MemoryLog, options: dict[str, Any], named: str
+) -> None:
+    assert not Producer(log.connection, **options).config.enable_idempotence
+
+
+@CONFLICTS
+def test_a_transactional_id_does_not_give_way(
+    log: MemoryLog, options: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"transactional.id needs .*{named}"):
+        Producer(log.connection, transactional_id="a", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("bootstrap.servers", "give 'root'"),
+        ("linger.ms", "full buffer.memory"),
+        ("compression.type", "txlog topic config"),
+        ("key.serializer", "keyword"),
+        ("sasl.mechanism", "store's credentials"),
+    ],
+)
+def test_a_name_of_kafkas_producer_that_means_nothing_here_says_what_to_do(
+    root: str, name: str, remedy: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name}.*{remedy}"):
+        Producer.from_config({"root": root, name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("bootstrap.servers", "give 'root'"),
+        ("session.timeout.ms", "assign"),
+        ("fetch.min.bytes", ""),
+    ],
+)
+def test_a_name_of_kafkas_consumer_that_means_nothing_here_says_what_to_do(
+    root: str, name: str, remedy: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name}.*{remedy}"):
+        Consumer.from_config({"root": root, name: "x"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"group_id": ""},
+        {"group_id": "a\nb"},
+        {"group_id": " "},
+        {"group_id": "x" * 513},
+        {"group_id": 5},
+        {"isolation_level": "serializable"},
+        {"isolation_level": None},
+        {"auto_offset_reset": "newest"},
+        {"enable_auto_commit": "sometimes"},
+        {"auto_commit_interval_ms": 0},
+        {"max_poll_records": 0},
+        {"max_poll_records": "many"},
+        {"fetch_max_bytes": 0},
+    ],
+)
+def test_a_value_that_a_consumer_cannot_take_is_refused(
+    log: MemoryLog, options: dict[str, Any]
+) -> None:
+    with pytest.raises((InvalidConfig, InvalidName)):
+        Consumer("t", root=log.connection, **options)
+
+
+def test_texts_of_values_are_read_as_values(log: MemoryLog) -> None:
+    producer = Producer(log.connection, enable_idempotence="false", buffer_memory="100")
+    assert producer.config == ProducerConfig(enable_idempotence=False, buffer_memory=100)
+
+
+@pytest.mark.parametrize("client", [Producer, Consumer])
+@pytest.mark.parametrize("root", [None, 5, b"/tmp"])
+def test_a_configuration_says_where_the_log_is(client: Any, root: object) -> None:
+    with pytest.raises(InvalidConfig, match="needs 'root'"):
+        client.from_config({} if root is None else {"root": root})
+
+
+def test_a_client_of_a_place_without_a_log_is_refused_and_makes_nothing() -> None:
+    root = f"memory://client-config-{next(_names)}"
+    for open_client in (
+        lambda: Producer(root),
+        lambda: Consumer(root=root),
+        lambda: Admin(root),
+        lambda: Producer.from_config({"root": root}),
+    ):
+        with pytest.raises(NotATxlog, match="there is no log at memory://.*create one with"):
+            open_client()
+    assert Admin(root, create=True).list_topics() == []
+
+
+def test_an_empty_root_is_refused() -> None:
+    with pytest.raises(UsageError, match="the log's root is empty"):
+        Admin("", create=True)

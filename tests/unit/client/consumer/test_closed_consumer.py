@@ -1,0 +1,42 @@
+"""A consumer that is closed answers nothing: no position, no offset of the log, no assignment."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.client.consumer.consumer import Consumer
+from txlog.errors import IllegalTransition
+from txlog.model import TopicPartition
+
+U0 = TopicPartition("u", 0)
+
+CALLS: dict[str, Callable[[Consumer], object]] = {
+    "assign": lambda consumer: consumer.assign([U0]),
+    "assignment": lambda consumer: consumer.assignment(),
+    "beginning_offsets": lambda consumer: consumer.beginning_offsets([U0]),
+    "commit": lambda consumer: consumer.commit(),
+    "committed": lambda consumer: consumer.committed(U0),
+    "end_offsets": lambda consumer: consumer.end_offsets([U0]),
+    "offsets_for_times": lambda consumer: consumer.offsets_for_times({U0: 0}),
+    "pause": lambda consumer: consumer.pause(),
+    "paused": lambda consumer: consumer.paused(),
+    "poll": lambda consumer: consumer.poll(),
+    "position": lambda consumer: consumer.position(U0),
+    "resume": lambda consumer: consumer.resume(),
+    "seek": lambda consumer: consumer.seek(U0, 0),
+    "seek_to_beginning": lambda consumer: consumer.seek_to_beginning(),
+    "seek_to_end": lambda consumer: consumer.seek_to_end(),
+    "subscribe": lambda consumer: consumer.subscribe("u"),
+    "subscription": lambda consumer: consumer.subscription(),
+    "unsubscribe": lambda consumer: consumer.unsubscribe(),
+}
+
+
+@pytest.mark.parametrize("method", CALLS)
+def test_a_closed_consumer_answers_nothing(log: MemoryLog, method: str) -> None:
+    consumer = log.consumer("u", group_id="g")
+    CALLS[method](consumer)
+    consumer.close()
+    with pytest.raises(IllegalTransition, match="is closed"):
+        CALLS[method](consumer)

@@ -1,0 +1,79 @@
+"""What a consumer makes of an end that it has not seen: it lags, or the log was restored.
+
+A process that is behind a pruned journal does not see at once that there is more (rule R15).
+"""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.client.consumer.consumer import Consumer
+from txlog.errors import OffsetOutOfRange
+from txlog.groups.state import PendingOffset
+from txlog.model import TopicPartition
+
+U0 = TopicPartition("u", 0)
+
+
+def fill(log: MemoryLog, count: int) -> None:
+    """Records in `u`."""
+    producer = log.producer()
+    for number in range(count):
+        producer.send("u", b"%d" % number)
+        if number % 3 == 0:
+            producer.flush()
+    producer.close()
+
+
+def offsets(consumer: Consumer) -> list[int]:
+    return [record.offset for record in consumer.poll().get(U0, [])]
+
+
+def test_a_process_that_was_idle_while_old_entries_were_pruned_sees_what_came_since(
+    log: MemoryLog,
+) -> None:
+    """Its journal's next entry is gone, which does not prove that there is none (R15)."""
+    idle = log.process()
+    Consumer("u", root=idle)
+    for _ in range(10):
+        fill(log, 4)
+    assert log.process().cluster.topic("u").prune(keep_entries=5) > 10
+    options = {"root": idle, "auto_offset_reset": "earliest"}
+    assert Consumer(**options).end_offsets([U0]) == {U0: 40}
+    assert offsets(Consumer("u", **options)) == list(range(40))
+
+
+def beyond(log: MemoryLog) -> None:
+    """The group `g` stands at 9, in a log that ends at 3: it was restored from an older copy."""
+    fill(log, 3)
+    topic_id = log.connection.cluster.topic("u").topic_id
+    log.connection.offsets.commit("g", (PendingOffset("u", topic_id, 0, 0, 9),))
+
+
+def test_a_group_that_stands_above_the_end_is_reset_as_it_was_told(log: MemoryLog) -> None:
+    """Or records that come there later would be passed over."""
+    beyond(log)
+    assert offsets(log.consumer("u", group_id="g")) == [0, 1, 2]
+    latest = log.consumer("u", group_id="g", auto_offset_reset="latest")
+    assert offsets(latest) == []
+    log.producer().send("u", b"new").get()
+    assert offsets(latest) == [3]
+    with pytest.raises(OffsetOutOfRange, match="offset 9 of topic 'u' partition 0"):
+        log.consumer("u", group_id="g", auto_offset_reset="none").poll()
+
+
+def test_R15_a_group_is_not_reset_by_a_process_that_lags_behind_a_pruned_journal(
+    log: MemoryLog,
+) -> None:
+    stale = log.process()
+    assert stale.cluster.present_topic("u").state.end_offset(0) == 0
+    fill(log, 9)
+    reader = log.consumer("u", group_id="g")
+    assert len(offsets(reader)) == 9
+    reader.commit()
+    log.producer().send("u", b"next").get()
+    log.connection.cluster.topic("u").prune(0)
+    assert stale.cluster.present_topic("u").state.end_offset(0) == 0, "it lags"
+    options = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    consumer = Consumer("u", root=stale, group_id="g", **options)
+    assert offsets(consumer) == [9]
+    consumer.seek(U0, 10)

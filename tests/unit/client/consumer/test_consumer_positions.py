@@ -1,0 +1,497 @@
+"""Positions: seek, bounds, times, what a group has committed, and where a consumer begins."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import unavailable
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.consumer.consumer_group import pending_offsets
+from txlog.errors import (
+    CommitFailed,
+    IllegalTransition,
+    InvalidConfig,
+    InvalidName,
+    InvalidRecord,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    StoreUnavailable,
+    UnknownPartition,
+    UnknownTopic,
+)
+from txlog.model import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+def fill(log: MemoryLog, count: int) -> None:
+    """Records in `u`, ten milliseconds apart from 1,000 on."""
+    producer = log.producer()
+    for number in range(count):
+        producer.send("u", b"%d" % number, timestamp_ms=1_000 + 10 * number)
+        if number % 3 == 0:
+            producer.flush()
+    producer.close()
+
+
+def offsets(consumer: Consumer, where: TopicPartition = U0) -> list[int]:
+    return [record.offset for record in consumer.poll().get(where, [])]
+
+
+# Where a consumer begins.
+
+
+def test_a_consumer_without_a_group_begins_where_it_is_told(log: MemoryLog) -> None:
+    fill(log, 3)
+    assert offsets(log.consumer("u")) == [0, 1, 2]
+    latest = Consumer("u", root=log.process())
+    assert latest.config.auto_offset_reset == "latest"
+    assert offsets(latest) == []
+    log.producer().send("u", b"new").get()
+    assert offsets(latest) == [3]
+
+
+@pytest.mark.in_log
+def test_latest_at_read_committed_is_the_last_stable_offset(log: MemoryLog) -> None:
+    """So that what is open now is not missed once it is committed."""
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"x").get()
+    options = {"auto_offset_reset": "latest"}
+    consumer = log.consumer("u", isolation_level="read_committed", **options)
+    assert consumer.position(U0) == 0
+    assert log.consumer("u", **options).position(U0) == 1
+    producer.commit_transaction()
+    assert offsets(consumer) == [0]
+
+
+def test_a_group_goes_on_where_it_has_committed(log: MemoryLog) -> None:
+    fill(log, 5)
+    first = log.consumer("u", group_id="g")
+    first.poll(max_records=2)
+    first.commit()
+    for reset in ("earliest", "latest", "none"):
+        consumer = log.consumer("u", group_id="g", auto_offset_reset=reset)
+        assert offsets(consumer) == [2, 3, 4]
+    assert offsets(log.consumer("u", group_id="other")) == [0, 1, 2, 3, 4]
+
+
+def test_reset_none_refuses_a_group_without_a_position(log: MemoryLog) -> None:
+    consumer = log.consumer("u", group_id="g", auto_offset_reset="none")
+    for call in (consumer.poll, lambda: consumer.position(U0)):
+        with pytest.raises(NoOffsetForPartition, match="group 'g' has no committed offset in u-0"):
+            call()
+    log.consumer("u", group_id="g").commit({U0: 0})
+    assert consumer.position(U0) == 0
+    consumer.subscribe(["u", "t"])
+    assert consumer.assignment() == {U0, T0, T1}
+    with pytest.raises(NoOffsetForPartition, match="t-0"):
+        consumer.poll()
+
+
+# Seeking.
+
+
+def test_seek_goes_on_from_any_offset(log: MemoryLog) -> None:
+    fill(log, 10)
+    consumer = log.consumer("u")
+    for start in (7, 0, 10, 4):
+        consumer.seek(U0, start)
+        assert consumer.position(U0) == start
+        assert offsets(consumer) == list(range(start, 10))
+    consumer.seek_to_beginning()
+    assert offsets(consumer)[0] == 0
+    consumer.seek_to_beginning(U0)
+    consumer.seek_to_end(U0)
+    assert (consumer.position(U0), offsets(consumer)) == (10, [])
+
+
+@pytest.mark.parametrize("offset", [-1, -(2**70), 2**63])
+def test_seek_refuses_what_no_partition_has(log: MemoryLog, offset: int) -> None:
+    fill(log, 10)
+    consumer = log.consumer("u")
+    consumer.seek(U0, 5)
+    with pytest.raises(OffsetOutOfRange, match=f"u-0 is {offset}; offsets begin at 0"):
+        consumer.seek(U0, offset)
+    assert consumer.position(U0) == 5
+
+
+def test_only_what_is_assigned_has_a_position(log: MemoryLog) -> None:
+    consumer = log.consumer("u")
+    for call in (
+        lambda: consumer.position(T0),
+        lambda: consumer.seek(T0, 0),
+        lambda: consumer.seek_to_end(T0),
+    ):
+        with pytest.raises(IllegalTransition, match="t-0 is not assigned to this consumer"):
+            call()
+
+
+# Bounds and times.
+
+
+def test_bounds_can_be_asked_of_any_partition(log: MemoryLog) -> None:
+    fill(log, 4)
+    consumer = log.consumer()
+    assert consumer.beginning_offsets([U0, T0]) == {U0: 0, T0: 0}
+    assert consumer.end_offsets([U0, T1]) == {U0: 4, T1: 0}
+    with pytest.raises(UnknownPartition):
+        consumer.end_offsets([TopicPartition("u", 1)])
+    with pytest.raises(UnknownTopic):
+        consumer.beginning_offsets([TopicPartition("nope", 0)])
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "expected"),
+    [
+        (0, (0, 1_000)),
+        (1_000, (0, 1_000)),
+        (1_001, (1, 1_010)),
+        (1_049, (5, 1_050)),
+        (1_050, (5, 1_050)),
+        (1_090, (9, 1_090)),
+        (1_091, None),
+    ],
+)
+def test_the_offset_for_a_time_is_the_first_record_then_or_later(
+    log: MemoryLog, timestamp_ms: int, expected: tuple[int, int] | None
+) -> None:
+    fill(log, 10)
+    found = log.consumer().offsets_for_times({U0: timestamp_ms, T0: timestamp_ms})
+    assert found == {U0: None if expected is None else OffsetAndTimestamp(*expected), T0: None}
+
+
+def test_times_that_are_out_of_order_lead_to_the_first_in_order_of_offset(log: MemoryLog) -> None:
+    producer = log.producer()
+    for stamp in (50, 10, 90, 20):
+        producer.send("u", b"x", timestamp_ms=stamp)
+    producer.flush()
+    found = log.consumer().offsets_for_times({U0: 60})
+    assert found == {U0: OffsetAndTimestamp(2, 90)}
+
+
+@pytest.mark.in_log
+def test_a_time_is_looked_for_among_what_may_be_read(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"x", timestamp_ms=5).get()
+    committed = log.consumer(isolation_level="read_committed")
+    assert committed.offsets_for_times({U0: 5}) == {U0: None}
+    assert log.consumer().offsets_for_times({U0: 5}) == {U0: OffsetAndTimestamp(0, 5)}
+    producer.abort_transaction()
+    log.producer().send("u", b"y", timestamp_ms=7).get()
+    assert committed.offsets_for_times({U0: 5}) == {U0: OffsetAndTimestamp(1, 7)}
+
+
+# Commits.
+
+
+def test_commit_takes_positions_or_what_it_is_given(log: MemoryLog) -> None:
+    fill(log, 5)
+    consumer = log.consumer("u", "t", group_id="g")
+    assert consumer.committed(U0) is None
+    consumer.poll(max_records=3)
+    consumer.commit()
+    assert (consumer.committed(U0), consumer.committed(T0)) == (3, 0)
+    consumer.commit({U0: OffsetAndMetadata(3, "a note")})
+    consumer.commit({})
+    noted = {each.where: each for each in log.admin.describe_group("g").partitions}[U0]
+    assert (noted.current_offset, noted.metadata) == (3, "a note")
+
+
+def test_a_first_position_is_committed_although_nothing_was_read(log: MemoryLog) -> None:
+    """With auto.offset.reset=latest the next instance would otherwise pass over records."""
+    fill(log, 3)
+    options = {"group_id": "g", "auto_offset_reset": "latest", "enable_auto_commit": True}
+    log.consumer("u", **options).close()
+    log.producer().send("u", b"while no one looked").get()
+    assert offsets(log.consumer("u", **options)) == [3]
+
+
+def test_a_commit_of_positions_that_have_not_moved_writes_nothing(log: MemoryLog) -> None:
+    fill(log, 3)
+    consumer = log.consumer("u", group_id="g")
+    consumer.poll()
+    consumer.commit()
+    before = log.objects()
+    consumer.commit()
+    assert log.changed_since(before) == []
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize(
+    ("wanted", "error", "message"),
+    [
+        ({U0: 6}, OffsetOutOfRange, "it has 0 to 5"),
+        ({U0: -1}, OffsetOutOfRange, "it has 0 to 5"),
+        ({U0: "3"}, InvalidRecord, "must be a whole number"),
+        ({U0: 1.0}, InvalidRecord, "must be a whole number"),
+        ({TopicPartition("u", 1): 0}, UnknownPartition, "partitions 0 to 0, not 1"),
+        ({TopicPartition("nope", 0): 0}, UnknownTopic, "no topic 'nope'"),
+        ({U0: 3, T0: 1}, OffsetOutOfRange, "of topic 't'"),
+    ],
+)
+def test_a_position_that_cannot_be_is_not_committed(
+    log: MemoryLog, wanted: dict[TopicPartition, int], error: type[Exception], message: str
+) -> None:
+    fill(log, 5)
+    consumer = log.consumer("u", group_id="g")
+    producer = log.producer("a")
+    producer.begin_transaction()
+    before = log.objects()
+    with pytest.raises(error, match=message):
+        consumer.commit(wanted)
+    with pytest.raises(error, match=message):
+        producer.send_offsets_to_transaction(wanted, "g")
+    assert log.changed_since(before) == []
+
+
+def test_without_a_group_there_is_nothing_to_commit_to(log: MemoryLog) -> None:
+    consumer = log.consumer("u")
+    for call in (consumer.commit, consumer.group_metadata, lambda: consumer.committed(U0)):
+        with pytest.raises(InvalidConfig, match="needs a consumer group"):
+            call()
+
+
+def test_automatic_commits_come_with_a_poll_after_the_interval_and_with_close(
+    log: MemoryLog,
+) -> None:
+    fill(log, 6)
+    options = {"enable_auto_commit": True, "auto_commit_interval_ms": 5_000}
+    consumer = log.consumer("u", group_id="g", **options)
+    consumer.poll(max_records=2)
+    log.clock.advance(4_999)
+    consumer.poll(max_records=1)
+    assert consumer.committed(U0) is None
+    log.clock.advance(1)
+    consumer.poll(max_records=1)
+    assert consumer.committed(U0) == 3, "what this poll gives is not processed yet"
+    consumer.close()
+    assert log.consumer("u", group_id="g").position(U0) == 4
+
+
+def test_an_automatic_commit_that_fails_keeps_the_records(log: MemoryLog) -> None:
+    fill(log, 4)
+    consumer = Consumer(
+        "u", root=log.connection, group_id="g", auto_offset_reset="earliest",
+        auto_commit_interval_ms=1,
+    )  # fmt: skip
+    assert len(consumer.poll(max_records=2)[U0]) == 2
+    log.clock.advance(5)
+    log.store.on("create", "transactions/", unavailable)
+    with pytest.raises(StoreUnavailable):
+        consumer.poll()
+    assert offsets(consumer) == [2, 3]
+    consumer.close()
+    assert log.consumer("u", group_id="g").position(U0) == 4
+
+
+def test_close_without_automatic_commit_commits_nothing(log: MemoryLog) -> None:
+    fill(log, 3)
+    with log.consumer("u", group_id="g") as consumer:
+        consumer.poll()
+    assert offsets(log.consumer("u", group_id="g")) == [0, 1, 2]
+
+
+# I6: two instances of a group cannot pass over each other silently.
+
+
+@pytest.mark.parametrize("has_committed_before", [False, True])
+def test_I6_the_slower_of_two_instances_cannot_commit(
+    log: MemoryLog, has_committed_before: bool
+) -> None:
+    fill(log, 6)
+    if has_committed_before:
+        log.consumer("u", group_id="g").commit({U0: 1})
+    first, second = (log.consumer("u", group_id="g") for _ in range(2))
+    first.poll()
+    second.poll(max_records=2)
+    first.commit()
+    with pytest.raises(CommitFailed, match="group 'g'"):
+        second.commit()
+    assert log.consumer("u", group_id="g").committed(U0) == 6
+    log.check()
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("has_committed_before", [False, True])
+def test_I6_of_two_instances_in_transactions_one_wins_and_the_other_aborts(
+    log: MemoryLog, has_committed_before: bool
+) -> None:
+    """Both read the same records and write their results: the results show once."""
+    fill(log, 3)
+    if has_committed_before:
+        log.consumer("u", group_id="g").commit({U0: 1})
+    consumers = [log.consumer("u", group_id="g") for _ in range(2)]
+    producers = [log.elsewhere(name) for name in ("a", "b")]
+    for consumer, producer in zip(consumers, producers, strict=True):
+        producer.begin_transaction()
+        for record in consumer.poll()[U0]:
+            producer.send("t", b"result of " + record.value)
+    producers[0].send_offsets_to_transaction({U0: 3}, consumers[0].group_metadata())
+    producers[0].commit_transaction()
+    with pytest.raises(CommitFailed, match="abort|Abort|read again|again"):
+        producers[1].send_offsets_to_transaction({U0: 3}, consumers[1].group_metadata())
+    producers[1].abort_transaction()
+    expected = [0, 1, 2][1 if has_committed_before else 0 :]
+    assert sorted(log.values("t")) == [b"result of %d" % number for number in expected]
+    log.check()
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("in_transaction", [True, False])
+def test_R11_offsets_of_a_topic_that_was_deleted_are_not_taken_for_those_of_its_successor(
+    log: MemoryLog, in_transaction: bool
+) -> None:
+    """The simulation found it: the group passed over records of the new topic."""
+    fill(log, 3)
+    consumer, producer = log.consumer("u", group_id="g"), log.producer("a")
+    assert len(offsets(consumer)) == 3
+    recreate(log, "u")
+    fill(log, 5)
+    producer.begin_transaction()
+
+    def commit() -> None:
+        if in_transaction:
+            producer.send_offsets_to_transaction({U0: 3}, consumer.group_metadata())
+        else:
+            consumer.commit()
+
+    with pytest.raises(CommitFailed, match="deleted after .* at its next poll"):
+        commit()
+    producer.abort_transaction()
+    assert offsets(consumer) == [0, 1, 2, 3, 4]
+    consumer.commit()
+    assert log.consumer("u", group_id="g").committed(U0) == 5
+
+
+def test_R11_a_group_that_reads_the_new_topic_is_not_led_back_to_the_old_one(
+    log: MemoryLog,
+) -> None:
+    """A commit that was on its way when the topic was deleted comes after the successor's."""
+    fill(log, 3)
+    slow = log.consumer("u", group_id="g")
+    assert len(offsets(slow)) == 3
+    late = pending_offsets(slow._connection, {U0: 3}, slow.group_metadata())
+    recreate(log, "u")
+    fill(log, 2)
+    fast = log.consumer("u", group_id="g")
+    assert len(offsets(fast)) == 2
+    fast.commit()
+    with pytest.raises(CommitFailed, match="another topic of the name 'u'"):
+        slow._connection.offsets.commit("g", late)
+    assert log.consumer("u", group_id="g").committed(U0) == 2
+
+
+def recreate(log: MemoryLog, name: str) -> None:
+    """Another topic gets the name."""
+    admin = Admin(log.process())
+    admin.delete_topics([name])
+    admin.create_topic(name)
+
+
+def test_what_was_read_and_deleted_since_can_be_committed(log: MemoryLog) -> None:
+    """Retention does not end an exactly-once loop. The simulation found it."""
+    fill(log, 5)
+    consumer = log.consumer("u", group_id="g")
+    consumer.poll(max_records=2)
+    Admin(log.process()).delete_records({U0: 4})
+    consumer.commit()
+    assert consumer.committed(U0) == 2
+    assert offsets(log.consumer("u", group_id="g")) == [4]
+    with pytest.raises(OffsetOutOfRange):
+        consumer.commit({U0: 6})
+
+
+@pytest.mark.both_ways
+def test_a_group_id_alone_is_not_compared(log: MemoryLog) -> None:
+    """Kafka's old form: the caller vouches for the position."""
+    fill(log, 3)
+    producer = log.producer("a")
+    for end in (3, 1):
+        with producer.transaction():
+            producer.send_offsets_to_transaction({U0: OffsetAndMetadata(end, "by name")}, "g")
+        assert log.consumer("u", group_id="g").committed(U0) == end
+
+
+@pytest.mark.both_ways
+def test_the_metadata_follows_the_transactions_that_commit_it(log: MemoryLog) -> None:
+    fill(log, 6)
+    consumer = log.consumer("u", group_id="g")
+    producer = log.producer("a")
+    for _ in range(3):
+        consumer.poll(max_records=2)
+        with producer.transaction():
+            producer.send("t", b"x")
+            position = {U0: consumer.position(U0)}
+            producer.send_offsets_to_transaction(position, consumer.group_metadata())
+    assert log.consumer("u", group_id="g").committed(U0) == 6
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: 6}, consumer.group_metadata())
+    producer.abort_transaction()
+    consumer.commit({U0: 6})
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_two_calls_in_one_transaction_commit_the_later_position(log: MemoryLog) -> None:
+    fill(log, 6)
+    consumer = log.consumer("u", group_id="g")
+    producer = log.producer("a")
+    with producer.transaction():
+        for end in (2, 5):
+            producer.send_offsets_to_transaction({U0: end}, consumer.group_metadata())
+    assert log.consumer("u", group_id="g").committed(U0) == 5
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_an_aborted_position_is_forgotten(log: MemoryLog) -> None:
+    fill(log, 6)
+    consumer = log.consumer("u", group_id="g")
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: 4}, consumer.group_metadata())
+    producer.abort_transaction()
+    assert consumer.committed(U0) is None
+    consumer.commit({U0: 2})
+    assert log.consumer("u", group_id="g").position(U0) == 2
+
+
+def test_a_consumer_may_seek_back_and_commit_there(log: MemoryLog) -> None:
+    fill(log, 6)
+    consumer = log.consumer("u", group_id="g")
+    consumer.poll()
+    consumer.commit()
+    consumer.seek(U0, 2)
+    consumer.commit()
+    assert log.consumer("u", group_id="g").committed(U0) == 2
+    log.check()
+
+
+def test_a_new_partition_is_read_from_where_the_group_stands(log: MemoryLog) -> None:
+    consumer = log.consumer("t", group_id="g")
+    log.admin.create_partitions("t", 3)
+    producer = log.producer()
+    for _ in range(4):
+        producer.send("t", b"x", partition=2)
+    producer.flush()
+    added = TopicPartition("t", 2)
+    log.consumer("t", group_id="g").commit({added: 3})
+    assert offsets(consumer, added) == [3]
+    log.check()
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("group", ["", " ", "a\nb", "\ud800", "x" * 513])
+def test_a_group_id_can_be_shown(log: MemoryLog, group: str) -> None:
+    before = log.objects()
+    with pytest.raises((InvalidName, InvalidConfig)):
+        log.consumer("u", group_id=group)
+    producer = log.producer("a")
+    producer.begin_transaction()
+    after_init = log.objects()
+    with pytest.raises(InvalidName):
+        producer.send_offsets_to_transaction({U0: 0}, group)
+    assert log.changed_since(after_init) == []
+    assert not any(path.startswith("__consumer") for path in set(after_init) - set(before))

@@ -1,0 +1,265 @@
+"""Polls far away: what waits for what, what is read together, and what a wait must not miss."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.far_log import FarLog
+from tests.scripted_store import Call, ScriptedStore, preceded_by, unavailable
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.consumer.fetching import fill_together
+from txlog.client.producer.producer import Producer
+from txlog.clock import SerialFanOut
+from txlog.errors import StoreUnavailable, UnknownTopic
+from txlog.model import TopicPartition
+from txlog.testing.rounds import ROUND_TRIP_MS
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def log() -> FarLog:
+    found = FarLog()
+    found.admin.create_topic("t", PARTITIONS)
+    return found
+
+
+@pytest.fixture
+def elsewhere(log: FarLog) -> Producer:
+    """A producer of another process."""
+    return Producer(log.process())
+
+
+def consumer_of(log: FarLog, *topics: str, **options: object) -> Consumer:
+    found = Consumer(*topics, root=log.connection, **options)  # type: ignore[arg-type]
+    found.poll(0)
+    return found
+
+
+def values(polled: dict) -> list[bytes]:  # type: ignore[type-arg]
+    return [record.value for where in sorted(polled) for record in polled[where]]
+
+
+def at_call(number: int, action: Callable[[], object]) -> Callable[[Call], object]:
+    """Something else happens just before the call of that number, and before no other."""
+    left = [number]
+
+    def run(call: Call) -> object:
+        left[0] -= 1
+        if left[0] == 0:
+            action()
+        return call()
+
+    return run
+
+
+def while_it_waits(log: FarLog, action: Callable[[], object], topic: str = "t") -> None:
+    """`action` happens before the third request for the topic's next entry."""
+    found = log.connection.cluster.topic(topic)
+    scripted = ScriptedStore(log.memory)
+    entry = found.layout.entry(found.next_slot)
+    scripted.on("get", entry, at_call(3, lambda: (log.between(log.memory), action())), times=99)
+    log.between(scripted)
+
+
+def test_partitions_are_read_together(log: FarLog, elsewhere: Producer) -> None:
+    for partition in range(PARTITIONS):
+        elsewhere.send("t", b"%d" % partition, partition=partition).get()
+    log.connection.cluster.topic("t").catch_up()
+    found = []
+
+    def poll() -> None:
+        consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
+        found.append(consumer.poll())
+
+    look, records = 1, 1
+    assert log.rounds.waits(poll) == look + records
+    assert values(found[0]) == [b"0", b"1", b"2", b"3"]
+
+
+def test_topics_are_read_together(log: FarLog, elsewhere: Producer) -> None:
+    log.admin.create_topic("u", 1)
+    consumer = consumer_of(log, "t", "u")
+    for topic in ("t", "u"):
+        elsewhere.send(topic, topic.encode(), partition=0).get()
+    found = []
+    assert log.rounds.waits(lambda: found.append(consumer.poll())) == 3  # The entry, and no more.
+    assert values(found[0]) == [b"t", b"u"]
+
+
+def test_no_more_partitions_are_read_than_a_poll_hands_out(
+    log: FarLog, elsewhere: Producer
+) -> None:
+    for partition in range(PARTITIONS):
+        for _ in range(3):
+            elsewhere.send("t", b"x", partition=partition)
+    elsewhere.flush()
+    consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
+    read = []
+    for limit in (1, 2, 4, 100):
+        log.rounds.store.requests.clear()
+        consumer.poll(max_records=limit)
+        ranges = [r for r in log.rounds.store.requests if r.verb == "get_ranges"]
+        read.append(len(ranges))
+    assert read == [1, 1, 2, 0], "each partition once, and no sooner than in its turn"
+
+
+def test_what_is_read_together_shares_the_limit_of_a_poll(log: FarLog, elsewhere: Producer) -> None:
+    for partition in range(PARTITIONS):
+        for _ in range(4):
+            elsewhere.send("t", b"x" * 1_000, partition=partition).get()
+    consumer = Consumer(
+        "t", root=log.connection, auto_offset_reset="earliest", fetch_max_bytes=8_000
+    )
+    assert sum(len(value) for value in values(consumer.poll())) <= 12_000
+    total = 0
+    while polled := consumer.poll():
+        total += len(values(polled))
+    assert total >= 4
+
+
+def test_a_partition_that_cannot_be_read_keeps_no_other_back(
+    log: FarLog, elsewhere: Producer
+) -> None:
+    for partition in (0, 1):
+        elsewhere.send("t", b"%d" % partition, partition=partition).get()
+    consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
+    topic = log.connection.cluster.topic("t")
+    segments = [row.segment for row in topic.state.tail]
+    log.memory.delete(segments[0])
+    consumer.pause(TopicPartition("t", 0))
+    assert values(consumer.poll()) == [b"1"]
+
+
+def test_if_nothing_can_be_read_the_poll_says_so(log: FarLog, elsewhere: Producer) -> None:
+    for partition in (0, 1):
+        elsewhere.send("t", b"%d" % partition, partition=partition).get()
+    consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
+    scripted = ScriptedStore(log.memory)
+    rule = scripted.on("get_ranges", "segments", unavailable, times=99)
+    log.between(scripted)
+    with pytest.raises(StoreUnavailable):
+        consumer.poll()
+    assert rule.met == 2, "each once"
+    log.between(log.memory)
+    assert values(consumer.poll()) == [b"0", b"1"]
+
+
+def test_one_partition_is_read_as_ever(log: FarLog, elsewhere: Producer) -> None:
+    elsewhere.send("t", b"x", partition=0).get()
+    consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
+    fill_together([], SerialFanOut(), 1, 1)
+    assert values(consumer.poll()) == [b"x"]
+
+
+def test_what_comes_while_a_poll_waits_is_handed_out(log: FarLog, elsewhere: Producer) -> None:
+    consumer = consumer_of(log, "t")
+    while_it_waits(log, lambda: elsewhere.send("t", b"x", partition=0).get())
+    assert values(consumer.poll(timeout_ms=5_000)) == [b"x"]
+
+
+def test_the_entry_that_was_found_is_not_asked_for_again(log: FarLog, elsewhere: Producer) -> None:
+    consumer = consumer_of(log, "t")
+    sent_ms = []
+
+    def send() -> None:
+        elsewhere.send("t", b"x", partition=0).get()
+        sent_ms.append(log.rounds.clock.now_ms)
+
+    while_it_waits(log, send)
+    consumer.poll(timeout_ms=5_000)
+    the_question, records = ROUND_TRIP_MS, ROUND_TRIP_MS
+    assert log.rounds.clock.now_ms - sent_ms[0] <= the_question + records + 10
+
+
+def test_a_transaction_that_is_committed_while_a_poll_waits_is_handed_out(log: FarLog) -> None:
+    producer = Producer(log.process(), transactional_id="id")
+    producer.init_transactions()
+    consumer = consumer_of(log, "t", isolation_level="read_committed")
+
+    def transact() -> None:
+        with producer.transaction():
+            producer.send("t", b"x", partition=0)
+
+    while_it_waits(log, transact)
+    assert values(consumer.poll(timeout_ms=5_000)) == [b"x"]
+
+
+def test_a_poll_that_waits_ends_at_its_time(log: FarLog) -> None:
+    consumer = consumer_of(log, "t")
+    begun_ms = log.rounds.clock.now_ms
+    assert consumer.poll(timeout_ms=3_000) == {}
+    assert 3_000 <= log.rounds.clock.now_ms - begun_ms <= 3_000 + 2 * ROUND_TRIP_MS
+
+
+def test_a_topic_that_is_deleted_while_a_poll_waits_is_told(log: FarLog) -> None:
+    consumer = consumer_of(log, "t")
+    other = Admin(log.process())
+    while_it_waits(log, lambda: other.delete_topics(["t"]))
+    with pytest.raises(UnknownTopic):
+        consumer.poll(timeout_ms=5_000)
+
+
+def test_a_topic_that_comes_while_a_poll_waits_is_read(log: FarLog) -> None:
+    consumer = consumer_of(log, "t", "late", auto_offset_reset="earliest")
+    other = log.process()
+
+    def create() -> None:
+        Admin(other).create_topic("late", 1)
+        Producer(other).send("late", b"x").get()
+
+    while_it_waits(log, create)
+    assert values(consumer.poll(timeout_ms=5_000)) == [b"x"]
+
+
+def test_entries_that_are_pruned_while_a_poll_waits_are_not_missed(log: FarLog) -> None:
+    """R15: what a wait finds is judged as what a look finds."""
+    consumer = consumer_of(log, "t")
+    other = log.process()
+    producer = Producer(other)
+
+    def send_and_prune() -> None:
+        for number in range(3):
+            producer.send("t", b"%d" % number, partition=0).get()
+        topic = other.cluster.topic("t")
+        topic.prune(1)
+        log.rounds.clock.sleep_ms(other.cluster.file.settings.pruning_grace_ms + 1)
+        topic.prune(1)
+
+    while_it_waits(log, send_and_prune)
+    assert values(consumer.poll(timeout_ms=5_000)) == [b"0", b"1", b"2"]
+
+
+def test_a_consumer_asks_at_most_as_often_as_it_is_told_to(log: FarLog) -> None:
+    consumer = consumer_of(log, "t", fetch_interval_ms=500, fetch_interval_max_ms=500)
+    log.rounds.store.requests.clear()
+    consumer.poll(timeout_ms=10_000)
+    looks, questions = 11, 21
+    assert len(log.rounds.store.requests) <= looks + questions
+
+
+def test_paused_partitions_are_not_asked_about(log: FarLog, elsewhere: Producer) -> None:
+    consumer = consumer_of(log, "t")
+    consumer.pause(*consumer.assignment())
+    elsewhere.send("t", b"x", partition=0).get()
+    assert consumer.poll(timeout_ms=1_000) == {}
+    consumer.resume(*consumer.assignment())
+    assert values(consumer.poll(timeout_ms=1_000)) == [b"x"]
+
+
+def test_a_question_without_an_answer_is_raised(log: FarLog) -> None:
+    consumer = consumer_of(log, "t")
+    scripted = ScriptedStore(log.memory)
+    scripted.on("get", "entries", preceded_by(lambda: None), times=1)
+    topic = log.connection.cluster.topic("t")
+    scripted.on("get", topic.layout.entry(topic.next_slot), at_call(3, _unanswered), times=99)
+    log.between(scripted)
+    with pytest.raises(StoreUnavailable):
+        consumer.poll(timeout_ms=5_000)
+    log.between(log.memory)
+    assert consumer.poll(timeout_ms=500) == {}
+
+
+def _unanswered() -> None:
+    raise StoreUnavailable("no answer; call again.")

@@ -1,0 +1,121 @@
+"""What `poll` did not hand out comes again: positions follow records, whatever happens between."""
+
+import pyarrow as pa
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Call
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
+from txlog.errors import InvalidRecord
+from txlog.model import TopicPartition
+
+TYPED = pa.schema([("n", pa.int64()), ("at", pa.timestamp("us"))])
+BEYOND_9999_US = 10**18
+X0, X1 = TopicPartition("x", 0), TopicPartition("x", 1)
+
+
+def typed(log: MemoryLog, times: list[list[int]]) -> Consumer:
+    """A consumer of topic `x`, one partition a list, whose records have these times."""
+    log.admin.create_topic("x", len(times), TYPED)
+    for partition, found in enumerate(times):
+        numbers = [10 * partition + n for n in range(len(found))]
+        table = pa.table({"n": numbers, "at": pa.array(found, pa.timestamp("us"))})
+        log.producer().send_batch("x", table, partition=partition)
+    options = {"auto_offset_reset": "earliest", "group_id": "g"}
+    return Consumer("x", root=log.process(), **options)  # type: ignore[arg-type]
+
+
+def numbers(consumer: Consumer, max_records: int = 100) -> list[int]:
+    found = consumer.poll(max_records=max_records)
+    return sorted(record.value["n"] for records in found.values() for record in records)
+
+
+def test_records_before_one_that_python_cannot_hold_are_given_and_then_its_offset_is_named(
+    log: MemoryLog,
+) -> None:
+    consumer = typed(log, [[0, 1, BEYOND_9999_US, 3]])
+    assert numbers(consumer) == [0, 1]
+    for _ in range(2):
+        with pytest.raises(InvalidRecord, match=r"x-0 at offset 2.*poll_arrow.*seek\(\).* 3"):
+            consumer.poll()
+        assert consumer.position(X0) == 2
+    consumer.seek(X0, 3)
+    assert numbers(consumer) == [3]
+
+
+def test_a_record_that_python_cannot_hold_keeps_other_partitions_moving_and_is_not_hidden(
+    log: MemoryLog,
+) -> None:
+    consumer = typed(log, [[BEYOND_9999_US, 1], [0, 1, 2, 3]])
+    found: list[int] = []
+    errors = 0
+    for _ in range(8):
+        try:
+            found += numbers(consumer, max_records=1)
+        except InvalidRecord:
+            errors += 1
+    assert found == [10, 11, 12, 13]
+    assert errors >= 4
+    assert (consumer.position(X0), consumer.position(X1)) == (0, 4)
+
+
+def test_a_group_does_not_commit_past_a_record_that_python_cannot_hold(log: MemoryLog) -> None:
+    consumer = typed(log, [[0, 1, BEYOND_9999_US]])
+    assert numbers(consumer, max_records=3) == [0, 1]
+    with pytest.raises(InvalidRecord):
+        consumer.poll()
+    consumer.close()
+    assert log.process().offsets.group("g").committed[X0].offset == 2
+
+
+def test_arrow_tables_hold_every_time(log: MemoryLog) -> None:
+    table = typed(log, [[0, BEYOND_9999_US]]).poll_arrow()
+    assert table is not None
+    assert table["at"].cast(pa.int64()).to_pylist() == [0, BEYOND_9999_US]
+    assert table["n"].to_pylist() == [0, 1]
+
+
+def test_ctrl_c_in_the_middle_of_a_poll_loses_nothing(log: MemoryLog) -> None:
+    producer = log.producer()
+    for number in range(6):
+        producer.send("t", b"%d" % number, partition=number % 2)
+        producer.flush()
+    met: list[str] = []
+
+    def interrupted(call: Call) -> object:
+        met.append("now")
+        raise KeyboardInterrupt
+
+    options = {"auto_offset_reset": "earliest", "group_id": "g"}
+    consumer = Consumer("t", root=log.connection, **options)  # type: ignore[arg-type]
+    log.store.on("get_ranges|get", "arrow", interrupted)
+    log.store.on("get_ranges|get", "arrow", lambda call: call(), times=3)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.poll()
+    consumer.close()
+    assert met == ["now"]
+    with Consumer("t", root=log.process(), **options) as again:  # type: ignore[arg-type]
+        found = [r.value for records in again.poll().values() for r in records]
+    assert sorted(found) == [b"%d" % number for number in range(6)]
+
+
+def test_a_producer_that_shares_the_connection_is_not_passed_over(log: MemoryLog) -> None:
+    """Threads of a process share what it knows of a topic, and it may move on during a poll."""
+    producer = Producer(log.connection)
+    producer.send("t", b"0", partition=0).get()
+    consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
+    topic = log.connection.cluster.topic("t")
+    checked, appended = topic.check_offset, []
+
+    def check(*arguments: object) -> None:
+        checked(*arguments)  # type: ignore[arg-type]
+        if not appended:
+            appended.append(producer.send("t", b"1", partition=0).get())
+
+    topic.check_offset = check  # type: ignore[method-assign]
+    found: list[bytes] = []
+    while polled := consumer.poll():
+        found += [record.value for records in polled.values() for record in records]
+    assert appended
+    assert found == [b"0", b"1"]

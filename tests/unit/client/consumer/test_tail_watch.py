@@ -1,0 +1,238 @@
+"""A poll that waits asks for the next entry, some questions at a time, less often as time goes by.
+
+`test_far_polls.py` has what a consumer makes of it.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from txlog.client.consumer.tail_watch import UNANSWERED_MS, TailWatch
+from txlog.clock import Runtime
+from txlog.errors import StoreUnavailable
+from txlog.testing.clock import ManualClock, SeededEntropy
+from txlog.topic.topic_log import TopicLog
+
+T = TypeVar("T")
+
+
+@dataclass
+class Late:
+    """Answers that come so long after their question, as a clock in the hand goes on."""
+
+    clock: ManualClock
+    after_ms: float
+    waiting: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
+
+    def start(self, call: Callable[[], T]) -> Callable[[], T]:
+        answers: list[Callable[[], T]] = []
+
+        def answered() -> None:
+            answers.append(_tried(call))
+
+        def waited_for() -> T:
+            while not answers:
+                assert self.waiting, "nothing brings the answer"
+                self.clock.sleep_ms(1)
+                self.arrive()
+            return answers[0]()
+
+        self.waiting.append((self.clock.now_ms + self.after_ms, answered))
+        return waited_for
+
+    def arrive(self) -> None:
+        """What is due by now."""
+        due = [call for at_ms, call in self.waiting if at_ms <= self.clock.now_ms]
+        self.waiting = [pair for pair in self.waiting if pair[0] > self.clock.now_ms]
+        for call in due:
+            call()
+
+    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        raise NotImplementedError
+
+    def run_together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        raise NotImplementedError
+
+
+def _tried(call: Callable[[], T]) -> Callable[[], T]:
+    """Its result, or its error, for the caller."""
+    try:
+        result = call()
+    except StoreUnavailable as error:
+        failure = error
+
+        def fail() -> T:
+            raise failure
+
+        return fail
+    return lambda: result
+
+
+@dataclass
+class Topic:
+    """What a watch needs of one: entries, some of which are there."""
+
+    clock: ManualClock
+    next_slot: int = 0
+    there: dict[int, bytes] = field(default_factory=dict)
+    asked_ms: list[float] = field(default_factory=list)
+    taken: list[tuple[int, bytes]] = field(default_factory=list)
+
+    def entry_at(self, slot: int) -> bytes | None:
+        self.asked_ms.append(self.clock.now_ms)
+        return self.there.get(slot)
+
+    def take_entry(self, slot: int, data: bytes) -> bool:
+        if slot != self.next_slot:
+            return False
+        self.taken.append((slot, data))
+        self.next_slot += 1
+        return True
+
+
+class World:
+    """A watch, and time that passes when it waits."""
+
+    def __init__(self, after_ms: float = 30, in_flight: int = 4, topics: int = 1) -> None:
+        self.clock = ManualClock()
+        self.begun_ms = self.clock.now_ms
+        self.line = Late(self.clock, after_ms)
+        self.topics = [Topic(self.clock) for _ in range(topics)]
+        self.watch = TailWatch(Runtime(self.clock, SeededEntropy(), self.line), 10, 200, in_flight)
+        self.under_way_max = 0
+
+    def wait(self, for_ms: float, is_ready: Callable[[], bool] = lambda: False) -> float:
+        """How long it took."""
+        begun_ms = self.clock.now_ms
+
+        def looked() -> bool:
+            self.line.arrive()
+            self.under_way_max = max(self.under_way_max, len(self.line.waiting))
+            return is_ready()
+
+        self.watch.wait(cast(list[TopicLog], self.topics), begun_ms + for_ms, looked)
+        return self.clock.now_ms - begun_ms
+
+
+def test_questions_go_out_every_interval_without_waiting_for_the_answer_before() -> None:
+    world = World()
+    world.wait(500)
+    apart = [b - a for a, b in pairwise(world.topics[0].asked_ms)]
+    assert set(apart) == {10.0}
+    assert world.under_way_max == 3
+
+
+def test_no_more_are_under_way_than_may_be() -> None:
+    world = World(after_ms=300, in_flight=4)
+    world.wait(1_000)
+    assert world.under_way_max == 4
+
+
+def test_an_entry_that_is_found_ends_the_wait_and_is_taken_once() -> None:
+    world = World()
+    (topic,) = world.topics
+    world.wait(50)
+    topic.there[0] = b"entry"
+    assert world.wait(1_000) <= 30 + 10 + 2.5
+    assert topic.taken == [(0, b"entry")]
+    assert world.wait(100) == 100, "the other questions have brought the same entry"
+    assert topic.taken == [(0, b"entry")]
+
+
+def test_what_was_asked_by_the_poll_before_serves_this_one() -> None:
+    world = World()
+    (topic,) = world.topics
+    topic.there[0] = b"entry"
+    world.wait(20)
+    assert topic.taken == []
+    assert world.wait(1_000) <= 12.5
+
+
+def test_an_absence_says_nothing() -> None:
+    world = World()
+    assert world.wait(400) == 400
+    assert world.topics[0].taken == []
+
+
+def test_the_longer_nothing_comes_the_less_it_asks() -> None:
+    world = World()
+    counts = []
+    for _ in range(6):
+        before = len(world.topics[0].asked_ms)
+        world.wait(10_000)
+        counts.append(len(world.topics[0].asked_ms) - before)
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] < 400
+    assert counts[-1] == pytest.approx(50, abs=2)  # Every 200 ms.
+
+
+def test_something_that_came_makes_it_ask_often_again() -> None:
+    world = World()
+    world.wait(60_000)
+    world.watch.came()
+    before = len(world.topics[0].asked_ms)
+    world.wait(200)
+    assert len(world.topics[0].asked_ms) - before >= 15
+
+
+def test_topics_are_asked_about_in_turn() -> None:
+    world = World(topics=3)
+    world.wait(310)
+    counts = [len(topic.asked_ms) for topic in world.topics]
+    assert max(counts) - min(counts) <= 1
+    assert sum(counts) <= 31
+
+
+def test_what_another_thread_brings_ends_the_wait() -> None:
+    world = World()
+    world.wait(60_000)
+    due_ms = world.clock.now_ms + 100
+    assert world.wait(5_000, lambda: world.clock.now_ms >= due_ms) <= 120
+
+
+def test_an_answer_that_is_late_holds_up_no_other() -> None:
+    world = World(after_ms=30)
+    (topic,) = world.topics
+    world.wait(15)
+    world.line.waiting = [(at_ms + 10_000, call) for at_ms, call in world.line.waiting]
+    topic.there[0] = b"entry"
+    assert world.wait(1_000) < 50
+
+
+def test_if_none_is_answered_the_oldest_is_waited_for() -> None:
+    world = World(after_ms=UNANSWERED_MS + 500)
+    world.topics[0].there[0] = b"entry"
+    assert world.wait(10_000) < UNANSWERED_MS + 600
+
+
+def test_an_error_of_the_store_is_raised() -> None:
+    world = World()
+
+    def fails(slot: int) -> Any:
+        raise StoreUnavailable("no answer; call again.")
+
+    world.topics[0].entry_at = fails  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        world.wait(1_000)
+
+
+def test_without_topics_it_waits() -> None:
+    world = World(topics=0)
+    assert world.wait(100) == 100
+
+
+def test_a_forked_child_asks_for_itself() -> None:
+    """Nothing brings the answers to what its parent has asked."""
+    world = World(after_ms=UNANSWERED_MS * 100)
+    world.wait(100)
+    assert len(world.line.waiting) == 4
+    child = os.fork()
+    if not child:
+        world.line.waiting, world.line.after_ms = [], 30
+        world.topics[0].there[0] = b"entry"
+        os._exit(0 if world.wait(10_000) < 100 else 1)
+    assert os.waitpid(child, 0)[1] == 0

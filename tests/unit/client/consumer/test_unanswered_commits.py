@@ -1,0 +1,85 @@
+"""Commits of a consumer whose answer was lost: the next one finds out what became of them."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Late, answer_lost, never_lands
+from txlog.client.consumer.consumer import Consumer
+from txlog.errors import CommitFailed, OutcomeUnknown
+from txlog.model import TopicPartition
+
+U0 = TopicPartition("u", 0)
+ENTRY = "transactions/.*/entries"
+
+
+def reader(log: MemoryLog) -> Consumer:
+    """Of group `g`, through the store that takes a script; it has read two of six records."""
+    producer = log.producer()
+    for number in range(6):
+        producer.send("u", b"%d" % number)
+    producer.close()
+    consumer = Consumer(
+        "u",
+        root=log.connection,
+        group_id="g",
+        auto_offset_reset="earliest",
+        max_poll_records=2,
+        enable_auto_commit=False,
+    )
+    consumer.poll()
+    return consumer
+
+
+def committed(log: MemoryLog) -> int:
+    return log.process().offsets.group("g").committed[U0].offset
+
+
+@pytest.mark.parametrize("reads_on", [True, False])
+@pytest.mark.parametrize("has_landed", [True, False])
+def test_I13_a_commit_whose_answer_was_lost_can_be_made_again(
+    log: MemoryLog, has_landed: bool, reads_on: bool
+) -> None:
+    consumer = reader(log)
+    log.store.on("create", ENTRY, never_lands, times=100)
+    if has_landed:
+        log.store.on("create", ENTRY, answer_lost)
+    with pytest.raises(OutcomeUnknown):
+        consumer.commit()
+    log.store.heal()
+    if reads_on:
+        consumer.poll()
+    consumer.commit()
+    assert committed(log) == consumer.position(U0) == (4 if reads_on else 2)
+
+
+def test_I13_of_two_commits_without_an_answer_the_one_that_landed_late_is_known(
+    log: MemoryLog,
+) -> None:
+    consumer = reader(log)
+    late = Late()
+    log.store.on("create", ENTRY, never_lands, times=100)
+    log.store.on("create", ENTRY, late)
+    with pytest.raises(OutcomeUnknown):
+        consumer.commit()
+    consumer.poll()
+    with pytest.raises(OutcomeUnknown):
+        consumer.commit()
+    log.store.heal()
+    late.land()
+    assert committed(log) == 2
+    consumer.commit()
+    assert committed(log) == 4
+
+
+def test_I6_another_one_of_the_group_that_was_faster_is_still_noticed(log: MemoryLog) -> None:
+    consumer = reader(log)
+    log.store.on("create", ENTRY, never_lands, times=100)
+    with pytest.raises(OutcomeUnknown):
+        consumer.commit()
+    log.store.heal()
+    other = log.consumer("u", group_id="g", max_poll_records=3)
+    other.poll()
+    other.commit()
+    with pytest.raises(CommitFailed, match="another instance of the group"):
+        consumer.commit()
+    assert committed(log) == 3

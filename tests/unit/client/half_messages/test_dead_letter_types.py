@@ -1,0 +1,80 @@
+"""Rows of typed topics as dead letters: every type comes back as it was, and blocks no check."""
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.half_listeners import Undecided
+from tests.memory_log import MemoryLog
+from txlog.client.half_messages import check_service
+from txlog.client.half_messages.dead_letter import replay_letters
+from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
+from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
+from txlog.model import TransactionOutcome
+
+CASES = {
+    "map of strings": (pa.map_(pa.string(), pa.string()), [("a", "b")]),
+    "map of numbers": (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+    "uint64": (pa.uint64(), 2**63 + 1),
+    "zoned": (pa.timestamp("us", "UTC"), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)),
+    "duration": (pa.duration("us"), dt.timedelta(1)),
+    "decimal": (pa.decimal128(38, 2), Decimal("1.50")),
+    "structs": (pa.list_(pa.struct([("x", pa.int32()), ("y", pa.string())])), [{"x": 1, "y": "b"}]),
+    "time": (pa.time64("us"), dt.time(1, 2)),
+    "binary of a length": (pa.binary(3), b"abc"),
+    "float16": (pa.float16(), 1.5),
+    "nothing": (pa.map_(pa.string(), pa.int64()), None),
+}
+
+
+class Decided(Undecided):
+    """Knows of all but `poison`."""
+
+    def check_local_transaction(self, half: HalfTransaction) -> LocalTransactionState:
+        is_poison = half.transaction_id == "poison"
+        return LocalTransactionState.UNKNOW if is_poison else LocalTransactionState.COMMIT_MESSAGE
+
+
+def started(log: MemoryLog, checks_max: int = 1) -> TransactionMQProducer:
+    producer = TransactionMQProducer(
+        "g", log.process(), listener=Decided(), transaction_check_max=checks_max
+    )
+    producer.start(check_in_background=False)
+    return producer
+
+
+@pytest.mark.parametrize(("kind", "value"), CASES.values(), ids=CASES)
+def test_a_row_of_any_type_is_replayed_as_it_was(
+    log: MemoryLog, kind: pa.DataType, value: Any
+) -> None:
+    log.admin.create_topic("typed", 1, pa.schema([("v", kind), ("w", pa.string())]))
+    producer = started(log)
+    producer.send_message_in_transaction(Message("typed", {"v": value}), transaction_id="poison")
+    for _ in range(3):
+        log.clock.advance(40_000)
+        producer.check()
+    assert log.admin.outcome("poison") is TransactionOutcome.DEAD_LETTERED
+    assert len(replay_letters(log.process())) == 1
+    assert log.values("typed") == [{"v": value, "w": None}]
+
+
+def test_one_that_cannot_be_given_up_keeps_no_other_one_from_being_checked(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> None:
+        raise ArithmeticError("no dead letter holds this")
+
+    monkeypatch.setattr(check_service, "letters", fails)
+    producer = started(log)
+    for name in ("poison", "good", "late"):
+        producer.send_message_in_transaction(Message("u", name.encode()), transaction_id=name)
+        log.clock.advance(40_000)
+        producer.check()
+    log.clock.advance(40_000)
+    producer.check()
+    assert "no dead letter holds this" in caplog.text
+    assert log.admin.outcome("poison") is TransactionOutcome.OPEN
+    assert sorted(log.values("u")) == [b"good", b"late"]

@@ -1,0 +1,76 @@
+"""Half messages that a process reads which lags behind a pruned journal (rule R15)."""
+
+import pyarrow as pa
+import pytest
+
+from tests.half_listeners import Undecided
+from tests.memory_log import MemoryLog
+from txlog.client.half_messages.half_message import HalfTransaction, Message
+from txlog.client.half_messages.half_store import read_half, stage
+from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
+from txlog.engine.connection import Connection
+from txlog.errors import CorruptData, UnknownTopic
+from txlog.topic.records.schema import KAFKA_SCHEMA
+
+
+@pytest.fixture
+def idle(log: MemoryLog) -> Connection:
+    """A process that has seen topic `u` as it was at first."""
+    process = log.process()
+    process.cluster.present_topic("u")
+    return process
+
+
+def send_half(log: MemoryLog, value: object) -> None:
+    """One that stays open."""
+    producer = TransactionMQProducer("g", log.process(), listener=Undecided())
+    producer.start(check_in_background=False)
+    producer.send_message_in_transaction(Message("u", value))
+
+
+def read_by(process: Connection) -> HalfTransaction:
+    """The open one, as the asked producer reads it."""
+    ((_, found),) = process.coordinator_of("g").catch_up().open_transactions()
+    return read_half(process, found)
+
+
+def test_R15_a_schema_that_this_process_has_not_seen_is_looked_up(
+    log: MemoryLog, idle: Connection
+) -> None:
+    log.admin.evolve_schema("u", KAFKA_SCHEMA.append(pa.field("news", pa.string())))
+    send_half(log, {"value": b"half", "news": "more"})
+    log.connection.cluster.topic("u").prune(0)
+    assert len(idle.cluster.present_topic("u").state.schemas) == 1, "it lags"
+    (message,) = read_by(idle).messages
+    assert message.value["news"] == "more"
+
+
+def test_R15_messages_of_a_topic_that_was_deleted_meanwhile_are_left_out(
+    log: MemoryLog, idle: Connection
+) -> None:
+    send_half(log, b"half")
+    log.admin.delete_topics(["u"])
+    topic = log.connection.cluster.topic_of_id("u", idle.cluster.topic("u").topic_id)
+    topic.end()
+    for path in log.objects():
+        if "/segments/" in path:
+            log.memory.delete(path)
+    assert read_by(idle).messages == ()
+
+
+def test_a_schema_that_nobody_has_is_damage(log: MemoryLog) -> None:
+    with pytest.raises(CorruptData, match="of topic 'u' have schema 7, but it has 1"):
+        log.connection.cluster.present_topic("u").schema(7)
+
+
+def test_R15_nothing_is_staged_for_a_topic_that_was_deleted_long_ago(
+    log: MemoryLog, idle: Connection
+) -> None:
+    """The transaction would commit without it, and no consumer would ever read that."""
+    log.admin.delete_topics(["u"])
+    log.connection.cluster.topic_of_id("u", idle.cluster.topic("u").topic_id).end()
+    with pytest.raises(UnknownTopic, match="'u'"):
+        stage(idle, [Message("u", b"lost")], "name")
+    log.admin.create_topic("u", 1)
+    (participant,) = stage(idle, [Message("u", b"kept")], "name")
+    assert participant.topic_id == log.connection.cluster.topic("u").topic_id

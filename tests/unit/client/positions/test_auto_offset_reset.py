@@ -1,0 +1,89 @@
+"""`auto.offset.reset` = by_duration (KIP-1106): what is younger than that, wherever it begins."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.positions.iso_duration import duration_ms
+from txlog.errors import InvalidConfig, UsageError
+from txlog.model import TopicPartition
+
+U0 = TopicPartition("u", 0)
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def hours(log: MemoryLog) -> MemoryLog:
+    """Five records in `u`, an hour apart; the newest is of now."""
+    producer = log.producer()
+    log.clock.advance(10 * HOUR_MS)
+    for age in (4, 3, 2, 1, 0):
+        stamp = log.clock.wall_ms() - age * HOUR_MS
+        producer.send("u", b"%d h" % age, timestamp_ms=stamp).get()
+    return log
+
+
+@pytest.mark.parametrize(
+    ("duration", "first"),
+    [("PT1H", 3), ("PT1H30M", 3), ("PT2H", 2), ("P1D", 0), ("PT0S", 4), ("P99999999999999999D", 0)],
+)
+def test_a_consumer_begins_with_the_first_record_that_is_not_older(
+    hours: MemoryLog, duration: str, first: int
+) -> None:
+    consumer = hours.consumer("u", auto_offset_reset=f"by_duration:{duration}")
+    assert consumer.position(U0) == first
+
+
+def test_it_begins_at_the_end_if_nothing_is_young_enough(hours: MemoryLog) -> None:
+    hours.clock.advance(2 * HOUR_MS)
+    assert hours.consumer("u", auto_offset_reset="by_duration:PT1H").position(U0) == 5
+
+
+def test_a_committed_position_counts_more(hours: MemoryLog) -> None:
+    hours.consumer("u", group_id="g").commit({U0: 1})
+    consumer = hours.consumer("u", group_id="g", auto_offset_reset="by_duration:PT1H")
+    assert consumer.position(U0) == 1
+
+
+@pytest.mark.in_log
+def test_at_read_committed_it_does_not_begin_within_an_aborted_transaction(
+    hours: MemoryLog,
+) -> None:
+    producer = hours.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"aborted").get()
+    producer.abort_transaction()
+    producer.close()
+    hours.clock.advance(2 * HOUR_MS)
+    hours.producer().send("u", b"now").get()
+    consumer = hours.consumer(
+        "u", auto_offset_reset="by_duration:PT1H", isolation_level="read_committed"
+    )
+    assert consumer.position(U0) == 6
+
+
+@pytest.mark.parametrize(
+    "value", ["by_duration", "by_duration:", "by_duration:1h", "by_duration:-PT1H", "PT1H", "first"]
+)
+def test_what_is_no_reset_is_refused(log: MemoryLog, value: str) -> None:
+    with pytest.raises(InvalidConfig, match="auto.offset.reset is"):
+        Consumer(root=log.connection, auto_offset_reset=value)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("P1D", 86_400_000), ("PT1H", HOUR_MS), ("P1DT6H30M5S", 109_805_000), ("PT0S", 0)],
+)
+def test_durations_are_iso_8601(text: str, milliseconds: int) -> None:
+    assert duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "P1Y", "1D", "PT1.5S", "p1d", "PT\u0661H", "P1D "])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a duration"):
+        duration_ms(text)
+
+
+def test_a_duration_of_a_thousand_digits_is_refused_at_once() -> None:
+    with pytest.raises(UsageError):
+        duration_ms(f"P{'9' * 1_000}D")

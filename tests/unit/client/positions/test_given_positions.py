@@ -1,0 +1,125 @@
+"""Partitions, offsets and notes that callers give: taken if every process can read them back."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.client.positions.given_positions import OFFSET_METADATA_BYTES_MAX
+from txlog.errors import InvalidRecord, TxlogError
+from txlog.model import OffsetAndMetadata, TopicPartition
+
+U0 = TopicPartition("u", 0)
+
+Call = Callable[[MemoryLog, TopicPartition, object], object]
+
+
+@pytest.fixture
+def filled(log: MemoryLog) -> MemoryLog:
+    """Topic `u` has five records."""
+    for number in range(5):
+        log.producer().send("u", b"%d" % number).get()
+    return log
+
+
+def delete(log: MemoryLog, where: TopicPartition, offset: object) -> object:
+    return log.admin.delete_records({where: offset})  # type: ignore[dict-item]
+
+
+def commit(log: MemoryLog, where: TopicPartition, offset: object) -> object:
+    log.consumer("u", group_id="g").commit({where: offset})  # type: ignore[dict-item]
+    return {where: committed(log).offset}
+
+
+def commit_in_a_transaction(log: MemoryLog, where: TopicPartition, offset: object) -> object:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({where: offset}, "g")  # type: ignore[dict-item]
+    producer.commit_transaction()
+    return {where: committed(log).offset}
+
+
+def committed(log: MemoryLog) -> OffsetAndMetadata:
+    """Where `g` stands in `u`, as a process finds it that has the log just opened."""
+    at = log.process().offsets.group("g").committed[U0]
+    return OffsetAndMetadata(at.offset, at.metadata)
+
+
+CALLS = [delete, commit, commit_in_a_transaction]
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("offset", [4 / 2, True, np.bool_(True), np.float64(2), "2", None])
+def test_an_offset_that_is_no_whole_number_is_refused_before_anything_is_written(
+    filled: MemoryLog, call: Call, offset: object
+) -> None:
+    objects = filled.objects()
+    with pytest.raises(InvalidRecord, match="offset of u-0 must be a whole number"):
+        call(filled, U0, offset)
+    changed = [path for path in filled.changed_since(objects) if "transactions" not in path]
+    assert changed == []
+    assert filled.values("u") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("partition", [False, 0.0, "0", None])
+def test_a_partition_that_is_no_whole_number_is_refused(
+    filled: MemoryLog, call: Call, partition: object
+) -> None:
+    with pytest.raises(InvalidRecord, match="partition of 'u' must be a whole number"):
+        call(filled, TopicPartition("u", partition), 2)  # type: ignore[arg-type]
+    assert filled.values("u") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("kind", [int, np.int64, np.uint8])
+def test_numpys_whole_numbers_are_taken(
+    filled: MemoryLog, call: Call, kind: Callable[[int], int]
+) -> None:
+    assert call(filled, TopicPartition("u", kind(0)), kind(2)) == {U0: 2}
+    assert filled.elsewhere().send("u", b"5").get().offset == 5, "others can still write"
+    filled.check()
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("call", [commit, commit_in_a_transaction])
+@pytest.mark.parametrize("note", [None, 7, b"note", "x" * 4097, "\N{EURO SIGN}" * 1366])
+def test_a_note_that_is_no_text_or_too_long_is_refused_before_anything_is_written(
+    filled: MemoryLog, call: Call, note: object
+) -> None:
+    commit(filled, U0, OffsetAndMetadata(1, "before"))
+    with pytest.raises(InvalidRecord, match="the note with the offset of u-0"):
+        call(filled, U0, OffsetAndMetadata(2, note))  # type: ignore[arg-type]
+    assert committed(filled) == (1, "before")
+    filled.check()
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("call", [commit, commit_in_a_transaction])
+@pytest.mark.parametrize("note", ["", "x" * OFFSET_METADATA_BYTES_MAX, "\ud800 \0\n" * 512])
+def test_a_note_of_any_characters_up_to_the_limit_is_kept(
+    filled: MemoryLog, call: Call, note: str
+) -> None:
+    call(filled, U0, OffsetAndMetadata(2, note))
+    assert committed(filled) == (2, note)
+    filled.check()
+
+
+@pytest.mark.both_ways
+def test_a_producer_that_was_given_a_wrong_position_can_go_on(filled: MemoryLog) -> None:
+    producer = filled.producer("a")
+    for wrong in (2.0, OffsetAndMetadata(2, None)):  # type: ignore[arg-type]
+        producer.begin_transaction()
+        with pytest.raises(TxlogError):
+            producer.send_offsets_to_transaction({U0: wrong}, "g")  # type: ignore[dict-item]
+        producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send("u", b"5")
+    producer.send_offsets_to_transaction({U0: 2}, "g")
+    producer.commit_transaction()
+    assert committed(filled) == (2, "")
+    assert filled.values("u")[-1] == b"5"

@@ -1,0 +1,238 @@
+"""A flush far away takes its topic as the process knows it; a look goes out beside the upload.
+
+A topic that was deleted, created again or changed meanwhile means the same as where the look comes
+first: the same errors, and nothing lost.
+"""
+
+import pyarrow as pa
+import pytest
+
+from tests.far_log import FarLog
+from tests.scripted_store import ScriptedStore, unavailable
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
+from txlog.errors import RetriableError, UnknownTopic
+from txlog.maintenance.maintenance import Maintenance
+from txlog.settings import ProcessSettings
+
+
+@pytest.fixture
+def log() -> FarLog:
+    found = FarLog()
+    found.admin.create_topic("t", 2)
+    return found
+
+
+@pytest.fixture
+def elsewhere(log: FarLog) -> Admin:
+    """Another process, whose doings this one does not see by itself."""
+    return Admin(log.process())
+
+
+@pytest.fixture
+def producer(log: FarLog) -> Producer:
+    """One that has written to the topic before."""
+    found = Producer(log.connection)
+    found.send("t", b"first", partition=0).get()
+    return found
+
+
+def values(log: FarLog, topic: str = "t") -> list[bytes | None]:
+    consumer = Consumer(topic, root=log.process(), auto_offset_reset="earliest")
+    found: list[bytes | None] = []
+    while polled := consumer.poll():
+        found += [record.value for records in polled.values() for record in records]
+    return found
+
+
+def test_a_flush_waits_for_the_segment_and_the_entry(log: FarLog, producer: Producer) -> None:
+    assert log.rounds.waits(lambda: producer.send("t", b"x").get()) == 2
+
+
+def test_a_table_waits_for_the_segment_and_the_entry(log: FarLog, producer: Producer) -> None:
+    table = pa.table({"key": [b"k"], "value": [b"v"]})
+    assert log.rounds.waits(lambda: producer.send_batch("t", table)) == 2
+
+
+def test_a_topic_that_was_deleted_is_unknown_and_the_sender_is_told(
+    producer: Producer, elsewhere: Admin
+) -> None:
+    elsewhere.delete_topics(["t"])
+    sent = producer.send("t", b"x")
+    with pytest.raises(UnknownTopic):
+        producer.flush()
+    with pytest.raises(UnknownTopic):
+        sent.get()
+    with pytest.raises(UnknownTopic):
+        producer.send("t", b"y")
+
+
+def test_records_go_to_the_topic_that_was_there_when_they_were_sent(
+    log: FarLog, producer: Producer, elsewhere: Admin
+) -> None:
+    elsewhere.delete_topics(["t"])
+    elsewhere.create_topic("t", 2)
+    sent = [producer.send("t", value, partition=0) for value in (b"x", b"y")]
+    assert [future.get().offset for future in sent] == [0, 1]
+    assert producer.send("t", b"z", partition=0).get().offset == 2
+    assert values(log) == [b"x", b"y", b"z"]
+
+
+def test_a_table_goes_there_too(log: FarLog, producer: Producer, elsewhere: Admin) -> None:
+    elsewhere.delete_topics(["t"])
+    elsewhere.create_topic("t", 2)
+    producer.send_batch("t", pa.table({"key": [b"k"], "value": [b"v"]}))
+    assert values(log) == [b"v"]
+
+
+def test_R11_what_was_sent_before_the_topic_was_created_again_goes_nowhere(
+    log: FarLog, producer: Producer, elsewhere: Admin
+) -> None:
+    sent = producer.send("t", b"x")
+    elsewhere.delete_topics(["t"])
+    elsewhere.create_topic("t", 2)
+    with pytest.raises(UnknownTopic):
+        sent.get()
+    producer.send("t", b"y").get()
+    assert values(log) == [b"y"]
+
+
+def test_a_topic_with_other_partitions_does_not_take_what_was_checked_against_the_one_before(
+    log: FarLog, producer: Producer, elsewhere: Admin
+) -> None:
+    elsewhere.delete_topics(["t"])
+    elsewhere.create_topic("t", 3)
+    sent = producer.send("t", b"x")
+    with pytest.raises(UnknownTopic, match="created again"):
+        producer.flush()
+    with pytest.raises(UnknownTopic):
+        sent.get()
+    producer.send("t", b"y", partition=2).get()
+    assert values(log) == [b"y"]
+
+
+def test_a_record_of_the_columns_that_the_topic_has_now_is_taken(
+    log: FarLog, producer: Producer, elsewhere: Admin
+) -> None:
+    elsewhere.delete_topics(["t"])
+    elsewhere.create_topic("t", 2, pa.schema([("n", pa.int64())]))
+    producer.send("t", {"n": 1}).get()
+    assert producer.send("t", {"n": 2}).get().offset >= 0
+
+
+def test_a_column_that_was_added_is_taken(log: FarLog, elsewhere: Admin) -> None:
+    log.admin.create_topic("n", 1, pa.schema([("n", pa.int64())]))
+    producer = Producer(log.connection)
+    producer.send("n", {"n": 1}).get()
+    elsewhere.evolve_schema("n", pa.schema([("n", pa.int64()), ("m", pa.string())]))
+    producer.send("n", {"n": 2}).get()
+    producer.send("n", {"n": 3, "m": "x"}).get()
+    consumer = Consumer("n", root=log.process(), auto_offset_reset="earliest")
+    assert [record.value["m"] for record in consumer.poll()[consumer.assignment().pop()]] == [
+        None,
+        None,
+        "x",
+    ]
+
+
+def test_a_partition_that_was_added_is_taken(
+    log: FarLog, producer: Producer, elsewhere: Admin
+) -> None:
+    elsewhere.create_partitions("t", 3)
+    assert producer.send("t", b"x", partition=2).get().offset == 0
+
+
+def test_a_look_without_an_answer_says_nothing(log: FarLog, producer: Producer) -> None:
+    """The entry's own decision is enough."""
+    scripted = ScriptedStore(log.memory)
+    next_slot = log.connection.cluster.topic("t").next_slot
+    layout = log.connection.cluster.topic("t").layout
+    rule = scripted.on("get", layout.entry(next_slot), unavailable)
+    log.between(scripted)
+    producer.send("t", b"x").get()
+    assert rule.met == 1
+    assert values(log) == [b"first", b"x"]
+
+
+def test_a_topic_that_is_deleted_while_its_look_goes_unanswered_is_unknown(
+    log: FarLog, producer: Producer, elsewhere: Admin
+) -> None:
+    next_slot = log.connection.cluster.topic("t").next_slot
+    layout = log.connection.cluster.topic("t").layout
+    elsewhere.delete_topics(["t"])
+    scripted = ScriptedStore(log.memory)
+    scripted.on("get", layout.entry(next_slot), unavailable)
+    log.between(scripted)
+    sent = producer.send("t", b"x")
+    with pytest.raises(UnknownTopic):
+        sent.get()
+
+
+def test_a_producer_id_that_the_topic_has_forgotten_is_replaced(
+    log: FarLog, producer: Producer
+) -> None:
+    log.rounds.clock.sleep_ms(ProcessSettings().producer_id_expiration_ms + 1)
+    report = Maintenance(log.process()).run_once(vacuum=False)
+    assert "producer ids t" in [f"{action.task} {action.subject}" for action in report.actions]
+    producer.send("t", b"x").get()
+    assert values(log) == [b"first", b"x"]
+
+
+def test_a_flush_that_may_be_stored_is_sent_again_as_it_is_after_the_topic_is_created_again(
+    log: FarLog, producer: Producer, elsewhere: Admin
+) -> None:
+    """R9: it stays with the topic that it may stand in."""
+    scripted = ScriptedStore(log.memory)
+    scripted.on("create", r"topics/t/.*/entries/", unavailable, times=1_000)
+    log.between(scripted)
+    sent = producer.send("t", b"x")
+    with pytest.raises(RetriableError):
+        producer.flush()
+    log.between(log.memory)
+    elsewhere.delete_topics(["t"])
+    elsewhere.create_topic("t", 2)
+    with pytest.raises(UnknownTopic):
+        sent.get()
+    assert values(log) == []
+
+
+@pytest.mark.parametrize(("records", "partitions"), [("in.log", 3), ("staged", 2)])
+def test_a_transaction_whose_topic_does_not_take_its_records_any_more_can_only_be_aborted(
+    log: FarLog, elsewhere: Admin, records: str, partitions: int
+) -> None:
+    """R40: what is staged goes to no other topic."""
+    producer = Producer(log.connection, transactional_id="id", transaction_records=records)
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send("t", b"first")
+    elsewhere.delete_topics(["t"])
+    elsewhere.create_topic("t", partitions)
+    producer.begin_transaction()
+    producer.send("t", b"x")
+    with pytest.raises(UnknownTopic):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.send("t", b"y")
+    consumer = Consumer(
+        "t",
+        root=log.process(),
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+    assert [r.value for found in consumer.poll().values() for r in found] == [b"y"]
+
+
+def test_R11_a_transaction_that_stands_in_the_log_ends_in_the_topic_of_now(
+    log: FarLog, elsewhere: Admin
+) -> None:
+    producer = Producer(log.connection, transactional_id="id", transaction_records="in.log")
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send("t", b"first")
+    elsewhere.delete_topics(["t"])
+    elsewhere.create_topic("t", 2)
+    with producer.transaction():
+        producer.send("t", b"x")
+    assert values(log) == [b"x"]

@@ -1,0 +1,69 @@
+"""A staged transaction whose topic is deleted before its decision, or while it is taken (R40)."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Call
+from txlog.client.producer.producer_states import ProducerState
+from txlog.errors import UnknownTopic
+from txlog.model import TopicPartition, TransactionOutcome
+
+U0 = TopicPartition("u", 0)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """Topics `t` (2 partitions) and `u` (1)."""
+    log = MemoryLog(transaction_records="staged")
+    log.admin.create_topic("t", 2)
+    log.admin.create_topic("u", 1)
+    return log
+
+
+def test_R40_a_commit_into_a_deleted_topic_decides_nothing(log: MemoryLog) -> None:
+    log.admin.create_topic("doomed", 1)
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send("doomed", b"x")
+    producer.send("u", b"y")
+    producer.send_offsets_to_transaction({U0: 0}, "g")
+    producer.flush()
+    log.process_admin().delete_topics(["doomed"])
+    log.clock.advance(2_000)
+    with pytest.raises(UnknownTopic, match="abort the transaction"):
+        producer.commit_transaction()
+    assert producer._standing.state is ProducerState.ABORTABLE_ERROR
+    producer.abort_transaction()
+    assert log.admin.outcome(tx_id) is TransactionOutcome.ABORTED
+    assert (log.values("u"), log.process().offsets.fetch("g", [U0])[U0]) == ([], None)
+
+
+def test_R40_another_topic_of_that_name_is_not_the_one_that_was_meant(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"x")
+    producer.flush()
+    elsewhere = log.process_admin()
+    elsewhere.delete_topics(["u"])
+    elsewhere.create_topic("u", 1)
+    log.clock.advance(2_000)
+    with pytest.raises(UnknownTopic):
+        producer.commit_transaction()
+    assert log.values("u") == []
+
+
+def test_R40_a_topic_that_is_deleted_after_the_look_takes_its_records_along(log: MemoryLog) -> None:
+    """As in Kafka: the rest is committed, and no offset is told of what is in no topic."""
+    producer = log.producer("a")
+    producer.begin_transaction()
+    gone, kept = producer.send("u", b"x"), producer.send("t", b"y", partition=0)
+    producer.flush()
+
+    def after_a_deletion(call: Call) -> object:
+        log.process_admin().delete_topics(["u"])
+        return call()
+
+    log.store.on("create", "transactions/", after_a_deletion, holding="commit_prepared")
+    producer.commit_transaction()
+    assert log.values("t") == [b"y"]
+    assert (gone.get().offset, kept.get().offset) == (-1, 0)

@@ -1,0 +1,465 @@
+"""`transaction.records=staged`: nothing of an open transaction stands in a topic."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Call, Effect, answer_lost, never_lands, unavailable
+from txlog.client.producer.producer import Producer
+from txlog.clock import Runtime
+from txlog.engine.append import appender
+from txlog.engine.append.delivery import BatchMetadata, RecordFuture
+from txlog.engine.connection import open_connection
+from txlog.errors import (
+    DuplicateTransaction,
+    IllegalTransition,
+    InvalidConfig,
+    OutcomeUnknown,
+    ProducerFenced,
+    StoreUnavailable,
+    TransactionAborted,
+    UnstableOffsetCommit,
+)
+from txlog.model import TopicPartition, TransactionOutcome
+from txlog.settings import ProcessSettings
+
+U0 = TopicPartition("u", 0)
+TABLE = pa.table({"key": pa.array([b"k"] * 3), "value": pa.array([b"a", b"b", b"c"])})
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """Topics `t` (2 partitions) and `u` (1)."""
+    log = MemoryLog(transaction_records="staged")
+    log.admin.create_topic("t", 2)
+    log.admin.create_topic("u", 1)
+    return log
+
+
+def committed(log: MemoryLog, group: str = "g") -> int | None:
+    found = log.process().offsets.fetch(group, [U0])[U0]
+    return None if found is None else found.offset
+
+
+def test_no_reader_sees_an_open_transaction_or_waits_for_it(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"open")
+    producer.flush()
+    log.elsewhere().send("u", b"later").get()
+    assert log.values("u", isolation="read_uncommitted") == [b"later"]
+    assert log.values("u") == [b"later"]
+    producer.commit_transaction()
+    assert log.values("u") == [b"later", b"open"]
+    log.check()
+
+
+def test_a_transaction_of_one_topic_is_two_entries_and_its_segments(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    with producer.transaction():
+        producer.send("u", b"first")
+    log.store.writes.clear()
+    with producer.transaction():
+        producer.send("u", b"x")
+    producer.close()
+    folders = [path.split("/")[0] for _, path in log.store.writes]
+    assert folders == ["topics", "transactions", "topics", "transactions"]
+
+
+def test_records_have_offsets_once_they_are_committed(log: MemoryLog) -> None:
+    log.elsewhere().send("t", b"before", partition=1).get()
+    producer = log.producer("a")
+    producer.begin_transaction()
+    futures = []
+    for number in range(3):
+        for partition in (1, 0, 1):
+            futures.append(producer.send("t", b"%d" % number, partition=partition))
+        producer.flush()
+    open_ones = [future.get() for future in futures]
+    assert {found.offset for found in open_ones} == {-1}
+    assert not any(found.has_offset for found in open_ones)
+    producer.commit_transaction()
+    found = [(future.get().partition, future.get().offset) for future in futures]
+    assert found == [(1, 1), (0, 0), (1, 2), (1, 3), (0, 1), (1, 4), (1, 5), (0, 2), (1, 6)]
+    assert all(future.get().has_offset for future in futures)
+
+
+def test_offsets_are_known_where_another_process_wrote_the_marker(log: MemoryLog) -> None:
+    log.elsewhere().send("u", b"before").get()
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    future = producer.send("u", b"x")
+
+    def finished_elsewhere(call: Call) -> object:
+        log.process().coordinator_of("a").finish("a", tx_id)
+        return call()
+
+    log.store.on("create", "topics/u", finished_elsewhere, holding="marker")
+    producer.commit_transaction()
+    assert future.get().offset == 1
+    assert log.values("u") == [b"before", b"x"]
+
+
+def test_a_record_of_an_aborted_transaction_says_so(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    future = producer.send("u", b"x")
+    producer.flush()
+    producer.abort_transaction()
+    with pytest.raises(TransactionAborted):
+        future.get()
+    assert log.values("u", isolation="read_uncommitted") == []
+
+
+def test_callbacks_are_made_at_the_commit_and_never_of_an_abort(log: MemoryLog) -> None:
+    told: list[Sequence[BatchMetadata]] = []
+    producer = log.producer("a")
+    for end in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        producer.send_batch("u", TABLE, on_delivery=told.append)
+        producer.flush()
+        assert told == []
+        end()
+    assert told == [[BatchMetadata("u", 0, 0, 3)]]
+
+
+def test_a_callback_that_raises_leaves_the_commit_as_it_is(log: MemoryLog) -> None:
+    def fails(_: object) -> None:
+        raise ValueError("a mistake")
+
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send_batch("u", TABLE, on_delivery=fails)
+    with pytest.raises(ValueError, match="a mistake"):
+        producer.commit_transaction()
+    with producer.transaction():
+        producer.send("u", b"next")
+    assert log.values("u") == [b"a", b"b", b"c", b"next"]
+
+
+def test_uploads_run_beside_each_other_and_the_program(log: MemoryLog) -> None:
+    """Two uploads that wait for each other end: both are under way at once."""
+    both = threading.Barrier(2)
+
+    def meet(call: Call) -> object:
+        both.wait(20)
+        return call()
+
+    producer = Producer(
+        open_connection(log.store, Runtime()), transactional_id="a", transaction_records="staged"
+    )
+    producer.init_transactions()
+    log.store.on("put_new", "segments/", meet, times=2)
+    with producer.transaction():
+        for _ in range(2):
+            assert producer.send_batch("u", TABLE) == 3
+    assert log.values("u") == [b"a", b"b", b"c"] * 2
+
+
+def test_what_is_on_its_way_is_bounded_by_the_buffer(log: MemoryLog) -> None:
+    """A producer that sends more than it may hold waits for its oldest upload."""
+    producer = log.producer("a", buffer_memory=1_000)
+    producer.begin_transaction()
+    for _ in range(50):
+        producer.send("u", b"x" * 100)
+    assert (
+        producer._sender._unwritten == []
+        or sum(flush.batch.nbytes for flush in producer._sender._unwritten) <= 1_000
+    )
+    producer.commit_transaction()
+    assert len(log.values("u")) == 50
+
+
+def test_an_upload_that_failed_is_made_again(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"x")
+    log.store.on("put_new", "segments/", unavailable)
+    with pytest.raises(StoreUnavailable):
+        producer.flush()
+    producer.send("u", b"y")
+    producer.commit_transaction()
+    assert log.values("u") == [b"x", b"y"]
+
+
+def test_more_than_one_entry_can_name_goes_into_the_log_before_the_decision(log: MemoryLog) -> None:
+    """Each flush is a segment; BEGIN and the appends are as design 0011 says."""
+    producer = log.producer("a")
+    count = appender.ENTRY_BATCHES_MAX // 3 + 10
+    with producer.transaction():
+        futures = [_flushed(producer, number) for number in range(count)]
+        log.elsewhere().send("u", b"beside").get()
+    assert log.values("u") == [b"beside", *(b"%d" % number for number in range(count))]
+    assert [future.get().offset for future in futures] == list(range(1, count + 1))
+    with producer.transaction():
+        producer.send("u", b"small again")
+    assert log.values("u")[-1] == b"small again"
+    log.check()
+
+
+def _flushed(producer: Producer, number: int) -> RecordFuture:
+    future = producer.send("u", b"%d" % number)
+    producer.flush()
+    return future
+
+
+@pytest.mark.parametrize("effect", [answer_lost, never_lands])
+def test_a_large_one_whose_append_is_in_doubt_is_there_once(log: MemoryLog, effect: Effect) -> None:
+    producer = log.producer("a", retries=1)
+    count = appender.ENTRY_BATCHES_MAX // 3 + 10
+    producer.begin_transaction()
+    for number in range(count):
+        _flushed(producer, number)
+    log.store.on("create", "topics/u", effect, times=2)
+    log.store.on("create", "topics/u", unavailable, times=20)
+    with pytest.raises((OutcomeUnknown, StoreUnavailable)):
+        producer.commit_transaction()
+    log.store.heal()
+    producer.commit_transaction()
+    assert log.values("u") == [b"%d" % number for number in range(count)]
+    log.check()
+
+
+def test_R36_a_transaction_is_complete_after_its_offsets_are_applied(log: MemoryLog) -> None:
+    """Both go on in the background; COMMITTED does not pass offsets that take long."""
+    is_complete = threading.Event()
+    was_complete = []
+
+    def complete(call: Call) -> object:
+        is_complete.set()
+        return call()
+
+    def apply(call: Call) -> object:
+        was_complete.append(is_complete.wait(0.5))
+        return call()
+
+    producer = Producer(
+        open_connection(log.store, Runtime()), transactional_id="a", transaction_records="staged"
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("u", b"x")
+    producer.send_offsets_to_transaction({U0: 0}, "g")
+    log.store.on("create", "transactions/", apply, holding="pending_applied")
+    log.store.on("create", "transactions/", complete, holding="transaction_completed")
+    producer.commit_transaction()
+    producer.close()
+    assert (was_complete, is_complete.is_set(), committed(log)) == ([False], True, 0)
+
+
+@pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
+@pytest.mark.parametrize(
+    ("path", "event"),
+    [("transactions", "pending_applied"), ("transactions", "transaction_completed")],
+)
+def test_I4_what_fails_behind_the_return_of_a_commit_is_made_good_by_the_next(
+    log: MemoryLog, path: str, event: str, effect: Effect
+) -> None:
+    producer = log.producer("a")
+    for offset, value in enumerate((b"x", b"y")):
+        producer.begin_transaction()
+        producer.send("t", value, partition=0)
+        producer.send("u", value)
+        with suppress(OutcomeUnknown, StoreUnavailable):  # Then the commit sees to them again.
+            producer.send_offsets_to_transaction({U0: offset}, "g")
+        rule = log.store.on("create", path, effect, holding=event) if not offset else None
+        for _ in range(2):
+            with suppress(OutcomeUnknown, StoreUnavailable):
+                producer.commit_transaction()
+                break
+        assert rule is None or rule.met == 1
+        assert log.values("t", "u") == [b"x", b"y"][: offset + 1] * 2
+    producer.close()
+    assert committed(log) == 1
+    log.check()
+
+
+def test_R37_a_pend_of_unknown_outcome_stops_the_commit(log: MemoryLog) -> None:
+    """The commit asks again whether the offsets are set aside, and does not happen without."""
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("t", b"x")
+    log.store.on("create", "transactions/", never_lands, holding="offsets_pended", times=10)
+    with pytest.raises(OutcomeUnknown):
+        producer.send_offsets_to_transaction({U0: 0}, "g")
+    with pytest.raises(OutcomeUnknown):
+        producer.commit_transaction()
+    assert log.values("t") == []
+    log.store.heal()
+    producer.commit_transaction()
+    assert (log.values("t"), committed(log)) == ([b"x"], 0)
+
+
+def test_R38_an_abort_before_a_prepare_writes_nothing(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"x")
+    producer.flush()
+    before = log.objects()
+    producer.abort_transaction()
+    assert log.changed_since(before) == []
+    with producer.transaction():
+        producer.send("u", b"y")
+    assert log.values("u") == [b"y"]
+    log.check()
+
+
+def test_R38_after_a_prepare_the_coordinator_decides_what_an_abort_is(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send("u", b"x")
+    log.store.on("create", "transactions/", answer_lost, holding="commit_prepared", times=50)
+    with pytest.raises(OutcomeUnknown):
+        producer.commit_transaction()
+    log.store.heal()
+    session = producer._transaction
+    assert session is not None
+    with pytest.raises(IllegalTransition):
+        session.abort()
+    assert log.admin.outcome(tx_id) is TransactionOutcome.COMMITTED
+    producer.commit_transaction()
+    assert log.values("u") == [b"x"]
+
+
+def test_R41_a_pend_lives_as_long_as_its_transaction_may(log: MemoryLog) -> None:
+    """Uploads may take longer than the ten seconds that a micro-batch's pend lives."""
+    producer = log.producer("a", transaction_timeout_ms=60_000)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: 0}, "g")
+    log.clock.advance(59_000)
+    rival = log.elsewhere("b")
+    rival.begin_transaction()
+    with pytest.raises(UnstableOffsetCommit):
+        rival.send_offsets_to_transaction({U0: 0}, "g")
+    producer.send("u", b"x")
+    producer.commit_transaction()
+    assert (log.values("u"), committed(log)) == ([b"x"], 0)
+
+
+def test_R42_without_BEGIN_the_client_bounds_its_own_commit(log: MemoryLog) -> None:
+    producer = log.producer("a", transaction_timeout_ms=5_000)
+    producer.begin_transaction()
+    producer.send("u", b"late")
+    log.clock.advance(5_001)
+    before = log.objects()
+    with pytest.raises(TransactionAborted, match="was open for 5001 ms"):
+        producer.commit_transaction()
+    assert not [path for path in log.changed_since(before) if "segments" not in path]
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.send("u", b"in time")
+    assert log.values("u") == [b"in time"]
+
+
+def test_R42_one_that_is_late_already_takes_no_more_records(log: MemoryLog) -> None:
+    """A load of an hour is told at its next flush, and not when all of it is uploaded."""
+    producer = log.producer("a", transaction_timeout_ms=5_000)
+    producer.begin_transaction()
+    producer.send("u", b"in time")
+    producer.flush()
+    log.clock.advance(5_001)
+    producer.send("u", b"late")
+    with pytest.raises(TransactionAborted, match="a producer with a longer one has more time"):
+        producer.flush()
+    producer.abort_transaction()
+    assert log.values("u", isolation="read_uncommitted") == []
+
+
+def test_R42_one_that_is_too_large_for_an_entry_is_no_exception(log: MemoryLog) -> None:
+    """Its BEGIN, which is written when it is committed, gives it no more time."""
+    producer = log.producer("a", transaction_timeout_ms=5_000)
+    producer.begin_transaction()
+    for number in range(appender.ENTRY_BATCHES_MAX // 3 + 10):
+        _flushed(producer, number)
+    log.clock.advance(5_001)
+    with pytest.raises(TransactionAborted, match="was open for 5001 ms"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert log.values("u", isolation="read_uncommitted") == []
+
+
+def test_R42_what_is_staged_outlives_its_transaction(log: MemoryLog) -> None:
+    settings = ProcessSettings(staging_retention_ms=60_000)
+    connection = open_connection(log.memory, Runtime(log.clock), process=settings)
+    with pytest.raises(InvalidConfig, match=r"staging\.retention\.ms 60000"):
+        Producer(connection, transactional_id="a", transaction_records="staged")
+
+
+def test_R42_one_that_may_be_decided_is_asked_about_however_late(log: MemoryLog) -> None:
+    producer = log.producer("a", transaction_timeout_ms=5_000)
+    producer.begin_transaction()
+    producer.send("u", b"x")
+    log.store.on("create", "transactions/", answer_lost, holding="commit_prepared", times=50)
+    with pytest.raises(OutcomeUnknown):
+        producer.commit_transaction()
+    log.store.heal()
+    log.clock.advance(60_000)
+    producer.commit_transaction()
+    assert log.values("u") == [b"x"]
+
+
+def test_I8_a_fenced_producer_is_told_at_its_first_flush(log: MemoryLog) -> None:
+    first = log.producer("a")
+    log.elsewhere("a")
+    first.begin_transaction()
+    first.send("u", b"x")
+    with pytest.raises(ProducerFenced):
+        first.flush()
+    with suppress(ProducerFenced):
+        first.close()
+    assert log.values("u", isolation="read_uncommitted") == []
+
+
+def test_I8_a_fenced_producer_whose_group_was_moved_is_told_that_it_is_fenced(
+    log: MemoryLog,
+) -> None:
+    log.elsewhere().send("u", b"input").get()
+    first, reader = log.producer("a"), log.consumer("u", group_id="g")
+    reader.poll()
+    first.begin_transaction()
+    second = log.elsewhere("a")
+    with second.transaction():
+        second.send_offsets_to_transaction({U0: 1}, log.consumer(group_id="g").group_metadata())
+    second.close()
+    with pytest.raises(ProducerFenced, match="has taken over"):
+        first.send_offsets_to_transaction({U0: 1}, reader.group_metadata())
+
+
+def test_an_operators_bar_is_told_at_the_next_flush(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: 0}, "g")
+    log.process_admin().abort_transaction(tx_id)
+    producer.send("u", b"x")
+    with pytest.raises(TransactionAborted):
+        producer.flush()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.send("u", b"y")
+    assert log.values("u") == [b"y"]
+
+
+def test_a_tag_that_is_committed_is_told_at_begin(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    with producer.transaction(tag="order 7"):
+        producer.send("u", b"x")
+    with pytest.raises(DuplicateTransaction):
+        log.elsewhere("a").begin_transaction(tag="order 7")
+
+
+def test_offsets_and_records_of_two_topics_are_all_or_nothing(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    for end in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        producer.send("t", b"x", partition=0)
+        producer.send("u", b"y")
+        producer.send_offsets_to_transaction({U0: 0}, "g")
+        end()
+        is_in = end == producer.commit_transaction
+        assert log.values("t", "u") == ([b"x", b"y"] if is_in else [])
+        assert committed(log) == (0 if is_in else None)
+    log.check()

@@ -1,0 +1,266 @@
+"""The events that one transaction leaves, in the order in which docs/architecture.md lists them."""
+
+import json
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import preceded_by, unavailable
+from txlog.client.producer.producer import Producer
+from txlog.coordinator.coordinator import journal_of
+from txlog.engine.producer_config import STAGED
+from txlog.errors import StoreUnavailable, UnstableOffsetCommit
+from txlog.model import TopicPartition, TransactionOutcome
+
+U0 = TopicPartition("u", 0)
+
+
+class Journal:
+    """Events as they are written, with the kind of journal that each goes to."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+        self._seen = len(log.store.writes)
+
+    def new_events(self) -> list[str]:
+        """`transactions: transaction_begun` and so on, of the entries since the last call."""
+        written = [path for verb, path in self._log.store.writes[self._seen :] if verb == "create"]
+        self._seen = len(self._log.store.writes)
+        return [
+            f"{path.partition('/')[0]}: {event['type']}"
+            for path in written
+            if "/entries/" in path
+            for event in self.events_of(path)
+        ]
+
+    def events_of(self, path: str) -> list[dict[str, object]]:
+        """The events of one entry."""
+        events: list[dict[str, object]] = json.loads(self._log.objects()[path].splitlines()[1])[
+            "events"
+        ]
+        return events
+
+    def find(self, kind: str) -> dict[str, object]:
+        """The one event of that kind in the log."""
+        paths = [path for path in self._log.objects() if "/entries/" in path]
+        (found,) = [e for path in paths for e in self.events_of(path) if e["type"] == kind]
+        return found
+
+
+@pytest.mark.in_log
+def test_the_steps_of_a_transaction_that_commits(log: MemoryLog) -> None:
+    log.producer().send("u", b"input").get()
+    producer = log.producer("a")
+    journal = Journal(log)
+    producer.begin_transaction()
+    assert journal.new_events() == [], "a transaction begins with its first record or offset"
+    producer.send("t", b"1", partition=0).get()
+    assert journal.new_events() == ["transactions: transaction_begun", "topics: batches_appended"]
+    producer.send("t", b"2", partition=1).get()
+    assert journal.new_events() == ["transactions: participants_added", "topics: batches_appended"]
+    producer.send("t", b"3", partition=1).get()
+    assert journal.new_events() == ["topics: batches_appended"]
+    producer.send_offsets_to_transaction({U0: 1}, "g")
+    assert journal.new_events() == ["transactions: offsets_pended"]
+    producer.commit_transaction()
+    assert journal.new_events() == [
+        "transactions: commit_prepared",
+        "topics: marker_written",
+        "transactions: pending_applied",
+        "transactions: transaction_completed",
+    ]
+
+
+@pytest.mark.in_log
+def test_the_steps_of_a_transaction_that_aborts(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("t", b"1").get()
+    producer.send_offsets_to_transaction({U0: 0}, "g")
+    journal = Journal(log)
+    producer.abort_transaction()
+    assert journal.new_events() == [
+        "transactions: abort_prepared",
+        "topics: marker_written",
+        "transactions: transaction_completed",
+        "transactions: pending_released",
+    ]
+
+
+@pytest.mark.in_log
+def test_BEGIN_names_the_transaction_its_producer_generation_and_partitions(
+    log: MemoryLog,
+) -> None:
+    producer = log.producer("a", transaction_timeout_ms=1234)
+    tx_id = producer.begin_transaction()
+    for partition in (0, 1):
+        producer.send("t", b"x", partition=partition)
+    producer.flush()
+    begun = Journal(log).find("transaction_begun")
+    assert begun["tx_id"] == [tx_id.pid, tx_id.epoch, tx_id.number]
+    assert begun["timeout_ms"] == 1234
+    (participant,) = begun["participants"]  # type: ignore[misc]
+    assert (participant["topic"], participant["partitions"]) == ("t", [0, 1])
+
+
+@pytest.mark.both_ways
+def test_LAST_COMMIT_of_the_group_is_the_transaction(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: 0}, "g")
+    producer.commit_transaction()
+    assert log.admin.describe_group("g").last_commit == tx_id
+
+
+@pytest.mark.in_log
+def test_the_transaction_bears_each_record_and_a_marker_has_no_key_and_no_value(
+    log: MemoryLog,
+) -> None:
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x").get()
+    producer.commit_transaction()
+    journal = Journal(log)
+    named = [tx_id.pid, tx_id.epoch, tx_id.number]
+    assert journal.find("batches_appended")["tx_id"] == named
+    marker = journal.find("marker_written")
+    assert (marker["tx_id"], marker["decision"]) == (named, "COMMIT")
+    assert not {"key", "value"} & set(marker)
+
+
+def test_all_transactions_of_a_group_go_through_one_coordinator(log: MemoryLog) -> None:
+    for name in ("a", "b", "c", "d"):
+        log.producer(name, transaction_group="shared")
+        log.producer(f"{name}-alone")
+    known = {found.transactional_id: found.coordinator for found in log.admin.list_transactions()}
+    assert {known[name] for name in ("a", "b", "c", "d")} == {journal_of("shared", 8)}
+    assert known["a-alone"] == journal_of("a-alone", 8)
+    assert len({known[f"{name}-alone"] for name in ("a", "b", "c", "d")}) > 1
+
+
+@pytest.mark.both_ways
+def test_an_answered_commit_will_commit_whoever_dies(
+    log: MemoryLog, transaction_records: str
+) -> None:
+    """B69-B72: once PREPARE_COMMIT is stored, the marker of any process commits it."""
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x")
+    log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
+    with pytest.raises(StoreUnavailable):
+        producer.commit_transaction()
+    if transaction_records == STAGED:  # It is in no reader's way.
+        log.process().coordinator_of("a").maintain()
+    assert log.values("t") == [b"x"], "a reader that meets it finishes it"
+    assert log.process().outcome(tx_id) is TransactionOutcome.COMMITTED
+    assert Journal(log).find("transaction_completed")
+    log.check()
+
+
+@pytest.mark.in_log
+def test_a_crash_before_the_decision_is_aborted_by_its_timeout(log: MemoryLog) -> None:
+    producer = log.producer("a", transaction_timeout_ms=5_000)
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x").get()
+    log.clock.advance(5_001)
+    assert log.values("t") == []
+    assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_offsets_of_the_last_committed_transaction_are_where_recovery_resumes(
+    log: MemoryLog,
+) -> None:
+    """B32-B34: the producer dies, its transaction is ended, and the next one asks the group."""
+    for number in range(4):
+        log.producer().send("u", b"%d" % number).get()
+    first = log.producer("a")
+    for end, is_last in ((2, False), (4, True)):
+        first.begin_transaction()
+        first.send("t", b"up to %d" % end)
+        first.send_offsets_to_transaction({U0: end}, "g")
+        if not is_last:
+            first.commit_transaction()
+    first.flush()
+    log.elsewhere("a")
+    consumer = log.consumer("u", group_id="g")
+    assert [record.value for record in consumer.poll()[U0]] == [b"2", b"3"]
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_an_offset_fetch_errs_while_the_group_has_a_pending_transaction(log: MemoryLog) -> None:
+    producer = log.producer("a", transaction_timeout_ms=5_000)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({U0: 0}, "g")
+    consumer = log.consumer("t", group_id="g")
+    with pytest.raises(UnstableOffsetCommit, match="pending on u-0 of group 'g'; try again"):
+        consumer.committed(U0)
+    assert consumer.committed(TopicPartition("t", 0)) is None, "other partitions are stable"
+    log.clock.advance(5_001)
+    assert consumer.committed(U0) is None, "it is past its timeout, so the fetch ends it"
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_an_offset_fetch_finishes_a_decided_transaction_first(log: MemoryLog) -> None:
+    log.producer().send("u", b"x").get()
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("t", b"result")
+    producer.send_offsets_to_transaction({U0: 1}, "g")
+    log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
+    with pytest.raises(StoreUnavailable):
+        producer.commit_transaction()
+    assert log.consumer("t", group_id="g").committed(U0) == 1
+    assert log.values("t") == [b"result"], "its records came first (R8)"
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_R8_offsets_are_applied_after_every_topic(log: MemoryLog) -> None:
+    log.producer().send("u", b"x").get()
+    producer = log.producer("a")
+    producer.begin_transaction()
+    for topic in ("t", "u"):
+        producer.send(topic, b"result")
+    producer.send_offsets_to_transaction({U0: 1}, "g")
+    seen: list[list[bytes]] = []
+    log.store.on(
+        "create",
+        "transactions/",
+        preceded_by(lambda: seen.append(log.values("t", "u"))),
+        holding="pending_applied",
+    )
+    producer.commit_transaction()
+    assert seen == [[b"result", b"x", b"result"]]
+
+
+@pytest.mark.both_ways
+def test_a_timeout_does_not_touch_what_is_decided(log: MemoryLog) -> None:
+    producer = log.producer("a", transaction_timeout_ms=5_000)
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x")
+    log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
+    with pytest.raises(StoreUnavailable):
+        producer.commit_transaction()
+    log.clock.advance(10_000_000)
+    log.process().coordinator_of("a").maintain()
+    assert log.process().outcome(tx_id) is TransactionOutcome.COMMITTED
+    assert log.values("t") == [b"x"]
+
+
+@pytest.mark.both_ways
+def test_independent_transactions_of_several_coordinators_go_on_side_by_side(
+    log: MemoryLog,
+) -> None:
+    producers = [log.producer(f"p{number}") for number in range(6)]
+    for producer in producers:
+        producer.begin_transaction()
+    for producer in producers:
+        producer.send("t", b"x").get()
+    for producer in reversed(producers):
+        Producer.commit_transaction(producer)
+    assert log.values("t") == [b"x"] * 6
+    log.check()

@@ -1,0 +1,354 @@
+"""The transactional producer: what each call may do, and when it is refused."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import failing, preceded_by, unavailable
+from txlog.client.producer.producer import Producer
+from txlog.client.producer.producer_states import ProducerState
+from txlog.engine.producer_config import STAGED
+from txlog.errors import (
+    CorruptData,
+    FencedError,
+    IllegalTransition,
+    InvalidConfig,
+    InvalidProducerEpoch,
+    ProducerFenced,
+    StoreUnavailable,
+    TransactionAborted,
+    UnknownTopic,
+)
+from txlog.model import TransactionOutcome, TxId
+
+COMMITTED, ABORTED = TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED
+
+
+@pytest.mark.both_ways
+def test_writes_to_several_topics_and_partitions_are_all_or_nothing(
+    log: MemoryLog, transaction_records: str
+) -> None:
+    producer = log.producer("a")
+    for ending in (producer.abort_transaction, producer.commit_transaction):
+        tx_id = producer.begin_transaction()
+        for partition in (0, 1):
+            producer.send("t", ending.__name__.encode(), partition=partition)
+        producer.send("u", ending.__name__.encode())
+        producer.flush()
+        assert log.values("t", "u") == []
+        ending()
+        expected = COMMITTED if ending == producer.commit_transaction else ABORTED
+        if transaction_records == STAGED and expected is ABORTED:
+            expected = TransactionOutcome.OPEN  # Nothing of it is written (R38, R39).
+        assert log.admin.outcome(tx_id) is expected
+    assert log.admin.outcome(TxId(tx_id.pid, tx_id.epoch, tx_id.number - 1)) is ABORTED
+    assert log.values("t", "u") == [b"commit_transaction"] * 3
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_the_canonical_loop_stores_both_records_or_neither(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    with producer.transaction():
+        producer.send("t", b"record1", partition=0)
+        producer.send("t", b"record2", partition=1)
+    with pytest.raises(ZeroDivisionError):
+        _fail_in_a_block(producer, ZeroDivisionError())
+    assert log.values("t") == [b"record1", b"record2"]
+    assert producer._standing.state is ProducerState.READY
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
+def test_an_interruption_aborts_too(log: MemoryLog, interruption: type[BaseException]) -> None:
+    producer = log.producer("a")
+    with pytest.raises(interruption):
+        _fail_in_a_block(producer, interruption())
+    with producer.transaction():
+        producer.send("t", b"after it")
+    assert log.admin.outcome(TxId(0, 0, 0)) is ABORTED
+    assert log.values("t") == [b"after it"]
+
+
+def _fail_in_a_block(producer: Producer, error: BaseException) -> None:
+    with producer.transaction():
+        producer.send("t", b"stored before the failure")
+        producer.flush()
+        raise error
+
+
+@pytest.mark.both_ways
+def test_a_block_whose_commit_is_impossible_is_aborted_and_the_next_one_works(
+    log: MemoryLog,
+) -> None:
+    producer = log.producer("a")
+
+    def lose_the_transaction() -> None:
+        with producer.transaction() as tx_id:
+            _flushed(producer, b"x")
+            log.process().coordinator_of("a").abort("a", tx_id)
+            producer.send("t", b"y")
+
+    with pytest.raises(TransactionAborted):
+        lose_the_transaction()
+    with producer.transaction():
+        producer.send("t", b"z")
+    assert log.values("t") == [b"z"]
+
+
+@pytest.mark.both_ways
+def test_a_block_whose_records_cannot_be_written_is_aborted(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    log.store.on("put_new", "segments", unavailable)
+    with pytest.raises(StoreUnavailable), producer.transaction():
+        producer.send("t", b"x")
+    with producer.transaction():
+        producer.send("t", b"y")
+    assert log.values("t") == [b"y"]
+
+
+@pytest.mark.both_ways
+def test_a_block_whose_decision_is_not_known_is_left_to_the_commit(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    log.store.on("create", "transactions", unavailable, holding="commit_prepared")
+    with pytest.raises(StoreUnavailable), producer.transaction():
+        producer.send("t", b"x")
+    producer.commit_transaction()
+    assert log.values("t") == [b"x"]
+
+
+@pytest.mark.both_ways
+def test_an_empty_transaction_writes_nothing(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    before = log.objects()
+    for ending in (producer.commit_transaction, producer.abort_transaction):
+        producer.begin_transaction()
+        producer.flush()
+        producer.send_offsets_to_transaction({}, "g")
+        ending()
+    assert log.changed_since(before) == []
+
+
+@pytest.mark.both_ways
+def test_transactions_are_numbered_and_an_id_is_never_used_again(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    numbers: list[TxId] = []
+    for ending in (producer.commit_transaction, producer.abort_transaction) * 2:
+        numbers.append(producer.begin_transaction())
+        producer.send("u", b"x")
+        ending()
+    assert [tx_id.number for tx_id in numbers] == [0, 1, 2, 3]
+    numbers.append(log.elsewhere("a").begin_transaction())
+    assert numbers == sorted(set(numbers))
+    assert (numbers[-1].pid, numbers[-1].epoch) == (numbers[0].pid, numbers[0].epoch + 1)
+
+
+@pytest.mark.both_ways
+def test_an_id_keeps_its_pid_and_each_instance_has_a_higher_epoch(log: MemoryLog) -> None:
+    ids = [log.elsewhere("a").begin_transaction() for _ in range(3)]
+    assert len({tx_id.pid for tx_id in ids}) == 1
+    assert [tx_id.epoch for tx_id in ids] == [0, 1, 2]
+    assert log.elsewhere("b").begin_transaction().pid != ids[0].pid
+
+
+def test_an_id_turns_idempotence_on_and_refuses_to_have_it_off(log: MemoryLog) -> None:
+    assert Producer(log.connection, transactional_id="a").config.enable_idempotence
+    with pytest.raises(InvalidConfig, match="transactional.id needs enable.idempotence=true"):
+        Producer(log.connection, transactional_id="a", enable_idempotence=False)
+
+
+# Fencing.
+
+
+def _send(producer: Producer) -> None:
+    producer.send("t", b"zombie").get()
+
+
+NEXT_OPERATIONS: list[Callable[[Producer], object]] = [
+    _send,
+    Producer.commit_transaction,
+    lambda producer: producer.send_offsets_to_transaction({("t", 0): 0}, "g"),
+]
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("operation", NEXT_OPERATIONS)
+@pytest.mark.parametrize("wrote", [[], ["t"], ["u"], ["t", "u"]])
+def test_I8_the_first_of_two_instances_errors_on_its_next_operation(
+    log: MemoryLog, operation: Callable[[Producer], object], wrote: list[str]
+) -> None:
+    first = log.producer("a")
+    first.begin_transaction()
+    for topic in wrote:
+        first.send(topic, b"of the first")
+    first.flush()
+    if not wrote and operation is Producer.commit_transaction:
+        first.send("t", b"of the first")
+    second = log.elsewhere("a")
+    with pytest.raises(FencedError) as fenced:
+        operation(first)
+    assert isinstance(fenced.value, ProducerFenced | InvalidProducerEpoch)
+    assert fenced.value.fatal
+    for call in (first.begin_transaction, first.abort_transaction, first.init_transactions):
+        with pytest.raises(type(fenced.value)):
+            call()
+    first.close()
+    with second.transaction():
+        second.send("t", b"of the second")
+    assert log.values("t", "u") == [b"of the second"]
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_I8_a_fenced_instance_cannot_come_back_by_aborting(log: MemoryLog) -> None:
+    """It met an error before it was fenced, and its abort wants a new epoch: that is refused."""
+    first = log.producer("a")
+    tx_id = first.begin_transaction()
+    _flushed(first, b"x")
+    log.process().coordinator_of("a").abort("a", tx_id)
+    with pytest.raises(TransactionAborted):
+        _flushed(first, b"y")
+    second = log.elsewhere("a")
+    second.begin_transaction()
+    with pytest.raises(ProducerFenced, match="has taken over"):
+        first.abort_transaction()
+    second.send("t", b"of the second")
+    second.commit_transaction()
+    assert log.values("t") == [b"of the second"]
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_I8_an_instance_that_is_overtaken_between_its_abort_and_its_new_epoch_is_fenced(
+    log: MemoryLog,
+) -> None:
+    first = log.producer("a")
+    tx_id = first.begin_transaction()
+    _flushed(first, b"x")
+    log.process().coordinator_of("a").abort("a", tx_id)
+    with pytest.raises(TransactionAborted):
+        _flushed(first, b"y")
+    overtake = preceded_by(lambda: log.elsewhere("a"))
+    log.store.on("create", "transactions/", overtake, holding="producer_initialised")
+    with pytest.raises(ProducerFenced, match="has taken over from instance"):
+        first.abort_transaction()
+    assert log.admin.list_transactions()[0].producer_epoch == 1
+    log.check()
+
+
+def _flushed(producer: Producer, value: bytes) -> None:
+    producer.send("t", value)
+    producer.flush()
+
+
+@pytest.mark.both_ways
+def test_I8_a_fenced_instance_cannot_write_even_where_its_id_was_never_seen(
+    log: MemoryLog,
+) -> None:
+    first = log.producer("a")
+    first.begin_transaction()
+    _flushed(first, b"in the log")
+    log.elsewhere("a")
+    first.send("u", b"elsewhere")
+    with pytest.raises(ProducerFenced):
+        first.flush()
+    assert log.values("u", isolation="read_uncommitted") == []
+
+
+# Recovery by the next instance.
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("finished", ["prepared", "half applied"])
+def test_I4_what_is_decided_is_finished_by_the_next_instance(log: MemoryLog, finished: str) -> None:
+    first = log.producer("a")
+    tx_id = first.begin_transaction()
+    for topic in ("t", "u"):
+        first.send(topic, b"x")
+    topic = "topics/t" if finished == "prepared" else "topics/u"
+    log.store.on("create", topic, unavailable, holding="marker_written")
+    with pytest.raises(StoreUnavailable):
+        first.commit_transaction()
+    assert log.admin.outcome(tx_id) is COMMITTED
+    log.elsewhere("a")
+    assert log.values("t", "u") == [b"x", b"x"]
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_what_is_open_is_aborted_by_the_next_instance(log: MemoryLog) -> None:
+    first = log.producer("a")
+    tx_id = first.begin_transaction()
+    _flushed(first, b"x")
+    log.elsewhere("a")
+    assert log.admin.outcome(tx_id) is ABORTED
+    assert log.admin.describe_topic("t").open_transactions == ()
+    assert log.values("t") == []
+    log.check()
+
+
+# Errors on the way.
+
+
+@pytest.mark.both_ways
+def test_a_send_that_failed_keeps_the_commit_from_happening(log: MemoryLog) -> None:
+    """KafkaProducer: 'if any send failed, commitTransaction throws that error'."""
+    log.admin.create_topic("doomed", 1)
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("doomed", b"x")
+    producer.send("t", b"y")
+    Producer(log.process()).partitions_for("doomed")
+    log.admin.delete_topics(["doomed"])
+    with pytest.raises(UnknownTopic):
+        producer.flush()
+    with pytest.raises(UnknownTopic, match="commit_transaction.. is not possible"):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert log.values("t") == []
+    with producer.transaction():
+        producer.send("t", b"z")
+    assert log.values("t") == [b"z"]
+
+
+@pytest.mark.both_ways
+def test_a_topic_deleted_in_an_open_transaction_does_not_keep_it_from_committing(
+    log: MemoryLog,
+) -> None:
+    """What was written there has no readers any more; the rest is committed whole."""
+    producer = log.producer("a")
+    producer.begin_transaction()
+    for topic in ("t", "u"):
+        producer.send(topic, b"x")
+    producer.flush()
+    log.admin.delete_topics(["u"])
+    producer.commit_transaction()
+    assert log.values("t") == [b"x"]
+    log.check()
+
+
+@pytest.mark.in_log
+def test_damage_is_fatal_to_the_producer_that_meets_it(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    damage = CorruptData("topics/t/... is damaged. Restore it.", path="topics/t/...")
+    log.store.on("create", "topics/t", failing(damage))
+    producer.send("t", b"x")
+    with pytest.raises(CorruptData):
+        producer.flush()
+    with pytest.raises(CorruptData, match="abort_transaction.. is not possible"):
+        producer.abort_transaction()
+    assert producer._standing.state is ProducerState.FATAL_ERROR
+
+
+@pytest.mark.both_ways
+def test_a_commit_by_a_second_thread_of_the_same_producer_waits_its_turn(log: MemoryLog) -> None:
+    """One transaction at a time: the second caller finds no open one."""
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.commit_transaction()
+    with pytest.raises(IllegalTransition, match="call begin_transaction.. first"):
+        producer.commit_transaction()
+    with pytest.raises(IllegalTransition, match="was called already"):
+        producer.init_transactions()

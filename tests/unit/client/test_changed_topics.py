@@ -1,0 +1,151 @@
+"""What a topic has got since a producer looked at it is there for its next record (R15)."""
+
+import pyarrow as pa
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Effect, answer_lost, full, never_lands, unavailable
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
+from txlog.errors import InvalidRecord, RecordTooLarge, StoreFull, StoreUnavailable
+
+NARROW = pa.schema([("id", pa.int64())])
+WIDE = NARROW.append(pa.field("name", pa.string()))
+
+
+@pytest.fixture
+def typed(log: MemoryLog) -> MemoryLog:
+    log.admin.create_topic("typed", num_partitions=1, schema=NARROW)
+    return log
+
+
+def test_a_record_with_a_column_that_was_added_is_taken_behind_those_that_wait(
+    typed: MemoryLog,
+) -> None:
+    producer = typed.elsewhere()
+    producer.send("typed", {"id": 1})
+    typed.admin.evolve_schema("typed", WIDE)
+    second = producer.send("typed", {"id": 2, "name": "two"})
+    producer.flush()
+    assert typed.values("typed") == [{"id": 1, "name": None}, {"id": 2, "name": "two"}]
+    assert second.get().offset == 1
+
+
+def waiting_for_another_column(typed: MemoryLog) -> Producer:
+    """A record waits; another process has widened its topic since."""
+    producer = typed.producer()
+    producer.send("typed", {"id": 1})
+    Admin(typed.process()).evolve_schema("typed", WIDE)
+    return producer
+
+
+@pytest.mark.parametrize(
+    ("verbs", "path", "effect"),
+    [("get", "/entries/", unavailable), ("put_new", "", full), ("put_new", "", unavailable)],
+)
+def test_what_its_send_raises_for_the_store_is_not_taken_and_is_once_when_sent_again(
+    typed: MemoryLog, verbs: str, path: str, effect: Effect
+) -> None:
+    producer = waiting_for_another_column(typed)
+    typed.store.on(verbs, path, effect)
+    with pytest.raises((StoreUnavailable, StoreFull)):
+        producer.send("typed", {"id": 2, "name": "two"})
+    producer.send("typed", {"id": 2, "name": "two"})
+    producer.flush()
+    assert typed.values("typed") == [{"id": 1, "name": None}, {"id": 2, "name": "two"}]
+    typed.check()
+
+
+@pytest.mark.parametrize("effect", [full, never_lands, answer_lost])
+def test_I13_what_happens_to_the_append_before_it_changes_nothing(
+    typed: MemoryLog, effect: Effect
+) -> None:
+    producer = waiting_for_another_column(typed)
+    rule = typed.store.on("create", "/entries/", effect)
+    producer.send("typed", {"id": 2, "name": "two"})
+    producer.flush()
+    assert rule.met == 1
+    assert typed.values("typed") == [{"id": 1, "name": None}, {"id": 2, "name": "two"}]
+    typed.check()
+
+
+@pytest.mark.both_ways
+def test_it_is_in_the_transaction_of_those_that_wait(typed: MemoryLog) -> None:
+    producer = typed.elsewhere("shop")
+    producer.begin_transaction()
+    producer.send("typed", {"id": 1})
+    typed.admin.evolve_schema("typed", WIDE)
+    producer.send("typed", {"id": 2, "name": "two"})
+    producer.abort_transaction()
+    assert typed.values("typed") == []
+
+
+def test_a_column_that_nobody_added_is_refused_and_those_that_wait_go_on_waiting(
+    typed: MemoryLog,
+) -> None:
+    producer = typed.elsewhere()
+    producer.send("typed", {"id": 1})
+    before = typed.objects()
+    with pytest.raises(InvalidRecord, match="no such columns") as refused:
+        producer.send("typed", {"id": 2, "name": "two"})
+    assert refused.value.__context__ is None, "one traceback, as of one error"
+    assert typed.changed_since(before) == []
+    producer.flush()
+    assert typed.values("typed") == [{"id": 1}]
+
+
+def test_a_record_within_a_limit_that_was_raised_is_taken(log: MemoryLog) -> None:
+    log.admin.alter_topic_config("u", {"max.message.bytes": 10})
+    producer = log.elsewhere()
+    producer.send("u", b"0")
+    with pytest.raises(RecordTooLarge):
+        producer.send("u", b"1" * 11)
+    log.admin.alter_topic_config("u", {"max.message.bytes": 20})
+    producer.send("u", b"1" * 11)
+    producer.flush()
+    assert log.values("u") == [b"0", b"1" * 11]
+
+
+def test_a_record_within_a_limit_of_times_that_was_raised_is_taken(log: MemoryLog) -> None:
+    log.admin.alter_topic_config("u", {"message.timestamp.before.max.ms": 10})
+    producer = log.elsewhere()
+    producer.send("u", b"0")
+    with pytest.raises(InvalidRecord, match=r"message\.timestamp\.before\.max\.ms"):
+        producer.send("u", b"1", timestamp_ms=0)
+    log.admin.alter_topic_config("u", {"message.timestamp.before.max.ms": 1 << 60})
+    producer.send("u", b"1", timestamp_ms=0)
+    producer.flush()
+    assert log.values("u") == [b"0", b"1"]
+
+
+def widen_and_prune(typed: MemoryLog) -> None:
+    """What says so is not in the journal any more, but in its snapshot."""
+    typed.admin.evolve_schema("typed", WIDE)
+    for _ in range(5):
+        typed.producer().send("typed", {"id": 0}).get()
+    typed.connection.cluster.topic("typed").prune(1)
+
+
+def test_a_record_has_an_added_column_although_old_entries_were_pruned(typed: MemoryLog) -> None:
+    producer = typed.elsewhere()
+    producer.send("typed", {"id": 1}).get()
+    widen_and_prune(typed)
+    producer.send("typed", {"id": 2, "name": "two"}).get()
+    assert typed.values("typed")[-1] == {"id": 2, "name": "two"}
+
+
+def test_a_table_has_an_added_column_although_old_entries_were_pruned(typed: MemoryLog) -> None:
+    producer = typed.elsewhere()
+    producer.send("typed", {"id": 1}).get()
+    widen_and_prune(typed)
+    assert producer.send_batch("typed", pa.table({"id": [2], "name": ["two"]})) == 1
+    assert typed.values("typed")[-1] == {"id": 2, "name": "two"}
+
+
+def test_a_table_with_a_column_that_nobody_added_is_refused(typed: MemoryLog) -> None:
+    producer = typed.elsewhere()
+    before = typed.objects()
+    with pytest.raises(InvalidRecord) as refused:
+        producer.send_batch("typed", pa.table({"id": [2], "name": ["two"]}))
+    assert refused.value.__context__ is None, "one traceback, as of one error"
+    assert typed.changed_since(before) == []

@@ -1,0 +1,203 @@
+"""Keys go to Kafka's partitions, whatever their type; rows are split without losing order."""
+
+import datetime as dt
+import decimal
+import struct
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from tests.unit.topic.records.arrow_strategies import FEW, physical_batches
+from txlog.engine.append.murmur2 import murmur2
+from txlog.engine.append.partitioner import (
+    NullKeys,
+    RotatingPartition,
+    partition_for_key,
+    partition_for_keys,
+    partition_order,
+    split_by_partition,
+)
+from txlog.errors import InvalidRecord, UnknownPartition
+
+
+def no_null_keys(count: int) -> int:
+    raise AssertionError(f"there are no null keys, but {count} were counted")
+
+
+def partitions_of(
+    keys: pa.Array, count: int = 1000, null_keys: NullKeys = no_null_keys
+) -> list[int]:
+    found = partition_for_keys(keys, count, null_keys)
+    assert found.dtype == np.int32
+    return [int(partition) for partition in found]
+
+
+def test_a_key_goes_where_kafkas_clients_send_it() -> None:
+    # The positive part of the hash of UtilsTest.testMurmur2, modulo 10.
+    expected = {b"21": (-973932308 & 0x7FFFFFFF) % 10, b"abc": 479470107 % 10}
+    assert {key: partition_for_key(key, 10) for key in expected} == expected
+    assert partitions_of(pa.array(list(expected)), 10) == list(expected.values())
+
+
+@given(st.lists(st.binary(max_size=12), max_size=60), st.integers(1, 5000), st.integers(0, 9))
+def test_a_column_of_keys_goes_where_each_key_goes(
+    keys: list[bytes], count: int, start: int
+) -> None:
+    for kind in (pa.binary(), pa.large_binary(), pa.binary_view()):
+        array = pa.array(keys, kind).slice(start)
+        assert partitions_of(array, count) == [partition_for_key(k, count) for k in keys[start:]]
+
+
+@given(st.lists(st.text(max_size=12), max_size=60))
+def test_text_is_hashed_as_utf8_in_every_layout(keys: list[str]) -> None:
+    expected = [partition_for_key(key.encode(), 1000) for key in keys]
+    for kind in (pa.string(), pa.large_string(), pa.string_view()):
+        assert partitions_of(pa.array(keys, kind)) == expected
+    assert partitions_of(pa.array(keys, pa.string()).dictionary_encode()) == expected
+    assert partitions_of(pa.chunked_array([keys[:3], [], keys[3:]], pa.string())) == expected
+
+
+MOMENT = dt.datetime(2013, 1, 1, 5, 15, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "serialized"),
+    [
+        (pa.int16(), -2, struct.pack(">h", -2)),
+        (pa.int32(), 7, struct.pack(">i", 7)),
+        (pa.int64(), -(2**40), struct.pack(">q", -(2**40))),
+        (pa.float32(), 1.5, struct.pack(">f", 1.5)),
+        (pa.float64(), -0.1, struct.pack(">d", -0.1)),
+        (pa.binary(3), b"\x00\xff\x01", b"\x00\xff\x01"),
+        (pa.int8(), -5, b"-5"),
+        (pa.uint64(), 2**64 - 1, b"18446744073709551615"),
+        (pa.bool_(), True, b"true"),
+        (pa.date32(), dt.date(2013, 1, 31), b"2013-01-31"),
+        (pa.timestamp("s"), MOMENT.replace(tzinfo=None), b"2013-01-01 05:15:00"),
+        (pa.timestamp("ms", "UTC"), MOMENT, b"2013-01-01 05:15:00.000Z"),
+        (pa.time32("s"), dt.time(5, 15), b"05:15:00"),
+        (pa.decimal128(9, 2), decimal.Decimal("1.5"), b"1.50"),
+    ],
+)
+def test_other_keys_are_hashed_as_kafka_serializes_them_or_as_text(
+    kind: pa.DataType, value: Any, serialized: bytes
+) -> None:
+    """This table is the rule: to change a line of it would move the keys of stored topics."""
+    keys = pa.array([None, value, value], kind).slice(1)
+    assert partitions_of(keys) == [partition_for_key(serialized, 1000)] * 2
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.int8()), pa.struct([("p", pa.int8())]), pa.map_(pa.string(), pa.int8())]
+)
+def test_a_nested_key_is_refused(kind: pa.DataType) -> None:
+    with pytest.raises(InvalidRecord, match="has no serialized form; choose a column of a flat"):
+        partitions_of(pa.array([[]] if not pa.types.is_struct(kind) else [{}], kind))
+
+
+# Records without a key.
+
+
+@given(st.lists(st.none() | st.binary(max_size=5), max_size=40))
+def test_null_keys_go_where_the_caller_says_and_empty_keys_are_keys(
+    keys: list[bytes | None],
+) -> None:
+    counted: list[int] = []
+
+    def choose(count: int) -> NDArray[np.int32]:
+        counted.append(count)
+        return np.arange(count, dtype=np.int32) + 10
+
+    found = partitions_of(pa.array(keys, pa.binary()), 100, choose)
+    chosen = iter(range(10, 100))
+    assert found == [next(chosen) if k is None else partition_for_key(k, 100) for k in keys]
+    assert counted == ([keys.count(None)] if None in keys else [])
+
+
+def test_null_keys_of_every_kind_are_seen() -> None:
+    nulls_inside = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, None], pa.int8()), pa.array(["a", None])
+    )
+    expected = [partition_for_key(b"a", 100), 7, 7]
+    assert partitions_of(nulls_inside, 100, 7) == expected
+    assert partitions_of(pa.array([1, None], pa.int64()), 100, 7)[1] == 7
+    assert partitions_of(pa.nulls(2), 100, 7) == [7, 7]
+
+
+@pytest.mark.parametrize("chosen", [-1, 4, np.array([0, 4], dtype=np.int32)])
+def test_a_partition_that_does_not_exist_is_refused(chosen: Any) -> None:
+    with pytest.raises(UnknownPartition, match="partitions 0 to 3"):
+        partition_for_keys(pa.nulls(2, pa.binary()), 4, lambda _: chosen)
+
+
+def test_a_topic_without_partitions_is_refused() -> None:
+    with pytest.raises(UnknownPartition, match="at least one partition"):
+        partition_for_keys(pa.array([b"a"]), 0, 0)
+
+
+def test_keyless_batches_rotate_over_all_partitions() -> None:
+    rotating = RotatingPartition(3, next_partition=2)
+    assert [rotating(5) for _ in range(4)] == [2, 0, 1, 2]
+    found = partition_for_keys(pa.nulls(4, pa.binary()), 3, rotating)
+    assert found.tolist() == [0, 0, 0, 0]
+
+
+# Splitting.
+
+
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=200))
+def test_rows_are_ordered_by_partition_and_in_it_as_before(partitions: list[int]) -> None:
+    order = partition_order(np.array(partitions, dtype=np.int32))
+    expected = sorted(range(len(partitions)), key=lambda row: (partitions[row], row))
+    assert order.indices.tolist() == expected
+    assert order.counts.tolist() == [partitions.count(p) for p in range(max(partitions) + 1)]
+
+
+def test_more_partitions_than_16_bits_hold_are_ordered_too() -> None:
+    partitions = np.array([70_000, 1, 65_536, 0, 1], dtype=np.int32)
+    assert partition_order(partitions).indices.tolist() == [3, 1, 4, 2, 0]
+
+
+@FEW
+@given(physical_batches(max_size=30), st.integers(1, 5), st.booleans(), st.data())
+def test_every_row_is_in_its_partition_once_and_in_order(
+    batch: pa.RecordBatch, count: int, ordered: bool, data: st.DataObject
+) -> None:
+    size = batch.num_rows
+    drawn = data.draw(st.lists(st.integers(0, count - 1), min_size=size, max_size=size))
+    partitions = np.array(sorted(drawn) if ordered else drawn, dtype=np.int32)
+    found = split_by_partition(batch, partitions)
+    assert list(found) == sorted(set(drawn))
+    for partition, part in found.items():
+        assert part.equals(batch.take(pa.array(np.flatnonzero(partitions == partition))))
+
+
+def test_rows_that_lie_in_order_are_not_copied() -> None:
+    batch = pa.record_batch({"x": list(range(6))})
+    found = split_by_partition(batch, np.array([0, 0, 2, 2, 2, 5], dtype=np.int32))
+    assert {p: part.column(0).to_pylist() for p, part in found.items()} == {
+        0: [0, 1],
+        2: [2, 3, 4],
+        5: [5],
+    }
+    address = batch.column(0).buffers()[1].address
+    assert {part.column(0).buffers()[1].address for part in found.values()} == {address}
+
+
+def test_partitions_that_do_not_match_the_rows_are_refused() -> None:
+    batch = pa.record_batch({"x": [1, 2]})
+    with pytest.raises(InvalidRecord, match="1 partitions were given for 2 records"):
+        split_by_partition(batch, np.zeros(1, dtype=np.int32))
+    with pytest.raises(UnknownPartition, match="no partition -1"):
+        split_by_partition(batch, np.array([0, -1], dtype=np.int32))
+    assert split_by_partition(batch.slice(0, 0), np.zeros(0, dtype=np.int32)) == {}
+
+
+def test_the_hash_is_made_positive_as_in_kafka_not_by_its_absolute_value() -> None:
+    key = next(k for k in (b"%d" % i for i in range(100)) if murmur2(k) < 0)
+    assert partition_for_key(key, 7) == (murmur2(key) + 2**31) % 7

@@ -1,0 +1,186 @@
+"""The time that a record is stored with: its own, within limits, or that of the append."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.client.half_messages.half_message import Message
+from txlog.client.half_messages.half_store import stage
+from txlog.engine.append.record_times import with_record_times
+from txlog.errors import InvalidConfig, InvalidRecord
+from txlog.model import TopicPartition
+from txlog.settings import TopicConfig
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+APPEND_TIME = {"message.timestamp.type": "LogAppendTime"}
+LIMITS = {"message.timestamp.before.max.ms": 1_000, "message.timestamp.after.max.ms": 500}
+UTC_MS = pa.timestamp("ms", "UTC")
+
+
+@pytest.fixture
+def now(log: MemoryLog) -> MemoryLog:
+    """The log, in 2023."""
+    log.clock.now_ms = NOW_MS
+    return log
+
+
+def stamps(log: MemoryLog, topic: str) -> list[int]:
+    polled = log.consumer(topic).poll(max_records=100)
+    return [record.timestamp for where in sorted(polled) for record in polled[where]]
+
+
+def table(*times: int | None) -> pa.Table:
+    return pa.table({"value": [b"v"] * len(times), "at": pa.array(times, UTC_MS)})
+
+
+def test_the_defaults_are_those_of_kafka_4() -> None:
+    config = TopicConfig()
+    assert config.message_timestamp_type == "CreateTime"
+    assert config.message_timestamp_before_max_ms == 2**63 - 1
+    assert config.message_timestamp_after_max_ms == HOUR_MS
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"message.timestamp.type": "logappendtime"},
+        {"message.timestamp.type": ""},
+        {"message.timestamp.before.max.ms": -1},
+        {"message.timestamp.after.max.ms": 2**63},
+        {"message.timestamp.after.max.ms": "1h"},
+    ],
+)
+def test_other_values_are_refused(log: MemoryLog, values: dict[str, Any]) -> None:
+    before = log.objects()
+    with pytest.raises(InvalidConfig, match=r"message\.timestamp\."):
+        log.admin.create_topic("new", 1, config=values)
+    with pytest.raises(InvalidConfig, match=r"message\.timestamp\."):
+        log.admin.alter_topic_config("u", values)
+    assert log.changed_since(before) == []
+
+
+# Limits.
+
+
+@pytest.mark.parametrize("offset_ms", [-1_000, 0, 500])
+def test_a_time_within_the_limits_is_stored_as_it_is(now: MemoryLog, offset_ms: int) -> None:
+    now.admin.create_topic("new", 1, config=LIMITS)
+    producer = now.producer()
+    producer.send("new", b"v", timestamp_ms=NOW_MS + offset_ms)
+    producer.send_batch("new", table(NOW_MS + offset_ms), timestamp="at")
+    assert stamps(now, "new") == [NOW_MS + offset_ms] * 2
+
+
+@pytest.mark.parametrize(("offset_ms", "side"), [(-1_001, "before"), (501, "after")])
+def test_a_time_outside_of_them_is_refused_before_anything_is_written(
+    now: MemoryLog, offset_ms: int, side: str
+) -> None:
+    now.admin.create_topic("new", 1, config=LIMITS)
+    producer = now.producer()
+    before, wrong = now.objects(), NOW_MS + offset_ms
+    limit = rf"its message\.timestamp\.{side}\.max\.ms is \d+"
+    with pytest.raises(InvalidRecord, match=limit):
+        producer.send("new", b"v", timestamp_ms=wrong)
+    with pytest.raises(InvalidRecord, match=limit):
+        producer.send_batch("new", table(NOW_MS, wrong), timestamp="at")
+    with pytest.raises(InvalidRecord, match=limit):
+        stage(now.connection, [Message("new", b"v", timestamp_ms=wrong)], "id")
+    producer.flush()
+    assert now.changed_since(before) == []
+
+
+def test_seconds_instead_of_milliseconds_are_refused_if_the_topic_says_how_old(
+    now: MemoryLog,
+) -> None:
+    now.admin.create_topic("new", 1, config={"message.timestamp.before.max.ms": 24 * HOUR_MS})
+    with pytest.raises(InvalidRecord, match="it is in milliseconds"):
+        now.producer().send("new", b"v", timestamp_ms=NOW_MS // 1_000)
+
+
+def test_by_default_no_time_lies_more_than_an_hour_after_now(now: MemoryLog) -> None:
+    producer = now.producer()
+    producer.send("u", b"v", timestamp_ms=NOW_MS + HOUR_MS).get()
+    producer.send("u", b"v", timestamp_ms=0).get()
+    with pytest.raises(InvalidRecord):
+        producer.send("u", b"v", timestamp_ms=NOW_MS + HOUR_MS + 1)
+    assert stamps(now, "u") == [NOW_MS + HOUR_MS, 0]
+
+
+@pytest.mark.parametrize("early_ms", [-1, -(2**63)])
+def test_no_record_has_a_time_before_1970(now: MemoryLog, early_ms: int) -> None:
+    """A Kafka producer refuses it, and no reader asks for it."""
+    producer, before = now.producer(), now.objects()
+    with pytest.raises(InvalidRecord, match="since 1970"):
+        producer.send("u", b"v", timestamp_ms=early_ms)
+    with pytest.raises(InvalidRecord, match="since 1970"):
+        producer.send_batch("u", table(NOW_MS, early_ms), timestamp="at")
+    with pytest.raises(InvalidRecord, match="since 1970"):
+        stage(now.connection, [Message("u", b"v", timestamp_ms=early_ms)], "id")
+    with pytest.raises(InvalidRecord, match="since 1970"):
+        now.consumer("u").offsets_for_times({TopicPartition("u", 0): early_ms})
+    assert now.changed_since(before) == []
+
+
+def test_a_limit_that_is_altered_holds_for_the_next_record(now: MemoryLog) -> None:
+    producer = now.producer()
+    producer.send("u", b"v", timestamp_ms=5)
+    now.admin.alter_topic_config("u", LIMITS)
+    with pytest.raises(InvalidRecord):
+        producer.send("u", b"v", timestamp_ms=5)
+    producer.flush()
+    assert stamps(now, "u") == [5]
+
+
+# LogAppendTime.
+
+
+def test_log_append_time_is_that_of_the_flush_whatever_the_sender_says(now: MemoryLog) -> None:
+    now.admin.create_topic("new", 1, config=APPEND_TIME)
+    producer = now.producer()
+    futures = [producer.send("new", b"1", timestamp_ms=5), producer.send("new", b"2")]
+    now.clock.advance(70_000)
+    producer.flush()
+    assert stamps(now, "new") == [NOW_MS + 70_000] * 2
+    assert [future.get().timestamp for future in futures] == [NOW_MS + 70_000] * 2
+
+
+def test_log_append_time_replaces_a_column_of_times(now: MemoryLog) -> None:
+    now.admin.create_topic("new", 1, config=APPEND_TIME | LIMITS)
+    read = pa.table({"value": [b"x"], "_timestamp": pa.array([7], UTC_MS)})
+    now.producer().send_batch("new", table(5, None, 2**50), timestamp="at")
+    now.producer().send_batch("new", read)
+    assert stamps(now, "new") == [NOW_MS] * 4
+
+
+def test_log_append_time_of_a_typed_topic_leaves_its_own_columns_alone(now: MemoryLog) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", UTC_MS)])
+    now.admin.create_topic("new", 1, schema, APPEND_TIME)
+    rows = pa.table({"id": [1], "at": pa.array([5], UTC_MS)})
+    now.producer().send_batch("new", rows, timestamp="at")
+    producer = now.producer()
+    producer.send("new", {"id": 2, "at": 6}, timestamp_ms=6)
+    now.clock.advance(10)
+    producer.flush()
+    assert stamps(now, "new") == [NOW_MS, NOW_MS + 10]
+    assert [value["id"] for value in now.values("new")] == [1, 2]
+
+
+def test_half_messages_have_the_time_at_which_they_are_staged(now: MemoryLog) -> None:
+    now.admin.create_topic("new", 1, config=APPEND_TIME)
+    (participant,) = stage(now.connection, [Message("new", b"v", timestamp_ms=5)], "id")
+    (part,) = participant.segments[0].batches
+    assert (part.timestamp_min_ms, part.timestamp_max_ms) == (NOW_MS, NOW_MS)
+
+
+def test_batches_of_the_spark_sink_follow_the_same_rule(now: MemoryLog) -> None:
+    """Its tasks call this function."""
+    rows = pa.record_batch({"value": [b"v"], "_timestamp": pa.array([5], UTC_MS)})
+    topic = now.connection.cluster.present_topic("u")
+    kept = with_record_times(topic, rows, NOW_MS)
+    now.admin.alter_topic_config("u", APPEND_TIME)
+    replaced = with_record_times(topic, rows, NOW_MS)
+    found = [each.column("_timestamp").cast(pa.int64()).to_pylist() for each in (kept, replaced)]
+    assert found == [[5], [NOW_MS]]

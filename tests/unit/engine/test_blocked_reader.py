@@ -1,0 +1,157 @@
+"""A reader whose way is blocked by a transaction looks after it, at most once a second."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Effect, ScriptedStore, failing, unavailable
+from txlog.client.consumer.consumer import Consumer
+from txlog.coordinator.events import InitProducer
+from txlog.errors import CorruptData, StoreUnavailable, TransactionAborted
+from txlog.model import EPOCH_MAX, TopicPartition, TransactionOutcome
+from txlog.settings import LogSettings
+
+T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+
+
+@pytest.mark.in_log
+def test_a_transaction_past_its_timeout_is_ended_by_the_reader_that_it_blocks(
+    log: MemoryLog,
+) -> None:
+    producer = log.producer("a", transaction_timeout_ms=3_000)
+    tx_id = producer.begin_transaction()
+    producer.send("u", b"hanging").get()
+    log.producer().send("u", b"behind").get()
+    consumer = log.consumer("u", isolation_level="read_committed")
+    log.clock.advance(2_999)
+    assert consumer.poll() == {}
+    assert log.process().outcome(tx_id) is TransactionOutcome.OPEN
+    found = consumer.poll(timeout_ms=5_000)
+    assert [record.value for record in found[U0]] == [b"behind"]
+    assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED
+    producer.send("u", b"too late")
+    with pytest.raises(TransactionAborted):
+        producer.flush()
+    log.check()
+
+
+@pytest.mark.in_log
+def test_a_blocked_reader_says_once_who_blocks_it(
+    log: MemoryLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    producer = log.producer("a", transaction_timeout_ms=60_000)
+    tx_id = producer.begin_transaction()
+    producer.send("u", b"open").get()
+    consumer = log.consumer("u", isolation_level="read_committed")
+    assert consumer.poll(timeout_ms=5_000) == {}
+    assert consumer.blocked_by() == {U0: tx_id}
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    (line,) = [text for text in said if str(tx_id) in text]
+    assert line.startswith(f"records wait for transaction {tx_id} of 'a': Ongoing for ")
+    producer.commit_transaction()
+    assert consumer.poll() != {}
+    assert consumer.blocked_by() == {}
+    assert log.consumer("u").blocked_by() == {}, "at read_uncommitted nothing is in the way"
+
+
+@pytest.mark.in_log
+def test_a_decided_transaction_is_finished_by_the_reader_that_it_blocks(log: MemoryLog) -> None:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("t", b"1", partition=0)
+    producer.send("u", b"2")
+    log.store.on("create", "topics/", unavailable, holding="marker_written", times=100)
+    with pytest.raises(StoreUnavailable):
+        producer.commit_transaction()
+    consumer = log.consumer("u", isolation_level="read_committed")
+    assert [record.value for record in consumer.poll()[U0]] == [b"2"], "without waiting"
+    assert log.values("t") == [b"1"]
+    log.check()
+
+
+@pytest.mark.in_log
+def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_that_it_blocks(
+    log: MemoryLog,
+) -> None:
+    """After the last epoch the successor has another producer id; it dies when it is registered."""
+    coordinator = log.connection.coordinator_of("a")
+    log.producer("a").close()
+    used_up = replace(coordinator.state.ids["a"], epoch=EPOCH_MAX - 1)
+    journal = log.connection._journal(coordinator.partition)
+    transactions = replace(coordinator.state, ids={"a": used_up})
+    journal._at = replace(journal._at, state=replace(journal.state, transactions=transactions))
+    journal.snapshot()
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send("u", b"open").get()
+    log.producer().send("u", b"behind").get()
+    fresh_pid = log.connection.cluster.producer_id()
+    coordinator._execute(InitProducer("a", "b", fresh_pid, 60_000, log.clock.wall_ms()))
+    consumer = log.consumer("u", isolation_level="read_committed")
+    assert [record.value for record in consumer.poll()[U0]] == [b"behind"], "without waiting"
+    assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_reader_that_is_not_blocked_leaves_transactions_alone(
+    log: MemoryLog, isolation: str
+) -> None:
+    producer = log.producer("a", transaction_timeout_ms=1_000)
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x", partition=0).get()
+    log.clock.advance(10_000)
+    topic = "u" if isolation == "read_committed" else "t"
+    log.consumer(topic, isolation_level=isolation).poll(timeout_ms=2_000)
+    assert log.process().outcome(tx_id) is TransactionOutcome.OPEN
+
+
+@pytest.mark.in_log
+def test_looking_after_others_is_limited_and_its_errors_are_not_the_readers(
+    log: MemoryLog,
+) -> None:
+    producer = log.elsewhere("a", transaction_timeout_ms=1_000)
+    producer.begin_transaction()
+    producer.send("u", b"x").get()
+    log.clock.advance(1_001)
+    consumer = Consumer(
+        "u", root=log.connection, isolation_level="read_committed", auto_offset_reset="earliest"
+    )
+    rule = log.store.on("create", "transactions/", unavailable, times=1000)
+    for _ in range(20):
+        assert consumer.poll() == {}
+    assert rule.met == 1, "once a second, however often it polls"
+    log.clock.advance(1_000)
+    assert consumer.poll() == {}
+    assert rule.met == 2
+    log.store.heal()
+    log.clock.advance(1_000)
+    consumer.poll()
+    assert consumer.position(U0) == 1, "the hanging transaction is gone"
+
+
+@pytest.mark.parametrize("effect", [unavailable, failing(CorruptData("damaged; restore it."))])
+def test_a_transaction_in_a_topic_that_cannot_be_read_keeps_nobody_from_other_topics(
+    effect: Effect,
+) -> None:
+    settings = LogSettings(transaction_state_log_num_partitions=1)
+    log = MemoryLog(settings, transaction_records="in.log")
+    for topic, transactional_id in [("broken", "a"), ("sound", "b")]:
+        log.admin.create_topic(topic)
+        producer = log.elsewhere(transactional_id, transaction_timeout_ms=1_000)
+        producer.begin_transaction()
+        producer.send(topic, b"hanging").get()
+    log.producer().send("sound", b"behind").get()
+    log.clock.advance(1_001)
+    store = ScriptedStore(log.memory)
+    store.on("get", "topics/broken/", effect, times=1_000)
+    consumer = Consumer(
+        "sound",
+        root=log.process(store),
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    )
+    found = consumer.poll()[TopicPartition("sound", 0)]
+    assert [record.value for record in found] == [b"behind"], "without waiting"
+    log.check()

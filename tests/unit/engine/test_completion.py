@@ -1,0 +1,220 @@
+"""What is left of a transaction goes into the entries of the producer's next one."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.held_fan_out import HeldFanOut
+from tests.memory_log import MemoryLog
+from tests.scripted_store import unavailable
+from txlog.client.producer.producer import Producer
+from txlog.clock import Runtime
+from txlog.engine.connection import open_connection
+from txlog.errors import CommitFailed, ProducerFenced, StoreUnavailable
+from txlog.model import TopicPartition, TransactionOutcome
+from txlog.testing.clock import SeededEntropy
+
+IN0 = TopicPartition("in", 0)
+
+
+class Lingering:
+    """A log, and a producer of it whose completions linger until the test says so."""
+
+    def __init__(self, transaction_records: str) -> None:
+        self.log = MemoryLog(transaction_records=transaction_records)
+        self.log.admin.create_topic("t", 2)
+        self.log.admin.create_topic("u", 1)
+        self.log.admin.create_topic("in", 1)
+        for _ in range(9):
+            self.log.elsewhere().send("in", b"source").get()
+        self.fan_out = HeldFanOut()
+        runtime = Runtime(self.log.clock, SeededEntropy(99), self.fan_out)
+        self.connection = open_connection(self.log.store, runtime)
+        self.producer = Producer(
+            self.connection, transactional_id="a", transaction_records=transaction_records
+        )
+        self.producer.init_transactions()
+        self._seen = len(self.log.store.writes)
+
+    def transaction(self, number: int, group: str = "g") -> None:
+        """A record, and a position of the group."""
+        self.producer.begin_transaction()
+        self.producer.send("t", b"%d" % number, partition=0)
+        if group:
+            self.producer.send_offsets_to_transaction({IN0: number}, group)
+        self.producer.commit_transaction()
+
+    def new_entries(self) -> list[list[str]]:
+        """The kinds of the events of each entry since the last call, but for those of topics."""
+        written = [path for verb, path in self.log.store.writes[self._seen :] if verb == "create"]
+        self._seen = len(self.log.store.writes)
+        objects = self.log.objects()
+        return [
+            [event["type"] for event in json.loads(objects[path].splitlines()[1])["events"]]
+            for path in written
+            if "/entries/" in path and not path.startswith("topics/")
+        ]
+
+    def committed(self, group: str = "g") -> int | None:
+        """As another process sees it, which finishes nothing."""
+        found = self.log.process().offsets.group(group).committed.get(IN0)
+        return None if found is None else found.offset
+
+
+@pytest.fixture(params=["staged", "in.log"])
+def either(request: pytest.FixtureRequest) -> Iterator[Lingering]:
+    found = Lingering(request.param)
+    yield found
+    found.producer.close()
+    found.log.check()
+
+
+@pytest.fixture
+def staged() -> Iterator[Lingering]:
+    found = Lingering("staged")
+    yield found
+    found.producer.close()
+    found.log.check()
+
+
+def test_the_next_transaction_takes_offsets_and_completion_into_its_entries(
+    staged: Lingering,
+) -> None:
+    for number in (1, 2):
+        staged.transaction(number)
+    assert staged.new_entries() == [
+        ["offsets_pended"],
+        ["commit_prepared"],
+        ["pending_applied", "offsets_pended"],
+        ["transaction_completed", "commit_prepared"],
+    ]
+    assert staged.committed() == 1
+    staged.producer.close()
+    assert staged.new_entries() == [["pending_applied"], ["transaction_completed"]]
+    assert (staged.committed(), staged.log.values("t")) == (2, [b"1", b"2"])
+
+
+def test_a_group_in_the_coordinators_journal_is_brought_along_with_COMMITTED(
+    staged: Lingering,
+) -> None:
+    """Of one name they share a journal: what is left of a transaction is one step."""
+    staged.producer.close()
+    staged.producer = Producer(
+        staged.connection, transactional_id="b", transaction_group="g", transaction_records="staged"
+    )
+    staged.producer.init_transactions()
+    staged.new_entries()
+    for number in (1, 2):
+        staged.transaction(number)
+    assert staged.new_entries() == [
+        ["offsets_pended"],
+        ["commit_prepared"],
+        ["pending_applied", "transaction_completed", "offsets_pended"],
+        ["commit_prepared"],
+    ]
+    staged.producer.close()
+    assert staged.new_entries() == [["pending_applied", "transaction_completed"]]
+    assert staged.committed() == 2
+
+
+def test_in_the_log_BEGIN_brings_the_completion(either: Lingering) -> None:
+    for number in (1, 2):
+        either.transaction(number, group="")
+    is_staged = either.producer.config.transaction_records == "staged"
+    beginning = "commit_prepared" if is_staged else "transaction_begun"
+    assert ["transaction_completed", beginning] in either.new_entries()
+
+
+def test_a_producer_that_does_nothing_more_completes_by_itself(either: Lingering) -> None:
+    either.transaction(1)
+    for _ in range(2):
+        either.fan_out.let_go()
+    assert either.new_entries()[-2:] == [["pending_applied"], ["transaction_completed"]]
+    assert either.committed() == 1
+    either.transaction(2)
+    assert ["offsets_pended"] in either.new_entries(), "nothing is brought along twice"
+
+
+def test_R36_COMMITTED_waits_for_offsets_that_no_pend_brings(staged: Lingering) -> None:
+    """The next transaction moves another group: its decision comes after the offsets."""
+    staged.transaction(1)
+    staged.transaction(2, group="other")
+    assert staged.new_entries() == [
+        ["offsets_pended"],
+        ["commit_prepared"],
+        ["offsets_pended"],
+        ["pending_applied"],
+        ["transaction_completed", "commit_prepared"],
+    ]
+
+
+def test_R36_the_offsets_of_every_group_come_before_COMMITTED(staged: Lingering) -> None:
+    staged.producer.begin_transaction()
+    staged.producer.send("t", b"x")
+    for group in ("g", "h"):
+        staged.producer.send_offsets_to_transaction({IN0: 1}, group)
+    staged.producer.commit_transaction()
+    staged.transaction(2, group="h")
+    kinds = [kind for entry in staged.new_entries() for kind in entry]
+    assert kinds.index("transaction_completed") > kinds.index("pending_applied")
+    assert kinds[: kinds.index("transaction_completed")].count("pending_applied") == 2
+
+
+def test_a_pend_that_is_refused_leaves_the_transaction_before_complete(staged: Lingering) -> None:
+    staged.transaction(1)
+    consumer = staged.log.consumer("in", group_id="g")
+    consumer.poll()
+    staged.producer.begin_transaction()
+    metadata = consumer.group_metadata()
+    metadata.committed[IN0] = 7
+    with pytest.raises(CommitFailed):
+        staged.producer.send_offsets_to_transaction({IN0: 8}, metadata)
+    staged.producer.abort_transaction()
+    for _ in range(2):
+        staged.fan_out.let_go()
+    assert staged.committed() == 1
+    listed = staged.log.admin.list_transactions()
+    assert not [opened for listing in listed for opened in listing.all_open]
+
+
+def test_a_decision_that_is_refused_leaves_the_transaction_before_complete(
+    staged: Lingering,
+) -> None:
+    with staged.producer.transaction() as tx_id:
+        staged.producer.send("t", b"1")
+    staged.producer.begin_transaction()
+    staged.producer.send("t", b"2")
+    staged.producer.flush()
+    staged.log.elsewhere("a")
+    with pytest.raises(ProducerFenced):
+        staged.producer.commit_transaction()
+    assert staged.log.process().outcome(tx_id) is TransactionOutcome.COMMITTED
+    assert staged.log.values("t") == [b"1"]
+
+
+def test_an_entry_that_is_not_written_is_made_up_for(staged: Lingering) -> None:
+    staged.transaction(1)
+    staged.producer.begin_transaction()
+    staged.producer.send("t", b"2", partition=0)
+    staged.log.store.on("create", "", unavailable, holding="offsets_pended", times=10)
+    with pytest.raises(StoreUnavailable):
+        staged.producer.send_offsets_to_transaction({IN0: 2}, "g")
+    staged.log.store.heal()
+    staged.log.store.on("create", "", unavailable, holding="commit_prepared", times=10)
+    with pytest.raises(StoreUnavailable):
+        staged.producer.commit_transaction()
+    staged.log.store.heal()
+    staged.producer.commit_transaction()
+    staged.producer.close()
+    assert (staged.committed(), staged.log.values("t")) == (2, [b"1", b"2"])
+
+
+def test_whoever_meets_what_lingers_finishes_it(staged: Lingering) -> None:
+    staged.transaction(1)
+    fetched = staged.log.process().offsets.fetch("g", [IN0])[IN0]
+    assert fetched is not None
+    assert fetched.offset == 1
+    staged.transaction(2)
+    staged.producer.close()
+    assert (staged.committed(), staged.log.values("t")) == (2, [b"1", b"2"])

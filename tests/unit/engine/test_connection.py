@@ -1,0 +1,61 @@
+"""Connections: one log a root and process, and what happens when the root is emptied."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
+from txlog.engine.connection import connect
+from txlog.errors import NotATxlog, UnknownTopic
+from txlog.testing.invariants import check_log
+
+
+def test_a_root_is_opened_once_in_a_process(tmp_path: Path) -> None:
+    root = str(tmp_path / "log")
+    first = connect(root, create=True)
+    assert connect(root) is first
+    assert connect(root, create=True) is first
+    assert connect(root, storage_options={"durable": False}) is not first
+
+
+def test_a_log_that_was_removed_is_made_anew_if_that_is_asked_for(tmp_path: Path) -> None:
+    """Going on from what was read there before would leave a log without a beginning."""
+    root = str(tmp_path / "log")
+    for attempt in (b"first", b"second"):
+        admin = Admin(root, create=True)
+        assert admin.list_topics() == []
+        admin.create_topic("t")
+        Producer(root).send("t", attempt).get()
+        consumer = Consumer("t", root=root, auto_offset_reset="earliest")
+        assert [record.value for found in consumer.poll().values() for record in found] == [attempt]
+        assert check_log(admin.connection) == []
+        shutil.rmtree(root)
+
+
+def test_a_place_without_a_log_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("not a log")
+    for root in (tmp_path, tmp_path / "nothing" / "here"):
+        with pytest.raises(NotATxlog, match="there is no log at .*no txlog.json there"):
+            connect(str(root))
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "notes.txt"]
+
+
+def test_two_logs_beside_each_other_know_nothing_of_each_other(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        Admin(str(tmp_path / name), create=True).create_topic(f"only-{name}")
+    assert (
+        connect(str(tmp_path / "a")).cluster.log_id != connect(str(tmp_path / "b")).cluster.log_id
+    )
+    with pytest.raises(UnknownTopic):
+        Producer(str(tmp_path / "a")).send("only-b", b"x")
+
+
+def test_a_relative_root_is_a_place_in_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Admin("here", create=True)
+    assert (tmp_path / "here" / "txlog.json").is_file()

@@ -1,0 +1,109 @@
+"""Arguments of another type than a method takes: one name is one name, and a sentence tells."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.client.admin import Admin, NewTopic
+from txlog.client.consumer.consumer import Consumer
+from txlog.errors import UnknownTopic, UsageError
+from txlog.model import TopicPartition, TxId
+
+NAMES = ("a", "b", "ab")
+P0 = TopicPartition("ab", 0)
+
+
+@pytest.fixture
+def log(transaction_records: str) -> MemoryLog:
+    log = MemoryLog(transaction_records=transaction_records)
+    for name in NAMES:
+        log.admin.create_topic(name, 1)
+    return log
+
+
+def consumer(log: MemoryLog) -> Consumer:
+    return Consumer(root=log.connection, group_id="g", auto_offset_reset="earliest")
+
+
+def test_a_text_is_the_name_of_one_topic_and_not_of_its_letters(log: MemoryLog) -> None:
+    with pytest.raises(UnknownTopic, match="'ba'"):
+        log.admin.delete_topics("ba")
+    assert log.admin.list_topics() == sorted(NAMES)
+    assert [topic.name for topic in log.admin.describe_topics("ab")] == ["ab"]
+    log.admin.delete_topics("ab")
+    assert log.admin.list_topics() == ["a", "b"]
+
+
+def test_one_partition_and_one_new_topic_are_taken_for_a_list_of_one(log: MemoryLog) -> None:
+    reader = consumer(log)
+    reader.assign(P0)  # type: ignore[arg-type]
+    assert reader.assignment() == {P0}
+    assert reader.end_offsets(P0) == {P0: 0}  # type: ignore[arg-type]
+    log.admin.create_topics(NewTopic("new"))  # type: ignore[arg-type]
+    assert "new" in log.admin.list_topics()
+
+
+@pytest.mark.in_log
+def test_a_transaction_is_found_by_the_text_of_its_id(log: MemoryLog) -> None:
+    producer = log.producer("p")
+    tx_id = producer.begin_transaction()
+    producer.send("a", b"x")
+    producer.flush()
+    assert log.admin.describe_transaction(str(tx_id)).tx_id == tx_id
+    log.admin.abort_transaction(str(tx_id))
+    assert log.values("a") == []
+
+
+ADMIN_CALLS: dict[str, Callable[[Admin], object]] = {
+    "delete_topics([5])": lambda a: a.delete_topics([5]),  # type: ignore[list-item]
+    "delete_topics(5)": lambda a: a.delete_topics(5),  # type: ignore[arg-type]
+    "delete_topics(bytes)": lambda a: a.delete_topics(b"ab"),  # type: ignore[arg-type]
+    "describe_topics([None])": lambda a: a.describe_topics([None]),  # type: ignore[list-item]
+    "create_topics([name])": lambda a: a.create_topics(["q"]),  # type: ignore[list-item]
+    "create_topics(name)": lambda a: a.create_topics("q"),  # type: ignore[arg-type]
+    "create_topics(5)": lambda a: a.create_topics(5),  # type: ignore[arg-type]
+    "describe_transaction(text)": lambda a: a.describe_transaction("id"),
+    "describe_transaction(5)": lambda a: a.describe_transaction(5),  # type: ignore[arg-type]
+    "abort_transaction(text)": lambda a: a.abort_transaction("id"),
+    "outcome(5)": lambda a: a.outcome(5),  # type: ignore[arg-type]
+    "delete_records(list)": lambda a: a.delete_records([P0]),  # type: ignore[arg-type]
+    "delete_records(name)": lambda a: a.delete_records({"ab": 1}),  # type: ignore[dict-item]
+}
+CONSUMER_CALLS: dict[str, Callable[[Consumer], object]] = {
+    "subscribe([5])": lambda c: c.subscribe([5]),  # type: ignore[list-item]
+    "subscribe(5)": lambda c: c.subscribe(5),  # type: ignore[arg-type]
+    "assign([name])": lambda c: c.assign(["e"]),  # type: ignore[list-item]
+    "assign(name)": lambda c: c.assign("ab"),  # type: ignore[arg-type]
+    "assign([(name, text)])": lambda c: c.assign([("ab", "0")]),  # type: ignore[list-item]
+    "committed([partition])": lambda c: c.committed([P0]),  # type: ignore[arg-type]
+    "committed(name)": lambda c: c.committed("ab"),  # type: ignore[arg-type]
+    "position(name)": lambda c: c.position("ab"),  # type: ignore[arg-type]
+    "seek(name)": lambda c: c.seek("ab", 0),  # type: ignore[arg-type]
+    "pause(name)": lambda c: c.pause("ab"),  # type: ignore[arg-type]
+    "end_offsets(name)": lambda c: c.end_offsets("ab"),  # type: ignore[arg-type]
+    "commit(list)": lambda c: c.commit([P0]),  # type: ignore[arg-type]
+    "commit(name)": lambda c: c.commit({"ab": 1}),  # type: ignore[dict-item]
+    "offsets_for_times(list)": lambda c: c.offsets_for_times([P0]),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("call", ADMIN_CALLS)
+def test_an_admin_says_what_it_takes(log: MemoryLog, call: str) -> None:
+    before = log.objects()
+    with pytest.raises(UsageError, match="give|looks like"):
+        ADMIN_CALLS[call](log.admin)
+    assert log.changed_since(before) == []
+
+
+@pytest.mark.parametrize("call", CONSUMER_CALLS)
+def test_a_consumer_says_what_it_takes(log: MemoryLog, call: str) -> None:
+    with pytest.raises(UsageError, match="give|whole number"):
+        CONSUMER_CALLS[call](consumer(log))
+
+
+def test_a_consumer_of_a_list_of_names_says_what_it_takes(log: MemoryLog) -> None:
+    with pytest.raises(UsageError, match="give names as texts"):
+        Consumer(["ab"], root=log.connection)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="give a TxId"):
+        log.admin.outcome(TxId)  # type: ignore[arg-type]

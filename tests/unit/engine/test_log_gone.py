@@ -1,0 +1,265 @@
+"""Producers and consumers whose log is removed, moved or replaced under them, on a disk.
+
+What was acknowledged must be in the log that was opened. So nothing is acknowledged any more, no
+folder is made again, and a log in the old one's place is never touched.
+"""
+
+import gc
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.empty_log import empty_log
+from txlog.client.admin import Admin
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
+from txlog.clock import Runtime
+from txlog.engine.connection import CONNECTIONS_MAX, connect
+from txlog.engine.connection import _connections as connections
+from txlog.errors import NotATxlog, StoreDenied
+from txlog.maintenance.maintenance import Maintenance
+from txlog.settings import ProcessSettings
+from txlog.storage import open_store
+from txlog.testing.invariants import check_log
+from txlog.verify.log_audit import audit_log
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return new_log(tmp_path / "log")
+
+
+def new_log(root: Path) -> Path:
+    Admin(str(root), create=True).create_topic("t", 1)
+    return root
+
+
+def remove(root: Path) -> None:
+    shutil.rmtree(root)
+
+
+def empty(root: Path) -> None:
+    for path in root.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def move(root: Path) -> None:
+    root.rename(root.with_name("moved"))
+
+
+def remove_and_create(root: Path) -> None:
+    remove(root)
+    new_log(root)
+
+
+def empty_and_create(root: Path) -> None:
+    empty(root)
+    new_log(root)
+
+
+def put_another_there(root: Path) -> None:
+    move(root)
+    new_log(root)
+
+
+CHANGES = [remove, empty, move, remove_and_create, empty_and_create, put_another_there]
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def send(producer: Producer) -> None:
+    producer.send("t", value=b"3")
+    producer.flush()
+
+
+@pytest.fixture(params=CHANGES)
+def change(request: pytest.FixtureRequest) -> Callable[[Path], None]:
+    found: Callable[[Path], None] = request.param
+    return found
+
+
+def test_a_flush_is_refused_and_makes_nothing(
+    root: Path, change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    producer = Producer(str(root))
+    producer.send("t", value=b"1")
+    producer.flush()
+    producer.send("t", value=b"2")
+    change(root)
+    before = contents(tmp_path)
+    with pytest.raises(NotATxlog, match="is not there any more"):
+        producer.flush()
+    with pytest.raises(NotATxlog):
+        send(producer)
+    assert contents(tmp_path) == before
+
+
+def test_a_commit_is_refused_and_makes_nothing(
+    root: Path, change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    producer = Producer(str(root), transactional_id="p")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", value=b"1")
+    producer.flush()
+    change(root)
+    before = contents(tmp_path)
+    for _ in range(2):
+        with pytest.raises(NotATxlog):
+            producer.commit_transaction()
+    assert contents(tmp_path) == before
+
+
+def test_a_consumer_is_told(root: Path, change: Callable[[Path], None]) -> None:
+    consumer = Consumer("t", root=str(root), auto_offset_reset="earliest", group_id="g")
+    assert consumer.poll() == {}
+    change(root)
+    for call in (consumer.poll, consumer.commit):
+        with pytest.raises(NotATxlog, match="is not there any more"):
+            call()
+
+
+@pytest.mark.parametrize("change", [remove_and_create, empty_and_create, put_another_there])
+def test_the_log_in_its_place_is_whole_and_can_be_opened_in_this_process(
+    root: Path, change: Callable[[Path], None]
+) -> None:
+    old = Producer(str(root), transactional_id="p")
+    old.init_transactions()
+    old.begin_transaction()
+    old.send("t", value=b"old")
+    change(root)
+    new = Producer(str(root), transactional_id="p")
+    new.init_transactions()
+    new.begin_transaction()
+    new.send("t", value=b"new")
+    with pytest.raises(NotATxlog):
+        old.commit_transaction()
+    new.commit_transaction()
+    consumer = Consumer("t", root=str(root), auto_offset_reset="earliest")
+    records = [record.value for records in consumer.poll().values() for record in records]
+    assert records == [b"new"]
+    assert check_log(connect(str(root))) == []
+
+
+def test_a_process_is_told_that_there_is_no_log_any_more(root: Path) -> None:
+    connect(str(root))
+    remove(root)
+    with pytest.raises(NotATxlog, match="there is no log at"):
+        connect(str(root))
+    assert not root.exists()
+
+
+def test_the_same_holds_in_memory() -> None:
+    root = "memory://gone"
+    Admin(root, create=True).create_topic("t", 1)
+    producer = Producer(root)
+    producer.send("t", value=b"1")
+    store = open_store(root, Runtime())
+    for path in [stored.path for stored in store.list_after("")]:
+        store.delete(path)
+    Admin(root, create=True).create_topic("t", 1)
+    with pytest.raises(NotATxlog):
+        producer.flush()
+    assert check_log(connect(root)) == []
+
+
+# Another program's objects in a log.
+
+
+def maintain(root: Path) -> Any:
+    settings = ProcessSettings(
+        journal_retention_entries=1, staging_retention_ms=1, file_delete_delay_ms=1
+    )
+    return Maintenance(connect(str(root)), settings).run_once()
+
+
+def prune(root: Path) -> Any:
+    return connect(str(root)).cluster.topic("t").prune(2)
+
+
+def filled(root: Path) -> Path:
+    """A topic with some entries; the folder of those."""
+    producer = Producer(str(root))
+    for number in range(10):
+        producer.send("t", value=b"%d" % number)
+        producer.flush()
+    return next((root / "topics" / "t").iterdir()) / "entries"
+
+
+def test_maintenance_never_deletes_through_a_link(root: Path, tmp_path: Path) -> None:
+    entries = filled(root)
+    outside = tmp_path / "home"
+    entries.rename(outside)
+    for name in ("authorized_keys", "00000000000000000000", f"{0:020d}.json.bak"):
+        (outside / name).write_bytes(b"another user's")
+    os.symlink(outside, entries)
+    before = contents(outside)
+    for upkeep in (prune, maintain, maintain):
+        with suppress(StoreDenied):
+            upkeep(root)
+    assert contents(outside) == before
+
+
+def test_maintenance_leaves_files_of_others_beside_entries(root: Path) -> None:
+    entries = filled(root)
+    foreign = ["0", "00000000000000000000", f"{0:020d}.json.bak", f"{0:021d}.json", ".notes"]
+    for name in foreign:
+        (entries / name).write_bytes(b"another's")
+    (entries / "0.d").mkdir()
+    (entries / "0.d" / f"{0:020d}.json").write_bytes(b"another's")
+    prune(root)
+    left = set(os.listdir(entries))
+    assert f"{0:020d}.json" not in left
+    assert left.issuperset(foreign)
+    assert os.listdir(entries / "0.d") == [f"{0:020d}.json"]
+
+
+# How many files a process keeps open.
+
+
+def test_a_process_keeps_no_more_logs_open_than_it_may(tmp_path: Path) -> None:
+    def open_files() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    connections.clear()
+    before = open_files()
+    for number in range(CONNECTIONS_MAX + 10):
+        connect(empty_log(tmp_path / str(number)))
+    assert len(connections) == CONNECTIONS_MAX
+    assert open_files() <= before + 2 * CONNECTIONS_MAX
+    connections.clear()
+    assert open_files() <= before
+
+
+def test_a_log_that_was_replaced_leaves_no_open_file(tmp_path: Path) -> None:
+    root = empty_log(tmp_path / "log")
+    for _ in range(10):
+        connect(root)
+        shutil.rmtree(root)
+        empty_log(tmp_path / "log")
+    gc.collect()
+    held = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+    assert len([path for path in held if path.startswith(str(tmp_path))]) <= 4
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("slot", [4, 10])
+def test_I15_a_pipe_in_the_place_of_an_entry_is_damage_that_is_named(root: Path, slot: int) -> None:
+    entries = filled(root)
+    assert audit_log(connect(str(root))).findings == []
+    path = entries / f"{slot:020d}.json"
+    path.unlink()
+    os.mkfifo(path)
+    found = audit_log(connect(str(root))).findings
+    assert [path.name in finding.sentence for finding in found] == [True] * len(found) != []

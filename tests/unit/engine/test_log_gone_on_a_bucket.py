@@ -1,0 +1,152 @@
+"""The same on a store that does not tell whether its log is still there: it is asked now and then.
+
+Until it has told, a producer of a deleted log writes: into names that no other log has.
+"""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import preceded_by, unavailable
+from txlog.catalog.cluster import create_cluster
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.producer.producer import Producer
+from txlog.clock import Runtime, SerialFanOut
+from txlog.engine.connection import open_connection
+from txlog.errors import NotATxlog, OutcomeUnknown
+from txlog.layout import CLUSTER_FILE
+from txlog.settings import LogSettings, ProcessSettings
+from txlog.storage import MemoryStore
+from txlog.testing.clock import manual_runtime
+from txlog.testing.invariants import check_log
+
+GONE = (NotATxlog, OutcomeUnknown)
+"""The first answer: nothing was written, or what was written is in the log that is gone."""
+
+INTERVAL_MS = ProcessSettings().log_presence_interval_ms
+
+
+@pytest.fixture(params=[0, 12 * 3_600_000], ids=["long way", "boundaries trusted"])
+def log(request: pytest.FixtureRequest) -> MemoryLog:
+    """A log with a topic; its first process sees a store that holds nothing."""
+    found = MemoryLog(LogSettings(boundary_trust_ms=request.param, boundary_grace_ms=1 << 40))
+    found.admin.create_topic("t", 1)
+    return found
+
+
+def delete(log: MemoryLog) -> None:
+    """As `aws s3 rm --recursive` does."""
+    for path in log.objects():
+        log.memory.delete(path)
+
+
+def create_another(log: MemoryLog) -> None:
+    """A new log with a topic of the same name."""
+    runtime = manual_runtime("another log")
+    other = MemoryStore(runtime)
+    create_cluster(other, runtime)
+    opened = log.connection.cluster.topic("t").opened
+    open_connection(other, runtime).cluster.create_topic("t", 1, opened.schema, opened.config)
+    for stored in other.list_after(""):
+        log.memory.put_new(stored.path, other.get(stored.path) or b"")
+
+
+def write(producer: Producer) -> None:
+    producer.send("t", b"x")
+    producer.flush()
+
+
+def poll(consumer: Consumer, times: int) -> None:
+    for _ in range(times):
+        consumer.poll()
+
+
+def commit(producer: Producer) -> None:
+    producer.begin_transaction()
+    producer.send("t", b"x")
+    producer.commit_transaction()
+
+
+@pytest.mark.parametrize("with_another", [False, True])
+def test_a_producer_stops_within_an_interval_and_for_good(
+    log: MemoryLog, with_another: bool
+) -> None:
+    producer = log.producer()
+    write(producer)
+    delete(log)
+    if with_another:
+        create_another(log)
+    log.clock.advance(INTERVAL_MS)
+    with pytest.raises(GONE, match="the log that was opened at .* is gone"):
+        write(producer)
+    before = log.objects()
+    for _ in range(3):
+        with pytest.raises(NotATxlog, match="is gone"):
+            write(producer)
+    assert log.changed_since(before) == []
+
+
+def test_a_commit_of_a_deleted_log_is_not_called_committed(log: MemoryLog) -> None:
+    producer = log.producer("p")
+    producer.begin_transaction()
+    producer.send("t", b"x")
+    producer.flush()
+    delete(log)
+    log.clock.advance(INTERVAL_MS)
+    for error in (GONE, NotATxlog):
+        with pytest.raises(error, match="is gone"):
+            producer.commit_transaction()
+
+
+def test_a_consumer_of_a_deleted_log_is_told(log: MemoryLog) -> None:
+    consumer = Consumer("t", root=log.connection, auto_offset_reset="earliest")
+    assert consumer.poll() == {}
+    delete(log)
+    log.clock.advance(INTERVAL_MS)
+    with pytest.raises(NotATxlog, match="is gone"):
+        poll(consumer, 2 * ProcessSettings().boundary_probe_polls)
+
+
+def test_what_it_writes_until_then_reaches_no_log_in_its_place(log: MemoryLog) -> None:
+    producers = [log.producer(), log.producer("p")]
+    delete(log)
+    create_another(log)
+    before = log.objects()
+    write(producers[0])
+    commit(producers[1])
+    written = log.changed_since(before)
+    assert written, "within the interval it is not told"
+    assert all(log.memory.get(path) == data for path, data in before.items())
+    another = open_connection(log.memory, Runtime(log.clock, fan_out=SerialFanOut()))
+    roots = [another.cluster.layout.cluster().root, another.cluster.topic("t").layout.root]
+    roots += [another.cluster.layout.transactions(n).root for n in range(8)]
+    assert [path for path in written if path.startswith(tuple(roots))] == []
+    assert check_log(another) == []
+    new = Producer(another, transactional_id="p")
+    new.init_transactions()
+    commit(new)
+    assert check_log(another) == []
+
+
+def test_it_is_asked_once_in_an_interval_beside_another_request(log: MemoryLog) -> None:
+    asked: list[int] = []
+    log.store.on("get", CLUSTER_FILE, preceded_by(lambda: asked.append(1)), times=1000)
+    producer = log.producer()
+    for _ in range(10):
+        write(producer)
+    assert asked == [], "it was read when the log was opened"
+    log.clock.advance(INTERVAL_MS)
+    for _ in range(10):
+        write(producer)
+    assert len(asked) == 1
+
+
+def test_a_store_that_does_not_answer_the_question_is_asked_again(log: MemoryLog) -> None:
+    producer = log.producer()
+    log.clock.advance(INTERVAL_MS)
+    rule = log.store.on("get", CLUSTER_FILE, unavailable, times=100)
+    write(producer)
+    assert rule.met
+    log.store.heal()
+    delete(log)
+    with pytest.raises(GONE, match="is gone"):
+        write(producer)

@@ -1,0 +1,417 @@
+"""Pruning frees numbers; no process may believe an entry, or its absence, below the boundary.
+
+These are the traces of rules R14 and R15 (invariant I1), each with its stall at the same place.
+"""
+
+import pytest
+
+from tests.faulty_stores import HookedStore, LateWrite
+from tests.shelf_journal import LAYOUT, fill, limits, new_store, process, written
+from tests.shelf_machine import Look, Put, Take
+from txlog.errors import BoundaryMoved, IllegalTransition, OutcomeUnknown, StoreUnavailable
+from txlog.journal.boundaries import boundary as boundaries
+from txlog.journal.boundaries.boundary import NO_BOUNDARY
+from txlog.journal.snapshot import decode_snapshot
+from txlog.layout import parse_number
+from txlog.storage import Store
+
+
+def live(store: Store) -> list[int]:
+    numbers = [parse_number(stored.path) for stored in store.list_after(LAYOUT.entries)]
+    return [number for number in numbers if number is not None]
+
+
+def test_pruning_keeps_the_newest_entries_and_the_state() -> None:
+    store = new_store()
+    replica = process(store)
+    fill(replica, 20)
+    assert replica.prune(keep_entries=5) == 15
+    assert live(store) == [15, 16, 17, 18, 19]
+    assert replica.execute(Put("more"))
+    assert process(store).catch_up() == replica.state
+    assert process(store).execute(Take("t0")) == 21
+
+
+def test_pruning_again_without_need_deletes_nothing() -> None:
+    store = new_store()
+    replica = process(store)
+    fill(replica, 20)
+    replica.prune(keep_entries=5)
+    assert replica.prune(keep_entries=5) == 0
+    assert replica.prune(keep_entries=10) == 0
+    assert boundaries.read_newest(store, LAYOUT, NO_BOUNDARY).ordinal == 0
+
+
+def test_R14_a_boundary_is_made_only_if_it_is_so_far_above_the_last_one() -> None:
+    replica = process(new_store())
+    fill(replica, 20)
+    assert replica.prune(keep_entries=5, apart_entries=16) == 0
+    assert replica.prune(keep_entries=5, apart_entries=15) == 15
+    fill(replica, 4, "more")
+    assert replica.prune(keep_entries=5, apart_entries=5) == 0
+    assert replica.prune(keep_entries=5, apart_entries=4) == 4
+
+
+def test_R14_who_dies_before_deleting_leaves_it_to_the_next() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    fill(replica, 20)
+
+    def die() -> None:
+        raise StoreUnavailable("the process is gone.")
+
+    store.before("delete", LAYOUT.entry(2), die)
+    with pytest.raises(StoreUnavailable):
+        replica.prune(keep_entries=5)
+    assert live(store) == list(range(2, 20))
+    assert process(store).catch_up() == replica.state
+    assert process(store).prune(keep_entries=5) == 13
+    assert live(store) == list(range(15, 20))
+
+
+def test_R14_a_boundary_that_lands_late_does_not_go_backwards() -> None:
+    """The slow pruner wanted 5; the quick one has reached 15 and deleted up to there."""
+    store = HookedStore(new_store())
+    slow, quick = process(store), process(store)
+    fill(quick, 10)
+    late = store.delay_write(LAYOUT.boundary(0))
+    with pytest.raises(OutcomeUnknown):
+        slow.prune(keep_entries=5)
+    fill(quick, 10, "more")
+    quick.prune(keep_entries=5)
+    late.land()
+    assert boundaries.read_newest(store, LAYOUT, NO_BOUNDARY).lowest_slot == 15
+    assert process(store).catch_up() == quick.state
+    assert slow.prune(keep_entries=5) == 0
+
+
+def test_R14_two_pruners_at_once_make_one_boundary() -> None:
+    store = HookedStore(new_store())
+    left, right = process(store), process(store)
+    fill(left, 20)
+    store.before("create", LAYOUT.boundary(0), lambda: right.prune(keep_entries=3))
+    assert left.prune(keep_entries=9) == 0, "the other has deleted it all"
+    newest = boundaries.read_newest(store, LAYOUT, NO_BOUNDARY)
+    assert (newest.ordinal, newest.lowest_slot) == (0, 17)
+    assert live(store) == [17, 18, 19]
+
+
+def test_R16_the_boundarys_snapshot_stays_as_long_as_the_boundary() -> None:
+    """Opening falls back to it if a hint or a newer snapshot is wrong or gone."""
+    store = new_store()
+    replica = process(store)
+    fill(replica, 20)
+    replica.prune(keep_entries=5)
+    known = boundaries.read_newest(store, LAYOUT, NO_BOUNDARY)
+    fill(replica, 20, "more")
+    assert replica.prune(keep_entries=30) == 0
+    assert store.get(LAYOUT.snapshot(known.snapshot_slot)) is not None
+    for stored in store.list_after(LAYOUT.snapshots):
+        if stored.path != LAYOUT.snapshot(known.snapshot_slot):
+            store.delete(stored.path)
+    assert process(store).catch_up() == replica.state
+
+
+def test_R14_a_snapshot_names_the_newest_boundary_that_its_writer_knew() -> None:
+    store = new_store()
+    replica = process(store)
+    fill(replica, 20)
+    replica.prune(keep_entries=4)
+    fill(replica, 4, "more")
+    path = LAYOUT.snapshot(23)
+    data = store.get(path)
+    assert data is not None
+    assert decode_snapshot(data, path)[0].boundary == 0
+
+
+def test_R14_nothing_is_deleted_while_the_boundarys_snapshot_cannot_be_read() -> None:
+    """A damaged snapshot under that name would be all that is left of the pruned entries."""
+    store = new_store()
+    replica = process(store)
+    fill(replica, 16)
+    store.replace(LAYOUT.snapshot(15), b"damaged")
+    assert replica.prune(keep_entries=2) == 0
+    replica.execute(Put("next"))
+    assert replica.prune(keep_entries=2) == 15
+    store.delete(LAYOUT.hint)
+    assert process(store).catch_up() == replica.state
+
+
+def stalled_writer_and(store: HookedStore, journal_length: int = 20) -> None:
+    """What happens while a writer at slot 3 stalls: the journal goes on and is pruned."""
+    writer = process(store.inner)
+    fill(writer, journal_length, "other")
+    writer.prune(keep_entries=2)
+
+
+def test_R15_a_stalled_writer_that_fills_a_freed_slot_does_not_believe_it() -> None:
+    store = HookedStore(new_store())
+    writer = process(store)
+    fill(writer, 3)
+    store.before("create", LAYOUT.entry(3), lambda: stalled_writer_and(store))
+    assert writer.execute(Put("mine"))
+    assert written(store, 3) == ["mine"], "the freed slot was filled"
+    assert written(store, 23) == ["mine"], "and the real one too"
+    assert process(store).catch_up() == writer.state
+    assert len(writer.state) == 24
+
+
+SLOT_3 = pytest.mark.parametrize(
+    ("others", "kept"), [(0, 1), (0, 0), (1, 0)], ids=["one below", "at the slot", "one above"]
+)
+"""So many entries come from slot 3 on, and so many are kept when it is pruned then."""
+
+
+def pruned_by_another(store: HookedStore, others: int, kept: int) -> None:
+    other = process(store.inner)
+    fill(other, others, "other")
+    other.prune(keep_entries=kept)
+
+
+@SLOT_3
+def test_R15_a_writer_believes_its_entry_unless_the_boundary_is_above_it(
+    others: int, kept: int
+) -> None:
+    store = HookedStore(new_store())
+    writer = process(store)
+    fill(writer, 3)
+    store.before("create", LAYOUT.entry(3), lambda: pruned_by_another(store, others, kept))
+    assert writer.execute(Put("mine"))
+    assert max(live(store)) == 3 + others
+    assert written(store, 3 + others) == ["mine"]
+    assert process(store).catch_up() == writer.state
+
+
+@SLOT_3
+def test_R15_a_reader_believes_an_entry_unless_the_boundary_is_above_it(
+    others: int, kept: int
+) -> None:
+    store = HookedStore(new_store())
+    fill(process(store), 3)
+    reader = process(store)
+    reader.catch_up()
+    late = freed_slot_is_filled(store)
+    pruned_by_another(store, others, kept)
+    late.land()
+    assert reader.catch_up()[3:] == (("other0",) if others else ("stalled",))
+
+
+def test_R15_an_entry_just_below_the_boundary_was_pruned_and_is_not_missing() -> None:
+    """A process that opens the journal meanwhile finds the one behind it."""
+    store = HookedStore(new_store())
+    other = process(store.inner)
+    fill(other, 3)
+
+    def meanwhile() -> None:
+        fill(other, 2, "more")
+        other.prune(keep_entries=1)
+
+    store.before("get", LAYOUT.entry(3), meanwhile)
+    assert process(store).catch_up(certain=True) == other.state
+    assert store.is_met
+
+
+def test_R15_after_a_freed_slot_the_answer_is_decided_on_the_tip() -> None:
+    """The thing was taken by others meanwhile: to say that it was put would be a lie."""
+    store = HookedStore(new_store())
+    writer = process(store)
+    fill(writer, 3)
+
+    def meanwhile() -> None:
+        other = process(store.inner)
+        fill(other, 20, "other")
+        other.prune(keep_entries=2)
+        other.execute(Put("mine"))
+
+    store.before("create", LAYOUT.entry(3), meanwhile)
+    assert writer.execute(Put("mine")) is False
+    assert writer.state == process(store).catch_up()
+
+
+def test_R15_a_refusal_after_a_freed_slot_is_decided_on_the_tip() -> None:
+    """What the boundary's snapshot does not hold yet may stand in the entries behind it."""
+    store = HookedStore(new_store())
+    writer = process(store)
+    fill(writer, 3)
+
+    def meanwhile() -> None:
+        other = process(store.inner)
+        fill(other, 20, "other")
+        other.execute(Take("t0"))
+        other.prune(keep_entries=2)
+        other.execute(Put("t0"))
+
+    store.before("create", LAYOUT.entry(3), meanwhile)
+    assert writer.execute(Take("t0")) == 23
+    assert writer.state == process(store).catch_up()
+
+
+def freed_slot_is_filled(store: HookedStore) -> LateWrite:
+    """A writer that knows three things loses its answer; then the journal goes on."""
+    writer = process(store)
+    writer.catch_up()
+    late = store.delay_write(LAYOUT.entry(3))
+    with pytest.raises(OutcomeUnknown):
+        writer.execute(Put("stalled"))
+    return late
+
+
+def test_R15_a_stalled_reader_does_not_take_a_filled_freed_slot_for_the_next_entry() -> None:
+    store = HookedStore(new_store())
+    fill(process(store), 3)
+    reader = process(store)
+    reader.catch_up()
+    late = freed_slot_is_filled(store)
+    stalled_writer_and(store)
+    late.land()
+    assert written(store, 3) == ["stalled"]
+    assert "stalled" not in reader.catch_up()
+    assert reader.state == process(store).catch_up()
+
+
+def test_R15_the_loser_of_a_freed_slot_does_not_read_the_winner_as_the_next_entry() -> None:
+    """Reading the boundary against the last entry of a run would not notice this one."""
+    store = HookedStore(new_store())
+    fill(process(store), 3)
+    loser = process(store)
+    loser.catch_up()
+    late = freed_slot_is_filled(store)
+    stalled_writer_and(store)
+    late.land()
+    assert loser.execute(Put("mine"))
+    assert written(store, 23) == ["mine"]
+    assert loser.state == process(store).catch_up()
+    assert "stalled" not in loser.state
+
+
+def test_R15_a_slot_that_is_filled_in_the_middle_of_a_run_is_not_believed() -> None:
+    """The reader has 3 and 4, stalls, and finds a stalled writer's entry in slot 5."""
+    store = HookedStore(new_store())
+    other = process(store.inner)
+    fill(other, 3)
+    reader = process(store)
+    reader.catch_up()
+    fill(other, 2, "more")
+    writer = process(store)
+    writer.catch_up()
+    late = store.delay_write(LAYOUT.entry(5))
+    with pytest.raises(OutcomeUnknown):
+        writer.execute(Put("stalled"))
+
+    def meanwhile() -> None:
+        fill(other, 20, "other")
+        other.prune(keep_entries=2)
+        late.land()
+
+    store.before("get", LAYOUT.entry(5), meanwhile)
+    assert reader.catch_up() == other.state
+
+
+def test_R15_who_opens_while_the_journal_is_pruned_ends_at_the_tip() -> None:
+    store = HookedStore(new_store())
+    fill(process(store), 3)
+
+    def meanwhile() -> None:
+        stalled_writer_and(store)
+        store.inner.delete(LAYOUT.hint)
+
+    store.before("get", LAYOUT.entry(2), meanwhile)
+    reader = process(store)
+    assert len(reader.catch_up()) == 23
+    assert reader.state == process(store).catch_up()
+
+
+@pytest.mark.parametrize("command", [Look("new"), Put("new")])
+def test_R15_an_answer_without_events_does_not_rest_on_a_slot_that_was_freed(
+    command: Look | Put,
+) -> None:
+    """The replica's next slot is missing because it was pruned, not because it is the tip."""
+    store = new_store()
+    stale, other = process(store, limits(boundary_probe_polls=1000)), process(store)
+    fill(other, 3)
+    stale.catch_up()
+    other.execute(Put("new"))
+    fill(other, 20, "other")
+    other.prune(keep_entries=2)
+    assert stale.execute(command) is isinstance(command, Look)
+    assert stale.state == other.state
+
+
+def test_R15_a_refusal_does_not_rest_on_a_slot_that_was_freed() -> None:
+    store = new_store()
+    stale, other = process(store, limits(boundary_probe_polls=1000)), process(store)
+    fill(other, 3)
+    stale.catch_up()
+    other.execute(Put("new"))
+    fill(other, 20, "other")
+    other.prune(keep_entries=2)
+    assert stale.execute(Take("new")) == 24
+
+
+def test_R15_a_poll_may_lag_behind_a_pruned_journal_for_so_many_turns_only() -> None:
+    store = new_store()
+    stale, other = process(store, limits(boundary_probe_polls=4)), process(store)
+    fill(other, 3)
+    stale.catch_up()
+    stalled_writer_and(HookedStore(store))
+    seen = [len(stale.catch_up()) for _ in range(4)]
+    assert seen[-1] == 23
+    assert set(seen[:-1]) == {3}
+
+
+def test_R15_a_poll_that_must_be_certain_does_not_lag() -> None:
+    store = new_store()
+    stale, other = process(store, limits(boundary_probe_polls=1000)), process(store)
+    fill(other, 3)
+    stale.catch_up()
+    stalled_writer_and(HookedStore(store))
+    assert len(stale.catch_up(certain=True)) == 23
+
+
+def test_I16_a_journal_that_is_pruned_faster_than_it_is_read_says_so() -> None:
+    store = HookedStore(new_store())
+    other = process(store.inner)
+    fill(other, 3)
+    reader = process(store, limits(publish_attempts_max=3))
+    reader.catch_up()
+    ordinals = iter(range(100))
+
+    def grow() -> None:
+        ordinal = next(ordinals)
+        fill(other, 10, f"round {ordinal} ")
+        store.before("get", LAYOUT.boundary(ordinal), prune)
+
+    def prune() -> None:
+        other.prune(keep_entries=1)
+        store.before("get", LAYOUT.entry(other.next_slot), grow)
+
+    store.before("get", LAYOUT.entry(3), grow)
+    with pytest.raises(BoundaryMoved, match="prune less often"):
+        reader.catch_up()
+
+
+def test_a_stale_refusal_is_still_a_refusal_at_the_tip() -> None:
+    store = new_store()
+    stale, other = process(store), process(store)
+    fill(other, 20)
+    stale.catch_up()
+    other.prune(keep_entries=2)
+    with pytest.raises(IllegalTransition):
+        stale.execute(Take("never put"))
+
+
+def test_I13_a_refusal_behind_an_entry_that_counted_before_it_was_pruned_is_not_believed() -> None:
+    """The writer stands still behind its own entry: what it finds taken it has taken itself."""
+    store = HookedStore(new_store())
+    writer = process(store)
+    fill(writer, 3)
+
+    def create() -> None:
+        store.before("get", LAYOUT.boundary(0), lambda: stalled_writer_and(store))
+
+    store.before("create", LAYOUT.entry(3), create)
+    with pytest.raises(OutcomeUnknown, match="t0 is not there"):
+        writer.execute(Take("t0"))
+    assert "t0" not in process(store).catch_up()
+    with pytest.raises(IllegalTransition, match="t0 is not there"):
+        writer.execute(Take("t0"))

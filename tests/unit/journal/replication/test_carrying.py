@@ -1,0 +1,246 @@
+"""Processes of a far journal that carry what others decided, and that wait for those who do."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from tests.faulty_stores import HookedStore
+from tests.shelf_journal import LAYOUT, OPTIONS, new_store, process, written
+from tests.shelf_machine import Put, Shelf, Take
+from txlog.errors import StoreUnavailable
+from txlog.journal.entry import decode_entry
+from txlog.journal.replication.carrying import (
+    AHEAD_MAX,
+    CARRIED_MS,
+    CARRIED_TRIPS,
+    ENTRY_MS_MAX,
+    FIRST_LOOK_MS,
+    LOOKS_MAX,
+    WAIT_MS,
+    WAIT_MS_MAX,
+    WAIT_TRIPS,
+    Newest,
+    entries_ahead,
+    leaves_to_carrier,
+    newest,
+)
+from txlog.journal.replication.replica import LOOK_PAUSE_MS, Replica
+from txlog.storage.store import ENTRY_BYTES_MAX, Store
+from txlog.testing.clock import ManualClock, manual_runtime
+
+FAR = replace(OPTIONS, is_far=True)
+NOW = 50_000.0
+_seeds = iter(range(1 << 22, 1 << 30))
+
+
+# The decisions.
+
+
+def test_an_entry_that_is_old_or_of_a_clock_far_off_is_no_news() -> None:
+    for apart_ms in (0, ENTRY_MS_MAX, -ENTRY_MS_MAX):
+        assert newest(True, 90_000 - apart_ms, 90_000, NOW) == Newest(True, NOW)
+    for apart_ms in (ENTRY_MS_MAX + 1, -ENTRY_MS_MAX - 1, 1 << 40):
+        assert newest(True, 90_000 - apart_ms, 90_000, NOW) is None
+
+
+@pytest.mark.parametrize("known", [None, Newest(False, NOW)])
+def test_without_a_carrier_nobody_waits(known: Newest | None) -> None:
+    assert not leaves_to_carrier(known, NOW, 0, NOW)
+    assert not leaves_to_carrier(known, NOW, 1, NOW)
+
+
+def test_a_command_waits_as_long_as_the_carrier_writes() -> None:
+    known = Newest(True, NOW)
+    assert leaves_to_carrier(known, NOW, 1, NOW + CARRIED_MS - 1)
+    assert not leaves_to_carrier(known, NOW, 1, NOW + CARRIED_MS)
+
+
+def test_I16_a_command_waits_for_a_bounded_time_whatever_the_carrier_writes() -> None:
+    begun_ms = NOW - WAIT_MS
+    assert leaves_to_carrier(Newest(True, NOW), begun_ms + 1, 1, NOW)
+    assert not leaves_to_carrier(Newest(True, NOW), begun_ms, 1, NOW)
+    assert leaves_to_carrier(Newest(True, NOW), NOW - WAIT_MS_MAX + 1, 1, NOW, 10_000.0)
+    assert not leaves_to_carrier(Newest(True, NOW), NOW - WAIT_MS_MAX, 1, NOW, 10_000.0)
+    assert not leaves_to_carrier(Newest(True, NOW), NOW, LOOKS_MAX, NOW)
+
+
+def test_where_requests_take_long_it_waits_for_so_many_of_them() -> None:
+    known, trip_ms = Newest(True, NOW), 100.0
+    later_ms = NOW + CARRIED_TRIPS * trip_ms
+    assert leaves_to_carrier(known, NOW, 1, later_ms - 1, trip_ms)
+    assert not leaves_to_carrier(known, NOW, 1, later_ms, trip_ms)
+    assert leaves_to_carrier(known, NOW - WAIT_TRIPS * trip_ms + 1, 1, NOW, trip_ms)
+    assert not leaves_to_carrier(known, NOW - WAIT_TRIPS * trip_ms, 1, NOW, trip_ms)
+
+
+def test_the_first_look_comes_before_the_first_attempt() -> None:
+    """The next slot that it knows of is taken long since."""
+    assert leaves_to_carrier(Newest(True, NOW), NOW, 0, NOW + FIRST_LOOK_MS - 1)
+    assert not leaves_to_carrier(Newest(True, NOW), NOW, 0, NOW + FIRST_LOOK_MS)
+
+
+def test_it_asks_for_as_many_entries_as_there_may_be() -> None:
+    asked = [entries_ahead(Newest(True, NOW), NOW + age_ms) for age_ms in (0, 100, 400, 9_000)]
+    assert asked == sorted(asked)
+    assert (asked[0], asked[-1]) == (1, AHEAD_MAX)
+    assert entries_ahead(None, NOW) == 1
+
+
+# The replica.
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def far(
+    store: Store, clock: ManualClock, carry: Callable[[], None] | None = None
+) -> Replica[Shelf]:
+    """A process far from the store, which may carry."""
+    replica = process(store, FAR, manual_runtime(next(_seeds), clock))
+    replica.carry = carry
+    return replica
+
+
+def carries(store: Store, slot: int) -> bool:
+    """What the entry says of its writer."""
+    path = LAYOUT.entry(slot)
+    return decode_entry(store.get(path) or b"", path, slot)[0].carries
+
+
+def carrying(store: HookedStore, clock: ManualClock, begun: list[int]) -> Replica[Shelf]:
+    """A process that carries: it lost slot 0 to a rival, and won the next one."""
+    replica = far(store, clock, lambda: begun.append(1))
+    rival = far(store.inner, clock)
+    store.before("create", LAYOUT.entry(0), lambda: rival.execute(Put("rival's")))
+    replica.execute(Put("first"))
+    return replica
+
+
+def test_who_wins_a_slot_after_it_lost_one_carries_and_says_so(clock: ManualClock) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    carrier = carrying(store, clock, begun)
+    assert (begun, carrier.is_carrying) == ([1], True)
+    carrier.execute(Put("second"))
+    assert [carries(store, slot) for slot in range(3)] == [False, True, True]
+    assert begun == [1], "it carries already"
+
+
+def test_who_wins_without_having_lost_carries_nothing(clock: ManualClock) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    replica = far(store, clock, lambda: begun.append(1))
+    replica.execute(Put("a"))
+    assert (begun, replica.is_carrying, carries(store, 0)) == ([], False, False)
+
+
+@pytest.mark.parametrize("is_far", [True, False])
+def test_on_a_store_that_is_near_nobody_carries(clock: ManualClock, is_far: bool) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    replica = process(store, replace(FAR, is_far=is_far), manual_runtime(next(_seeds), clock))
+    replica.carry = lambda: begun.append(1)
+    store.before("create", LAYOUT.entry(0), lambda: process(store.inner).execute(Put("rival's")))
+    replica.execute(Put("first"))
+    assert (bool(begun), carries(store, 1)) == (is_far, is_far)
+
+
+def test_a_slot_that_is_lost_ends_carrying_and_what_was_brought_is_left_out(
+    clock: ManualClock,
+) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    carrier = carrying(store, clock, begun)
+    rival = far(store.inner, clock)
+    store.before("create", LAYOUT.entry(2), lambda: rival.execute(Put("another")))
+    carrier.bring([Put("theirs")])
+    assert (carrier.is_carrying, carrier.next_slot) == (False, 3)
+    assert process(store.inner).catch_up() == ("rival's", "first", "another")
+
+
+def test_R44_what_is_refused_is_left_out_and_touches_nothing_else(clock: ManualClock) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    carrier = carrying(store, clock, begun)
+    carrier.bring([Take("nothing"), Put("one"), Put("first"), Put("two"), Take("nothing")])
+    assert written(store, 2) == ["one", "two"]
+    assert carrier.next_slot == 3
+
+
+def test_what_makes_an_entry_too_large_is_left_out(clock: ManualClock) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    carrier = carrying(store, clock, begun)
+    carrier.bring([Put("x" * (ENTRY_BYTES_MAX // 2)), Put("y" * (ENTRY_BYTES_MAX // 2 + 1))])
+    assert carrier.next_slot == 2
+    assert carrier.execute(Put("own")) is True
+
+
+def test_what_is_brought_and_there_already_writes_nothing(clock: ManualClock) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    carrier = carrying(store, clock, begun)
+    carrier.bring([Put("first")])
+    assert carrier.next_slot == 2
+
+
+def test_an_error_of_the_store_is_told_to_the_carrier(clock: ManualClock) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    carrier = carrying(store, clock, begun)
+
+    def fail() -> None:
+        raise StoreUnavailable("no answer; call again.")
+
+    store.before("create", LAYOUT.entry(2), fail)
+    with pytest.raises(StoreUnavailable):
+        carrier.bring([Put("theirs")])
+
+
+def test_who_sees_a_carrier_waits_for_it_and_writes_nothing(clock: ManualClock) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    carrier = carrying(store, clock, begun)
+    other_store = HookedStore(store.inner)
+    other = far(other_store, clock)
+    other.catch_up()
+    other_store.before("get", LAYOUT.entry(2), lambda: carrier.bring([Put("other's")]))
+    assert other.execute(Put("other's"), is_carried=True) is False, "the carrier has brought it"
+    assert [written(store, slot) for slot in range(other.next_slot)] == [
+        ["rival's"],
+        ["first"],
+        ["other's"],
+    ]
+
+
+def test_I16_who_waits_for_a_carrier_that_died_races_soon(clock: ManualClock) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    carrying(store, clock, begun)
+    other = far(store, clock)
+    other.catch_up()
+    begun_ms = clock.monotonic_ms()
+    assert other.execute(Put("other's"), is_carried=True) is True
+    waited_ms = clock.monotonic_ms() - begun_ms
+    assert CARRIED_MS <= waited_ms <= CARRIED_MS + LOOK_PAUSE_MS
+
+
+def test_I16_who_waits_for_a_carrier_that_leaves_it_out_races_soon(clock: ManualClock) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    carrier = carrying(store, clock, begun)
+    other_store = HookedStore(store.inner)
+    other = far(other_store, clock)
+    other.catch_up()
+
+    def write_another() -> None:
+        carrier.bring([Put(f"another {carrier.next_slot}")])
+        other_store.before("get", LAYOUT.entry(carrier.next_slot), write_another)
+
+    other_store.before("get", LAYOUT.entry(carrier.next_slot), write_another)
+    begun_ms = clock.monotonic_ms()
+    other.execute(Put("other's"), is_carried=True)
+    assert clock.monotonic_ms() - begun_ms <= WAIT_MS + LOOK_PAUSE_MS
+    assert "other's" in process(store.inner).catch_up()
+
+
+def test_what_no_carrier_can_find_waits_for_none(clock: ManualClock) -> None:
+    store, begun = HookedStore(new_store()), list[int]()
+    carrying(store, clock, begun)
+    other = far(store, clock)
+    other.catch_up()
+    begun_ms = clock.monotonic_ms()
+    assert other.execute(Put("other's")) is True
+    assert clock.monotonic_ms() == begun_ms

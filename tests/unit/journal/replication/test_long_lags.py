@@ -1,0 +1,116 @@
+"""A lagging replica holds one run of entries at a time, and judges each run by itself (R15)."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.faulty_stores import HookedStore
+from tests.shelf_journal import LAYOUT, OPTIONS, fill, new_store, process
+from tests.shelf_machine import Put, Shelf
+from txlog.errors import OutcomeUnknown
+from txlog.journal.replication.replica import Replica
+from txlog.journal.replication.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX
+from txlog.storage import CountingStore, Store
+
+LAG = 2 * RUN_ENTRIES_MAX + RUN_ENTRIES_MAX // 2
+RARE = replace(OPTIONS, snapshot_entries=200)
+"""Snapshots that are fewer than a run's entries, and not so many that the test takes long."""
+
+
+def lagging(store: Store, count: int) -> tuple[Replica[Shelf], Replica[Shelf]]:
+    """One that is at the first entry, and the writer of so many more."""
+    follower, writer = process(store, RARE), process(store, RARE)
+    fill(writer, 1, "first")
+    follower.catch_up()
+    fill(writer, count)
+    return follower, writer
+
+
+def test_a_lag_of_less_than_a_run_is_read_entry_by_entry_with_one_look_at_the_boundary() -> None:
+    counting = CountingStore(new_store())
+    follower, writer = lagging(counting, RUN_ENTRIES_MAX - 1)
+    counting.reset()
+    assert follower.catch_up() == writer.state
+    counts = counting.reset()
+    assert (counts.of("get", "boundary"), counts.of("get", "hint")) == (1, 0)
+    assert RUN_ENTRIES_MAX <= counts.of("get", "entry") <= RUN_ENTRIES_MAX + 32
+
+
+def test_whoever_lags_by_more_than_a_run_goes_on_from_the_newest_snapshot() -> None:
+    counting = CountingStore(new_store())
+    follower, writer = lagging(counting, LAG)
+    counting.reset()
+    assert follower.catch_up() == writer.state
+    assert counting.reset().gets <= RUN_ENTRIES_MAX + RARE.snapshot_entries + 3 * 32
+    assert follower.next_slot == writer.next_slot
+    assert follower.execute(Put("more"))
+    assert writer.catch_up() == follower.state
+
+
+@pytest.mark.parametrize("hint", [None, b"{}", b'{"snapshot": 199}', b'{"snapshot": 2399}'])
+def test_R16_a_long_lag_ends_at_the_tip_whatever_became_of_the_snapshots(
+    hint: bytes | None,
+) -> None:
+    """The last of these hints is right, and its snapshot is damaged."""
+    counting = CountingStore(new_store())
+    follower, writer = lagging(counting, LAG)
+    counting.delete(LAYOUT.hint)
+    if hint is not None:
+        counting.replace(LAYOUT.hint, hint)
+    counting.replace(LAYOUT.snapshot(2399), b"damaged")
+    counting.reset()
+    assert follower.catch_up() == writer.state
+    counts = counting.reset()
+    assert counts.of("get", "entry") >= LAG
+    assert counts.of("get", "boundary") >= 3, "one look for each run"
+    assert counts.puts == 0
+
+
+def test_a_run_is_full_by_its_bytes_too() -> None:
+    counting = CountingStore(new_store())
+    follower, writer = lagging(counting, 0)
+    entry_bytes = 900_000
+    fill(writer, RUN_BYTES_MAX // entry_bytes + 16, "x" * entry_bytes)
+    counting.reset()
+    assert follower.catch_up() == writer.state
+    assert counting.reset().of("get", "hint") == 1, "after the first run, and not after the second"
+
+
+def test_R15_a_slot_that_is_filled_in_the_middle_of_a_later_run_is_not_believed() -> None:
+    """The reader has applied a run, is in the middle of the next, stalls, and finds a stalled
+    writer's entry in a slot that was freed meanwhile."""
+    store = HookedStore(new_store())
+    reader, other = lagging(store, RUN_ENTRIES_MAX + 100)
+    stalled = process(store)
+    stalled.catch_up()
+    slot = stalled.next_slot
+    late = store.delay_write(LAYOUT.entry(slot))
+    with pytest.raises(OutcomeUnknown):
+        stalled.execute(Put("stalled"))
+    store.delete(LAYOUT.hint)  # There is no short cut.
+
+    def meanwhile() -> None:
+        assert len(reader.state) > RUN_ENTRIES_MAX
+        fill(other, 20, "other")
+        other.prune(keep_entries=19)  # It frees that slot, and the run goes on above it.
+        late.land()
+
+    store.before("get", LAYOUT.entry(slot), meanwhile)
+    assert reader.catch_up() == other.state
+    assert store.is_met
+    assert "stalled" not in reader.state
+
+
+def test_R15_an_absence_after_a_full_run_is_certain_if_it_must_be() -> None:
+    """What follows the run was pruned when the reader came to it."""
+    store = HookedStore(new_store())
+    reader, other = lagging(store, RUN_ENTRIES_MAX + 100)
+    store.delete(LAYOUT.hint)
+
+    def meanwhile() -> None:
+        fill(other, 20, "other")
+        other.prune(keep_entries=2)
+
+    store.before("get", LAYOUT.entry(RUN_ENTRIES_MAX + 60), meanwhile)
+    assert reader.catch_up(certain=True) == other.state
+    assert store.is_met

@@ -1,0 +1,255 @@
+"""Opening where a request takes a round trip: what it asks for ahead, and what it may believe.
+
+Rules R15, R16, R31, R34, as in `test_opening.py` and `test_trusted_checks.py`.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.faulty_stores import HookedStore
+from tests.shelf_journal import LAYOUT, OPTIONS, fill, new_store, process
+from tests.shelf_machine import Put, Shelf
+from tests.trusting_process import (
+    GRACE_MS,
+    TRUST_MS,
+    TRUSTING,
+    MachineClocks,
+    dated_store,
+    trusting,
+)
+from txlog.clock import Runtime, SerialFanOut
+from txlog.errors import CorruptData, MissingObject, OutcomeUnknown, StoreUnavailable
+from txlog.journal.replication.opening import ENTRIES_BEHIND_SNAPSHOT, FIRST_ENTRIES
+from txlog.journal.replication.reads_ahead import ReadsAhead
+from txlog.journal.replication.replica import Replica
+from txlog.storage import CountingStore, Store
+from txlog.testing.clock import SeededEntropy
+from txlog.testing.rounds import Rounds
+
+AHEAD = replace(OPTIONS, is_far=True)
+
+
+def ahead(store: Store, clocks: MachineClocks, trust_ms: int = TRUST_MS) -> Replica[Shelf]:
+    """A process far away from its store."""
+    runtime = Runtime(clocks, SeededEntropy(str(clocks)), SerialFanOut())
+    return process(store, replace(TRUSTING, is_far=True, trust_ms=trust_ms), runtime)
+
+
+@pytest.fixture
+def clocks() -> MachineClocks:
+    return MachineClocks()
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 15, 16, 17, 40, 47, 48, 100])
+def test_a_journal_of_any_length_opens_to_the_state_of_its_writer(length: int) -> None:
+    store = new_store()
+    writer = process(store)
+    fill(writer, length)
+    reader = process(store, AHEAD)
+    assert reader.catch_up() == writer.state
+    assert reader.next_slot == length
+
+
+@pytest.mark.parametrize("length", [20, 27, 100])
+def test_a_journal_that_was_pruned_opens_to_the_state_of_its_writer(length: int) -> None:
+    store = new_store()
+    writer = process(store)
+    fill(writer, length)
+    writer.prune(keep_entries=3)
+    fill(writer, 5, "more")
+    reader = process(store, AHEAD)
+    assert reader.catch_up() == writer.state
+
+
+@pytest.mark.parametrize(
+    ("length", "snapshot_entries", "waits"),
+    [
+        (0, 64, 1),
+        (FIRST_ENTRIES - 2, 64, 1),
+        (FIRST_ENTRIES + 1, 64, 2),
+        (64, 64, 2),
+        (64 + ENTRIES_BEHIND_SNAPSHOT - 2, 64, 2),
+        (64 + ENTRIES_BEHIND_SNAPSHOT + 1, 64, 3),
+    ],
+)
+def test_opening_waits_for_hint_snapshot_and_what_lies_behind(
+    length: int, snapshot_entries: int, waits: int
+) -> None:
+    store = new_store()
+    fill(process(store, replace(OPTIONS, snapshot_entries=snapshot_entries)), length)
+    rounds = Rounds(store)
+    reader = process(rounds.store, replace(AHEAD, trust_ms=TRUST_MS), rounds.runtime)
+    assert rounds.waits(lambda: reader.catch_up(certain=True)) == waits
+    assert reader.next_slot == length
+
+
+def test_a_near_store_is_asked_for_one_thing_after_the_other() -> None:
+    store = CountingStore(new_store())
+    fill(process(store), 3)
+    store.reset()
+    process(store).catch_up()
+    in_turn = store.reset().gets
+    process(store, AHEAD).catch_up()
+    assert in_turn < store.reset().gets
+
+
+def test_an_answer_is_given_once() -> None:
+    store = new_store()
+    reads = ReadsAhead(store, SerialFanOut())
+    reads.expect(["a"])
+    store.create("a", b"later")
+    assert (reads.expects("a"), reads.get("a"), reads.expects("a")) == (True, None, False)
+    assert reads.get("a") == b"later"
+
+
+def test_what_fails_ahead_is_raised_where_it_is_wanted() -> None:
+    class Silent:
+        def get(self, path: str) -> bytes | None:
+            raise StoreUnavailable(f"{path}: no answer.")
+
+    reads = ReadsAhead(Silent(), SerialFanOut())
+    reads.expect(["a"])
+    with pytest.raises(StoreUnavailable):
+        reads.get("a")
+
+
+def test_R15_the_time_of_an_opening_runs_from_before_its_first_request(
+    clocks: MachineClocks,
+) -> None:
+    store = HookedStore(dated_store(clocks))
+    fill(trusting(store, clocks), 2)
+    counting = CountingStore(store)
+    store.after("get", LAYOUT.hint, lambda: clocks.pass_ms(TRUST_MS))
+    replica = ahead(counting, clocks)
+    counting.reset()
+    assert replica.catch_up() == ("t0", "t1")
+    requests_of_an_opening = 2 + FIRST_ENTRIES
+    assert counting.reset().gets == requests_of_an_opening + 1  # Its check is too old: another one.
+
+
+def test_R15_an_absence_that_was_read_ahead_is_for_the_call_that_opens(
+    clocks: MachineClocks,
+) -> None:
+    store = dated_store(clocks)
+    other = trusting(store, clocks)
+    fill(other, 2)
+    replica = ahead(store, clocks)
+    replica.snapshot()  # Opens the journal, and reads no entry.
+    other.execute(Put("since"))
+    assert replica.catch_up() == ("t0", "t1", "since")
+
+
+def test_R15_an_entry_that_was_read_ahead_is_judged_by_a_check_that_was_sent_before(
+    clocks: MachineClocks,
+) -> None:
+    """Slot 0 was freed and filled again; the boundary above it came between the requests."""
+    store = HookedStore(dated_store(clocks))
+    other = trusting(store, clocks)
+    stalled = trusting(store, clocks)
+    late = store.delay_write(LAYOUT.entry(0))
+    with pytest.raises(OutcomeUnknown):
+        stalled.execute(Put("stalled"))
+
+    def pruned_and_filled() -> None:
+        fill(other, 20, "other")
+        other.prune(keep_entries=2)
+        clocks.pass_ms(GRACE_MS + 1)
+        assert other.prune(keep_entries=2) > 0
+        late.land()
+
+    store.after("get", LAYOUT.boundary(0), pruned_and_filled)
+    replica = ahead(store, clocks)
+    assert "stalled" not in replica.catch_up()
+    assert replica.state == other.state
+
+
+def test_R15_without_trust_what_was_read_ahead_is_judged_by_a_later_check(
+    clocks: MachineClocks,
+) -> None:
+    store = CountingStore(dated_store(clocks))
+    fill(trusting(store, clocks), 2)
+    store.reset()
+    assert ahead(store, clocks, trust_ms=0).catch_up() == ("t0", "t1")
+    assert store.reset().gets == 2 + FIRST_ENTRIES + 1
+
+
+def test_R34_a_boundary_that_came_after_it_was_asked_for_is_not_missing(
+    clocks: MachineClocks,
+) -> None:
+    store = HookedStore(dated_store(clocks))
+    other = trusting(store, clocks)
+    fill(other, 4)
+
+    def named_by_a_snapshot() -> None:
+        fill(other, 6, "more")
+        other.prune(keep_entries=2)
+        fill(other, 8, "again")
+
+    store.after("get", LAYOUT.boundary(0), named_by_a_snapshot)
+    replica = ahead(store, clocks)
+    assert replica.catch_up() == other.state
+    assert store.is_met
+
+
+def test_R34_a_boundary_that_a_snapshot_names_and_that_is_gone_is_damage(
+    clocks: MachineClocks,
+) -> None:
+    store = dated_store(clocks)
+    other = trusting(store, clocks)
+    fill(other, 10)
+    other.prune(keep_entries=2)
+    fill(other, 8, "more")
+    store.delete(LAYOUT.boundary(0))
+    with pytest.raises(MissingObject):
+        ahead(store, clocks).catch_up()
+
+
+def test_R34_a_hole_among_what_was_read_ahead_is_damage(clocks: MachineClocks) -> None:
+    store = dated_store(clocks)
+    fill(trusting(store, clocks), 6)
+    store.delete(LAYOUT.entry(3))
+    with pytest.raises(CorruptData, match="missing"):
+        ahead(store, clocks).catch_up()
+
+
+def test_R16_a_hint_that_lies_ahead_of_the_journal_costs_time_only(clocks: MachineClocks) -> None:
+    store = dated_store(clocks)
+    writer = trusting(store, clocks)
+    fill(writer, 10)
+    store.replace(LAYOUT.hint, b'{"snapshot": 99}')
+    assert ahead(store, clocks).catch_up() == writer.state
+
+
+def test_R15_an_entry_that_a_wait_has_found_is_judged_as_any_other(clocks: MachineClocks) -> None:
+    store = HookedStore(dated_store(clocks))
+    stalled, other, waiting = (trusting(store, clocks) for _ in range(3))
+    waiting.catch_up()
+    late = store.delay_write(LAYOUT.entry(0))
+    with pytest.raises(OutcomeUnknown):
+        stalled.execute(Put("stalled"))
+    fill(other, 20, "other")
+    other.prune(keep_entries=2)
+    clocks.pass_ms(GRACE_MS + 1)
+    assert other.prune(keep_entries=2) > 0
+    late.land()
+    found = store.get(LAYOUT.entry(0))
+    assert found is not None
+    assert waiting.take(0, found)
+    assert waiting.state == other.state
+
+
+def test_an_entry_that_a_wait_has_found_is_applied_without_a_request(
+    clocks: MachineClocks,
+) -> None:
+    store = CountingStore(dated_store(clocks))
+    other, waiting = trusting(store, clocks), trusting(store, clocks)
+    waiting.catch_up()
+    fill(other, 2)
+    found = store.get(LAYOUT.entry(0))
+    assert found is not None
+    store.reset()
+    assert [waiting.take(0, found), waiting.take(0, found)] == [True, False]
+    assert store.reset().gets == 0
+    assert waiting.state == ("t0",)
+    assert waiting.catch_up() == ("t0", "t1")

@@ -1,0 +1,313 @@
+"""A replica follows its journal, publishes against the state below the slot it wins, or says no."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from tests.faulty_stores import HookedStore
+from tests.shelf_journal import LAYOUT, OPTIONS, fill, limits, new_store, process, written
+from tests.shelf_machine import Look, Put, ShelfMachine, Take
+from txlog.errors import (
+    CorruptData,
+    IllegalTransition,
+    MissingObject,
+    OutcomeUnknown,
+    PublishContention,
+    StoreUnavailable,
+    UnsupportedFormat,
+)
+from txlog.journal.entry import Entry, decode_entry, encode_entry
+from txlog.journal.replication.replica import Replica
+from txlog.layout import JournalLayout
+from txlog.storage import CountingStore, MemoryStore
+from txlog.testing.clock import manual_runtime
+
+
+def test_what_one_process_publishes_the_others_read() -> None:
+    store = new_store()
+    left, right = process(store), process(store)
+    fill(left, 5)
+    assert right.catch_up() == left.state == ("t0", "t1", "t2", "t3", "t4")
+    assert right.next_slot == 5
+
+
+def test_I1_two_processes_that_want_one_slot_get_one_each() -> None:
+    store = new_store()
+    left, right = process(store), process(store)
+    assert left.execute(Put("a"))
+    assert right.execute(Put("b"))
+    assert left.execute(Put("c"))
+    assert [written(store, slot) for slot in range(3)] == [["a"], ["b"], ["c"]]
+    assert process(store).catch_up() == ("a", "b", "c")
+
+
+def test_the_loser_of_a_slot_decides_again_on_the_winners_state() -> None:
+    """Both saw the thing; only one takes it, and the other is refused by what it lost to."""
+    store = new_store()
+    left, right = process(store), process(store)
+    left.execute(Put("a"))
+    right.catch_up()
+    assert left.execute(Take("a")) == 1
+    with pytest.raises(IllegalTransition):
+        right.execute(Take("a"))
+    assert right.next_slot == 2
+
+
+def test_many_processes_take_turns_and_all_end_alike() -> None:
+    store = new_store()
+    replicas = [process(store) for _ in range(5)]
+    for turn in range(40):
+        assert replicas[turn * 7 % 5].execute(Put(f"thing {turn}"))
+    states = {replica.catch_up() for replica in replicas}
+    assert states == {tuple(f"thing {turn}" for turn in range(40))}
+
+
+def test_a_rejection_is_given_only_after_a_look_at_the_tip() -> None:
+    store = new_store()
+    left, right = process(store), process(store)
+    right.catch_up()
+    left.execute(Put("a"))
+    assert right.execute(Take("a")) == 1
+
+
+def test_an_answer_without_events_is_given_only_after_a_look_at_the_tip() -> None:
+    store = new_store()
+    left, right = process(store), process(store)
+    right.execute(Put("a"))
+    left.execute(Take("a"))
+    assert right.execute(Put("a")), "it thought that the thing was there"
+    assert left.execute(Look("a"))
+
+
+def test_a_publish_is_optimistic_one_create_and_one_look_at_the_boundary() -> None:
+    counting = CountingStore(new_store())
+    replica = process(counting)
+    fill(replica, 3)
+    counting.reset()
+    replica.execute(Put("x"))
+    counts = counting.reset()
+    assert (counts.of("create", "entry"), counts.of("get", "boundary")) == (1, 1)
+    assert (counts.puts, counts.gets, counts.lists) == (1, 1, 0)
+
+
+def test_an_idle_poll_is_one_request() -> None:
+    counting = CountingStore(new_store())
+    replica = process(counting, limits(boundary_probe_polls=4))
+    fill(replica, 3)
+    counting.reset()
+    requests = []
+    for _ in range(8):
+        replica.catch_up()
+        requests.append(counting.reset().gets)
+    assert requests == [1, 1, 1, 2, 1, 1, 1, 2], "every fourth reads the boundary (rule R15)"
+
+
+def test_a_run_of_entries_is_read_with_one_look_at_the_boundary() -> None:
+    counting = CountingStore(new_store())
+    follower = process(counting, limits(catch_up_window_max=8))
+    follower.catch_up()
+    fill(process(counting), 7)
+    counting.reset()
+    follower.catch_up()
+    counts = counting.reset()
+    assert counts.of("get", "boundary") == 1
+    assert counts.of("get", "entry") <= 7 + 8
+
+
+def test_a_hole_is_the_end_of_what_is_read() -> None:
+    """An entry that is seen before the one below it is not believed yet."""
+    store = HookedStore(new_store())
+    fill(process(store), 6)
+    kept = store.get(LAYOUT.entry(3))
+    assert kept is not None
+    store.delete(LAYOUT.entry(3))
+    follower = process(store)
+    store.after("get", LAYOUT.entry(3), lambda: store.create(LAYOUT.entry(3), kept))
+    assert follower.catch_up() == ("t0", "t1", "t2")
+    assert len(follower.catch_up()) == 6
+
+
+@pytest.mark.parametrize("slot", [0, 1, 2, 4])
+def test_I15_an_entry_that_is_gone_from_the_middle_is_named(slot: int) -> None:
+    store = new_store()
+    fill(process(store), 6)
+    store.delete(LAYOUT.entry(slot))
+    for _ in range(2):
+        with pytest.raises(MissingObject, match=f"{LAYOUT.entry(slot)} is missing, and entries"):
+            process(store).catch_up()
+        with pytest.raises(MissingObject):
+            process(store).execute(Put("x"))
+    assert store.get(LAYOUT.entry(slot)) is None
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_I13_an_unknown_outcome_is_said_and_the_slot_is_filled_next(landed: bool) -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    fill(replica, 2)
+    if landed:
+        store.lose_answer(LAYOUT.entry(2))
+    else:
+        store.delay_write(LAYOUT.entry(2))
+    with pytest.raises(OutcomeUnknown):
+        replica.execute(Put("lost"))
+    assert replica.execute(Put("next"))
+    assert written(store, 2) == (["lost"] if landed else ["next"])
+    assert replica.state == process(store).catch_up()
+    assert ("lost" in replica.state) is landed
+
+
+def test_I13_a_write_that_lands_late_finds_its_slot_filled() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    late = store.delay_write(LAYOUT.entry(0))
+    with pytest.raises(OutcomeUnknown):
+        replica.execute(Put("late"))
+    process(store).execute(Put("other"))
+    late.land()
+    assert process(store).catch_up() == ("other",)
+
+
+def test_I13_a_write_that_lands_after_the_answer_is_read_by_its_writer_too() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+    late = store.delay_write(LAYOUT.entry(0))
+    with pytest.raises(OutcomeUnknown):
+        replica.execute(Put("late"))
+    assert replica.catch_up() == ()
+    late.land()
+    assert replica.execute(Put("late")) is False, "it was done before"
+    assert replica.state == ("late",)
+
+
+def test_I13_an_entry_that_was_created_is_unknown_if_the_boundary_cannot_be_read() -> None:
+    """The entry stands; to call it "nothing was decided" would invite a second one."""
+    store = HookedStore(new_store())
+    replica = process(store)
+    fill(replica, 1)
+
+    def fail() -> None:
+        raise StoreUnavailable("no answer; call again.")
+
+    store.before("get", LAYOUT.boundary(0), fail)
+    with pytest.raises(OutcomeUnknown, match="created"):
+        replica.execute(Put("x"))
+    assert replica.execute(Put("x")) is False
+    assert process(store).catch_up() == ("t0", "x")
+
+
+def test_a_store_that_refuses_before_it_wrote_is_retriable_and_nothing_happened() -> None:
+    store = HookedStore(new_store())
+    replica = process(store)
+
+    def fail() -> None:
+        raise StoreUnavailable("no answer; call again.")
+
+    store.before("create", LAYOUT.entry(0), fail)
+    with pytest.raises(StoreUnavailable):
+        replica.execute(Put("x"))
+    assert process(store).catch_up() == ()
+    assert replica.execute(Put("x"))
+
+
+def test_I16_a_writer_that_always_loses_gives_up() -> None:
+    store = HookedStore(new_store())
+    replica, rival = process(store, limits(publish_attempts_max=3)), process(store)
+    for slot in range(3):
+        store.before("create", LAYOUT.entry(slot), partial(rival.execute, Put(f"rival {slot}")))
+    with pytest.raises(PublishContention, match="3 slots"):
+        replica.execute(Put("mine"))
+    assert replica.execute(Put("mine"))
+
+
+def owned(entry: Entry) -> Entry:
+    return replace(entry, journal=LAYOUT.root, log_id=LAYOUT.log_id)
+
+
+def replace_entry(store: HookedStore, slot: int, entry: Entry) -> None:
+    store.delete(LAYOUT.entry(slot))
+    store.create(LAYOUT.entry(slot), encode_entry(entry)[0])
+
+
+def test_I1_an_entry_that_was_replaced_breaks_the_chain() -> None:
+    store = HookedStore(new_store())
+    fill(process(store), 4)
+    forged = owned(Entry(2, "forged", "w", 0, 0, ({"type": "thing_put", "name": "forged"},)))
+    replace_entry(store, 2, forged)
+    with pytest.raises(CorruptData, match="changed or replaced") as caught:
+        process(store).catch_up()
+    assert LAYOUT.entry(2) in caught.value.message
+
+
+def test_I15_an_event_of_an_unknown_type_names_the_entry() -> None:
+    store = new_store()
+    unknown = owned(Entry(0, "t", "w", 0, 0, ({"type": "thing_painted", "name": "x"},)))
+    store.create(LAYOUT.entry(0), encode_entry(unknown)[0])
+    with pytest.raises(UnsupportedFormat, match="'thing_painted'.* A newer txlog wrote it") as told:
+        process(store).catch_up()
+    assert told.value.message.startswith(LAYOUT.entry(0))
+
+
+def test_I15_so_does_an_event_with_a_field_that_nobody_knows() -> None:
+    store = new_store()
+    event = {"type": "thing_put", "name": "x", "colour": "red"}
+    store.create(LAYOUT.entry(0), encode_entry(owned(Entry(0, "t", "w", 0, 0, (event,))))[0])
+    with pytest.raises(UnsupportedFormat, match="'colour'.* A newer txlog wrote it") as told:
+        process(store).catch_up()
+    assert told.value.message.startswith(LAYOUT.entry(0))
+    assert store.get(LAYOUT.entry(1)) is None, "nothing is written behind it"
+
+
+def test_I15_a_damaged_entry_is_named_and_nothing_behind_it_is_read() -> None:
+    store = new_store()
+    fill(process(store), 3)
+    data = store.get(path := LAYOUT.entry(1))
+    assert data is not None
+    store.replace(path, data[:-9] + b"damaged!\n")
+    replica = process(store)
+    for _ in range(2):
+        with pytest.raises(CorruptData) as caught:
+            replica.catch_up()
+        assert path in caught.value.message
+    with pytest.raises(CorruptData):
+        replica.execute(Put("x"))
+
+
+@pytest.mark.parametrize(
+    "owner", [("shelf", "20" * 16), ("other", LAYOUT.log_id), ("", ""), ("other", "20" * 16)]
+)
+def test_I15_an_entry_of_another_journal_or_log_is_refused_by_name(owner: tuple[str, str]) -> None:
+    store = HookedStore(new_store())
+    fill(process(store), 4)
+    path = LAYOUT.entry(2)
+    entry, _ = decode_entry(store.get(path) or b"", path, 2)
+    replace_entry(store, 2, replace(entry, journal=owner[0], log_id=owner[1]))
+    refusal = f"^{path} does not belong to this journal but to '{owner[0]}'"
+    with pytest.raises(CorruptData, match=refusal):
+        process(store).catch_up()
+
+
+def copied(kind: str) -> MemoryStore:
+    """Objects of that kind, and a hint, of a journal of the same name in another log."""
+    store = new_store()
+    layout = JournalLayout(LAYOUT.root, "20" * 16)
+    options = replace(OPTIONS, log_id=layout.log_id)
+    replica = Replica(store, layout, ShelfMachine(), manual_runtime(), options)
+    fill(replica, 17)
+    if kind == "boundaries":
+        replica.prune(1)
+    for stored in list(store.list_after("")):
+        if f"/{kind}/" not in stored.path and not stored.path.endswith("hint.json"):
+            store.delete(stored.path)
+    return store
+
+
+@pytest.mark.parametrize("kind", ["entries", "boundaries"])
+def test_I15_a_journal_that_was_copied_from_another_log_is_refused(kind: str) -> None:
+    with pytest.raises(CorruptData, match=f"shelf/{kind}/.* of log '{'20' * 16}'"):
+        process(copied(kind)).catch_up()
+
+
+def test_I15_R16_a_snapshot_of_another_log_is_no_better_than_a_damaged_one() -> None:
+    assert process(copied("snapshots")).catch_up() == ()

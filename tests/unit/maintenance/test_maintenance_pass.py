@@ -1,0 +1,76 @@
+"""A pass looks after whatever it can: one subject that fails keeps no other from its turn."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import ScriptedStore, unavailable
+from txlog.client.admin import Admin
+from txlog.errors import UnknownTopic
+from txlog.maintenance import maintenance
+from txlog.maintenance.maintenance import Maintenance
+from txlog.model import TransactionOutcome
+from txlog.settings import LogSettings, ProcessSettings
+
+
+@pytest.mark.in_log
+def test_a_list_of_topics_that_cannot_be_read_stands_in_the_report(log: MemoryLog) -> None:
+    passes = Maintenance(log.connection)
+    assert passes.run_once(vacuum=False).actions == []
+    producer = log.elsewhere("a", transaction_timeout_ms=1_000)
+    tx_id = producer.begin_transaction()
+    producer.send("u", b"hanging").get()
+    log.clock.advance(1_001)
+    log.store.on("get", "cluster/.*/entries/", unavailable)
+    report = passes.run_once(vacuum=False)
+    assert [(f.task, f.subject) for f in report.failures] == [("opening", "cluster")]
+    assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED, "the rest is looked after"
+    assert passes.run_once(vacuum=False).actions == []
+
+
+def test_a_named_topic_that_cannot_be_looked_up_stands_in_the_report(log: MemoryLog) -> None:
+    store = ScriptedStore(log.memory)
+    passes = Maintenance(log.process(store), topics=["t", "u"])
+    store.on("get", "cluster/", unavailable)
+    report = passes.run_once()
+    assert [(f.task, f.subject) for f in report.failures] == [("opening", "t")]
+    assert passes.run_once().actions == []
+    with pytest.raises(UnknownTopic):
+        Maintenance(log.process(), topics=["none"]).run_once()
+
+
+def test_a_topic_that_is_deleted_as_a_pass_begins_is_passed_over(log: MemoryLog) -> None:
+    store = ScriptedStore(log.memory)
+    process = log.process(store)
+    process.cluster.state()
+    store.on("get", next_entry(log), lambda call: (delete(log, "t"), call())[1])
+    store.on("get", next_entry(log), lambda call: call())  # The list; the next look is at "t".
+    assert Maintenance(process).run_once().actions == []
+    assert "t" not in process.cluster.state().topics
+
+
+def next_entry(log: MemoryLog) -> str:
+    """Of the list of topics: where a reader looks for what is new."""
+    return log.connection.cluster.layout.cluster().entry(log.connection.cluster._replica.next_slot)
+
+
+def delete(log: MemoryLog, name: str) -> None:
+    Admin(log.process()).delete_topics([name])
+
+
+def test_R14_a_pass_says_once_what_pruning_keeps_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "BOUNDARIES_APART_ENTRIES", 4)
+    day_ms = 86_400_000
+    log = MemoryLog(LogSettings(boundary_trust_ms=day_ms, boundary_grace_ms=2 * day_ms))
+    log.admin.create_topic("t", 1)
+    for number in range(9):
+        log.producer(enable_idempotence=False).send("t", b"%d" % number).get()
+    looking = Maintenance(log.connection, ProcessSettings(journal_retention_entries=4))
+
+    def pruned() -> list[str]:
+        actions = looking.run_once(vacuum=False).actions
+        return [action.detail for action in actions if action.subject == "t"]
+
+    assert pruned() == ["entries kept for 2 days (boundary.grace.ms): 6"]
+    assert pruned() == []
+    log.clock.advance(2 * day_ms + 1)
+    assert pruned() == ["entries deleted: 6"]

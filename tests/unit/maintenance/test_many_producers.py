@@ -1,0 +1,36 @@
+"""A topic that very many short-lived producers have written to: they are forgotten in parts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from txlog.maintenance.maintenance import RETIRED_PIDS_MAX, Maintenance
+from txlog.settings import ProcessSettings
+from txlog.storage import ENTRY_BYTES_MAX
+
+COUNT = 70_000
+"""All in one event, they would not fit in an entry (I16)."""
+
+FIRST_PID = 10**15
+"""Long numbers, so that fewer are needed for it."""
+
+
+@pytest.mark.slow
+def test_I16_any_number_of_silent_producers_is_forgotten_in_one_pass(log: MemoryLog) -> None:
+    log.producer().send("u", b"1").get()
+    topic = log.connection.cluster.topic("u")
+    (known,) = topic.catch_up().producers.values()
+    silent = dict.fromkeys(range(FIRST_PID, FIRST_PID + 2 * COUNT, 2), known)
+    assert len(json.dumps(list(silent))) > ENTRY_BYTES_MAX
+    topic._replica._at = replace(topic._replica._at, state=replace(topic.state, producers=silent))
+    topic.snapshot()
+    log.clock.advance(8 * 86_400_000)
+    before = topic.next_slot
+    report = Maintenance(log.process(), ProcessSettings(), ["u"]).run_once()
+    assert report.failures == []
+    details = [action.detail for action in report.actions if action.task == "producer ids"]
+    assert details == [f"producers forgotten: {COUNT}"]
+    assert topic.catch_up().producers == {}
+    assert topic.next_slot == before + COUNT / RETIRED_PIDS_MAX

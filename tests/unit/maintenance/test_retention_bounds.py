@@ -1,0 +1,109 @@
+"""I12: what a decided transaction has in a topic stays until it is complete everywhere."""
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import unavailable
+from txlog.client.half_messages.half_message import Message
+from txlog.client.half_messages.half_store import stage
+from txlog.client.producer.producer import Producer
+from txlog.engine.transaction_session import TransactionSession
+from txlog.errors import OffsetOutOfRange, StoreUnavailable
+from txlog.maintenance.retention_bounds import deletable_log_starts
+from txlog.model import TopicPartition
+from txlog.settings import LogSettings
+from txlog.topic.topic_log import TopicLog
+
+U0 = TopicPartition("u", 0)
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def log(transaction_records: str) -> MemoryLog:
+    """A topic `u` that is sealed early and deletes what is old, and a topic `t` beside it."""
+    log = MemoryLog(
+        LogSettings(journal_snapshot_entries=4), transaction_records=transaction_records
+    )
+    log.admin.create_topic("t", 1)
+    log.admin.create_topic("u", 2, config={"retention.ms": 1})
+    return log
+
+
+def send_plain(log: MemoryLog, count: int) -> None:
+    """Records outside of transactions, an entry each."""
+    producer = log.elsewhere()
+    for _ in range(count):
+        producer.send("u", b"plain", partition=0).get()
+
+
+def half_applied(log: MemoryLog) -> Producer:
+    """A transaction with a record in each partition of `u`, an entry each. It is decided, and its
+    marker stands in `u` and not in `t`."""
+    producer = log.producer("a")
+    producer.begin_transaction()
+    producer.send("u", b"first", partition=0).get()
+    producer.send("u", b"last", partition=1)
+    producer.send("t", b"elsewhere")
+    producer.flush()
+    log.store.on("create", "topics/t/", unavailable, holding="marker_written", times=100)
+    with pytest.raises(StoreUnavailable):
+        producer.commit_transaction()
+    log.store.heal()
+    return producer
+
+
+def deletable(log: MemoryLog) -> dict[int, int]:
+    """What goes by age, a day later."""
+    connection = log.process()
+    topic = connection.cluster.topic("u")
+    return deletable_log_starts(connection, topic, log.clock.wall_ms() + DAY_MS)
+
+
+def partitions_in_tail(topic: TopicLog) -> list[int]:
+    """Where records of transactions lie that no chunk of the index holds yet."""
+    return [row.partition for row in topic.catch_up().tail if row.tx_id is not None]
+
+
+@pytest.mark.in_log
+@pytest.mark.parametrize(
+    ("before", "after", "in_tail"),
+    [(0, 0, [0, 1]), (2, 2, [1]), (0, 6, [])],
+    ids=["in the tail", "partly sealed", "sealed"],
+)
+def test_I12_no_record_goes_whose_transaction_is_decided_and_not_complete(
+    log: MemoryLog, before: int, after: int, in_tail: list[int]
+) -> None:
+    send_plain(log, before)
+    producer = half_applied(log)
+    send_plain(log, after)
+    assert partitions_in_tail(log.process().cluster.topic("u")) == in_tail
+    risen = deletable(log)
+    assert risen.get(0, 0) <= before
+    assert 1 not in risen
+    # Deleting by hand would finish it first.
+    log.store.on("create", "^(topics/t|transactions)/", unavailable, times=100)
+    with pytest.raises(OffsetOutOfRange, match="an incomplete transaction begins"):
+        log.admin.delete_records({U0: before + 1})
+    log.store.heal()
+    producer.commit_transaction()
+    producer.close()
+    assert deletable(log) == {0: before + 1 + after, 1: 1}
+
+
+@pytest.mark.both_ways
+def test_what_lies_below_a_transaction_that_is_not_complete_goes(log: MemoryLog) -> None:
+    send_plain(log, 2)
+    half_applied(log)
+    assert deletable(log) == {0: 2}
+
+
+def test_what_is_decided_and_not_in_the_log_yet_keeps_nothing(log: MemoryLog) -> None:
+    session = TransactionSession(log.connection, "a", timeout_ms=1_000)
+    session.register("instance")
+    session.begin()
+    staged = stage(log.connection, [Message("u", b"staged")], str(session.tx_id))
+    log.store.on("create", "topics/u/", unavailable, holding="marker_written", times=100)
+    with pytest.raises(StoreUnavailable):
+        session.commit(staged)
+    send_plain(log, 2)
+    assert deletable(log) == {0: 2}

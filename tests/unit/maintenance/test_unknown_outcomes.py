@@ -1,0 +1,457 @@
+"""R9: what is not known to be stored is neither forgotten nor stored twice; commits wait for it."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Call, Effect, Late, answer_lost, never_lands, unavailable
+from txlog.client.producer.producer import Producer
+from txlog.errors import (
+    ConcurrentTransactions,
+    IllegalTransition,
+    OutcomeUnknown,
+    StoreUnavailable,
+    TransactionAborted,
+    TxlogError,
+    UnknownProducerId,
+    UnstableOffsetCommit,
+)
+from txlog.maintenance.maintenance import Maintenance
+from txlog.model import TopicPartition, TransactionOutcome
+from txlog.settings import ProcessSettings
+
+ENTRY = "topics/t/.*/entries"
+U0 = TopicPartition("u", 0)
+
+Outage: TypeAlias = Callable[[MemoryLog, str], None]
+
+
+def answer_lost_then_silence(log: MemoryLog, path: str) -> None:
+    """The first write is carried out; from then on nothing is, and nothing answers."""
+    log.store.on("create", path, never_lands, times=100)
+    log.store.on("create", path, answer_lost)
+
+
+def silence(log: MemoryLog, path: str) -> None:
+    """Nothing is carried out, and nothing answers."""
+    log.store.on("create", path, never_lands, times=100)
+
+
+OUTAGES = pytest.mark.parametrize("outage", [answer_lost_then_silence, silence])
+
+
+def begun(log: MemoryLog) -> Producer:
+    producer = log.producer("a")
+    producer.begin_transaction()
+    return producer
+
+
+@pytest.mark.in_log
+@pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
+@pytest.mark.parametrize("transactional_id", [None, "a"])
+def test_R9_one_bad_answer_to_an_append_is_not_even_noticed(
+    log: MemoryLog, transactional_id: str | None, effect: Effect
+) -> None:
+    producer = log.producer(transactional_id)
+    if transactional_id:
+        producer.begin_transaction()
+    futures = [producer.send("t", b"%d" % n, partition=n % 2) for n in range(4)]
+    rule = log.store.on("create", ENTRY, effect)
+    producer.flush()
+    assert rule.met == 1
+    assert [future.get().offset for future in futures] == [0, 0, 1, 1]
+    if transactional_id:
+        producer.commit_transaction()
+    assert log.values("t") == [b"0", b"2", b"1", b"3"]
+    log.check()
+
+
+@pytest.mark.in_log
+@OUTAGES
+def test_R9_a_commit_is_refused_until_the_outcome_of_every_append_is_known(
+    log: MemoryLog, outage: Outage
+) -> None:
+    producer = begun(log)
+    future = producer.send("t", b"x")
+    producer.send("u", b"y")
+    outage(log, ENTRY)
+    for call in (producer.flush, future.get, producer.commit_transaction, producer.flush):
+        with pytest.raises(OutcomeUnknown):
+            call()
+        assert not future.is_done()
+    assert log.values("t", "u") == []
+    log.store.heal()
+    producer.commit_transaction()
+    assert log.values("t", "u") == [b"x", b"y"]
+    assert future.get().offset == 0
+    log.check()
+
+
+@OUTAGES
+def test_R9_records_sent_after_an_unknown_append_come_after_it(
+    log: MemoryLog, outage: Outage
+) -> None:
+    producer = log.producer()
+    producer.send("t", b"1", b"k")
+    outage(log, ENTRY)
+    with pytest.raises(OutcomeUnknown):
+        producer.flush()
+    producer.send("t", b"2", b"k")
+    log.store.heal()
+    producer.flush()
+    assert log.values("t") == [b"1", b"2"]
+    log.check()
+
+
+@pytest.mark.in_log
+def test_R9_a_write_that_lands_late_is_neither_lost_nor_doubled(log: MemoryLog) -> None:
+    producer = begun(log)
+    producer.send("t", b"x")
+    late = Late()
+    log.store.on("create", ENTRY, late, times=100)
+    with pytest.raises(OutcomeUnknown):
+        producer.flush()
+    late.land()
+    log.store.heal()
+    producer.commit_transaction()
+    assert log.values("t") == [b"x"]
+    log.check()
+
+
+@pytest.mark.in_log
+def test_R9_a_slot_that_another_writer_won_proves_the_append_absent(log: MemoryLog) -> None:
+    producer = begun(log)
+    producer.send("t", b"mine")
+    late = Late()
+    log.store.on("create", ENTRY, late, times=100)
+    with pytest.raises(OutcomeUnknown):
+        producer.flush()
+    log.elsewhere().send("t", b"theirs").get()
+    late.land()
+    log.store.heal()
+    producer.commit_transaction()
+    assert sorted(log.values("t")) == [b"mine", b"theirs"]
+    log.check()
+
+
+@pytest.mark.in_log
+@OUTAGES
+@pytest.mark.parametrize("failures", range(4))
+def test_R9_an_abort_after_an_unknown_append_leaves_no_trace_in_the_next_transaction(
+    log: MemoryLog, outage: Outage, failures: int
+) -> None:
+    """The aborted records may have used sequences: without a new epoch the next records, with the
+    same sequences, would be taken for repeats, acknowledged and lost. However often the abort
+    itself fails on the way.
+    """
+    producer = begun(log)
+    future = producer.send("t", b"aborted", b"k")
+    outage(log, ENTRY)
+    with pytest.raises(OutcomeUnknown):
+        producer.flush()
+    log.store.heal()
+    for _ in range(failures):
+        log.store.on("create", "transactions/", unavailable)
+        with pytest.raises(StoreUnavailable):
+            producer.abort_transaction()
+    if failures == 3:
+        # The abort is stored by now, and the new epoch is not.
+        log.store.on("create", "transactions/", unavailable, holding="producer_initialised")
+        with pytest.raises(StoreUnavailable):
+            producer.abort_transaction()
+    producer.abort_transaction()
+    with pytest.raises(TransactionAborted):
+        future.get()
+    with producer.transaction():
+        producer.send("t", b"next", b"k")
+    assert log.values("t") == [b"next"]
+    log.check()
+
+
+def forget_silent_producers(log: MemoryLog) -> None:
+    """Another process does, a day later."""
+    log.clock.advance(ProcessSettings().producer_id_expiration_ms + 1)
+    report = Maintenance(log.process()).run_once(vacuum=False)
+    assert "producer ids t" in [f"{action.task} {action.subject}" for action in report.actions]
+
+
+@OUTAGES
+def test_R9_a_forgotten_producer_takes_no_new_id_while_a_flush_may_be_stored(
+    log: MemoryLog, outage: Outage
+) -> None:
+    """Only its own id can tell: under another one the flush would be stored again."""
+    producer = log.producer()
+    producer.send("t", b"before", b"k").get()
+    producer.send("t", b"x", b"k")
+    outage(log, ENTRY)
+    with pytest.raises(OutcomeUnknown):
+        producer.flush()
+    log.store.heal()
+    stored = log.values("t")
+    forget_silent_producers(log)
+    with pytest.raises(UnknownProducerId, match="may or may not be stored"):
+        producer.flush()
+    assert log.values("t") == stored
+    log.check()
+
+
+def test_R9_a_producer_that_is_forgotten_between_a_flush_and_its_repeat_takes_no_new_id(
+    log: MemoryLog,
+) -> None:
+    def answer_lost_and_producer_forgotten(call: Call) -> object:
+        call()
+        forget_silent_producers(log)
+        raise OutcomeUnknown("no answer came; ask again.")
+
+    producer = log.producer()
+    producer.send("t", b"x")
+    log.store.on("create", ENTRY, answer_lost_and_producer_forgotten)
+    with pytest.raises(UnknownProducerId):
+        producer.flush()
+    assert log.values("t") == [b"x"]
+    log.check()
+
+
+def test_without_idempotence_an_unknown_append_is_sent_again_and_may_be_doubled(
+    log: MemoryLog,
+) -> None:
+    """Semantics 0.1: at-least-once is what is left without de-duplication."""
+    producer = log.producer(enable_idempotence=False)
+    producer.send("t", b"x")
+    log.store.on("create", ENTRY, answer_lost)
+    producer.flush()
+    assert log.values("t") == [b"x", b"x"]
+    log.check()
+
+
+# BEGIN, PREPARE, markers, COMPLETE.
+
+
+@pytest.mark.in_log
+@OUTAGES
+@pytest.mark.parametrize("event", ["transaction_begun", "participants_added"])
+def test_an_unknown_declaration_keeps_records_out_until_it_is_known(
+    log: MemoryLog, outage: Outage, event: str
+) -> None:
+    producer = begun(log)
+    if event == "participants_added":
+        producer.send("u", b"first")
+        producer.flush()
+    producer.send("t", b"x")
+    outage(log, "transactions/")
+    with pytest.raises(OutcomeUnknown):
+        producer.flush()
+    assert log.values("t", isolation="read_uncommitted") == []
+    log.store.heal()
+    producer.commit_transaction()
+    assert log.values("t") == [b"x"]
+    log.check()
+
+
+@pytest.mark.in_log
+@OUTAGES
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda producer: producer.send("t", b"x").get(),
+        lambda producer: producer.send_offsets_to_transaction({U0: 0}, "g"),
+    ],
+)
+def test_a_begin_that_is_unknown_can_be_aborted_and_does_not_bar_the_next(
+    log: MemoryLog, outage: Outage, first: Callable[[Producer], object]
+) -> None:
+    producer = begun(log)
+    outage(log, "transactions/")
+    with pytest.raises(OutcomeUnknown):
+        first(producer)
+    log.store.heal()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.send("u", b"next")
+    assert (log.values("t"), log.values("u")) == ([], [b"next"])
+    log.check()
+
+
+@pytest.mark.both_ways
+@OUTAGES
+def test_I13_an_unknown_decision_is_asked_for_again_until_it_is_known(
+    log: MemoryLog, outage: Outage
+) -> None:
+    producer = log.producer("a")
+    tx_id = producer.begin_transaction()
+    producer.send("t", b"x")
+    producer.flush()
+    outage(log, "transactions/")
+    for _ in range(3):
+        with pytest.raises(OutcomeUnknown):
+            producer.commit_transaction()
+    with pytest.raises(IllegalTransition, match="call commit_transaction.. again"):
+        producer.abort_transaction()
+    with pytest.raises(IllegalTransition, match="call commit_transaction.. again"):
+        producer.send("t", b"must not join the next transaction")
+    decided = outage is answer_lost_then_silence
+    expected = TransactionOutcome.COMMITTED if decided else TransactionOutcome.OPEN
+    assert log.process().outcome(tx_id) is expected, "anyone else may ask meanwhile"
+    log.store.heal()
+    producer.commit_transaction()
+    assert log.process().outcome(tx_id) is TransactionOutcome.COMMITTED
+    assert log.values("t") == [b"x"]
+    log.check()
+
+
+@pytest.mark.in_log
+@pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
+@pytest.mark.parametrize(
+    ("path", "event"),
+    [
+        ("topics/t", "marker_written"),
+        ("topics/u", "marker_written"),
+        ("transactions", "pending_applied"),
+    ],
+)
+def test_I4_after_the_decision_a_commit_may_be_repeated_at_every_step(
+    log: MemoryLog, path: str, event: str, effect: Effect
+) -> None:
+    producer = begun(log)
+    producer.send("t", b"x")
+    producer.send("u", b"y")
+    producer.send_offsets_to_transaction({U0: 0}, "g")
+    log.store.on("create", path, effect, holding=event)
+    with pytest.raises((OutcomeUnknown, StoreUnavailable)):
+        producer.commit_transaction()
+    producer.commit_transaction()
+    assert log.values("t", "u") == [b"x", b"y"]
+    assert log.admin.describe_group("g").partitions[0].current_offset == 0
+    log.check()
+
+
+@pytest.mark.in_log
+@pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
+def test_a_completion_that_fails_is_told_to_the_next_transaction_once(
+    log: MemoryLog, effect: Effect
+) -> None:
+    producer = begun(log)
+    producer.send("t", b"x")
+    log.store.on("create", "transactions", effect, holding="transaction_completed")
+    producer.commit_transaction()
+    producer.begin_transaction()
+    producer.send("t", b"y")
+    with pytest.raises((OutcomeUnknown, StoreUnavailable)):
+        producer.flush()
+    producer.commit_transaction()
+    assert log.values("t") == [b"x", b"y"]
+    log.check()
+
+
+# Offsets.
+
+
+@pytest.mark.both_ways
+@OUTAGES
+def test_R9_a_commit_does_not_happen_without_offsets_whose_pend_is_unknown(
+    log: MemoryLog, outage: Outage
+) -> None:
+    log.producer().send("u", b"source").get()
+    producer = begun(log)
+    producer.send("t", b"x")
+    outage(log, "transactions/.*/6/")
+    with pytest.raises(OutcomeUnknown):
+        producer.send_offsets_to_transaction({U0: 1}, "g")
+    with pytest.raises(OutcomeUnknown):
+        producer.commit_transaction()
+    assert log.values("t") == []
+    log.store.heal()
+    producer.commit_transaction()
+    assert log.values("t") == [b"x"]
+    assert log.admin.describe_group("g").partitions[0].current_offset == 1
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_offsets_that_another_transaction_holds_keep_the_commit_waiting(log: MemoryLog) -> None:
+    """UnstableOffsetCommit is retriable: the commit sees to them again, and never leaves them."""
+    log.producer().send("u", b"source").get()
+    other = log.elsewhere("b")
+    other.begin_transaction()
+    other.send_offsets_to_transaction({U0: 1}, "g")
+    producer = begun(log)
+    producer.send("t", b"x")
+    for call in (
+        lambda: producer.send_offsets_to_transaction({U0: 1}, "g"),
+        producer.commit_transaction,
+    ):
+        with pytest.raises(UnstableOffsetCommit, match="of 'b' is pending on u-0 of group 'g'"):
+            call()
+    other.abort_transaction()
+    producer.commit_transaction()
+    assert log.values("t") == [b"x"]
+    assert log.admin.describe_group("g").last_commit is not None
+    log.check()
+
+
+@pytest.mark.both_ways
+@OUTAGES
+def test_an_abort_after_an_unknown_pend_frees_the_group(log: MemoryLog, outage: Outage) -> None:
+    log.producer().send("u", b"source").get()
+    producer = begun(log)
+    outage(log, "transactions/.*/6/")
+    with pytest.raises(OutcomeUnknown):
+        producer.send_offsets_to_transaction({U0: 1}, "g")
+    log.store.heal()
+    producer.abort_transaction()
+    consumer = log.consumer("u", group_id="g")
+    assert consumer.committed(U0) is None
+    consumer.poll()
+    consumer.commit()
+    assert consumer.committed(U0) == 1
+    log.check()
+
+
+# Registration.
+
+
+@pytest.mark.both_ways
+@pytest.mark.parametrize("effect", [answer_lost, never_lands, unavailable])
+def test_an_init_that_failed_may_be_called_again(log: MemoryLog, effect: Effect) -> None:
+    log.producer("a").begin_transaction()
+    producer = Producer(log.connection, transactional_id="a")
+    log.store.on("create", "transactions/", effect)
+    with pytest.raises((OutcomeUnknown, StoreUnavailable)):
+        producer.init_transactions()
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send("t", b"x")
+    assert log.values("t") == [b"x"]
+
+
+@pytest.mark.both_ways
+def test_an_init_that_cannot_finish_what_is_decided_says_so_and_may_be_called_again(
+    log: MemoryLog,
+) -> None:
+    old = begun(log)
+    old.send("t", b"x")
+    log.store.on("create", "topics/t", unavailable, holding="marker_written", times=1000)
+    with pytest.raises(StoreUnavailable):
+        old.commit_transaction()
+    producer = Producer(log.connection, transactional_id="a")
+    refusals: list[type[TxlogError]] = [StoreUnavailable, ConcurrentTransactions]
+    with pytest.raises(tuple(refusals)):
+        producer.init_transactions()
+    log.store.heal()
+    producer.init_transactions()
+    assert log.values("t") == [b"x"]
+    log.check()
+
+
+@pytest.mark.both_ways
+def test_a_failed_segment_leaves_nothing_that_anybody_sees(log: MemoryLog) -> None:
+    producer = begun(log)
+    producer.send("t", b"x")
+    log.store.on("put_new", "segments", unavailable)
+    with pytest.raises(StoreUnavailable):
+        producer.flush()
+    assert log.values("t", isolation="read_uncommitted") == []
+    producer.commit_transaction()
+    assert log.values("t", isolation="read_uncommitted") == [b"x"]

@@ -1,0 +1,113 @@
+"""R17: a writer refers to a staged segment while a vacuum runs: it is refused, or it is seen."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Call, Effect, ScriptedStore, preceded_by, unavailable
+from txlog.client.half_messages.half_message import Message
+from txlog.client.half_messages.half_store import stage
+from txlog.engine.transaction_session import TransactionSession
+from txlog.errors import SegmentExpired, StoreUnavailable
+from txlog.maintenance.vacuum import Vacuum
+from txlog.topic.events import AppendBatches
+
+DAY_MS = 86_400_000
+NAME = "slow"
+
+Step: TypeAlias = Callable[["Slow"], None]
+
+
+class Slow:
+    """It has staged a record of `u` long ago, and is about to refer to it."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self.connection = log.process()
+        self.session = TransactionSession(self.connection, NAME, timeout_ms=1_000)
+        self.session.register("instance")
+        self.tx_id = self.session.begin()
+        self.staged = stage(self.connection, [Message("u", b"slow")], str(self.tx_id))
+        self.coordinator = self.connection.coordinator_of(NAME)
+        log.clock.advance(DAY_MS + 1)
+
+    def append(self) -> None:
+        """In the topic's journal, outside of its transaction."""
+        (participant,) = self.staged
+        self.connection.cluster.topic("u").execute(AppendBatches(participant.segments))
+
+    def decide(self) -> None:
+        """In its coordinator's journal; the topic hears of it later."""
+        self.coordinator.prepare_commit(NAME, self.tx_id, self.staged)
+
+    def journal_of(self, step: Step) -> str:
+        """Where that refers to the segment."""
+        return (
+            "topics/u/"
+            if step is Slow.append
+            else f"transactions/.*/{self.coordinator.partition}/entries"
+        )
+
+
+STEPS = pytest.mark.parametrize("step", [Slow.append, Slow.decide])
+
+
+def horizon_is_raised(log: MemoryLog, slow: Slow, step: Step, effect: Effect) -> int:
+    """A vacuum, to which that happens as it raises the horizon of the journal that `step` writes
+    to. Answers how many objects it deletes."""
+    store = ScriptedStore(log.memory)
+    collector = Vacuum(log.process(store), DAY_MS)
+    found = collector.look()
+    assert len(found.objects) == 1
+    raised = store.on("create", slow.journal_of(step), effect, holding="horizon_advanced")
+    deleted = collector.sweep(found).objects
+    assert raised.met == 1
+    return deleted
+
+
+@STEPS
+def test_R17_a_vacuum_sees_what_is_referred_to_just_before_it_raises_the_horizon(
+    log: MemoryLog, step: Step
+) -> None:
+    slow = Slow(log)
+    assert horizon_is_raised(log, slow, step, preceded_by(lambda: step(slow))) == 0
+    slow.coordinator.maintain()
+    assert log.values("u") == [b"slow"]
+    log.check()
+
+
+@STEPS
+def test_R17_a_writer_that_refers_to_it_just_after_the_horizon_was_raised_is_refused(
+    log: MemoryLog, step: Step
+) -> None:
+    slow = Slow(log)
+
+    def raised(call: Call) -> object:
+        result = call()
+        with pytest.raises(SegmentExpired):
+            step(slow)
+        return result
+
+    assert horizon_is_raised(log, slow, step, raised) == 1
+    slow.coordinator.maintain()
+    assert log.values("u") == []
+    log.check()
+
+
+def test_R17_a_horizon_that_stands_in_the_topics_only_allows_no_deletion(log: MemoryLog) -> None:
+    """The vacuum that raised it was cut off, and the next one wants to keep more."""
+    slow = Slow(log)
+    store = ScriptedStore(log.memory)
+    collector = Vacuum(log.process(store), DAY_MS)
+    found = collector.look()
+    store.on("create", "transactions/", unavailable, times=100)
+    with pytest.raises(StoreUnavailable):
+        collector.sweep(found)
+    patient = Vacuum(log.process(), 2 * DAY_MS)
+    assert patient.look().is_empty
+    assert patient.sweep(found).objects == 0
+    slow.decide()
+    slow.coordinator.maintain()
+    assert log.values("u") == [b"slow"]
+    log.check()

@@ -1,0 +1,214 @@
+"""Where a checkpoint lies, in every way that users write it, and how its files are read there."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spark_plugin.checkpoints.checkpoint import open_checkpoint
+from spark_plugin.checkpoints.checkpoint_files import (
+    CheckpointFiles,
+    CheckpointPlace,
+    LocalFiles,
+    ObjectFiles,
+    locate,
+    open_files,
+)
+from txlog.clock import Runtime
+from txlog.errors import InvalidOption, StoreDenied, StoreUnavailable
+from txlog.storage.open import open_store
+from txlog.testing.clock import manual_runtime
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("/cp", "/cp"),
+        ("/cp/", "/cp"),
+        ("/a//b///c/", "/a/b/c"),
+        ("/a/../b/./c", "/b/c"),
+        ("/with space/cp", "/with space/cp"),
+        ("//X/cp", "/X/cp"),
+        ("/c%20p", "/c%20p"),
+        ("/c+p#x?y", "/c+p#x?y"),
+        ("/a/x:y/cp", "/a/x:y/cp"),
+        ("/", "/"),
+        ("file:/cp", "/cp"),
+        ("file:///cp", "/cp"),
+        ("FILE:///cp", "/cp"),
+        ("file:///c%20p/with space", "/c%20p/with space"),
+        ("rel/cp a", "/home/me/rel/cp a"),
+        ("./x:y/cp", "/home/me/x:y/cp"),
+        ("../cp", "/home/cp"),
+        ("cp ", "/home/me/cp "),
+    ],
+)
+def test_R24_a_local_path_is_taken_as_the_user_wrote_it(location: str, path: str) -> None:
+    assert locate(location, folder="/home/me") == CheckpointPlace("file", "", path)
+
+
+@pytest.mark.parametrize(
+    ("location", "place", "url"),
+    [
+        ("s3a://b/cp", CheckpointPlace("s3a", "b", "/cp"), "s3a://b/cp"),
+        ("s3://b/cp/", CheckpointPlace("s3", "b", "/cp"), "s3://b/cp"),
+        ("hdfs://n:8020/cp", CheckpointPlace("hdfs", "n:8020", "/cp"), "hdfs://n:8020/cp"),
+        ("hdfs:///cp", CheckpointPlace("hdfs", "", "/cp"), "hdfs:///cp"),
+        ("dbfs:/cp", CheckpointPlace("dbfs", "", "/cp"), "dbfs:///cp"),
+        ("s3a://b", CheckpointPlace("s3a", "b", "/"), "s3a://b/"),
+    ],
+)
+def test_other_file_systems_keep_their_scheme_and_host(
+    location: str, place: CheckpointPlace, url: str
+) -> None:
+    assert locate(location) == place
+    assert place.url == url
+
+
+def test_R24_a_location_without_a_scheme_is_on_the_default_file_system() -> None:
+    assert locate("/cp", "s3a://bucket") == CheckpointPlace("s3a", "bucket", "/cp")
+    assert locate("/cp", "hdfs://n:8020/") == CheckpointPlace("hdfs", "n:8020", "/cp")
+
+
+@pytest.mark.parametrize(
+    ("location", "default", "reason"),
+    [
+        ("", "file:///", "is empty"),
+        ("  ", "file:///", "is empty"),
+        ("cp", "hdfs://n:8020", "is relative, and the default file system is hdfs"),
+        ("/cp", "nothing", "has no scheme"),
+        ("/cp", "file://host", "names the host 'host'"),
+        ("file://cp/x", "file:///", "names the host 'cp'"),
+        ("file:cp", "file:///", "a scheme and a relative path"),
+        ("file://", "file:///", "a scheme and a relative path"),
+        ("x:y/cp", "file:///", "a folder whose name has a colon"),
+    ],
+)
+def test_a_location_that_cannot_be_meant_is_refused(
+    location: str, default: str, reason: str
+) -> None:
+    with pytest.raises(InvalidOption, match=reason):
+        locate(location, default)
+
+
+def test_credentials_in_a_url_are_not_shown_and_not_taken() -> None:
+    place = locate("s3a://key:secret@bucket/cp")
+    assert "secret" not in place.url
+    with pytest.raises(InvalidOption, match="without credentials") as raised:
+        open_files(place, Runtime())
+    assert "secret" not in str(raised.value)
+
+
+def test_a_file_system_that_cannot_be_read_is_refused_with_the_way_out() -> None:
+    with pytest.raises(InvalidOption, match=r"on hdfs .*file:///\.\.\.\) or on S3"):
+        open_files(locate("hdfs://n/cp"), Runtime())
+
+
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        ("s3a://bucket/folder/cp/", "s3://bucket/folder/cp"),
+        ("s3a://bucket/folder/cpX", "s3://bucket/folder/cpX"),
+        ("s3a://bucket/folder/cp ", "s3://bucket/folder/cp "),
+        ("s3://bucket", "s3://bucket"),
+    ],
+)
+def test_s3_is_read_through_the_object_store(location: str, url: str) -> None:
+    files = open_files(locate(location), Runtime())
+    assert isinstance(files, ObjectFiles)
+    assert files.store.url == url
+
+
+def test_requests_to_s3_are_repeated_by_the_clock_that_is_given() -> None:
+    runtime = manual_runtime(1)
+    options = {"endpoint_url": "http://127.0.0.1:1", "key": "k", "secret": "s"}
+    for files in (
+        open_files(locate("s3a://bucket/cp"), runtime, options),
+        open_checkpoint("s3a://bucket/cp", runtime, storage_options=options).files,
+    ):
+        began_ms = runtime.clock.monotonic_ms()
+        with pytest.raises(StoreUnavailable):
+            files.read("metadata")
+        assert runtime.clock.monotonic_ms() > began_ms
+
+
+def test_an_object_store_takes_the_options_that_are_given() -> None:
+    with pytest.raises(InvalidOption, match="request_timeout_s"):
+        open_files(locate("s3a://bucket/cp"), Runtime(), {"request_timeout_s": "soon"})
+    with pytest.raises(InvalidOption, match="request_timeout_s"):
+        open_checkpoint("s3a://bucket/cp", Runtime(), storage_options={"request_timeout_s": "soon"})
+
+
+def test_a_checkpoint_is_opened_on_the_default_file_system_by_ones_own_opener(
+    tmp_path: Path,
+) -> None:
+    openers = {"hdfs": lambda place: LocalFiles(f"{tmp_path}{place.path}")}
+    (tmp_path / "cp").mkdir()
+    (tmp_path / "cp" / "metadata").write_text('{"id": "q"}')
+    checkpoint = open_checkpoint("/cp", Runtime(), default_file_system="hdfs://n", openers=openers)
+    assert (checkpoint.url, checkpoint.query_id()) == ("hdfs://n/cp", "q")
+
+
+def test_an_opener_of_ones_own_serves_its_scheme(tmp_path: Path) -> None:
+    opened: list[CheckpointPlace] = []
+
+    def open_hdfs(place: CheckpointPlace) -> CheckpointFiles:
+        opened.append(place)
+        return LocalFiles(str(tmp_path))
+
+    files = open_files(locate("hdfs://n/cp"), Runtime(), openers={"hdfs": open_hdfs})
+    assert files.read("metadata") is None
+    assert opened == [CheckpointPlace("hdfs", "n", "/cp")]
+
+
+def local_files(folder: Path) -> CheckpointFiles:
+    """On the disk."""
+    return open_files(locate(str(folder)), Runtime())
+
+
+def object_files(folder: Path) -> CheckpointFiles:
+    """The same folder as an object store."""
+    return ObjectFiles(open_store(folder, Runtime()))
+
+
+@pytest.mark.parametrize("opened", [local_files, object_files])
+def test_files_are_read_and_listed(
+    tmp_path: Path, opened: Callable[[Path], CheckpointFiles]
+) -> None:
+    (tmp_path / "offsets" / "deeper").mkdir(parents=True)
+    (tmp_path / "offsets" / "deeper" / "9").write_text("x")
+    for name in ("0", "1", ".0.crc"):
+        (tmp_path / "offsets" / name).write_text(name)
+    files = opened(tmp_path)
+    assert files.read("offsets/1") == b"1"
+    assert files.read("offsets/2") is None
+    assert {"0", "1"} <= set(files.list_names("offsets"))
+    assert not {"9", "deeper/9"} & set(files.list_names("offsets"))
+    assert files.list_names("commits") == []
+
+
+def test_a_folder_in_place_of_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "metadata").mkdir()
+    with pytest.raises(StoreUnavailable, match="metadata cannot be read"):
+        LocalFiles(str(tmp_path)).read("metadata")
+
+
+def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr("os.listdir", refuse)
+    with pytest.raises(StoreDenied, match="cannot be read"):
+        LocalFiles(str(tmp_path)).read("metadata")
+    with pytest.raises(StoreDenied, match="cannot be listed"):
+        LocalFiles(str(tmp_path)).list_names("offsets")
+
+
+def test_a_disk_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("os.listdir", fail)
+    with pytest.raises(StoreUnavailable, match="cannot be listed"):
+        LocalFiles(str(tmp_path)).list_names("offsets")

@@ -1,0 +1,280 @@
+"""What is told of a checkpoint beforehand is what its next start does."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_plugin.checkpoints.checkpoint_story import CheckpointStory, NextStart, tell
+from tests.faulty_stores import DyingStore, ProcessDied
+from tests.memory_log import MemoryLog
+from tests.source_tree import ROOT
+from tests.spark_query import COUNT, GROUP, SOURCE, Query, new_log
+from txlog.errors import TxlogError
+from txlog.groups.state import UNCHECKED, PendingOffset
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return new_log()
+
+
+@pytest.fixture
+def query(log: MemoryLog, tmp_path: Path) -> Query:
+    """Batch 0 has copied [0, 4), and Spark has noted it."""
+    query = Query(log, tmp_path / "checkpoint")
+    query.run(log.process(), "first", 0, 0, 4)
+    query.note(0)
+    return query
+
+
+def told(log: MemoryLog, query: Query) -> CheckpointStory:
+    """By a process that has nothing open, and that writes nothing."""
+    before = log.objects()
+    story = tell(log.process(), query.checkpoint)
+    assert log.changed_since(before) == []
+    return story
+
+
+def move_group(log: MemoryLog, offset: int) -> None:
+    """As an operator would."""
+    topic_id = log.connection.cluster.topic("numbers").topic_id
+    moved = PendingOffset("numbers", topic_id, 0, UNCHECKED, offset)
+    log.process().offsets.commit(GROUP, (moved,))
+
+
+# The verdicts, each held against what the sink then does.
+
+
+def goes_on(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    return 1, 4, 7
+
+
+def is_planned(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    query.plan(1, 4, 7)
+    return 1, 4, 7
+
+
+def was_not_noted(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    query.run(log.process(), "first", 1, 4, 7)
+    return 1, 4, 7
+
+
+def was_moved_back(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    move_group(log, 2)
+    query.plan(1, 4, 7)
+    return 1, 4, 7
+
+
+def was_moved_on(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    move_group(log, 9)
+    return 1, 4, 7
+
+
+def was_put_back(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    for batch, start in ((1, 4), (2, 7)):
+        query.run(log.process(), "first", batch, start, start + 3)
+    for batch in (1, 2):
+        (query.folder / "offsets" / str(batch)).unlink()
+    return 1, 4, 6
+
+
+def follows_another(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    """The checkpoint was put back, batch 0 planned anew, and the old run has noted its own."""
+    query.plan(0, 1, 4)
+    return 1, 4, 7
+
+
+def is_planned_after_another(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    query.plan(0, 1, 4)
+    query.plan(1, 4, 7)
+    return 1, 4, 7
+
+
+def lost_a_batch(log: MemoryLog, query: Query) -> tuple[int, int, int]:
+    query.plan(1, 4, 7)
+    query.note(1)
+    query.plan(2, 7, 9)
+    return 2, 7, 9
+
+
+@pytest.mark.parametrize(
+    ("happens", "verdict"),
+    [
+        (goes_on, NextStart.GOES_ON),
+        (is_planned, NextStart.REPLAY),
+        (was_not_noted, NextStart.ALREADY_IN),
+        (was_moved_back, NextStart.REFUSED),
+        (was_moved_on, NextStart.REFUSED),
+        (was_put_back, NextStart.REFUSED),
+        (follows_another, NextStart.REFUSED),
+        (is_planned_after_another, NextStart.REFUSED),
+        (lost_a_batch, NextStart.REFUSED),
+    ],
+)
+def test_I10_the_next_start_does_what_was_told(
+    log: MemoryLog,
+    query: Query,
+    happens: Callable[[MemoryLog, Query], tuple[int, int, int]],
+    verdict: NextStart,
+) -> None:
+    batch, start, end = happens(log, query)
+    story = told(log, query)
+    assert story.next_start is verdict, story.reason
+    before = sorted(row["n"] for row in log.values("even", "odd"))
+    try:
+        query.run(log.process(), "second", batch, start, end)
+        is_refused = False
+    except TxlogError:
+        is_refused = True
+    after = sorted(row["n"] for row in log.values("even", "odd"))
+    assert is_refused == (verdict is NextStart.REFUSED)
+    assert (after == before) == (verdict in (NextStart.REFUSED, NextStart.ALREADY_IN))
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_checkpoint_above_the_end_of_the_log_is_told(
+    log: MemoryLog, query: Query, is_noted: bool
+) -> None:
+    query.plan(1, 4, COUNT + 2)
+    if is_noted:
+        query.note(1)
+    story = told(log, query)
+    assert story.next_start is NextStart.REFUSED
+    assert "numbers-0 ends at 10, but the checkpoint has read up to 12" in story.reason
+    assert "Restore it, or" in story.remedy
+
+
+def test_a_refusal_tells_by_how_much_and_which_command_resolves_it(
+    log: MemoryLog, query: Query
+) -> None:
+    move_group(log, 9)
+    story = told(log, query)
+    (part,) = story.partitions
+    assert (part.end, part.committed, part.difference(part.end), part.log_end) == (4, 9, 5, COUNT)
+    assert "batch 1 will be refused" in story.reason
+    assert "startingOffsets=committed" in story.remedy
+    assert story.commands == (
+        f"txlog group reset {GROUP} --topic numbers:0 --to-offset 4 --execute",
+    )
+    move_group(log, 4)
+    assert told(log, query).next_start is NextStart.GOES_ON
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_whatever_write_a_driver_dies_at_the_next_start_does_what_was_told(
+    tmp_path: Path, is_after: bool
+) -> None:
+    """Pend with PREPARE_COMMIT, two markers, offsets with COMMITTED: what is decided counts as
+    applied, and nothing is pending without a decision."""
+    verdicts, unfinished = [], []
+    for write in range(8):
+        log = new_log()
+        query = Query(log, tmp_path / f"{write}")
+        query.run(log.process(), "first", 0, 0, 4)
+        query.note(0)
+        store = DyingStore(log.memory)
+        process = log.process(store)
+        query.plan(1, 4, 7)
+        messages = query.tasks(process, "first", 1, 4, 7)
+        store.die_at(write, after=is_after)
+        with suppress(ProcessDied):
+            query.commit(process, "first", 1, messages)
+        story = told(log, query)
+        verdicts.append(story.next_start)
+        unfinished += story.unfinished
+        before = len(log.values("even", "odd"))
+        query.replay(log.process(), "second", 1, 4, 7)
+        grew = len(log.values("even", "odd")) - before
+        assert (story.next_start, grew) in [
+            (NextStart.REPLAY, 3),
+            (NextStart.ALREADY_IN, 0),
+            (NextStart.ALREADY_IN, 1),
+            (NextStart.ALREADY_IN, 2),
+            (NextStart.ALREADY_IN, 3),
+        ]
+        assert sorted(row["n"] for row in log.values("even", "odd")) == list(range(7))
+    assert set(verdicts) == {NextStart.REPLAY, NextStart.ALREADY_IN}
+    assert unfinished
+    assert all("is decided COMMIT; the next start applies it" in line for line in unfinished)
+
+
+# Checkpoints of another kind.
+
+
+def test_a_query_that_has_not_begun_begins(log: MemoryLog, tmp_path: Path) -> None:
+    assert told(log, Query(log, tmp_path / "new")).next_start is NextStart.BEGINS
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused_with_the_remedy(
+    log: MemoryLog, query: Query
+) -> None:
+    (query.folder / "metadata").unlink()
+    story = told(log, query)
+    assert story.next_start is NextStart.REFUSED
+    assert "metadata is missing" in story.reason
+    (query.folder / "metadata").write_text("[" * 100_000)
+    assert told(log, query).next_start is NextStart.REFUSED
+
+
+def test_a_missing_file_of_offsets_is_refused(log: MemoryLog, query: Query) -> None:
+    query.plan(1, 4, 7)
+    (query.folder / "offsets" / "0").unlink()
+    story = told(log, query)
+    assert story.next_start is NextStart.REFUSED
+    assert "offsets/0 is missing" in story.reason
+
+
+def test_R12_the_group_of_another_query_is_told(
+    log: MemoryLog, query: Query, tmp_path: Path
+) -> None:
+    other = Query(log, tmp_path / "other", "another query")
+    other.plan(0, 4, 7)
+    story = told(log, other)
+    assert story.next_start is NextStart.REFUSED
+    assert "belongs to 'spark.query'" in story.reason
+    assert "group.takeover=true" in story.remedy
+
+
+def test_a_query_with_another_sink_runs_as_its_checkpoint_says(tmp_path: Path) -> None:
+    log = new_log()
+    query = Query(log, tmp_path / "console")
+    query.plan(0, 0, 4)
+    assert told(log, query).next_start is NextStart.REPLAY
+    query.note(0)
+    move_group(log, 9)
+    story = told(log, query)
+    assert story.next_start is NextStart.GOES_ON
+    assert "no txlog sink" in story.reason
+
+
+def test_a_topic_that_is_gone_has_no_end(log: MemoryLog, query: Query) -> None:
+    log.admin.delete_topics(["numbers"])
+    (part,) = told(log, query).partitions
+    assert (part.where.topic, part.log_end) == (SOURCE.topic, None)
+
+
+def test_the_label_of_a_foreach_batch_may_leave_batches_out(tmp_path: Path) -> None:
+    log = new_log()
+    options = replace(Query(log, tmp_path / "a").options, label="first")
+    query = Query(log, tmp_path / "b", options=options)
+    query.run(log.process(), "first", 0, 0, 4)
+    query.note(0)
+    query.plan(1, 4, 4)
+    query.note(1)
+    assert told(log, query).next_start is NextStart.GOES_ON
+
+
+LOAD = """
+import sys
+import spark_plugin.checkpoints.checkpoint_story, txlog.cli.main
+sys.exit("pyspark" in sys.modules or "py4j" in sys.modules)
+"""
+
+
+def test_the_command_line_loads_no_pyspark() -> None:
+    assert subprocess.run([sys.executable, "-c", LOAD], cwd=ROOT, check=False).returncode == 0

@@ -1,0 +1,154 @@
+"""What a comparison of checkpoint and log says beside its verdict."""
+
+from pathlib import Path
+
+import pytest
+
+from spark_plugin.checkpoints.checkpoint_story import NextStart, PartitionStory
+from spark_plugin.checkpoints.offset_log import GroupPartition
+from tests.memory_log import MemoryLog
+from tests.spark_query import COUNT, GROUP, Query
+from tests.unit.spark_plugin.checkpoints.test_checkpoint_story import (
+    follows_another,
+    goes_on,
+    is_planned,
+    log,
+    lost_a_batch,
+    move_group,
+    query,
+    told,
+    was_not_noted,
+)
+from txlog.coordinator.coordinator import Coordinator, InitOptions
+from txlog.groups.state import UNCHECKED, PendingOffset
+from txlog.model import TxId
+
+__all__ = ["log", "query"]
+
+TIMEOUT_MS = 60_000
+
+
+@pytest.mark.parametrize(
+    ("happens", "reason"),
+    [
+        (goes_on, "batch 0 is done, and the group is where batch 1 will start."),
+        (is_planned, "the log does not have batch 1, and the group is where it starts."),
+        (was_not_noted, "the log has batch 1; Spark did not record its end."),
+    ],
+)
+def test_each_verdict_has_its_reason(
+    log: MemoryLog, query: Query, happens: object, reason: str
+) -> None:
+    assert callable(happens)
+    happens(log, query)
+    story = told(log, query)
+    assert (story.reason, story.url) == (reason, query.checkpoint.url)
+    assert (story.query_id, story.commands) == ("query", ())
+
+
+def test_a_query_that_has_not_begun_says_so(log: MemoryLog, tmp_path: Path) -> None:
+    new = Query(log, tmp_path / "new")
+    story = told(log, new)
+    assert (story.url, story.reason) == (new.checkpoint.url, "Spark has planned no batch yet.")
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(log: MemoryLog, query: Query) -> None:
+    (query.folder / "metadata").unlink()
+    story = told(log, query)
+    assert story.url == query.checkpoint.url
+    assert story.next_start is NextStart.REFUSED
+    assert story.reason.endswith("the driver does not see it under this path.")
+    assert story.remedy.startswith("Give checkpointLocation as a full URL")
+
+
+def test_a_query_without_a_txlog_sink_is_told_which_batch_runs(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    other = Query(log, tmp_path / "console", "console")
+    other.plan(0, 0, 4)
+    assert "so batch 0 runs as the checkpoint says" in told(log, other).reason
+
+
+def test_commands_put_the_group_to_where_a_replay_starts(log: MemoryLog, query: Query) -> None:
+    query.plan(1, 4, 7)
+    move_group(log, 5)
+    story = told(log, query)
+    assert story.next_start is NextStart.REFUSED
+    assert story.commands == (
+        f"txlog group reset {GROUP} --topic numbers:0 --to-offset 4 --execute",
+    )
+
+
+@pytest.mark.parametrize("happens", [follows_another, lost_a_batch])
+def test_no_command_is_told_where_moving_the_group_resolves_nothing(
+    log: MemoryLog, query: Query, happens: object
+) -> None:
+    assert callable(happens)
+    happens(log, query)
+    story = told(log, query)
+    assert (story.next_start, story.commands) == (NextStart.REFUSED, ())
+
+
+def test_a_group_without_a_position_is_neither_ahead_nor_behind() -> None:
+    part = PartitionStory(GroupPartition(GROUP, "numbers", 0), 3, 7, None, COUNT)
+    assert part.difference(7) == 0
+
+
+def test_a_position_in_another_topic_of_the_name_is_none(log: MemoryLog, query: Query) -> None:
+    log.admin.delete_topics(["numbers"])
+    log.admin.create_topic("numbers", 1)
+    topic_id = log.process().cluster.topic("numbers").topic_id
+    moved = PendingOffset("numbers", topic_id, 0, UNCHECKED, 1)
+    log.process().offsets.commit(GROUP, (moved,))
+    (part,) = told(log, query).partitions
+    assert (part.committed, part.log_end) == (None, None)
+
+
+def test_positions_of_topics_that_the_query_does_not_read_are_left_out(
+    log: MemoryLog, query: Query
+) -> None:
+    log.admin.create_topic("other", 1)
+    topic_id = log.process().cluster.topic("other").topic_id
+    log.process().offsets.commit(GROUP, (PendingOffset("other", topic_id, 0, UNCHECKED, 1),))
+    story = told(log, query)
+    assert [part.where.topic for part in story.partitions] == ["numbers"]
+    assert story.next_start is NextStart.GOES_ON
+
+
+@pytest.mark.parametrize(
+    ("decided", "is_complete", "told_so", "committed"),
+    [
+        ("no", False, "is not decided; the next start waits", 4),
+        ("commit", False, "is decided COMMIT; the next start applies it", 6),
+        ("commit", True, "is decided COMMIT; the next start applies it", 6),
+        ("abort", False, "is aborted; the next start releases", 4),
+        ("abort", True, "is aborted; the next start releases", 4),
+    ],
+)
+def test_what_is_pending_is_told_by_how_it_was_decided(
+    log: MemoryLog, query: Query, decided: str, is_complete: bool, told_so: str, committed: int
+) -> None:
+    process = log.process()
+    coordinator = process.coordinator(0)
+    begun(coordinator, "before")
+    tx_id = begun(coordinator, "pending")
+    topic_id = process.cluster.topic("numbers").topic_id
+    moved = (PendingOffset("numbers", topic_id, 0, 4, 6),)
+    process.offsets.pend(GROUP, tx_id, "pending", 0, moved, TIMEOUT_MS)
+    if decided == "commit":
+        coordinator.prepare_commit("pending", tx_id)
+    if decided == "abort":
+        coordinator.prepare_abort("pending", tx_id)
+    if is_complete:
+        coordinator.complete("pending", tx_id)
+    story = told(log, query)
+    (line,) = story.unfinished
+    assert line.startswith(f"transaction {tx_id} of 'pending' {told_so}")
+    assert [part.committed for part in story.partitions] == [committed]
+
+
+def begun(coordinator: Coordinator, name: str) -> TxId:
+    registration = coordinator.init_producer(name, "i", InitOptions(TIMEOUT_MS))
+    tx_id = TxId(registration.pid, registration.epoch, 0)
+    coordinator.begin(name, tx_id, TIMEOUT_MS)
+    return tx_id

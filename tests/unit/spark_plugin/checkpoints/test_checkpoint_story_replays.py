@@ -1,0 +1,223 @@
+"""What is told of a checkpoint whose batch the log has, has not, or has another one in place of."""
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_plugin.checkpoints.checkpoint_story import NextStart
+from spark_plugin.source import offsets
+from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
+from tests.faulty_stores import DyingStore, ProcessDied
+from tests.memory_log import MemoryLog
+from tests.spark_query import COUNT, GROUP, OPTIONS, Query, new_log
+from tests.unit.spark_plugin.checkpoints.test_checkpoint_story import log, move_group, query, told
+from tests.unit.spark_plugin.checkpoints.test_checkpoint_story_details import TIMEOUT_MS, begun
+from txlog.errors import CheckpointConflict
+from txlog.groups.state import UNCHECKED, PendingOffset
+
+__all__ = ["log", "query"]
+
+
+def plan(
+    query: Query, batch: int, ranges: Mapping[int, tuple[int, int]], watermark_ms: int = 0
+) -> None:
+    """Spark writes down what a batch reads of each partition of numbers."""
+    cluster = query.log.connection.cluster
+    read = {number: PartitionRange(*span) for number, span in ranges.items()}
+    topics = {"numbers": TopicOffsets(cluster.topic("numbers").topic_id, read)}
+    line = offsets.encode(SourceOffset(cluster.log_id, GROUP, topics))
+    file = query.folder / "offsets" / str(batch)
+    file.write_text(f'v1\n{{"batchWatermarkMs":{watermark_ms}}}\n{line}')
+
+
+def require_refused(log: MemoryLog, query: Query, batch: int, start: int, end: int) -> None:
+    """As it was told."""
+    with pytest.raises(CheckpointConflict):
+        query.replay(log.process(), "second", batch, start, end)
+
+
+def follow(log: MemoryLog, query: Query, commands: tuple[str, ...]) -> None:
+    """Do what is told, as `txlog group reset` does it."""
+    (command,) = commands
+    before, _, offset = command.removesuffix(" --execute").rpartition(" ")
+    assert before == f"txlog group reset {GROUP} --topic numbers:0 --to-offset"
+    move_group(log, int(offset))
+
+
+# A batch that Spark has planned.
+
+
+@pytest.mark.parametrize("moved_to", [4, 5])
+def test_I10_the_command_for_a_batch_that_is_in_puts_the_group_behind_it(
+    log: MemoryLog, query: Query, moved_to: int
+) -> None:
+    query.run(log.process(), "first", 1, 4, 7)
+    move_group(log, moved_to)
+    story = told(log, query)
+    assert story.next_start is NextStart.REFUSED
+    assert "the log has this very batch" in story.reason
+    require_refused(log, query, 1, 4, 7)
+    follow(log, query, story.commands)
+    assert told(log, query).next_start is NextStart.ALREADY_IN
+    query.replay(log.process(), "second", 1, 4, 7)
+    assert sorted(row["n"] for row in log.values("even", "odd")) == list(range(7))
+
+
+@pytest.mark.parametrize("moved_to", [2, 9])
+def test_I10_the_command_for_a_batch_that_is_not_in_puts_the_group_before_it(
+    log: MemoryLog, query: Query, moved_to: int
+) -> None:
+    query.plan(1, 4, 7)
+    move_group(log, moved_to)
+    story = told(log, query)
+    assert story.next_start is NextStart.REFUSED
+    follow(log, query, story.commands)
+    assert told(log, query).next_start is NextStart.REPLAY
+
+
+def test_R2_a_batch_of_the_same_records_by_another_plan_is_refused(
+    log: MemoryLog, query: Query
+) -> None:
+    query.run(log.process(), "first", 1, 4, 7)
+    plan(query, 1, {0: (4, 7)}, watermark_ms=60_000)
+    story = told(log, query)
+    assert story.next_start is NextStart.REFUSED
+    assert "the log has another batch under this number" in story.reason
+    require_refused(log, query, 1, 4, 7)
+
+
+def test_a_partition_that_joins_counts(log: MemoryLog, query: Query) -> None:
+    """Its group was moved there, by a consumer that knew of the partition before the query did."""
+    log.admin.create_partitions("numbers", 2)
+    plan(query, 1, {0: (4, 7), 1: (0, 0)})
+    assert told(log, query).next_start is NextStart.REPLAY
+    topic_id = log.connection.cluster.topic("numbers").topic_id
+    log.process().offsets.commit(GROUP, (PendingOffset("numbers", topic_id, 1, UNCHECKED, 3),))
+    assert told(log, query).next_start is NextStart.REFUSED
+    require_refused(log, query, 1, 4, 7)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "copier"])
+def test_a_query_that_owns_its_group_and_has_committed_nothing_is_no_stranger(
+    tmp_path: Path, transactional_id: str | None
+) -> None:
+    """Its first run died in its first batch, after it had registered."""
+    owners = set()
+    for write in range(8):
+        log = new_log()
+        options = replace(OPTIONS, transactional_id=transactional_id)
+        query = Query(log, tmp_path / f"{write}", options=options)
+        query.plan(0, 0, 4)
+        store = DyingStore(log.memory)
+        process = log.process(store)
+        messages = query.tasks(process, "first", 0, 0, 4)
+        store.die_at(write, after=True)
+        with suppress(ProcessDied):
+            query.commit(process, "first", 0, messages)
+        story = told(log, query)
+        if story.mark is None:
+            assert story.next_start is NextStart.REPLAY
+            owners |= set((story.owners or {}).values())
+    assert owners == {"", transactional_id or "spark.query"}
+
+
+# A batch that Spark has not planned.
+
+
+def lost_one_record(log: MemoryLog, query: Query) -> None:
+    query.run(log.process(), "first", 1, 4, 5)
+
+
+def lost_a_watermark(log: MemoryLog, query: Query) -> None:
+    plan(query, 1, {0: (4, 4)}, watermark_ms=60_000)
+    query.replay(log.process(), "first", 1, 4, 4)
+
+
+@pytest.mark.parametrize("loses", [lost_one_record, lost_a_watermark])
+def test_R2_what_a_checkpoint_lost_is_not_taken_for_what_comes_next(
+    log: MemoryLog, query: Query, loses: Callable[[MemoryLog, Query], None]
+) -> None:
+    """The checkpoint was put back by one batch, whatever that one held."""
+    loses(log, query)
+    (query.folder / "offsets" / "1").unlink()
+    story = told(log, query)
+    assert story.next_start is NextStart.REFUSED
+    assert "the log has another batch under this number" in story.reason
+    query.plan(1, 4, 7)
+    require_refused(log, query, 1, 4, 7)
+
+
+@pytest.mark.parametrize(
+    ("moved_to", "where"),
+    [(3, "neither where the batch starts"), (5, "already where the batch ends, or further")],
+)
+def test_a_group_that_is_one_record_off_is_told(
+    log: MemoryLog, query: Query, moved_to: int, where: str
+) -> None:
+    move_group(log, moved_to)
+    story = told(log, query)
+    assert story.next_start is NextStart.REFUSED
+    assert where in story.reason
+
+
+def test_a_checkpoint_at_the_very_end_of_the_log_goes_on(log: MemoryLog, query: Query) -> None:
+    query.run(log.process(), "first", 1, 4, COUNT)
+    query.note(1)
+    assert told(log, query).next_start is NextStart.GOES_ON
+
+
+# What the log has of the query.
+
+
+@pytest.mark.parametrize("furthest", ["a", "b"])
+def test_R30_of_several_writes_the_one_that_is_furthest_counts(
+    tmp_path: Path, furthest: str
+) -> None:
+    log = new_log()
+    first = Query(log, tmp_path / "c", options=replace(OPTIONS, label="a"))
+    second = copy.copy(first)
+    second.options = replace(OPTIONS, label="b")
+    for batch in (0, 1):
+        first.plan_other(batch, batch)
+        for write in (first, second):
+            if batch == 0 or write.options.label == furthest:
+                write.replay(log.process(), "first", batch, 0, 4)
+    story = told(log, first)
+    assert story.mark is not None
+    assert (story.mark.batch_id, story.mark.label) == (1, furthest)
+
+
+@pytest.mark.parametrize(("topic", "other_id"), [("other", None), ("numbers", "f" * 32)])
+def test_what_is_decided_of_another_topic_moves_nothing(
+    log: MemoryLog, query: Query, topic: str, other_id: str | None
+) -> None:
+    log.admin.create_topic("other", 1)
+    process = log.process()
+    tx_id = begun(process.coordinator(0), "pending")
+    topic_id = other_id or process.cluster.topic(topic).topic_id
+    moved = (PendingOffset(topic, topic_id, 0, UNCHECKED, 6),)
+    process.offsets.pend(GROUP, tx_id, "pending", 0, moved, TIMEOUT_MS)
+    process.coordinator(0).prepare_commit("pending", tx_id)
+    story = told(log, query)
+    assert "is decided COMMIT" in story.unfinished[0]
+    assert [(part.where.topic, part.committed) for part in story.partitions] == [("numbers", 4)]
+
+
+def test_a_partition_that_the_log_lacks_has_no_end(log: MemoryLog, query: Query) -> None:
+    """The log was restored from a copy of before the partition was added."""
+    plan(query, 1, {0: (4, 7), 1: (0, 0)})
+    assert [part.log_end for part in told(log, query).partitions] == [COUNT, None]
+
+
+def test_the_remedy_is_the_last_sentence_whatever_a_folder_is_called(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    query = Query(log, tmp_path / "v1. of today")
+    (query.folder / "metadata").unlink()
+    story = told(log, query)
+    assert "v1. of today/metadata is missing" in story.reason
+    assert story.remedy.startswith("Give checkpointLocation as a full URL")

@@ -1,0 +1,485 @@
+"""The commit of a micro-batch without Spark: every death, two runs at once, every replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_plugin.checkpoints.checkpoint import Checkpoint
+from spark_plugin.checkpoints.checkpoint_files import CheckpointFiles
+from spark_plugin.sink import large_batch
+from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS, BatchCommitter, batch_identity
+from spark_plugin.sink.staging import StagedTopic, TaskMessage
+from tests.faulty_stores import DyingStore, HookedStore, ProcessDied
+from tests.memory_log import MemoryLog
+from tests.spark_query import COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
+from txlog.clock import Runtime, segment_id
+from txlog.engine.append import appender
+from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, ProducerFenced
+from txlog.model import TransactionOutcome, TxId
+from txlog.topic.records.batch import Segment
+from txlog.topic.records.conversion import with_timestamp
+from txlog.topic.records.segment_draft import SegmentDraft
+from txlog.topic.topic_log import TopicLog
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A fresh log."""
+    return new_log()
+
+
+@pytest.fixture
+def query(log: MemoryLog, tmp_path: Path) -> Query:
+    """The query, with a checkpoint of its own."""
+    return Query(log, tmp_path / "checkpoint")
+
+
+def copied(log: MemoryLog) -> list[int]:
+    """Every number that was copied."""
+    return sorted(row["n"] for row in log.values("even", "odd"))
+
+
+def position(log: MemoryLog) -> int:
+    """Where the group stands; a transaction that is decided is finished first."""
+    committed = log.process().offsets.fetch(GROUP, [SOURCE])[SOURCE]
+    return 0 if committed is None else committed.offset
+
+
+def check(log: MemoryLog, end: int) -> None:
+    """The numbers below `end` were copied once, the group is there, and the log is sound."""
+    assert copied(log) == list(range(end))
+    assert position(log) == end
+    log.check()
+
+
+def next_entry(log: MemoryLog, ahead: int = 0) -> str:
+    """Path of the entry that the coordinator's journal gets next, or so many later."""
+    layout = log.connection.cluster.layout.transactions(0)
+    return layout.entry(sum(path.startswith(layout.entries) for path in log.objects()) + ahead)
+
+
+# Deaths.
+
+
+def restart(log: MemoryLog, query: Query, batch: int, start: int, end: int) -> None:
+    """From the checkpoint: the batch is replayed by a new run."""
+    process = log.process()
+    query.replay(process, "second", batch, start, end)
+    query.run(process, "second", batch + 1, end, COUNT)
+
+
+def restart_without_checkpoint(
+    log: MemoryLog, query: Query, batch: int, start: int, end: int
+) -> None:
+    """Without it: a new query takes the group, and goes on where that stands."""
+    log.clock.advance(STAGED_TIMEOUT_MS + 1)
+    options = replace(query.options, group_takeover=True)
+    fresh = Query(log, query.folder / "new", "another query", options)
+    fresh.run(log.process(), "second", 0, position(log), COUNT)
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pend and decision are an entry each, as of a batch that one entry does not hold."""
+    monkeypatch.setattr(large_batch, "STORED_BATCH_BYTES", 1 << 30)
+
+
+@pytest.mark.parametrize("go_on", [restart, restart_without_checkpoint])
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("batch", [0, 1], ids=["first batch", "later batch"])
+def test_I5_I10_a_driver_that_dies_at_any_write_loses_and_doubles_nothing(
+    tmp_path: Path, batch: int, is_after: bool, go_on: Callable[..., None]
+) -> None:
+    """Registration if it is the first batch, pend and prepare, two topics, offsets and complete."""
+    write = 0
+    while dies_at(tmp_path / f"{write}", write, is_after, batch, go_on):
+        write += 1
+    assert write >= 4 + 2 * (batch == 0)
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("go_on", [restart, restart_without_checkpoint])
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("batch", [0, 1], ids=["first batch", "later batch"])
+def test_I5_I10_so_does_one_whose_pend_is_an_entry_of_its_own(
+    tmp_path: Path, batch: int, is_after: bool, go_on: Callable[..., None]
+) -> None:
+    """Registration if it is the first batch, pend, prepare, two topics, offsets and complete."""
+    write = 0
+    while dies_at(tmp_path / f"{write}", write, is_after, batch, go_on):
+        write += 1
+    assert write >= 5 + 2 * (batch == 0)
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("batch", [0, 1], ids=["first batch", "later batch"])
+def test_I5_I10_so_does_one_whose_batch_is_too_large_for_an_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int, is_after: bool
+) -> None:
+    """Registration, two declarations, four appends, pend, prepare, markers, offsets, complete."""
+    monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", 1)
+    write = 0
+    while dies_at(tmp_path / f"{write}", write, is_after, batch, restart):
+        write += 1
+    assert write >= 12
+
+
+def test_batches_above_and_below_the_limit_of_an_entry_follow_each_other(
+    log: MemoryLog, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each large one has sequences of its own: none passes for a repeat of another."""
+    process = log.process()
+    for batch, batches_max in enumerate([1, 1, 4_000, 1, 4_000]):
+        monkeypatch.setattr(appender, "ENTRY_BATCHES_MAX", batches_max)
+        query.run(process, "run", batch, 2 * batch, 2 * batch + 2)
+    check(log, 10)
+
+
+@pytest.mark.slow
+def test_a_batch_of_more_stored_batches_than_an_entry_takes_is_committed(
+    log: MemoryLog, query: Query
+) -> None:
+    """By its names alone it is larger than the megabyte that a store takes at once."""
+    process = log.process()
+    query.plan(0, 0, 2)
+    whole = query.tasks(process, "run", 0, 0, 2)
+    empty = [replace(message, staged=()) for message in whole[1:]]
+    topic = process.cluster.topic("even")
+    row = with_timestamp(pa.RecordBatch.from_pydict({"n": [1]}), 0)
+    segments = [segment_of(topic, row, 5_000) for _ in range(4)]
+    staged = StagedTopic("even", topic.topic_id, tuple(segments), 20_000)
+    query.commit(process, "run", 0, [replace(whole[0], staged=(staged,)), *empty])
+    assert log.process().cluster.topic("even").catch_up().last_stable_offset(0) == 20_000
+    assert position(log) == 2
+    log.check()
+
+
+def segment_of(topic: TopicLog, row: pa.RecordBatch, count: int) -> Segment:
+    """A segment of so many batches of one record each."""
+    draft = SegmentDraft(
+        topic.store,
+        topic.layout.segment(segment_id(Runtime())),
+        topic.catch_up().newest_schema_id,
+        compression="none",
+        batch_bytes_max=1,
+    )
+    for _ in range(count):
+        draft.add(0, row)
+    return draft.finish()
+
+
+def dies_at(
+    folder: Path, write: int, is_after: bool, batch: int, go_on: Callable[..., None]
+) -> bool:
+    """Let a driver die at that write, go on without it; whether there was such a write."""
+    log = new_log()
+    query = Query(log, folder)
+    store = DyingStore(log.memory)
+    process = log.process(store)
+    if batch:
+        query.run(process, "first", 0, 0, 2)
+    start, end = 2 * batch, 2 * batch + 5
+    query.plan(batch, start, end)
+    messages = query.tasks(process, "first", batch, start, end)
+    store.die_at(write, after=is_after)
+    try:
+        query.commit(process, "first", batch, messages)
+    except ProcessDied:
+        assert copied(log) == list(range(start)) or is_decided(log)
+    go_on(log, query, batch, start, end)
+    check(log, COUNT)
+    return store.is_dead
+
+
+def is_decided(log: MemoryLog) -> bool:
+    """Whether the newest transaction of the query is committed, applied everywhere or not."""
+    coordinator = log.process().coordinator(0)
+    known = coordinator.catch_up().ids["spark.query"]
+    newest = max([*known.open, known.last_tx_id or TxId(0, 0, -1)])
+    return coordinator.outcome(newest) is TransactionOutcome.COMMITTED
+
+
+# Replays.
+
+
+def test_I10_a_batch_that_is_in_changes_nothing_and_fences_nobody(
+    log: MemoryLog, query: Query
+) -> None:
+    first, second = log.process(), log.process()
+    query.run(first, "first", 0, 0, 4)
+    messages = query.tasks(second, "second", 0, 0, 4)
+    before = log.objects()
+    query.commit(second, "second", 0, messages)
+    assert log.changed_since(before) == []
+    query.run(first, "first", 1, 4, 6)
+    check(log, 6)
+
+
+@pytest.mark.parametrize("write", range(5))
+def test_R23_a_watermark_only_batch_that_died_is_finished_by_its_replay(
+    log: MemoryLog, query: Query, write: int
+) -> None:
+    """It advances nothing, so only the second test can tell; a replay shows it whole."""
+    store = DyingStore(log.memory)
+    process = log.process(store)
+    query.run(process, "first", 0, 0, 2)
+    (query.folder / "offsets" / "1").write_text((query.folder / "offsets" / "0").read_text())
+    messages = query.tasks(process, "first", 1, 2, 6)
+    store.die_at(write, after=True)
+    with suppress(ProcessDied):
+        query.commit(process, "first", 1, messages)
+    query.replay(log.process(), "second", 1, 2, 6)
+    assert copied(log) == list(range(6))
+    assert position(log) == 2
+    log.check()
+
+
+def test_R1_a_plan_that_was_written_anew_is_refused(log: MemoryLog, query: Query) -> None:
+    process = log.process()
+    query.plan(0, 0, 2)
+    old = query.tasks(process, "run", 0, 0, 2)
+    query.plan(0, 0, 4)
+    with pytest.raises(CheckpointConflict, match="was rewritten while the batch ran"):
+        query.commit(process, "run", 0, old)
+    mixed = [old[0], query.tasks(process, "run", 0, 0, 4)[1]]
+    with pytest.raises(CheckpointConflict, match="ran for different plans"):
+        query.commit(process, "run", 0, mixed)
+    check(log, 0)
+
+
+def test_R1_tasks_that_saw_the_plan_of_another_batch_are_refused(
+    log: MemoryLog, query: Query
+) -> None:
+    """As in foreachBatch, where Spark tells the writer no batch."""
+    process = log.process()
+    query.run(process, "newer", 0, 0, 2)
+    query.plan(1, 2, 4)
+    messages = query.tasks(process, "older", 0, 0, 1)
+    with pytest.raises(CheckpointConflict, match="newest plan in the checkpoint was 1"):
+        query.commit(process, "older", 0, messages)
+    check(log, 2)
+
+
+def replanned(log: MemoryLog, query: Query) -> list[TaskMessage]:
+    """Batch 0 ended at 2 when it was committed, by the checkpoint it ends at 4; batch 1 follows."""
+    process = log.process()
+    query.plan_other(0, 2)
+    query.replay(process, "first", 0, 0, 2)
+    query.plan_other(0, 4)
+    query.plan_other(1, 6)
+    return query.tasks(process, "second", 1, 4, 6)
+
+
+def test_R2_a_batch_of_another_source_that_follows_another_plan_is_refused(
+    log: MemoryLog, query: Query
+) -> None:
+    messages = replanned(log, query)
+    with pytest.raises(CheckpointConflict, match="another batch 0, the one before it, than"):
+        query.commit(log.process(), "second", 1, messages)
+    assert copied(log) == [0, 1]
+    query.plan_other(0, 2)
+    query.replay(log.process(), "third", 1, 2, 6)
+    assert copied(log) == list(range(6))
+    log.check()
+
+
+@dataclass
+class ChangingFiles:
+    """A checkpoint's folder in which something happens before one file is read."""
+
+    files: CheckpointFiles
+    name: str
+    happens: Callable[[], None]
+
+    def read(self, name: str) -> bytes | None:
+        """See CheckpointFiles."""
+        if name == self.name:
+            self.happens()
+        return self.files.read(name)
+
+    def list_names(self, folder: str) -> list[str]:
+        """See CheckpointFiles."""
+        return self.files.list_names(folder)
+
+
+def test_R1_a_checkpoint_that_is_put_back_while_it_is_read_is_refused(
+    log: MemoryLog, query: Query
+) -> None:
+    """Its batch 0 is the one that the log has again, and not the one that the tasks followed."""
+    messages = replanned(log, query)
+
+    def put_back() -> None:
+        query.plan_other(0, 2)
+        (query.folder / "offsets" / "1").unlink()
+
+    files = ChangingFiles(query.checkpoint.files, "offsets/0", put_back)
+    committer = BatchCommitter(log.process(), query.options, Checkpoint("changing", files))
+    with pytest.raises(CheckpointConflict, match=r"offsets/1 is missing"):
+        committer.commit(batch_identity(messages, 1), messages)
+    assert copied(log) == [0, 1]
+    log.check()
+
+
+def test_R24_the_checkpoint_of_another_query_is_refused(log: MemoryLog, query: Query) -> None:
+    (query.folder / "metadata").write_text('{"id": "another"}')
+    with pytest.raises(CheckpointConflict, match="is of query another"):
+        query.run(log.process(), "run", 0, 0, 2)
+    check(log, 0)
+
+
+def test_R29_a_source_without_a_group_is_refused(log: MemoryLog, tmp_path: Path) -> None:
+    query = Query(log, tmp_path / "checkpoint", group=None)
+    with pytest.raises(InvalidOption, match="group.id"):
+        query.run(log.process(), "run", 0, 0, 2)
+    check(log, 0)
+
+
+# One run in several processes, and two runs at once.
+
+
+def test_the_commits_of_one_run_may_come_from_any_process_of_its_driver(
+    log: MemoryLog, query: Query
+) -> None:
+    """Spark hands a commit to any idle Python process, and queries share those."""
+    one, other = log.process(), log.process()
+    query.run(one, "run", 0, 0, 2)
+    query.run(other, "run", 1, 2, 4)
+    query.run(one, "run", 2, 4, 6)
+    query.run(one, "run", 3, 6, 8)
+    query.run(other, "run", 4, 8, 10)
+    check(log, 10)
+
+
+def test_R27_a_run_that_was_superseded_may_not_come_back(log: MemoryLog, query: Query) -> None:
+    older, newer = log.process(), log.process()
+    query.run(older, "older", 0, 0, 2)
+    query.run(newer, "newer", 1, 2, 4)
+    with pytest.raises(ProducerFenced):
+        query.run(older, "older", 2, 4, 6)
+    with pytest.raises(ProducerFenced, match="run older .* was superseded by run newer"):
+        query.run(older, "older", 2, 4, 6)
+    query.run(newer, "newer", 2, 4, 6)
+    check(log, 6)
+
+
+def test_R12_so_does_one_that_stalls_before_it_pends_and_decides_at_once(
+    log: MemoryLog, query: Query
+) -> None:
+    stalls_while_a_newer_run_commits(log, query, 0, "before")
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize(
+    ("ahead", "place"),
+    [(0, "before"), (0, "after"), (1, "before")],
+    ids=["before its pend", "after its pend", "before its prepare"],
+)
+def test_R12_a_run_that_stalls_while_a_newer_one_commits_its_batch_commits_nothing_more(
+    log: MemoryLog, query: Query, ahead: int, place: str
+) -> None:
+    stalls_while_a_newer_run_commits(log, query, ahead, place)
+
+
+def stalls_while_a_newer_run_commits(log: MemoryLog, query: Query, ahead: int, place: str) -> None:
+    """The older run is refused, and the newer one's batches are there once."""
+    store = HookedStore(log.memory)
+    older, newer = log.process(store), log.process()
+    query.run(older, "older", 0, 0, 2)
+    query.plan(1, 2, 4)
+    messages = query.tasks(older, "older", 1, 2, 4)
+
+    def overtake() -> None:
+        query.replay(newer, "newer", 1, 2, 4)
+        query.run(newer, "newer", 2, 4, 6)
+
+    hook = store.before if place == "before" else store.after
+    hook("create", next_entry(log, ahead), overtake)
+    with pytest.raises((ProducerFenced, CheckpointConflict)):
+        query.commit(older, "older", 1, messages)
+    check(log, 6)
+
+
+def test_I10_a_run_that_stalls_while_a_newer_one_commits_its_batch_finds_it_in(
+    log: MemoryLog, query: Query
+) -> None:
+    store = HookedStore(log.memory)
+    older, newer = log.process(store), log.process()
+    query.plan(0, 0, 4)
+    messages = query.tasks(older, "older", 0, 0, 4)
+    pend = next_entry(log, 1)  # After the registration.
+    store.before("create", pend, lambda: query.replay(newer, "newer", 0, 0, 4))
+    query.commit(older, "older", 0, messages)
+    assert store.is_met
+    check(log, 4)
+
+
+# Pends in the way.
+
+
+def test_R12_a_query_that_lost_its_group_takes_its_pend_away(
+    log: MemoryLog, query: Query, tmp_path: Path
+) -> None:
+    store = HookedStore(log.memory)
+    old = log.process(store)
+    query.run(old, "old", 0, 0, 2)
+    options = replace(OPTIONS, group_takeover=True)
+    successor = Query(log, tmp_path / "new", "successor", options)
+
+    def take_over() -> None:
+        # Its first batch is empty: it owns the group from then on, which stays where it is.
+        successor.run(log.process(), "new", 0, 2, 2)
+
+    query.plan(1, 2, 4)
+    messages = query.tasks(old, "old", 1, 2, 4)
+    store.before("create", next_entry(log), take_over)
+    with pytest.raises(GroupOwned, match="owned by 'spark.successor'"):
+        query.commit(old, "old", 1, messages)
+    assert not log.process().offsets.group(GROUP).pending
+    slept = len(log.clock.slept_ms)
+    successor.run(log.process(), "new", 1, 2, 4)
+    assert len(log.clock.slept_ms) == slept
+    check(log, 4)
+
+
+@pytest.mark.usefixtures("apart")
+def test_R3_the_pend_of_a_query_that_died_is_waited_for_until_it_times_out(
+    log: MemoryLog, query: Query, tmp_path: Path
+) -> None:
+    store = DyingStore(log.memory)
+    dead = log.process(store)
+    query.run(dead, "dead", 0, 0, 2)
+    query.plan(1, 2, 4)
+    messages = query.tasks(dead, "dead", 1, 2, 4)
+    store.die_at(0, after=True)
+    with pytest.raises(ProcessDied):
+        query.commit(dead, "dead", 1, messages)
+    options = replace(OPTIONS, group_takeover=True)
+    Query(log, tmp_path / "new", "successor", options).run(log.process(), "new", 0, 2, 4)
+    assert sum(log.clock.slept_ms) >= STAGED_TIMEOUT_MS
+    check(log, 4)
+
+
+@pytest.mark.usefixtures("apart")
+def test_R3_a_transaction_that_was_barred_before_its_decision_is_run_again(
+    log: MemoryLog, query: Query
+) -> None:
+    """By an operator, or by a reader to whom the run seemed dead."""
+    store = HookedStore(log.memory)
+    process = log.process(store)
+    query.run(process, "run", 0, 0, 2)
+    query.plan(1, 2, 4)
+    messages = query.tasks(process, "run", 1, 2, 4)
+
+    def bar() -> None:
+        log.clock.advance(STAGED_TIMEOUT_MS + 1)
+        assert position(log) == 2
+
+    store.before("create", next_entry(log, 1), bar)
+    query.commit(process, "run", 1, messages)
+    check(log, 4)

@@ -1,0 +1,158 @@
+"""What a commit looks at before it decides: the topics that have rows, as they are by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS
+from spark_plugin.sink.commit_look import require_topics
+from spark_plugin.sink.staging import TaskMessage
+from tests.faulty_stores import HookedStore
+from tests.memory_log import MemoryLog
+from tests.spark_query import COUNT, GROUP, SOURCE, Query, new_log
+from txlog.coordinator.events import Participant
+from txlog.engine.transaction_session import TransactionSession
+from txlog.errors import InternalError, InvalidRecord, UnknownTopic
+from txlog.groups.state import PendingOffset
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A fresh log."""
+    return new_log()
+
+
+@pytest.fixture
+def query(log: MemoryLog, tmp_path: Path) -> Query:
+    """The query, with a checkpoint of its own."""
+    return Query(log, tmp_path / "checkpoint")
+
+
+def next_entry(log: MemoryLog) -> str:
+    """Path of the entry that the one coordinator's journal gets next."""
+    layout = log.connection.cluster.layout.transactions(0)
+    return layout.entry(sum(path.startswith(layout.entries) for path in log.objects()))
+
+
+def check(log: MemoryLog, end: int) -> None:
+    """The numbers below `end` were copied once, the group is there, and the log is sound."""
+    assert sorted(row["n"] for row in log.values("even", "odd")) == list(range(end))
+    committed = log.process().offsets.fetch(GROUP, [SOURCE])[SOURCE]
+    assert committed is not None
+    assert committed.offset == end
+    log.check()
+
+
+def staged(query: Query) -> list[TaskMessage]:
+    """The tasks of the first batch."""
+    query.plan(0, 0, COUNT)
+    return query.tasks(query.log.process(), "run", 0, 0, COUNT)
+
+
+def test_R40_a_batch_for_a_topic_that_was_deleted_decides_nothing(
+    log: MemoryLog, query: Query
+) -> None:
+    messages = staged(query)
+    process = log.process()
+    log.admin.delete_topics(["odd"])
+    before = log.objects()
+    with pytest.raises(UnknownTopic, match="topic 'odd' was deleted since rows were staged"):
+        query.commit(process, "run", 0, messages)
+    written = [path for path in log.changed_since(before) if path.startswith("transactions/")]
+    assert written == []
+    assert log.values("even") == []
+    log.check()
+
+
+def test_R40_the_topic_that_was_created_in_its_place_gets_no_row(
+    log: MemoryLog, query: Query
+) -> None:
+    messages = staged(query)
+    schema = log.admin.describe_topic("odd").schema
+    log.admin.delete_topics(["odd"])
+    log.admin.create_topic("odd", 1, schema)
+    with pytest.raises(UnknownTopic, match="topic 'odd' was deleted since rows were staged"):
+        query.commit(log.process(), "run", 0, messages)
+    assert log.values("even", "odd") == []
+    query.replay(log.process(), "second", 0, 0, COUNT)
+    assert len(log.values("even", "odd")) == COUNT
+    log.check()
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [({"schema_id": 1}, InternalError), ({"partition": 1}, InvalidRecord)],
+    ids=["schema", "partition"],
+)
+def test_rows_that_their_topic_has_no_place_for_are_refused_before_the_decision(
+    log: MemoryLog, query: Query, change: dict[str, int], error: type[Exception]
+) -> None:
+    """After it a marker may be refused for nothing of that."""
+    found = staged(query)[0].staged[0]
+    segment = found.segments[0]
+    if "schema_id" in change:
+        segment = replace(segment, **change)
+    else:
+        batches = tuple(replace(batch, **change) for batch in segment.batches)
+        segment = replace(segment, batches=batches)
+    forged = Participant(found.topic_id, found.topic, (), (segment,))
+    with pytest.raises(error):
+        require_topics(log.process(), [forged])
+
+
+# Answers of several moments.
+
+
+def test_I10_a_batch_that_another_run_commits_between_look_and_decision_is_found_in(
+    log: MemoryLog, query: Query
+) -> None:
+    """The look says that it is to be committed; the decision is refused, and asks anew."""
+    store = HookedStore(log.memory)
+    older, newer = log.process(store), log.process()
+    query.plan(0, 0, 4)
+    messages = query.tasks(older, "older", 0, 0, 4)
+    overtaken_after(store, next_entry(log), 1, lambda: query.replay(newer, "newer", 0, 0, 4))
+    query.commit(older, "older", 0, messages)
+    assert store.is_met
+    check(log, 4)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_I10_so_is_one_that_another_run_commits_while_it_is_asked_for_anew(
+    log: MemoryLog, query: Query, count: int
+) -> None:
+    """A run that died has left a pend, so that the first look does not serve."""
+    pend_and_die(log)
+    store = HookedStore(log.memory)
+    older, newer = log.process(store), log.process()
+    query.plan(0, 0, 4)
+    messages = query.tasks(older, "older", 0, 0, 4)
+    overtaken_after(store, next_entry(log), count, lambda: query.replay(newer, "newer", 0, 0, 4))
+    query.commit(older, "older", 0, messages)
+    assert store.is_met
+    check(log, 4)
+
+
+def overtaken_after(
+    store: HookedStore, path: str, count: int, overtake: Callable[[], object]
+) -> None:
+    """Another run is faster after so many questions whether that entry is there."""
+    if count > 1:
+        again = partial(overtaken_after, store, path, count - 1, overtake)
+        store.after("get", path, again)
+    else:
+        store.after("get", path, overtake)
+
+
+def pend_and_die(log: MemoryLog) -> None:
+    """A run of the query that gets no further with its first batch."""
+    session = TransactionSession(log.process(), "spark.query", GROUP, STAGED_TIMEOUT_MS)
+    session.register("dead", is_run=True, groups=(GROUP,))
+    session.begin()
+    topic_id = log.connection.cluster.topic("numbers").topic_id
+    session.pend_staged(GROUP, (PendingOffset("numbers", topic_id, 0, 0, 4),))

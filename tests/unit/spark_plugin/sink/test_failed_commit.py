@@ -1,0 +1,38 @@
+"""A micro-batch whose commit failed: what its tasks have staged is there for the next attempt."""
+
+from pathlib import Path
+
+import pytest
+
+from spark_plugin.sink.batch_commit import participants
+from tests.faulty_stores import HookedStore
+from tests.spark_query import Query, new_log
+from txlog.errors import OutcomeUnknown
+
+
+@pytest.mark.parametrize("is_stored", [False, True], ids=["not stored", "stored"])
+def test_I13_R26_what_a_failed_commit_staged_stays_for_the_next_attempt(
+    tmp_path: Path, is_stored: bool
+) -> None:
+    """The answer to its decision is lost; Spark calls abort, and then the driver commits again."""
+    log = new_log()
+    query = Query(log, tmp_path / "checkpoint")
+    store = HookedStore(log.memory)
+    process = log.process(store)
+    query.run(process, "run", 0, 0, 2)
+    query.plan(1, 2, 4)
+    messages = query.tasks(process, "run", 1, 2, 4)
+    staged = {segment.path for p in participants(messages) for segment in p.segments}
+    journal = log.connection.cluster.layout.transactions(0)
+    decision = journal.entry(sum(path.startswith(journal.entries) for path in log.objects()))
+    if is_stored:
+        store.lose_answer(decision)
+    else:
+        store.delay_write(decision)
+    with pytest.raises(OutcomeUnknown):
+        query.commit(process, "run", 1, messages)
+    assert staged
+    assert staged <= set(log.objects())
+    query.commit(log.process(), "run", 1, messages)
+    assert sorted(row["n"] for row in log.values("even", "odd")) == [0, 1, 2, 3]
+    log.check()

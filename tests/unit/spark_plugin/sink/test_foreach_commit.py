@@ -1,0 +1,75 @@
+"""The commit of a write within a `foreachBatch`, without Spark: two runs at once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
+from spark_plugin.sink.staging import TaskMessage
+from tests.faulty_stores import HookedStore
+from tests.spark_query import OPTIONS, Query, new_log
+from txlog.engine.connection import Connection
+from txlog.errors import CommitFailed, InvalidOption
+
+LABELLED = replace(OPTIONS, label="copy")
+
+
+def tasks(query: Query, process: Connection, run: str) -> list[TaskMessage]:
+    """Of batch 0. Its writer is told of no checkpoint."""
+    return [replace(message, plan=None) for message in query.tasks(process, run, 0, 0, 4)]
+
+
+def commit(process: Connection, messages: list[TaskMessage]) -> None:
+    """One write of the batch."""
+    committer = BatchCommitter(process, LABELLED, None, is_one_of_many=True)
+    committer.commit(batch_identity(messages, 0), messages)
+
+
+def test_R30_a_write_that_another_run_overtook_is_not_taken_for_one_without_a_label(
+    tmp_path: Path,
+) -> None:
+    """Nor for one that is in: it might be that. Started again, the query finds it in."""
+    log = new_log()
+    query = Query(log, tmp_path / "checkpoint")
+    query.plan(0, 0, 4)
+    store = HookedStore(log.memory)
+    older, newer = log.process(store), log.process()
+    late = tasks(query, older, "older")
+    journal = log.connection.cluster.layout.transactions(0)
+    registration = journal.entry(sum(p.startswith(journal.entries) for p in log.objects()))
+    store.before("create", registration, lambda: commit(newer, tasks(query, newer, "newer")))
+    with pytest.raises(CommitFailed, match="by an earlier run of the query that was still at work"):
+        commit(older, late)
+    restarted = log.process()
+    commit(restarted, tasks(query, restarted, "third"))
+    assert sorted(row["n"] for row in log.values("even", "odd")) == [0, 1, 2, 3]
+    log.check()
+
+
+def test_R30_a_second_write_of_one_run_under_one_label_is_refused(tmp_path: Path) -> None:
+    log = new_log()
+    query = Query(log, tmp_path / "checkpoint")
+    query.plan(0, 0, 4)
+    process = log.process()
+    commit(process, tasks(query, process, "run"))
+    with pytest.raises(InvalidOption, match="leave the first one as it is"):
+        commit(process, tasks(query, process, "run"))
+    log.check()
+
+
+def test_R30_a_second_write_is_refused_also_by_a_run_that_found_the_first_one_in(
+    tmp_path: Path,
+) -> None:
+    """A supervisor starts the query again as it was: no batch of the second write may be lost."""
+    log = new_log()
+    query = Query(log, tmp_path / "checkpoint")
+    query.plan(0, 0, 4)
+    process = log.process()
+    commit(process, tasks(query, process, "run"))
+    for run in ("second", "third"):
+        commit(process, tasks(query, process, run))
+        with pytest.raises(InvalidOption, match="leave the first one as it is"):
+            commit(process, tasks(query, process, run))
+    assert sorted(row["n"] for row in log.values("even", "odd")) == [0, 1, 2, 3]
+    log.check()

@@ -1,0 +1,240 @@
+"""`startingOffsets=committed` after a lost checkpoint: the group has a position in each partition.
+
+The first batch commits where the query begins in every partition that it reads, also in those that
+have nothing for it, so that a query without its checkpoint goes on exactly there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.options import WriterOptions
+from spark_plugin.sink import batch_commit
+from tests.faulty_stores import DyingStore, ProcessDied
+from tests.memory_log import MemoryLog
+from tests.spark_query import GROUP, ONE_JOURNAL
+from tests.spark_stream import Stream
+from txlog.errors import CheckpointConflict, GroupOwned
+from txlog.groups import state as offsets_state
+from txlog.groups.state import UNCHECKED, PendingOffset
+from txlog.model import TopicPartition
+
+OLD = 100
+LATEST, COMMITTED = OffsetSpec(OffsetPoint.LATEST), OffsetSpec(OffsetPoint.COMMITTED)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """100 old records in each of two partitions."""
+    log = MemoryLog(ONE_JOURNAL)
+    log.admin.create_topic("events", 2)
+    for partition in (0, 1):
+        put(log, OLD, partition)
+    return log
+
+
+def put(log: MemoryLog, count: int, partition: int, topic: str = "events") -> None:
+    producer = log.producer()
+    for number in range(count):
+        producer.send(topic, b"%d" % number, partition=partition)
+    producer.flush()
+
+
+def stands(log: MemoryLog) -> dict[str, int]:
+    group = log.process().offsets.group(GROUP)
+    return {str(where): at.offset for where, at in sorted(group.committed.items())}
+
+
+def test_a_lost_checkpoint_repeats_no_record_of_a_partition_that_was_idle(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    first = Stream(log, tmp_path / "first", LATEST)
+    assert first.run() == 0
+    put(log, 10, 0)
+    assert first.run() == 10
+    put(log, 3, 1)
+    assert Stream(log, tmp_path / "second", COMMITTED).run() == 3
+    log.check()
+
+
+def test_the_first_batch_commits_where_the_query_begins_with_its_records(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    stream = Stream(log, tmp_path / "first", LATEST)
+    put(log, 10, 0)
+    assert stream.run() == 0
+    assert stands(log) == {"events-0": OLD + 10, "events-1": OLD}
+
+
+def test_so_it_does_where_offsets_are_given_as_json(log: MemoryLog, tmp_path: Path) -> None:
+    given = {TopicPartition("events", 0): 95, TopicPartition("events", 1): OffsetPoint.LATEST}
+    stream = Stream(log, tmp_path / "first", OffsetSpec(explicit=given))
+    assert stream.run() == 5
+    assert stands(log) == {"events-0": OLD, "events-1": OLD}
+
+
+def test_partitions_and_topics_that_join_later_have_a_position_from_then_on(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    pattern = {"subscribe": (), "subscribe_pattern": "e.*"}
+    stream = Stream(log, tmp_path / "first", LATEST, **pattern)
+    stream.run()
+    log.admin.create_partitions("events", 3)
+    log.admin.create_topic("extras", 1)
+    put(log, 2, 0)
+    assert stream.run() == 2
+    assert stands(log) == {"events-0": OLD + 2, "events-1": OLD, "events-2": 0, "extras-0": 0}
+
+
+def test_a_partition_that_joins_later_begins_where_the_group_stands(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """The query goes on from the committed offsets: of a topic that was left out for a while."""
+    log.admin.create_topic("extras", 1)
+    put(log, 8, 0, "extras")
+    topics = {"subscribe": ("events", "extras")}
+    Stream(log, tmp_path / "first", LATEST, **topics).run()
+    put(log, 2, 0, "extras")
+    second = Stream(log, tmp_path / "second", COMMITTED)
+    second.run()
+    again = Stream(log, tmp_path / "again", COMMITTED, **topics)
+    again.query, again.batch, again.end = second.query, second.batch, second.end
+    assert again.run() == 2
+    assert stands(log)["extras-0"] == 10
+    log.check()
+
+
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("write", range(8))
+def test_I5_I10_a_driver_that_dies_in_its_first_batch_is_replayed_or_begins_again(
+    log: MemoryLog, tmp_path: Path, write: int, is_after: bool
+) -> None:
+    """Either way the group stands where the query began, in both partitions, and once."""
+    store = DyingStore(log.memory)
+    stream = Stream(log, tmp_path / "first", LATEST, log.process(store))
+    stream.plan()
+    put(log, 10, 0)
+    store.die_at(write, after=is_after)
+    try:
+        stream.commit()
+        stream.batch -= 1
+    except ProcessDied:
+        pass
+    stream.commit("second run", log.process())
+    assert stands(log) == {"events-0": OLD, "events-1": OLD}
+    assert Stream(log, tmp_path / "second", COMMITTED).run("third run") == 10
+    assert stands(log) == {"events-0": OLD + 10, "events-1": OLD}
+    log.check()
+
+
+def moved_by_another(log: MemoryLog, partition: int, offset: int) -> None:
+    topic_id = log.admin.describe_topic("events").topic_id
+    moved = PendingOffset("events", topic_id, partition, UNCHECKED, offset)
+    log.process().offsets.commit(GROUP, (moved,))
+
+
+@pytest.mark.parametrize("at", [40, OLD + 1])
+def test_I6_a_first_batch_that_finds_the_group_elsewhere_in_an_idle_partition_is_refused(
+    log: MemoryLog, tmp_path: Path, at: int
+) -> None:
+    stream = Stream(log, tmp_path / "first", LATEST)
+    stream.plan()
+    put(log, 1, 1)
+    moved_by_another(log, 1, at)
+    with pytest.raises(CheckpointConflict, match=rf"events-1 of group g: .* group {at}"):
+        stream.commit()
+    assert stands(log) == {"events-1": at}, "it is not overwritten"
+    log.check()
+
+
+def test_what_another_query_commits_between_the_look_and_the_pend_is_not_overwritten(
+    log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Stream(log, tmp_path / "first", LATEST)
+    stream.plan()
+    original = batch_commit.BatchCommitter._run
+
+    def run(self: Any, *more: Any) -> None:
+        if not stands(log):
+            moved_by_another(log, 1, 40)
+        original(self, *more)
+
+    monkeypatch.setattr(batch_commit.BatchCommitter, "_run", run)
+    with pytest.raises(CheckpointConflict, match=r"events-1 of group g: .* group 40"):
+        stream.commit()
+    assert stands(log) == {"events-1": 40}
+
+
+def test_a_position_that_was_deleted_is_there_again_after_the_next_batch(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """As after batches of a foreachBatch that left the write out."""
+    stream = Stream(log, tmp_path / "first", LATEST)
+    stream.run()
+    log.process().offsets.delete_offsets(GROUP, (TopicPartition("events", 1),))
+    assert stands(log) == {"events-0": OLD}
+    put(log, 2, 0)
+    stream.run()
+    assert stands(log) == {"events-0": OLD + 2, "events-1": OLD}
+
+
+@pytest.mark.parametrize("limit_bytes", [1, 400])
+def test_I16_positions_that_no_entry_holds_are_committed_in_parts(
+    log: MemoryLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_bytes: int
+) -> None:
+    log.admin.create_partitions("events", 12)
+    stream = Stream(log, tmp_path / "first", LATEST)
+    stream.plan()
+    monkeypatch.setattr(batch_commit, "OFFSETS_BYTES_MAX", limit_bytes)
+    monkeypatch.setattr(offsets_state, "OFFSETS_BYTES_MAX", 400)
+    stream.commit()
+    assert stands(log) == {f"events-{n}": OLD if n < 2 else 0 for n in range(12)}
+    log.check()
+
+
+def test_R12_a_second_query_on_one_frame_is_told_to_have_a_group_of_its_own(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    Stream(log, tmp_path / "first", LATEST).run()
+    second = Stream(log, tmp_path / "second", LATEST)
+    second.plan()
+    second.query.options = WriterOptions(root="memory://log")
+    with pytest.raises(GroupOwned, match=r"owned by 'copier'.* a group\.id each: two queries on"):
+        second.commit()
+
+
+# A sink that is not txlog: the group follows.
+
+
+def test_a_group_that_follows_has_the_starting_positions_once_the_first_batch_is_done(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    stream = Stream(log, tmp_path / "first", LATEST)
+    stream.plan()
+    assert stands(log) == {}, "nothing is done yet"
+    assert stream.end is not None
+    done = stream.end
+    put(log, 10, 0)
+    stream.batch = 1
+    stream.plan()
+    assert stands(log) == {}, "it may be where batch 0 begins"
+    stream.reader.commit(done)
+    assert stands(log) == {"events-0": OLD, "events-1": OLD}
+    again = stream.reader.latestOffset(stream.end, ReadAllAvailable())
+    assert again == stream.end
+    assert stands(log) == {"events-0": OLD + 10, "events-1": OLD}
+
+
+def test_a_partition_that_begins_at_0_is_followed_too(log: MemoryLog, tmp_path: Path) -> None:
+    log.admin.create_partitions("events", 3)
+    stream = Stream(log, tmp_path / "first", replace(LATEST))
+    stream.plan()
+    assert stream.end is not None
+    stream.reader.commit(stream.end)
+    assert stands(log) == {"events-0": OLD, "events-1": OLD, "events-2": 0}

@@ -1,0 +1,71 @@
+"""A writer that is refused has made nothing: no log at a mistyped root, no topic."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
+
+from spark_plugin.options import parse_writer_options
+from spark_plugin.sink.batch_writer import TxlogBatchWriter
+from spark_plugin.sink.stream_writer import TxlogStreamWriter
+from txlog.client.admin import Admin
+from txlog.errors import (
+    CheckpointConflict,
+    IncompatibleSchema,
+    NotATxlog,
+    TxlogError,
+    UnknownTopic,
+)
+
+FRAME = StructType().add("id", LongType()).add("value", StringType())
+MISNAMED = StructType().add("value", BinaryType()).add("_offset", LongType())
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"topic": "t", "key": "nope"}, "names the column 'nope'"),
+        ({"topic": "t", "partition": "value"}, "must be a whole number"),
+        ({"topic": "t", "partitions": "99999999"}, "choose 1 to 10000"),
+        ({}, "set the option 'topic'"),
+    ],
+)
+def test_a_wrong_option_makes_no_log(tmp_path: Path, options: dict[str, str], told: str) -> None:
+    root = tmp_path / "log"
+    parsed = parse_writer_options({"path": str(root), **options})
+    with pytest.raises(TxlogError, match=told):
+        TxlogBatchWriter.for_job(parsed, FRAME, overwrite=False)
+    assert not root.exists()
+
+
+def test_a_frame_that_its_new_topic_cannot_hold_makes_no_topic(tmp_path: Path) -> None:
+    root = tmp_path / "log"
+    parsed = parse_writer_options({"path": str(root), "topic": "copy"})
+    with pytest.raises(IncompatibleSchema, match="'_offset' has a reserved name"):
+        TxlogBatchWriter.for_job(parsed, MISNAMED, overwrite=False)
+    assert Admin(str(root), create=True).list_topics() == []
+
+
+def test_a_job_is_looked_at_before_its_tasks_run_and_nothing_is_made(tmp_path: Path) -> None:
+    """Only its tasks know whether it is a query's write, which may not make all that is missing."""
+    root = tmp_path / "log"
+    options = {"path": str(root), "topic": "copy"}
+    TxlogBatchWriter.for_job(parse_writer_options(options), FRAME, overwrite=False)
+    assert not root.exists()
+    none = parse_writer_options({**options, "createTopics": "false"})
+    with pytest.raises(NotATxlog, match="there is no log at"):
+        TxlogBatchWriter.for_job(none, FRAME, overwrite=False)
+    admin = Admin(str(root), create=True)
+    TxlogBatchWriter.for_job(parse_writer_options(options), FRAME, overwrite=False)
+    with pytest.raises(UnknownTopic, match="there is no topic 'copy'"):
+        TxlogBatchWriter.for_job(none, FRAME, overwrite=False)
+    assert admin.list_topics() == []
+
+
+def test_a_checkpoint_that_is_not_the_querys_makes_no_log(tmp_path: Path) -> None:
+    root, checkpoint = tmp_path / "log", tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    asked = {"path": str(root), "topic": "t", "checkpointLocation": str(checkpoint)}
+    with pytest.raises(CheckpointConflict, match="contains no batch"):
+        TxlogStreamWriter.for_batch(parse_writer_options(asked), FRAME)
+    assert not root.exists()

@@ -1,0 +1,352 @@
+"""The two replay tests: every cell of their table, and the stories behind the cells."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_plugin.checkpoints.offset_log import GroupPartition
+from spark_plugin.sink.replay import (
+    NAMED_MAX,
+    AlreadyIn,
+    BatchMark,
+    Commit,
+    Committed,
+    GroupAnswer,
+    MarkAnswer,
+    Ranges,
+    decide_batch,
+)
+from spark_plugin.source.offsets import PartitionRange
+from txlog.coordinator.events import OffsetRange, ReplayMark
+from txlog.errors import CheckpointConflict
+
+P0 = GroupPartition("g", "orders", 0)
+P1 = GroupPartition("g", "orders", 1)
+PLANNED = {P0: PartitionRange(5, 9), P1: PartitionRange(3, 4)}
+BATCH = 7
+
+P2 = GroupPartition("g", "orders", 2)
+JOINING = {P2: PartitionRange(100, 100)}
+
+GROUPS: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
+    GroupAnswer.SILENT: [({}, {}), ({}, {P0: 99})],
+    GroupAnswer.AT_START: [
+        (PLANNED, {P0: 5, P1: 3}),
+        (PLANNED, {P0: None, P1: None}),
+        (PLANNED, {P0: 5}),
+        (PLANNED, {}),
+    ],
+    GroupAnswer.AT_END: [(PLANNED, {P0: 9, P1: 4}), (PLANNED, {P0: 12, P1: 4})],
+    GroupAnswer.ELSEWHERE: [
+        (PLANNED, {P0: 4, P1: 3}),
+        (PLANNED, {P0: 6, P1: 3}),
+        (PLANNED, {P0: 9, P1: 3}),
+        (PLANNED, {P0: 5, P1: 4}),
+        (PLANNED, {P0: 9, P1: None}),
+        (PLANNED, {P0: 0, P1: 0}),
+        (PLANNED, {P0: 8, P1: 4}),
+    ],
+}
+
+
+def marks(ranges: Ranges) -> dict[MarkAnswer, list[BatchMark | None]]:
+    """Every kind of mark that the coordinator may keep when that batch comes."""
+    other = {P0: PartitionRange(5, 8)}
+    return {
+        MarkAnswer.UNSEEN: [None],
+        MarkAnswer.SAME: [BatchMark("q", BATCH, ranges), BatchMark("q", BATCH, ranges, "print")],
+        MarkAnswer.OTHER: [BatchMark("q", BATCH, other), BatchMark("q", BATCH, ranges, "another")],
+        MarkAnswer.OLDER: [BatchMark("q", BATCH + 1, ranges), BatchMark("q", BATCH + 5)],
+        MarkAnswer.NEXT: [BatchMark("q", BATCH - 1), BatchMark("q", BATCH - 1, other, "before")],
+        MarkAnswer.AFTER_OTHER: [BatchMark("q", BATCH - 1, other, "another")],
+        MarkAnswer.LATER: [BatchMark("q", BATCH - 2), BatchMark("q", 0)],
+    }
+
+
+def decide(
+    ranges: Ranges, committed: Committed, mark: BatchMark | None, joining: Ranges | None = None
+) -> AlreadyIn | Commit:
+    """The decision on batch 7 of query q."""
+    return decide_batch(
+        "q",
+        BATCH,
+        ranges,
+        committed,
+        mark,
+        joining=joining,
+        fingerprint="print",
+        previous_fingerprint="before",
+    )
+
+
+COMMIT = {
+    (GroupAnswer.SILENT, MarkAnswer.UNSEEN),
+    (GroupAnswer.SILENT, MarkAnswer.NEXT),
+    (GroupAnswer.AT_START, MarkAnswer.UNSEEN),
+    (GroupAnswer.AT_START, MarkAnswer.NEXT),
+}
+IN = {(GroupAnswer.SILENT, MarkAnswer.SAME), (GroupAnswer.AT_END, MarkAnswer.SAME)}
+
+
+@pytest.mark.parametrize(("group_says", "mark_says"), list(product(GroupAnswer, MarkAnswer)))
+def test_I10_every_cell_of_the_table(group_says: GroupAnswer, mark_says: MarkAnswer) -> None:
+    for ranges, committed in GROUPS[group_says]:
+        for mark in marks(ranges)[mark_says]:
+            if (group_says, mark_says) in COMMIT:
+                decided = decide(ranges, committed, mark)
+                assert decided == Commit(
+                    BatchMark("q", BATCH, ranges, "print"),
+                    {key: committed.get(key) for key in ranges},
+                )
+            elif (group_says, mark_says) in IN:
+                assert decide(ranges, committed, mark) == AlreadyIn(BATCH)
+            else:
+                with pytest.raises(CheckpointConflict) as raised:
+                    decide(ranges, committed, mark)
+                assert raised.value.facts["group_says"] == group_says.name
+                assert raised.value.facts["mark_says"] == mark_says.name
+                newest = None if mark is None else mark.batch_id
+                assert raised.value.facts["newest_batch_id"] == newest
+
+
+# What a batch advances, and where the group stands in P2, which joins with it.
+JOINED: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
+    GroupAnswer.SILENT: [({}, {P2: 100}), ({}, {P0: 7, P2: 100})],
+    GroupAnswer.AT_START: [
+        ({}, {}),
+        (PLANNED, {P0: 5, P1: 3}),
+        (PLANNED, {P0: 5, P1: 3, P2: 100}),
+        (PLANNED, {P2: 100}),
+    ],
+    GroupAnswer.AT_END: [
+        ({}, {P2: 101}),
+        (PLANNED, {P0: 9, P1: 4, P2: 100}),
+        (PLANNED, {P0: 9, P1: 4, P2: 107}),
+    ],
+    GroupAnswer.ELSEWHERE: [
+        ({}, {P2: 99}),
+        (PLANNED, {P0: 5, P1: 3, P2: 99}),
+        (PLANNED, {P0: 5, P1: 3, P2: 101}),
+        (PLANNED, {P0: 9, P1: 4}),
+        (PLANNED, {P0: 9, P1: 4, P2: 99}),
+    ],
+}
+
+
+@pytest.mark.parametrize(("group_says", "mark_says"), list(product(GroupAnswer, MarkAnswer)))
+def test_I6_a_partition_that_joins_is_asked_for_like_one_that_advances(
+    group_says: GroupAnswer, mark_says: MarkAnswer
+) -> None:
+    """What another query did there meanwhile is refused, and not overwritten."""
+    for ranges, committed in JOINED[group_says]:
+        for mark in marks(ranges)[mark_says]:
+            if (group_says, mark_says) in COMMIT:
+                decided = decide(ranges, committed, mark, JOINING)
+                assert isinstance(decided, Commit)
+                assert decided.mark.ranges == ranges
+                assert decided.expected[P2] == committed.get(P2)
+            elif (group_says, mark_says) in IN:
+                assert decide(ranges, committed, mark, JOINING) == AlreadyIn(BATCH)
+            else:
+                with pytest.raises(CheckpointConflict) as raised:
+                    decide(ranges, committed, mark, JOINING)
+                assert raised.value.facts["group_says"] == group_says.name
+                assert f"{P2}: checkpoint [100, 100)" in str(raised.value)
+
+
+OFFSETS = st.none() | st.integers(0, 6)
+BOUNDS = st.tuples(st.integers(0, 5), st.integers(1, 3))
+
+
+@given(
+    bounds=st.lists(BOUNDS, max_size=3),
+    offsets=st.lists(OFFSETS, min_size=3, max_size=3),
+    newest=st.none() | st.integers(0, 4),
+    batch_id=st.integers(0, 4),
+)
+def test_I6_a_commit_starts_exactly_where_the_group_is(
+    bounds: list[tuple[int, int]],
+    offsets: list[int | None],
+    newest: int | None,
+    batch_id: int,
+) -> None:
+    ranges = {
+        GroupPartition("g", "t", number): PartitionRange(start, start + length)
+        for number, (start, length) in enumerate(bounds)
+    }
+    committed = {GroupPartition("g", "t", number): at for number, at in enumerate(offsets)}
+    mark = None if newest is None else BatchMark("q", newest, ranges)
+    try:
+        decided = decide_batch("q", batch_id, ranges, committed, mark)
+    except CheckpointConflict:
+        return
+    for key, bound in ranges.items():
+        at = committed[key]
+        if isinstance(decided, Commit):
+            assert decided.expected[key] == at
+            assert at in (None, bound.start)
+            assert newest in (None, batch_id - 1)
+        else:
+            assert at is not None
+            assert at >= bound.end
+            assert newest == batch_id
+
+
+# The stories.
+
+
+def test_I10_spark_died_before_it_wrote_its_commit_file_and_runs_the_batch_again() -> None:
+    first = decide({P0: PartitionRange(0, 4)}, {P0: None}, None)
+    assert isinstance(first, Commit)
+    assert decide({P0: PartitionRange(0, 4)}, {P0: 4}, first.mark) == AlreadyIn(BATCH)
+
+
+def test_R2_a_batch_of_a_restored_checkpoint_is_refused_with_the_numbers() -> None:
+    """It was planned anew under the number of a batch that is in, and reads further."""
+    mark = BatchMark("q", BATCH, {P0: PartitionRange(5, 8)})
+    with pytest.raises(CheckpointConflict) as raised:
+        decide({P0: PartitionRange(5, 11)}, {P0: 8}, mark)
+    text = str(raised.value)
+    assert "orders-0 of group g: checkpoint [5, 11), group 8 (3 into the batch), log [5, 8)" in text
+    assert "startingOffsets=committed" in text
+    assert "txlog group describe g" in text
+
+
+def test_R2_a_watermark_only_batch_of_a_restored_checkpoint_is_never_skipped() -> None:
+    """No offset tells it from the batch that ran under its number, so it is not taken as in."""
+    with pytest.raises(CheckpointConflict, match="batches of this query up to 12"):
+        decide({}, {}, BatchMark("q", 12))
+
+
+def test_R2_the_same_number_with_another_watermark_is_another_batch() -> None:
+    with pytest.raises(CheckpointConflict, match="another batch under this number"):
+        decide({}, {}, BatchMark("q", BATCH, {}, "another"))
+
+
+def test_R2_a_batch_after_another_one_than_the_log_has_is_refused() -> None:
+    """The group is where it starts, if it has one; the rows of another source are not."""
+    mark = BatchMark("q", BATCH - 1, {}, "another")
+    for ranges, committed in ((PLANNED, {P0: 5, P1: 3}), ({}, {})):
+        with pytest.raises(CheckpointConflict, match="another batch 6, the one before it, than"):
+            decide(ranges, committed, mark)
+
+
+@pytest.mark.parametrize(("before", "kept"), [("", "print"), ("print", ""), ("print", "print")])
+def test_R2_plans_of_the_batch_before_are_compared_if_both_are_known(
+    before: str, kept: str
+) -> None:
+    mark = BatchMark("q", BATCH - 1, {}, kept)
+    decided = decide_batch("q", BATCH, {}, {}, mark, previous_fingerprint=before)
+    assert isinstance(decided, Commit)
+
+
+def test_R23_a_watermark_only_batch_commits_after_the_one_before_it() -> None:
+    """The group stands at the end of its line: by the line alone it would count as in."""
+    assert isinstance(decide({}, {P0: 9}, BatchMark("q", BATCH - 1, PLANNED)), Commit)
+
+
+def test_R27_a_run_that_was_overtaken_is_told_so() -> None:
+    with pytest.raises(CheckpointConflict, match="another run of this query is on the checkpoint"):
+        decide(PLANNED, {P0: 12, P1: 9}, BatchMark("q", BATCH + 1))
+
+
+def test_R20_a_group_without_offsets_accepts_the_first_start() -> None:
+    decided = decide(PLANNED, {P0: None}, None)
+    assert isinstance(decided, Commit)
+    assert decided.expected == {P0: None, P1: None}
+
+
+def test_a_new_query_on_records_that_another_one_consumed_is_refused() -> None:
+    with pytest.raises(CheckpointConflict, match=r"Another query has consumed these records"):
+        decide(PLANNED, {P0: 9, P1: 4}, None)
+
+
+@pytest.mark.parametrize("committed", [{P0: 9, P1: 4}, {P0: 4, P1: 3}])
+def test_two_queries_on_one_frame_are_told_to_have_a_group_each(committed: Committed) -> None:
+    """To take the group over would only turn the tables."""
+    with pytest.raises(CheckpointConflict, match=r"with a group\.id each: two queries on one Data"):
+        decide(PLANNED, committed, None)
+
+
+def test_a_group_that_was_moved_beyond_a_batch_is_told_so() -> None:
+    """Only of a new query is it the doing of another one."""
+    with pytest.raises(CheckpointConflict, match="The group was moved since"):
+        decide(PLANNED, {P0: 9, P1: 4}, BatchMark("q", BATCH - 1))
+
+
+@pytest.mark.parametrize(
+    ("committed", "what"),
+    [({P0: 9, P1: 4}, "has consumed these records"), ({P0: 4, P1: 3}, "has moved the group")],
+)
+def test_a_new_query_is_told_what_another_one_did(committed: Committed, what: str) -> None:
+    with pytest.raises(CheckpointConflict, match=what):
+        decide(PLANNED, committed, None)
+
+
+def test_the_two_tests_may_not_disagree() -> None:
+    """The log has the batch, but the group was moved back to where it starts."""
+    with pytest.raises(CheckpointConflict, match=r"this very batch; the group is where .* starts"):
+        decide(PLANNED, {P0: 5, P1: 3}, BatchMark("q", BATCH, PLANNED))
+
+
+def test_a_gap_names_the_batches_that_never_came() -> None:
+    with pytest.raises(CheckpointConflict, match="so 5 to 6 never came"):
+        decide({}, {}, BatchMark("q", 4))
+
+
+def test_R30_the_writes_of_a_foreach_batch_may_leave_batches_out() -> None:
+    mark = BatchMark("q", 2)
+    assert isinstance(decide_batch("q", BATCH, {}, {}, mark, may_skip=True), Commit)
+    with pytest.raises(CheckpointConflict):
+        decide_batch("q", 1, {}, {}, mark, may_skip=True)
+
+
+def test_R30_but_not_follow_another_batch_than_the_log_has() -> None:
+    mark = BatchMark("q", 2, {}, "another")
+    with pytest.raises(CheckpointConflict) as raised:
+        decide_batch("q", 3, {}, {}, mark, previous_fingerprint="before", may_skip=True)
+    assert raised.value.facts["mark_says"] == "AFTER_OTHER"
+
+
+def test_several_groups_move_together_or_not_at_all() -> None:
+    other = GroupPartition("h", "orders", 0)
+    ranges = {P0: PartitionRange(5, 9), other: PartitionRange(0, 2)}
+    assert isinstance(decide(ranges, {P0: 5, other: 0}, None), Commit)
+    with pytest.raises(CheckpointConflict, match="of group h: checkpoint .0, 2., group 2"):
+        decide(ranges, {P0: 5, other: 2}, None)
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        (None, "group nowhere"),
+        (2, "group 2 (3 behind the start)"),
+        (7, "group 7 (2 into the batch)"),
+        (12, "group 12 (3 ahead of the end)"),
+    ],
+)
+def test_the_numbers_say_by_how_much(at: int | None, words: str) -> None:
+    with pytest.raises(CheckpointConflict) as raised:
+        decide({P0: PartitionRange(5, 9), P1: PartitionRange(0, 1)}, {P0: at, P1: 9}, None)
+    assert f"orders-0 of group g: checkpoint [5, 9), {words}" in str(raised.value)
+
+
+def test_a_message_names_a_limited_number_of_partitions() -> None:
+    ranges = {GroupPartition("g", "t", number): PartitionRange(0, 1) for number in range(50)}
+    with pytest.raises(CheckpointConflict, match=f"and {50 - NAMED_MAX} partitions more"):
+        decide(ranges, dict.fromkeys(ranges, 7), None)
+
+
+def test_what_was_decided_does_not_change_with_the_arguments() -> None:
+    ranges = {P0: PartitionRange(0, 4)}
+    decided = decide(ranges, {P0: 0}, None)
+    ranges[P0] = PartitionRange(0, 9)
+    assert isinstance(decided, Commit)
+    assert decided.mark.ranges == {P0: PartitionRange(0, 4)}
+
+
+def test_a_mark_is_what_the_coordinator_keeps() -> None:
+    kept = ReplayMark("q", BATCH, (OffsetRange("g", "orders", 0, 5, 9),), "print", "label")
+    assert BatchMark.of(kept) == BatchMark("q", BATCH, {P0: PartitionRange(5, 9)}, "print")

@@ -1,0 +1,128 @@
+"""Rows that a task may not stage: it fails with the reason, and leaves no segment."""
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructType
+
+from spark_plugin.options import parse_writer_options
+from spark_plugin.sink.staging import StagedTopic, Staging
+from tests.memory_log import MemoryLog
+from txlog.errors import (
+    InvalidName,
+    InvalidRecord,
+    TxlogError,
+    UnknownPartition,
+    UnknownTopic,
+)
+
+FRAME = StructType().add("n", LongType()).add("p", IntegerType()).add("topic", StringType())
+NUMBERS = pa.array(range(4), pa.int64())
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """With a topic `out` of two partitions and one column `n`."""
+    log = MemoryLog()
+    log.admin.create_topic("out", 2, pa.schema([("n", pa.int64())]))
+    return log
+
+
+def staged(log: MemoryLog, columns: dict[str, pa.Array], **options: str) -> tuple[StagedTopic, ...]:
+    """Stage these rows, in one task that may create no topic."""
+    options = {"path": "memory://log", "createTopics": "false", **options}
+    staging = Staging(log.connection, parse_writer_options(options), FRAME)
+    return staging.add_all([pa.record_batch(columns)])
+
+
+def segments(log: MemoryLog) -> list[str]:
+    """What is stored of rows."""
+    return [found.path for found in log.memory.list_after("topics/") if "/segments/" in found.path]
+
+
+def test_rows_of_two_topics_are_staged_for_each(log: MemoryLog) -> None:
+    log.admin.create_topic("other", 1, pa.schema([("n", pa.int64())]))
+    columns = {"n": NUMBERS, "topic": pa.array(["out", "other", "out", "out"])}
+    assert [(t.topic, t.row_count) for t in staged(log, columns)] == [("other", 1), ("out", 3)]
+    assert len(segments(log)) == 2
+
+
+@pytest.mark.parametrize(
+    ("partition", "error", "said"),
+    [
+        (None, InvalidRecord, "topic 'out': the partition column 'p' has a null"),
+        (2, UnknownPartition, "topic 'out' has partitions 0 to 1; the .* column has 0 to 2"),
+        (-1, UnknownPartition, "topic 'out' has partitions 0 to 1; the .* column has -1 to 0"),
+    ],
+    ids=["null", "too high", "negative"],
+)
+def test_a_partition_that_is_none_is_refused(
+    log: MemoryLog, partition: int | None, error: type[TxlogError], said: str
+) -> None:
+    columns = {"n": NUMBERS, "p": pa.array([0, 0, 0, partition], pa.int32())}
+    with pytest.raises(error, match=said):
+        staged(log, columns, topic="out", partition="p")
+    assert segments(log) == []
+
+
+@pytest.mark.parametrize(
+    ("topic", "error", "said"),
+    [
+        (None, InvalidRecord, "a row has null in the column 'topic'"),
+        ("../up", InvalidName, "../up"),
+        ("nowhere", UnknownTopic, "there is no topic 'nowhere'"),
+    ],
+    ids=["null", "path", "unknown"],
+)
+def test_a_row_with_nowhere_to_go_is_refused(
+    log: MemoryLog, topic: str | None, error: type[TxlogError], said: str
+) -> None:
+    columns = {"n": NUMBERS, "topic": pa.array(["out", "out", "out", topic])}
+    with pytest.raises(error, match=said):
+        staged(log, columns)
+    assert segments(log) == []
+
+
+def test_a_column_of_another_type_than_the_topics_is_refused(log: MemoryLog) -> None:
+    said = "column 'n' is string in the batch and int64 in the topic"
+    with pytest.raises(InvalidRecord, match=said):
+        staged(log, {"n": NUMBERS.cast(pa.string())}, topic="out")
+    assert segments(log) == []
+
+
+RECORD = (
+    StructType()
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("offset", LongType())
+    .add("timestampType", IntegerType())
+)
+
+
+@pytest.mark.parametrize("topic", ["copy", None], ids=["option", "column"])
+def test_what_says_where_a_record_was_is_not_stored_in_a_kafka_shaped_topic(
+    log: MemoryLog, topic: str | None
+) -> None:
+    """As in Kafka's sink: the option wins over the column `topic`, which else says where to."""
+    log.admin.create_topic("copy", 1)
+    log.admin.create_topic("old", 1)
+    row = pa.record_batch(
+        {
+            "value": pa.array([b"v"]),
+            "topic": ["old"],
+            "offset": pa.array([7], pa.int64()),
+            "timestampType": pa.array([0], pa.int32()),
+        }
+    )
+    given = {"path": "memory://log"} | ({"topic": topic} if topic else {})
+    (found,) = Staging(log.connection, parse_writer_options(given), RECORD).add_all([row])
+    assert (found.topic, found.row_count) == (topic or "old", 1)
+
+
+def test_an_offset_of_another_type_is_data_that_no_kafka_shaped_topic_holds(log: MemoryLog) -> None:
+    log.admin.create_topic("copy", 1)
+    row = pa.record_batch({"value": pa.array([b"v"]), "offset": ["north"]})
+    frame = StructType().add("value", BinaryType()).add("offset", StringType())
+    options = parse_writer_options({"path": "memory://log", "topic": "copy"})
+    with pytest.raises(InvalidRecord, match="'offset'"):
+        Staging(log.connection, options, frame).add_all([row])
+    assert segments(log) == []

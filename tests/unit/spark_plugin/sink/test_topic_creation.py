@@ -1,0 +1,88 @@
+"""A topic that is missing: new, or deleted while the query ran."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql.types import LongType, StructType
+
+from spark_plugin.options import parse_writer_options
+from spark_plugin.sink.sink_topics import topic_or_new
+from spark_plugin.sink.topic_creation import Creation, creation
+from tests.memory_log import MemoryLog
+from tests.scripted_store import ScriptedStore
+from txlog.engine.connection import Connection
+from txlog.errors import StoreDenied, UnknownTopic
+from txlog.maintenance.vacuum import Vacuum
+from txlog.storage.store import StoredObject
+
+FRAME = StructType().add("n", LongType())
+OPTIONS = parse_writer_options({"path": "memory://log", "topic": "made"})
+
+
+class Unlisted(ScriptedStore):
+    """The store as a process meets it that may not list."""
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        raise StoreDenied(f"may not list {prefix}; ask for that right.")
+
+
+def write(connection: Connection, allowed: Creation) -> None:
+    topic_or_new(connection, OPTIONS, FRAME, "made", allowed)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    return MemoryLog()
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_later", "allowed"),
+    [
+        (None, False, Creation.ALL),
+        (None, True, Creation.NEW_NAMES),
+        (True, False, Creation.ALL),
+        (True, True, Creation.ALL),
+        (False, False, Creation.NONE),
+        (False, True, Creation.NONE),
+    ],
+)
+def test_what_is_created_when_and_if_asked_for(
+    asked: bool | None, is_later: bool, allowed: Creation
+) -> None:
+    assert creation(asked, is_later=is_later) is allowed
+
+
+@pytest.mark.parametrize("allowed", [Creation.ALL, Creation.NEW_NAMES])
+def test_a_name_that_never_had_a_topic_gets_one(log: MemoryLog, allowed: Creation) -> None:
+    write(log.connection, allowed)
+    assert log.admin.list_topics() == ["made"]
+
+
+@pytest.mark.parametrize("is_swept", [False, True], ids=["as it was left", "after vacuum"])
+def test_a_topic_that_was_deleted_is_made_again_only_if_all_may_be(
+    log: MemoryLog, is_swept: bool
+) -> None:
+    log.admin.create_topic("made", 1)
+    log.admin.delete_topics("made")
+    if is_swept:
+        vacuum = Vacuum(log.process(), 0)
+        vacuum.sweep(vacuum.look())
+    with pytest.raises(UnknownTopic, match="was deleted, .* set createTopics=true"):
+        write(log.process(), Creation.NEW_NAMES)
+    assert log.admin.list_topics() == []
+    write(log.process(), Creation.ALL)
+    assert log.admin.list_topics() == ["made"]
+
+
+def test_nothing_is_made_if_that_is_asked_for(log: MemoryLog) -> None:
+    with pytest.raises(UnknownTopic, match="The sink creates none, as createTopics is false"):
+        write(log.connection, Creation.NONE)
+    assert log.admin.list_topics() == []
+
+
+def test_a_process_that_may_not_list_cannot_tell_and_makes_none(log: MemoryLog) -> None:
+    process = log.process(Unlisted(log.memory))
+    with pytest.raises(UnknownTopic, match="set createTopics=true"):
+        write(process, Creation.NEW_NAMES)
+    write(process, Creation.ALL)
+    assert log.admin.list_topics() == ["made"]

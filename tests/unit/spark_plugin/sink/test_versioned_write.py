@@ -1,0 +1,147 @@
+"""Jobs with a version, without Spark: what is in, what races, what is told apart."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_plugin.options import WriterOptions
+from spark_plugin.sink.batch_commit import participants
+from spark_plugin.sink.batch_writer import opened_for
+from spark_plugin.sink.staging import Staging, TaskMessage
+from spark_plugin.sink.topic_creation import Creation
+from spark_plugin.sink.versioned_write import commit_version, is_in_log
+from spark_plugin.task_identity import NO_BATCH
+from tests.faulty_stores import HookedStore
+from tests.memory_log import MemoryLog
+from tests.scripted_store import ScriptedStore, unavailable
+from tests.spark_query import FRAME, new_log
+from txlog.coordinator.events import Participant
+from txlog.engine.connection import Connection
+from txlog.errors import TxlogError
+
+OPTIONS = WriterOptions("memory://log", topic="even", txn_app_id="app", txn_version=7)
+
+
+def staged(process: Connection, number: int) -> tuple[Participant, ...]:
+    rows = pa.RecordBatch.from_pydict({"n": [number], "topic": ["even"]})
+    options = replace(OPTIONS, topic=None)
+    found = Staging(process, options, FRAME).add_all([rows])
+    return participants([TaskMessage("", -1, "", None, found)])
+
+
+def write(log: MemoryLog, number: int, options: WriterOptions = OPTIONS) -> None:
+    process = log.process()
+    commit_version(process, options, staged(process, number))
+
+
+def decision(log: MemoryLog) -> str:
+    """The entry of the next job's decision, which comes after that of its registration."""
+    journal = log.connection.cluster.layout.transactions(0)
+    return journal.entry(sum(p.startswith(journal.entries) for p in log.objects()) + 1)
+
+
+def numbers(log: MemoryLog) -> list[int]:
+    return [row["n"] for row in log.values("even")]
+
+
+def test_I10_a_version_comes_once_and_a_lower_one_never() -> None:
+    log = new_log()
+    assert not is_in_log(log.process(), OPTIONS)
+    for number, version in enumerate((7, 7, 6, 8)):
+        write(log, number, replace(OPTIONS, txn_version=version))
+    assert numbers(log) == [0, 3]
+    assert is_in_log(log.process(), replace(OPTIONS, txn_version=8))
+    assert not is_in_log(log.process(), replace(OPTIONS, txn_version=9))
+    log.check()
+
+
+def test_rows_of_a_version_below_the_newest_are_left_out_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As after a lost checkpoint. A replay of the newest version says nothing."""
+    log = new_log()
+    for number, version in enumerate((7, 7)):
+        write(log, number, replace(OPTIONS, txn_version=version))
+    assert caplog.messages == []
+    write(log, 2, replace(OPTIONS, txn_version=3))
+    assert "version 3 of application 'app' is left out: the log has version 7" in caplog.text
+    assert numbers(log) == [0]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"txn_app_id": "app/even"}, {"topic": None}, {"label": "second"}]
+)
+def test_applications_topics_and_labels_are_told_apart(changes: dict[str, str | None]) -> None:
+    log = new_log()
+    write(log, 0)
+    write(log, 1, replace(OPTIONS, **changes))  # type: ignore[arg-type]
+    assert numbers(log) == [0, 1]
+
+
+def test_I10_a_job_that_is_overtaken_by_its_repeat_changes_nothing() -> None:
+    log = new_log()
+    store = HookedStore(log.memory)
+    slow = log.process(store)
+    mine = staged(slow, 0)
+    assert not is_in_log(slow, OPTIONS)
+    store.before("create", decision(log), lambda: write(log, 1))
+    commit_version(slow, OPTIONS, mine)
+    assert store.is_met
+    assert numbers(log) == [1]
+    log.check()
+
+
+def die_decided(log: MemoryLog, number: int) -> None:
+    """A job that dies after its decision, and before its topic has its marker."""
+    store = ScriptedStore(log.memory)
+    dying = log.process(store)
+    mine = staged(dying, number)
+    store.on("create", "^topics/", unavailable, holding="marker_written", times=1000)
+    with pytest.raises(TxlogError):
+        commit_version(dying, OPTIONS, mine)
+
+
+def test_I5_a_job_that_died_after_its_decision_is_finished_by_its_repeat() -> None:
+    """Its version was in the log, and its rows in no topic: the repeat had nothing to do."""
+    log = new_log()
+    die_decided(log, 0)
+    assert is_in_log(log.process(), OPTIONS)
+    assert numbers(log) == []
+    write(log, 1)
+    assert numbers(log) == [0]
+    log.check()
+
+
+def test_I5_a_job_that_is_overtaken_by_one_that_dies_finishes_that_one() -> None:
+    log = new_log()
+    store = HookedStore(log.memory)
+    slow = log.process(store)
+    mine = staged(slow, 0)
+    store.before("create", decision(log), lambda: die_decided(log, 1))
+    commit_version(slow, OPTIONS, mine)
+    assert store.is_met
+    assert numbers(log) == [1]
+    log.check()
+
+
+def test_a_job_without_rows_has_its_version_too() -> None:
+    log = new_log()
+    commit_version(log.process(), OPTIONS, ())
+    write(log, 0)
+    assert numbers(log) == []
+
+
+def test_a_topic_that_an_application_has_written_to_was_deleted_if_it_is_missing(
+    tmp_path: Path,
+) -> None:
+    first = replace(OPTIONS, root=str(tmp_path / "log"))
+    connection, allowed = opened_for(first, NO_BATCH)
+    assert allowed is Creation.ALL
+    commit_version(connection, first, ())
+    later = replace(first, txn_version=8)
+    assert opened_for(later, NO_BATCH)[1] is Creation.NEW_NAMES
+    assert opened_for(replace(later, create_topics=True), NO_BATCH)[1] is Creation.ALL
+    assert opened_for(replace(later, txn_app_id="another"), NO_BATCH)[1] is Creation.ALL
+    assert opened_for(replace(first, txn_app_id=None, txn_version=None), 1)[1] is Creation.NEW_NAMES

@@ -1,0 +1,133 @@
+"""`failOnDataLoss`: told before an offset is handed out, and honoured wherever records are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.options import ReaderOptions
+from spark_plugin.source import batch_reader
+from spark_plugin.source.batch_reader import TxlogBatchReader
+from tests.memory_log import MemoryLog
+from tests.spark_query import COLUMNS, GROUP, SOURCE, new_log
+from tests.spark_stream import Stream
+from txlog.errors import OffsetOutOfRange
+from txlog.groups.state import UNCHECKED, PendingOffset
+
+EARLIEST, COMMITTED = OffsetSpec(OffsetPoint.EARLIEST), OffsetSpec(OffsetPoint.COMMITTED)
+NUMBERS = {"subscribe": (SOURCE.topic,)}
+LOSES = {"fail_on_data_loss": False, **NUMBERS}
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """Ten numbers in one partition."""
+    return new_log()
+
+
+def move_group(log: MemoryLog, offset: int) -> None:
+    topic_id = log.admin.describe_topic(SOURCE.topic).topic_id
+    moved = PendingOffset(SOURCE.topic, topic_id, 0, UNCHECKED, offset)
+    log.process().offsets.commit(GROUP, (moved,))
+
+
+def position(log: MemoryLog) -> int:
+    return log.process().offsets.group(GROUP).committed[SOURCE].offset
+
+
+def at(offset: int) -> OffsetSpec:
+    return OffsetSpec(explicit={SOURCE: offset})
+
+
+def is_told(begin: Callable[[], object], *words: str) -> None:
+    """It is refused, in words of Spark's options."""
+    with pytest.raises(OffsetOutOfRange) as refused:
+        begin()
+    text = str(refused.value)
+    assert "auto.offset.reset" not in text
+    assert [word for word in words if word not in text] == []
+
+
+def test_committed_offsets_behind_the_log_start_are_refused_or_passed_over(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    move_group(log, 2)
+    log.admin.delete_records({SOURCE: 6})
+    first = Stream(log, tmp_path / "first", COMMITTED, **NUMBERS)
+    words = ("group g is at offset 2", "6 to 10", "failOnDataLoss=false")
+    is_told(first.reader.initialOffset, *words)
+    second = Stream(log, tmp_path / "second", COMMITTED, **LOSES)
+    assert second.run() == 4
+    assert position(log) == 10, "its batch begins where the group stands (I6)"
+    log.check()
+
+
+def test_so_it_is_where_every_record_is_gone(log: MemoryLog, tmp_path: Path) -> None:
+    move_group(log, 2)
+    log.admin.delete_records({SOURCE: 10})
+    stream = Stream(log, tmp_path / "first", COMMITTED, **LOSES)
+    assert stream.run() == 0
+    assert position(log) == 10
+
+
+def test_a_running_query_is_told_before_an_offset_is_handed_out(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    stream = Stream(log, tmp_path / "first", at(2), **NUMBERS)
+    start = stream.reader.initialOffset()
+    log.admin.delete_records({SOURCE: 6})
+    words = ("offset 2 of numbers-0", "begins at 6", "failOnDataLoss=false")
+    is_told(lambda: stream.reader.latestOffset(start, ReadAllAvailable()), *words)
+    again = stream.restarted(**LOSES)
+    again.end = start
+    assert again.run() == 4
+    assert position(log) == 10
+
+
+def test_a_group_above_the_end_is_refused_whatever_may_be_lost(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """What comes there later would be passed over."""
+    move_group(log, 12)
+    stream = Stream(log, tmp_path / "first", COMMITTED, **LOSES)
+    is_told(stream.reader.initialOffset, "group g is at offset 12", "group reset", "older copy")
+
+
+@pytest.mark.parametrize(("offset", "is_below"), [(3, True), (12, False)])
+def test_offsets_given_as_json_are_refused_with_what_there_is(
+    log: MemoryLog, tmp_path: Path, offset: int, is_below: bool
+) -> None:
+    log.admin.delete_records({SOURCE: 6})
+    first = Stream(log, tmp_path / "first", at(offset), **NUMBERS)
+    words = ("startingOffsets names offset", "6 to 10", "-2 for earliest")
+    is_told(first.reader.initialOffset, *words, *(["failOnDataLoss=false"] if is_below else []))
+    second = Stream(log, tmp_path / "second", at(offset), **LOSES)
+    if is_below:
+        assert second.run() == 4
+    else:
+        is_told(second.reader.initialOffset, *words)
+
+
+def tasks_of(log: MemoryLog, monkeypatch: pytest.MonkeyPatch, **options: Any) -> int:
+    process = log.process()
+    monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
+    given = ReaderOptions("memory://log", **options)
+    tasks = TxlogBatchReader(given, COLUMNS).partitions()
+    return sum(piece.end - piece.start for task in tasks for piece in task.pieces)
+
+
+def test_a_batch_read_passes_over_what_is_gone_if_it_is_told_to(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.admin.delete_records({SOURCE: 6})
+    begins = {"starting_offsets": at(3)}
+    words = ("startingOffsets names offset 3",)
+    is_told(lambda: tasks_of(log, monkeypatch, **NUMBERS, **begins), *words)
+    assert tasks_of(log, monkeypatch, **LOSES, **begins) == 4
+    ends = {"starting_offsets": EARLIEST, "ending_offsets": at(11)}
+    is_told(lambda: tasks_of(log, monkeypatch, **NUMBERS, **ends), "endingOffsets names offset 11")

@@ -1,0 +1,65 @@
+"""A drill stops a query at the steps of its sink, and at nothing that its source does."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_plugin.drill_points import POINTS, VARIABLE, DrillPoints
+from spark_plugin.log_access import open_log
+from spark_plugin.options import ReaderOptions, WriterOptions
+from spark_plugin.source.stream_reader import TxlogStreamReader
+from tests.spark_query import COLUMNS
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
+from txlog.engine.connection import connect
+from txlog.engine.producer_config import IN_LOG
+
+POINT = "before the first marker"
+
+
+@pytest.fixture
+def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DrillPoints:
+    """One place to stop, at which this process passes at once."""
+    points = DrillPoints(tmp_path / "points")
+    points.set(POINT, POINTS[POINT])
+    points.release(POINT)
+    monkeypatch.setenv(VARIABLE, str(points.folder))
+    return points
+
+
+def passed(points: DrillPoints) -> int:
+    """How many objects were created at the place."""
+    return len(list(points.folder.glob("*.begun *")))
+
+
+def decided_and_left(root: str) -> None:
+    """A transaction whose producer dies between its decision and its markers."""
+    producer = Producer(root, transactional_id="feeder", transaction_records=IN_LOG)
+    producer.init_transactions()
+    tx_id = producer.begin_transaction()
+    producer.send("numbers", b"1").get()
+    coordinator = connect(root).coordinator_of("feeder")
+    coordinator.prepare_commit("feeder", tx_id)
+
+
+def test_a_source_that_finishes_another_producers_transaction_is_not_stopped(
+    tmp_path: Path, points: DrillPoints
+) -> None:
+    root = str(tmp_path / "log")
+    Admin(root, create=True).create_topic("numbers", 1)
+    decided_and_left(root)
+    reader = TxlogStreamReader(ReaderOptions(root, subscribe=("numbers",)), COLUMNS)
+    reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    left = connect(root).coordinator_of("feeder").catch_up().open_transactions()
+    assert list(left) == [], "the source has finished it"
+    assert passed(points) == 0
+
+
+def test_a_sink_is_stopped_at_its_markers(tmp_path: Path, points: DrillPoints) -> None:
+    root = str(tmp_path / "log")
+    Admin(root, create=True).create_topic("numbers", 1)
+    decided_and_left(root)
+    connection = open_log(WriterOptions(root))
+    connection.coordinator_of("feeder").maintain()
+    assert passed(points) == 1

@@ -1,0 +1,372 @@
+"""The source's offset: how it moves, whose it is, and its one strict text."""
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_plugin.source.offsets import (
+    OFFSET_MAX,
+    PartitionRange,
+    SourceOffset,
+    TopicOffsets,
+    advance,
+    all_ranges,
+    decode,
+    encode,
+    from_json,
+    initial,
+    is_txlog,
+    positions,
+    ranges,
+    require_own,
+    require_successor,
+    row_count,
+    rows_behind,
+    to_json,
+)
+from txlog.errors import CheckpointConflict, CorruptData, UnsupportedFormat
+from txlog.model import TopicPartition
+
+WHERE = "source 0 in offsets/3"
+T0 = TopicPartition("orders", 0)
+T1 = TopicPartition("orders", 1)
+NEW = TopicPartition("refunds", 0)
+
+NAMES = st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True).filter(
+    lambda n: n not in (".", "..")
+)
+BOUNDS = st.tuples(st.integers(0, OFFSET_MAX), st.integers(0, OFFSET_MAX)).map(sorted)
+RANGES = BOUNDS.map(lambda pair: PartitionRange(*pair))
+TOPICS = st.builds(
+    TopicOffsets,
+    st.from_regex(r"[0-9a-f]{32}", fullmatch=True),
+    st.dictionaries(st.integers(0, 9999), RANGES, max_size=4),
+)
+OFFSETS = st.builds(
+    SourceOffset,
+    st.from_regex(r"[0-9a-f]{32}", fullmatch=True),
+    st.none() | NAMES,
+    st.dictionaries(NAMES, TOPICS, max_size=3),
+)
+
+
+def offset(*bounds: tuple[int, int], group: str | None = "g", log_id: str = "log") -> SourceOffset:
+    """Partitions 0, 1, ... of topic `orders` with these bounds."""
+    numbered = {number: PartitionRange(*pair) for number, pair in enumerate(bounds)}
+    return SourceOffset(log_id, group, {"orders": TopicOffsets("id1", numbered)})
+
+
+def test_the_initial_offset_advances_nothing() -> None:
+    start = initial("log", "g", {"orders": TopicOffsets("id1", {0: PartitionRange(5, 9)})})
+    assert all_ranges(start) == {T0: PartitionRange(5, 5)}
+    assert ranges(start) == {}
+
+
+def test_a_batch_goes_from_the_last_end_to_the_new_one() -> None:
+    moved = advance(offset((0, 5), (0, 7)), {T0: 9, T1: 8})
+    assert ranges(moved) == {T0: PartitionRange(5, 9), T1: PartitionRange(7, 8)}
+
+
+def test_a_partition_without_news_keeps_its_position_and_is_not_advanced() -> None:
+    moved = advance(offset((0, 5), (0, 7)), {T0: 9})
+    assert ranges(moved) == {T0: PartitionRange(5, 9)}
+    assert positions(moved) == {T0: 9, T1: 7}
+
+
+def test_R20_with_nothing_new_the_answer_is_the_very_offset_that_was_given() -> None:
+    given_offset = offset((2, 5))
+    assert advance(given_offset, {T0: 5}) is given_offset
+    assert advance(given_offset, {}) is given_offset
+
+
+def test_R20_a_batch_carries_its_own_start_whatever_the_start_has_become() -> None:
+    planned = decode(encode(offset((3, 6))), WHERE)
+    assert ranges(planned) == {T0: PartitionRange(3, 6)}
+
+
+def test_a_new_partition_starts_at_the_beginning_and_joins_with_the_next_records() -> None:
+    """Its own, or another partition's: its group has a position in it from then on."""
+    assert all_ranges(advance(offset((0, 5)), {T0: 6, T1: 0}))[T1] == PartitionRange(0, 0)
+    assert ranges(advance(offset((0, 5)), {T0: 5, T1: 3})) == {T1: PartitionRange(0, 3)}
+
+
+def test_R20_a_new_partition_without_records_makes_no_batch() -> None:
+    given_offset = offset((0, 5))
+    assert advance(given_offset, {T0: 5, T1: 0}) is given_offset
+
+
+def test_a_new_partition_begins_where_it_is_told_to() -> None:
+    moved = advance(offset((0, 5)), {T0: 5, T1: 9}, begins={T1: 7})
+    assert ranges(moved) == {T1: PartitionRange(7, 9)}
+    idle = advance(offset((0, 5)), {T0: 6, T1: 7}, begins={T1: 7})
+    assert all_ranges(idle)[T1] == PartitionRange(7, 7)
+
+
+def test_a_new_topic_starts_at_the_beginning_under_its_id() -> None:
+    moved = advance(offset((0, 5)), {T0: 5, NEW: 2}, {"refunds": "id2"})
+    assert moved.topics["refunds"] == TopicOffsets("id2", {0: PartitionRange(0, 2)})
+
+
+def test_an_end_that_went_back_is_refused_with_the_numbers() -> None:
+    with pytest.raises(CheckpointConflict, match=r"orders-0 ends at 4, .* read up to 5"):
+        advance(offset((0, 5)), {T0: 4})
+
+
+def test_rows_and_lag_are_counted() -> None:
+    batch = offset((2, 5), (4, 4))
+    assert row_count(batch) == 3
+    assert rows_behind(batch, {T0: 9, T1: 3, NEW: 7}) == {T0: 4, T1: 0, NEW: 7}
+
+
+@given(OFFSETS, st.dictionaries(st.sampled_from([T0, T1, NEW]), st.integers(0, 50)))
+def test_every_batch_follows_the_one_before_it(
+    start: SourceOffset, growth: dict[TopicPartition, int]
+) -> None:
+    reached = positions(start)
+    ends = {tp: min(OFFSET_MAX, reached.get(tp, 0) + rows) for tp, rows in growth.items()}
+    moved = advance(start, ends, {"orders": "id1", "refunds": "id2"} | ids(start))
+    require_successor(start, moved, WHERE)
+    assert {tp: positions(moved).get(tp, 0) for tp in ends} == ends
+
+
+def ids(found: SourceOffset) -> dict[str, str]:
+    return {name: known.topic_id for name, known in found.topics.items()}
+
+
+# A topic that was created again.
+
+AGAIN = {"orders": "id2"}
+
+
+def test_a_topic_that_was_created_again_begins_anew_and_says_what_it_replaces() -> None:
+    moved = advance(offset((0, 5), (0, 7)), {T0: 3}, AGAIN)
+    assert moved.topics["orders"] == TopicOffsets("id2", {0: PartitionRange(0, 3)}, "id1")
+    assert decode(encode(moved), WHERE) == moved
+    require_successor(offset((0, 5), (0, 7)), moved, WHERE)
+    following = advance(moved, {T0: 4})
+    assert following.topics["orders"] == TopicOffsets("id2", {0: PartitionRange(3, 4)})
+    require_successor(moved, following, WHERE)
+
+
+def test_it_joins_without_records_too_once_another_topic_has_some() -> None:
+    both = replace(offset((0, 5)), topics={**offset((0, 5)).topics, "refunds": TopicOffsets("r1")})
+    moved = advance(both, {T0: 6, NEW: 0}, {"refunds": "r2"})
+    assert moved.topics["refunds"] == TopicOffsets("r2", {0: PartitionRange(0, 0)}, "r1")
+
+
+def test_R20_without_records_it_makes_no_batch() -> None:
+    given_offset = offset((0, 5))
+    assert advance(given_offset, {T0: 0}, AGAIN) is given_offset
+
+
+@pytest.mark.parametrize("replaced", ["", "id0"])
+def test_R25_another_id_is_refused_unless_it_says_that_it_follows(replaced: str) -> None:
+    other = TopicOffsets("id2", {0: PartitionRange(0, 3)}, replaced)
+    with pytest.raises(CheckpointConflict, match="orders was deleted and created again"):
+        require_successor(offset((0, 5)), SourceOffset("log", "g", {"orders": other}), WHERE)
+
+
+@pytest.mark.parametrize("replaced", ["", "a/b", 7, None])
+def test_I15_what_a_topic_replaces_is_an_id(replaced: object) -> None:
+    value = to_json(offset((0, 5)))
+    value["topics"]["orders"]["replaced"] = replaced
+    with pytest.raises(CorruptData, match="earlier topic orders"):
+        from_json(value, WHERE)
+
+
+def test_a_topic_that_is_gone_stays_where_it_was_read_up_to() -> None:
+    both = advance(offset((0, 5)), {T0: 5, NEW: 2}, {"refunds": "id2"})
+    moved = advance(both, {T0: 6})
+    assert all_ranges(moved)[NEW] == PartitionRange(2, 2)
+    require_successor(both, moved, WHERE)
+    require_own(moved, "log", "g", {"orders": "id1"}, gone={"refunds"})
+    with pytest.raises(CheckpointConflict, match="topic refunds there, not here.*failOnDataLoss"):
+        require_own(moved, "log", "g", {"orders": "id1"})
+
+
+# Whose offset it is.
+
+
+def test_R25_an_offset_of_the_same_reader_is_taken() -> None:
+    require_own(offset((0, 5)), "log", "g", {"orders": "id1"})
+
+
+@pytest.mark.parametrize(
+    ("log_id", "group", "topic_ids", "difference"),
+    [
+        ("other", "g", {"orders": "id1"}, "log log there, other here"),
+        ("log", "h", {"orders": "id1"}, "group g there, h here"),
+        ("log", None, {"orders": "id1"}, "group g there, none here"),
+        ("log", "g", {"refunds": "id1"}, "topic orders there, not here"),
+        ("log", "g", {"orders": "id1", "refunds": "x"}, "topic refunds here, not there"),
+        ("log", "g", {"orders": "id2"}, "orders was deleted and created again"),
+    ],
+)
+def test_R25_an_offset_of_another_reader_is_refused_with_what_differs(
+    log_id: str, group: str | None, topic_ids: dict[str, str], difference: str
+) -> None:
+    with pytest.raises(CheckpointConflict, match=difference):
+        require_own(offset((0, 5)), log_id, group, topic_ids)
+
+
+def test_a_pattern_may_match_more_topics_than_before() -> None:
+    require_own(offset((0, 5)), "log", "g", {"orders": "id1", "refunds": "x"}, may_grow=True)
+
+
+@pytest.mark.parametrize(
+    ("current", "difference"),
+    [
+        (offset((6, 9)), r"orders-0 ended at 5 and goes on at 6"),
+        (offset((4, 9)), r"orders-0 ended at 5 and goes on at 4"),
+        (SourceOffset("log", "g", {"orders": TopicOffsets("id1")}), "orders-0 is missing"),
+        (SourceOffset("log", "g", {}), "topic orders there, not here"),
+        (offset((5, 9), group="h"), "group g there, h here"),
+        (offset((5, 9), log_id="other"), "log log there, other here"),
+    ],
+)
+def test_a_batch_that_does_not_follow_is_refused(current: SourceOffset, difference: str) -> None:
+    with pytest.raises(CheckpointConflict, match=difference):
+        require_successor(offset((0, 5)), current, WHERE)
+
+
+def test_the_same_line_again_follows_itself() -> None:
+    require_successor(offset((0, 5)), offset((0, 5)), WHERE)
+
+
+# The text.
+
+
+def test_the_text_is_as_documented() -> None:
+    assert encode(offset((5, 9))) == (
+        '{"type": "txlog", "version": 1, "log": "log", "group": "g", "topics": '
+        '{"orders": {"id": "id1", "partitions": {"0": {"from": 5, "to": 9}}}}}'
+    )
+
+
+@given(OFFSETS)
+def test_what_is_written_is_read_again(value: SourceOffset) -> None:
+    assert decode(encode(value), WHERE) == value
+
+
+@given(OFFSETS)
+def test_equal_offsets_have_equal_texts(value: SourceOffset) -> None:
+    topics = {
+        name: TopicOffsets(known.topic_id, dict(sorted(known.partitions.items(), reverse=True)))
+        for name, known in sorted(value.topics.items(), reverse=True)
+    }
+    again = SourceOffset(value.log_id, value.group, topics)
+    assert encode(again) == encode(value)
+
+
+@given(OFFSETS)
+def test_what_spark_hands_back_has_the_same_text(value: SourceOffset) -> None:
+    handed = json.loads(json.dumps(to_json(value)))
+    assert json.dumps(to_json(from_json(handed, WHERE))) == json.dumps(to_json(value))
+
+
+@pytest.mark.parametrize("value", [None, 5, [], {}, {"type": "kafka"}, {"logOffset": 0}])
+def test_R25_offsets_of_other_sources_bear_no_marker(value: object) -> None:
+    assert not is_txlog(value)
+
+
+def changed(*path: str, to: object) -> Callable[[dict[str, Any]], None]:
+    """A change of one value, by its path."""
+
+    def change(value: dict[str, Any]) -> None:
+        for name in path[:-1]:
+            value = value[name]
+        value[path[-1]] = to
+
+    return change
+
+
+def without(*path: str) -> Callable[[dict[str, Any]], None]:
+    """A field less."""
+
+    def change(value: dict[str, Any]) -> None:
+        for name in path[:-1]:
+            value = value[name]
+        del value[path[-1]]
+
+    return change
+
+
+P0 = ("topics", "orders", "partitions", "0")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        without("type"),
+        without("version"),
+        without("log"),
+        without("group"),
+        without("topics"),
+        changed("extra", to=1),
+        changed("version", to="1"),
+        changed("version", to=True),
+        changed("version", to=0),
+        changed("log", to=None),
+        changed("log", to="../x"),
+        changed("log", to=""),
+        changed("group", to=""),
+        changed("group", to="a\nb"),
+        changed("group", to=5),
+        changed("topics", to=[]),
+        changed("topics", "orders", to=None),
+        changed("topics", "a/b", to={"id": "x", "partitions": {}}),
+        changed("topics", "..", to={"id": "x", "partitions": {}}),
+        changed("topics", "orders", "id", to="../../x"),
+        changed("topics", "orders", "id", to=7),
+        without("topics", "orders", "id"),
+        changed("topics", "orders", "more", to=1),
+        changed("topics", "orders", "partitions", to=None),
+        changed("topics", "orders", "partitions", "-1", to={"from": 0, "to": 1}),
+        changed("topics", "orders", "partitions", "01", to={"from": 0, "to": 1}),
+        changed("topics", "orders", "partitions", "x", to={"from": 0, "to": 1}),
+        changed(*P0, to=[5, 9]),
+        without(*P0, "from"),
+        changed(*P0, "more", to=1),
+        changed(*P0, "from", to=-1),
+        changed(*P0, "from", to=5.0),
+        changed(*P0, "from", to=True),
+        changed(*P0, "to", to="9"),
+        changed(*P0, "to", to=4),
+        changed(*P0, "to", to=OFFSET_MAX + 1),
+    ],
+)
+def test_I15_anything_malformed_is_damage_that_names_the_place(
+    change: Callable[[dict[str, Any]], None],
+) -> None:
+    value = copy.deepcopy(to_json(offset((5, 9))))
+    change(value)
+    with pytest.raises(CorruptData, match=WHERE):
+        from_json(value, WHERE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-",
+        "{",
+        '{"type": "txlog", "type": "txlog"}',
+        encode(offset((5, 9)))[:-1],
+        "[" * 100_000,
+    ],
+)
+def test_I15_a_text_that_is_no_whole_json_is_damage(text: str) -> None:
+    with pytest.raises(CorruptData, match=WHERE):
+        decode(text, WHERE)
+
+
+def test_a_newer_version_says_so() -> None:
+    value = to_json(offset((5, 9))) | {"version": 2}
+    with pytest.raises(UnsupportedFormat, match="newer txlog"):
+        from_json(value, WHERE)

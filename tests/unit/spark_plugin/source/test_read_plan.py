@@ -1,0 +1,183 @@
+"""What a planned batch reads: its ranges, whatever this process has seen before, or an error.
+
+A process that is behind a pruned journal does not see at once that there is more (rule R15), and
+Spark keeps its Python processes.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_plugin.arrow_schema import ReadLayout
+from spark_plugin.options import ReaderOptions
+from spark_plugin.source.offsets import PartitionRange
+from spark_plugin.source.read_plan import plan_reads, read_task
+from tests.memory_log import MemoryLog
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
+from txlog.engine.connection import Connection, connect
+from txlog.errors import OffsetOutOfRange
+from txlog.model import IsolationLevel, TopicPartition
+from txlog.topic.events import AdvanceLogStart, SealIndex
+from txlog.topic.upkeep.merging import merge_segments
+
+WHERE = TopicPartition("t", 0)
+OPTIONS = ReaderOptions("memory://log", subscribe=("t",))
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A log with an empty topic, for records that stand in the log while they are open."""
+    log = MemoryLog(transaction_records="in.log")
+    log.admin.create_topic("t", 1)
+    return log
+
+
+def planned(process: Connection, wanted: PartitionRange, options: ReaderOptions = OPTIONS) -> int:
+    """How many records the tasks of that range read."""
+    topic = process.cluster.topic("t")
+    tasks = plan_reads({"t": topic}, {WHERE: wanted}, options)
+    return sum(row.record_count for task in tasks for piece in task.pieces for row in piece.rows)
+
+
+def put(log: MemoryLog, count: int) -> None:
+    """Records, each in an entry of its own."""
+    producer = log.producer()
+    for number in range(count):
+        producer.send("t", b"%d" % number)
+        producer.flush()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_R15_a_process_that_lags_behind_a_pruned_journal_reads_the_whole_batch(
+    log: MemoryLog, fails: bool
+) -> None:
+    stale = log.process()
+    assert stale.cluster.present_topic("t").state.end_offset(0) == 0
+    put(log, 6)
+    log.connection.cluster.topic("t").prune(0)
+    assert stale.cluster.present_topic("t").state.end_offset(0) == 0, "it lags"
+    options = replace(OPTIONS, fail_on_data_loss=fails)
+    assert planned(stale, PartitionRange(0, 6), options) == 6
+
+
+def test_R15_so_does_one_that_has_not_seen_that_their_transaction_has_ended(log: MemoryLog) -> None:
+    producer = log.producer("p")
+    producer.begin_transaction()
+    producer.send("t", b"in a transaction")
+    producer.flush()
+    stale = log.process()
+    assert stale.cluster.present_topic("t").state.last_stable_offset(0) == 0
+    producer.commit_transaction()
+    log.connection.cluster.topic("t").prune(0)
+    assert stale.cluster.present_topic("t").state.last_stable_offset(0) == 0, "it lags"
+    assert planned(stale, PartitionRange(0, 1)) == 1
+
+
+def test_R15_and_one_that_has_not_seen_the_partition(log: MemoryLog) -> None:
+    stale = log.process()
+    topic = stale.cluster.present_topic("t")
+    log.admin.create_partitions("t", 2)
+    log.producer().send("t", b"there", partition=1).get()
+    log.connection.cluster.topic("t").prune(0)
+    assert len(stale.cluster.present_topic("t").state.partitions) == 1, "it lags"
+    tasks = plan_reads({"t": topic}, {TopicPartition("t", 1): PartitionRange(0, 1)}, OPTIONS)
+    assert [piece.rows[0].record_count for task in tasks for piece in task.pieces] == [1]
+
+
+def test_what_a_restored_log_does_not_have_is_told_or_left_out(log: MemoryLog) -> None:
+    put(log, 3)
+    for where in (PartitionRange(2, 5), PartitionRange(5, 7)):
+        with pytest.raises(OffsetOutOfRange, match="or the log was restored"):
+            planned(log.process(), where)
+    lenient = replace(OPTIONS, fail_on_data_loss=False)
+    assert planned(log.process(), PartitionRange(2, 5), lenient) == 1
+    assert planned(log.process(), PartitionRange(5, 7), lenient) == 0
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_I3_what_is_still_open_is_not_passed_over(log: MemoryLog, fails: bool) -> None:
+    """As of a batch that was planned at read_uncommitted."""
+    put(log, 1)
+    producer = log.producer("p")
+    producer.begin_transaction()
+    producer.send("t", b"open")
+    producer.flush()
+    options = replace(OPTIONS, fail_on_data_loss=fails)
+    with pytest.raises(OffsetOutOfRange, match="a transaction that begins at 1 is still open"):
+        planned(log.process(), PartitionRange(0, 2), options)
+    dirty = replace(options, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    assert planned(log.process(), PartitionRange(0, 2), dirty) == 2
+
+
+def test_an_empty_range_is_planned_at_either_end_of_the_log(log: MemoryLog) -> None:
+    put(log, 3)
+    log.connection.cluster.topic("t").execute(AdvanceLogStart({0: 1}))
+    for offset in (1, 2, 3):
+        assert planned(log.process(), PartitionRange(offset, offset)) == 0
+
+
+def test_I3_what_was_aborted_is_not_planned_at_read_committed(log: MemoryLog) -> None:
+    producer = log.producer("p")
+    producer.begin_transaction()
+    producer.send("t", b"aborted")
+    producer.flush()
+    producer.abort_transaction()
+    put(log, 1)
+    assert planned(log.process(), PartitionRange(0, 2)) == 1
+    dirty = replace(OPTIONS, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+    assert planned(log.process(), PartitionRange(0, 2), dirty) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [
+        ({}, 1),
+        ({"min_partitions": 1}, 1),
+        ({"min_partitions": 3}, 3),
+        ({"bytes_per_task": 1}, 4),
+    ],
+)
+def test_a_range_is_one_task_unless_the_options_want_more(
+    log: MemoryLog, options: dict[str, int], tasks: int
+) -> None:
+    put(log, 4)
+    topic = log.connection.cluster.topic("t")
+    asked = ReaderOptions("memory://log", subscribe=("t",), **options)  # type: ignore[arg-type]
+    assert len(plan_reads({"t": topic}, {WHERE: PartitionRange(0, 4)}, asked)) == tasks
+
+
+@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize(("log_start", "left"), [(6, 4), (7, 4), (10, 0)])
+def test_R19_a_task_within_a_moved_batch_reads_its_range_if_it_is_there(
+    tmp_path: Path, log_start: int, left: int, fails: bool
+) -> None:
+    """The batch that it begins in was cut by a deletion, then merged with others.
+
+    Without `failOnDataLoss` it passes over what is gone. Merging keeps a stored batch whole, so
+    its records come although their offsets are below the log start since: they were planned.
+    """
+    connection = connect(str(tmp_path), create=True)
+    Admin(connection).create_topic("t", 1)
+    producer = Producer(connection)
+    producer.send_batch("t", pa.table({"value": [b"%d" % n for n in range(10)]}), partition=0)
+    options = replace(OPTIONS, root=str(tmp_path), fail_on_data_loss=fails)
+    topic = connection.cluster.topic("t")
+    topic.catch_up()
+    (task,) = plan_reads({"t": topic}, {WHERE: PartitionRange(6, 10)}, options)
+    ((row,),) = [piece.rows for piece in task.pieces]
+    topic.execute(AdvanceLogStart({0: log_start}))
+    for _ in range(10):
+        producer.send("t", b"more", partition=0).get()
+    topic.execute(SealIndex())
+    assert merge_segments(topic, 1_000_000).segments_before == 11 - (log_start == 10)
+    topic.store.delete(row.segment)
+    layout = ReadLayout(pa.schema([("offset", pa.int64())]), (), is_kafka=True)
+    if log_start == 6 or not fails:
+        found = [batch.to_pydict() for batch in read_task(task, {"t": layout}, options)]
+        assert [offset for batch in found for offset in batch["offset"]] == [6, 7, 8, 9][:left]
+        return
+    with pytest.raises(OffsetOutOfRange, match="offset 6 of t-0.*failOnDataLoss=false"):
+        list(read_task(task, {"t": layout}, options))

@@ -1,0 +1,158 @@
+"""A task reads what was planned, all of it, or an error; also if it runs late."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_plugin.arrow_schema import read_layout, source_schema
+from spark_plugin.log_access import open_log, subscribed_topics
+from spark_plugin.option_values import StorageOptions
+from spark_plugin.options import parse_reader_options
+from spark_plugin.source.offsets import PartitionRange
+from spark_plugin.source.read_plan import plan_reads, read_task
+from tests.empty_log import empty_log
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
+from txlog.clock import Runtime
+from txlog.engine import connection
+from txlog.engine.connection import Connection, open_connection
+from txlog.errors import UnknownTopic, UsageError
+from txlog.maintenance.maintenance import Maintenance
+from txlog.model import TopicPartition
+from txlog.settings import ProcessSettings
+from txlog.storage.open import open_store
+from txlog.topic.records.schema import KAFKA_SCHEMA
+from txlog.topic.upkeep.compaction import CompactionLimits, compact
+
+
+def process(root: Path) -> Connection:
+    """Of another process."""
+    runtime = Runtime()
+    return open_connection(open_store(empty_log(root), runtime, {}), runtime)
+
+
+def put(root: Path, word: bytes) -> None:
+    producer = Producer(process(root))
+    for number in range(3):
+        producer.send("t", word + b"-%d" % number)
+    producer.close()
+
+
+def test_R11_a_task_reads_nothing_of_a_topic_that_was_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "log"
+    admin = Admin(process(root))
+    admin.create_topic("t", 1)
+    put(root, b"old")
+    options = parse_reader_options({"root": str(root), "subscribe": "t"}, streaming=False)
+    topics = subscribed_topics(open_log(options), options)
+    (task,) = plan_reads(topics, {TopicPartition("t", 0): PartitionRange(0, 3)}, options)
+    admin.delete_topics(["t"])
+    admin.create_topic("t", 1)
+    put(root, b"new")
+    upkeep = Maintenance(process(root), ProcessSettings(file_delete_delay_ms=1))
+    assert upkeep.run_once().failures == []
+    while upkeep.second_look_in_ms() is not None:  # A pass may take less than the delay.
+        assert upkeep.run_once().failures == []
+    monkeypatch.setattr(connection, "_connections", {})  # An executor is a process of its own.
+    layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
+    storage = {"durable": False}
+    options = replace(options, storage=StorageOptions(storage))
+    with pytest.raises(UnknownTopic, match="was deleted while it was in use"):
+        list(read_task(task, {"t": layout}, options))
+    goes_on = replace(options, fail_on_data_loss=False)
+    assert list(read_task(task, {"t": layout}, goes_on)) == []
+    connection.connect(str(root), storage_options=storage)
+    assert len(connection._connections) == 1, "the topic was looked up with the reader's options"
+
+
+@pytest.mark.parametrize("rows", [8, 9, 10, 17, 18, 19, 27, 28])
+def test_a_batch_that_is_handed_over_in_steps_keeps_its_last_rows(
+    tmp_path: Path, rows: int
+) -> None:
+    """A step has nine of these rows, about a megabyte."""
+    root = empty_log(tmp_path / "log")
+    writer = connection.connect(root, process=ProcessSettings(batch_bytes=10_000_000))
+    Admin(writer).create_topic("t", 1)
+    values = [b"%07d" % number + bytes(100_000) for number in range(rows)]
+    Producer(writer).send_batch("t", pa.table({"value": values}), partition=0)
+    options = parse_reader_options({"root": root, "subscribe": "t"}, streaming=False)
+    topics = subscribed_topics(open_log(options), options)
+    (task,) = plan_reads(topics, {TopicPartition("t", 0): PartitionRange(0, rows)}, options)
+    layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value", "offset")))
+    batches = list(read_task(task, {"t": layout}, options))
+    assert [n for batch in batches for n in batch["offset"].to_pylist()] == list(range(rows))
+    assert [v for batch in batches for v in batch["value"].to_pylist()] == values
+    assert len(batches) == (1 if rows <= 13 else -(-rows // 9))
+
+
+ALL = ("key", "value", "topic", "partition", "offset", "timestampType")
+
+
+def read_all(
+    root: str, options: dict[str, str], ranges: dict[TopicPartition, PartitionRange]
+) -> list[dict[str, object]]:
+    """Every row of the tasks that these options lead to."""
+    parsed = parse_reader_options({"root": root, "subscribe": "t", **options}, streaming=False)
+    topics = subscribed_topics(open_log(parsed), parsed)
+    layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ALL))
+    return [
+        row
+        for task in plan_reads(topics, ranges, parsed)
+        for batch in read_task(task, {"t": layout}, parsed)
+        for row in batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize(("config", "timestamp_type"), [("CreateTime", 0), ("LogAppendTime", 1)])
+def test_a_row_says_where_it_is_from(tmp_path: Path, config: str, timestamp_type: int) -> None:
+    root = empty_log(tmp_path / "log")
+    writer = connection.connect(root)
+    Admin(writer).create_topic("t", 2, config={"message.timestamp.type": config})
+    with Producer(writer) as producer:
+        for number in range(4):
+            producer.send("t", b"v%d" % number, key=b"k", partition=number % 2)
+    ranges = {TopicPartition("t", number): PartitionRange(0, 2) for number in range(2)}
+    rows = sorted(read_all(root, {}, ranges), key=lambda row: str(row["value"]))
+    assert rows == [
+        {
+            "key": b"k",
+            "value": b"v%d" % number,
+            "topic": "t",
+            "partition": number % 2,
+            "offset": number // 2,
+            "timestampType": timestamp_type,
+        }
+        for number in range(4)
+    ]
+
+
+def test_offsets_of_a_compacted_topic_are_those_that_are_stored(tmp_path: Path) -> None:
+    root = empty_log(tmp_path / "log")
+    writer = connection.connect(root)
+    Admin(writer).create_topic("t", 1, config={"cleanup.policy": "compact"})
+    with Producer(writer) as producer:
+        for number, key in enumerate([b"a", b"b", b"b", b"c", b"c", b"d"]):
+            producer.send("t", b"v%d" % number, key=key)
+    compact(writer.cluster.topic("t"), 10**15, CompactionLimits(1000, 1000), force=True)
+    rows = read_all(root, {}, {TopicPartition("t", 0): PartitionRange(0, 6)})
+    expected = [(0, b"v0"), (2, b"v2"), (4, b"v4"), (5, b"v5")]
+    assert [(row["offset"], row["value"]) for row in rows] == expected
+
+
+def test_a_task_opens_its_store_with_the_options_of_the_reader(tmp_path: Path) -> None:
+    root = empty_log(tmp_path / "log")
+    writer = connection.connect(root)
+    Admin(writer).create_topic("t", 1)
+    with Producer(writer) as producer:
+        producer.send("t", b"v")
+    options = parse_reader_options({"root": root, "subscribe": "t"}, streaming=False)
+    topics = subscribed_topics(open_log(options), options)
+    (task,) = plan_reads(topics, {TopicPartition("t", 0): PartitionRange(0, 1)}, options)
+    layout = read_layout(KAFKA_SCHEMA, source_schema(KAFKA_SCHEMA, ("value",)))
+    wrong = replace(options, storage=StorageOptions({"no.such.option": "1"}))
+    with pytest.raises(UsageError, match="no.such.option"):
+        list(read_task(task, {"t": layout}, wrong))

@@ -1,0 +1,246 @@
+"""A group behind what Spark calls done: it follows, but for a sink that moves it by itself."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.options import ReaderOptions
+from spark_plugin.source import batch_reader
+from spark_plugin.source.batch_reader import TxlogBatchReader
+from spark_plugin.source.stream_reader import TxlogStreamReader
+from tests.memory_log import MemoryLog
+from tests.spark_query import COLUMNS, COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
+from tests.spark_stream import Stream
+from txlog.engine.connection import Connection
+from txlog.errors import CheckpointConflict, OffsetOutOfRange
+
+EARLIEST = OffsetSpec(OffsetPoint.EARLIEST)
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A fresh log."""
+    return new_log()
+
+
+def planned(query: Query, batch: int) -> dict[str, Any]:
+    """Where that batch ends, as Spark hands it to the source."""
+    line: dict[str, Any] = json.loads(
+        (query.folder / "offsets" / str(batch)).read_text().splitlines()[2]
+    )
+    return line
+
+
+def go_on_after(log: MemoryLog, done: dict[str, Any]) -> None:
+    """Spark asks a new reader for the batch that follows."""
+    options = ReaderOptions(
+        OPTIONS.root,
+        subscribe=(SOURCE.topic,),
+        group_id=GROUP,
+        starting_offsets=OffsetSpec(OffsetPoint.COMMITTED),
+    )
+    reader = TxlogStreamReader(options, COLUMNS)
+    reader._connection = log.process()
+    following = reader.latestOffset(done, ReadAllAvailable())
+    assert following["topics"] != done["topics"]
+
+
+def position(log: MemoryLog) -> int | None:
+    committed = log.process().offsets.fetch(GROUP, [SOURCE])[SOURCE]
+    return None if committed is None else committed.offset
+
+
+def test_a_group_of_no_sink_follows_what_spark_calls_done(log: MemoryLog, tmp_path: Path) -> None:
+    query = Query(log, tmp_path / "checkpoint")
+    query.plan(0, 0, 4)
+    go_on_after(log, planned(query, 0))
+    assert position(log) == 4
+
+
+def test_I10_a_sinks_group_does_not_follow_a_checkpoint_that_notes_another_batch_as_done(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """An earlier run noted its own batch 1, after the checkpoint was put back and planned anew."""
+    query = Query(log, tmp_path / "checkpoint")
+    query.run(log.process(), "first", 0, 0, 2)
+    query.note(0)
+    query.plan(1, 2, 4)
+    query.note(1)
+    go_on_after(log, planned(query, 1))
+    assert position(log) == 2, "4 would lose the numbers 2 and 3"
+    with pytest.raises(CheckpointConflict, match="checkpoint .4, 10., group 2"):
+        query.run(log.process(), "second", 2, 4, COUNT)
+    log.check()
+
+
+def test_R30_the_group_of_a_write_that_may_leave_batches_out_follows_over_them(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    options = replace(OPTIONS, label="copy")
+    query = Query(log, tmp_path / "checkpoint", options=options)
+    query.run(log.process(), "first", 0, 0, 2)
+    query.plan(1, 2, 4)
+    go_on_after(log, planned(query, 1))
+    assert position(log) == 4
+    query.run(log.process(), "first", 2, 4, COUNT)
+    assert sorted(row["n"] for row in log.values("even", "odd")) == [0, 1, *range(4, COUNT)]
+    log.check()
+
+
+# A log that was restored.
+
+
+def test_a_query_that_stands_above_the_end_of_the_log_is_refused(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """Records that come there later would be passed over."""
+    query = Query(log, tmp_path / "checkpoint")
+    query.plan(0, 0, COUNT + 2)
+    with pytest.raises(CheckpointConflict, match="read up to 12: the log was restored"):
+        go_on_after(log, planned(query, 0))
+    assert position(log) is None
+
+
+# A process that lags behind a pruned journal (rule R15).
+
+
+def lagging(log: MemoryLog) -> Connection:
+    """It has seen the topic's ten records, and not the two that came later."""
+    process = log.process()
+    process.cluster.present_topic(SOURCE.topic)
+    producer = log.producer()
+    for number in (COUNT, COUNT + 1):
+        producer.send(SOURCE.topic, b"%d" % number)
+        producer.flush()
+    log.connection.cluster.topic(SOURCE.topic).prune(0)
+    assert process.cluster.present_topic(SOURCE.topic).state.end_offset(0) == COUNT, "it lags"
+    return process
+
+
+def test_R15_a_run_of_available_now_reads_all_that_was_there_before_it(log: MemoryLog) -> None:
+    options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
+    reader = TxlogStreamReader(options, COLUMNS)
+    reader._connection = lagging(log)
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    assert end["topics"][SOURCE.topic]["partitions"]["0"] == {"from": 0, "to": COUNT + 2}
+
+
+def restarted(log: MemoryLog) -> TxlogStreamReader:
+    """The source of a run that has just begun."""
+    options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
+    reader = TxlogStreamReader(options, COLUMNS)
+    reader._connection = log.process()
+    return reader
+
+
+def records(reader: TxlogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> int:
+    tasks = reader.partitions(start, end)
+    return sum(piece.end - piece.start for task in tasks for piece in task.pieces)
+
+
+def test_R20_the_replay_of_batch_0_begins_where_it_was_planned_to(log: MemoryLog) -> None:
+    """Spark keeps no start of batch 0, and asks again for one, which has moved meanwhile."""
+    first = restarted(log)
+    planned = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    log.admin.delete_records({SOURCE: 4})
+    again = restarted(log)
+    start = again.initialOffset()
+    assert start["topics"][SOURCE.topic]["partitions"]["0"]["to"] == 4
+    with pytest.raises(OffsetOutOfRange, match="records were deleted before they were read"):
+        again.partitions(start, planned)
+
+
+def test_R28_a_replay_is_planned_before_a_new_end_is_asked_for(log: MemoryLog) -> None:
+    first = restarted(log)
+    start = first.initialOffset()
+    planned = first.latestOffset(start, ReadAllAvailable())
+    assert records(first, start, planned) == COUNT
+    assert records(restarted(log), start, planned) == COUNT
+
+
+def test_I11_R28_a_run_of_available_now_ends_where_it_began_also_in_partitions_added_since(
+    log: MemoryLog,
+) -> None:
+    """The transaction lies beyond the end of the run in one partition; so it does in the other."""
+    reader = restarted(log)
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    log.admin.create_partitions(SOURCE.topic, 2)
+    late = log.producer("late")
+    with late.transaction():
+        for partition in (0, 1):
+            late.send(SOURCE.topic, b"late", partition=partition)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    ends = {n: bounds["to"] for n, bounds in end["topics"][SOURCE.topic]["partitions"].items()}
+    assert ends == {"0": COUNT, "1": 0}, "partition 1 begins in the next run"
+    assert reader.latestOffset(end, ReadAllAvailable()) is end
+
+
+def test_R15_a_batch_read_finds_all_that_is_there(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ReaderOptions(OPTIONS.root, subscribe=(SOURCE.topic,), starting_offsets=EARLIEST)
+    process = lagging(log)
+    monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
+    tasks = TxlogBatchReader(options, COLUMNS).partitions()
+    assert sum(piece.end - piece.start for task in tasks for piece in task.pieces) == COUNT + 2
+
+
+def test_R15_a_pattern_finds_topics_that_were_created_meanwhile(
+    log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = log.process()
+    assert "numbered" not in process.cluster.state().topics
+    log.admin.create_topic("numbered", 1)
+    log.producer().send("numbered", b"new").get()
+    log.connection.cluster.prune(0, 1)
+    assert "numbered" not in process.cluster.state().topics, "it lags"
+    monkeypatch.setattr(batch_reader, "open_log", lambda options: process)
+    options = ReaderOptions(OPTIONS.root, subscribe_pattern="numbe.*", starting_offsets=EARLIEST)
+    tasks = TxlogBatchReader(options, COLUMNS).partitions()
+    read = {piece.topic: piece.end - piece.start for task in tasks for piece in task.pieces}
+    assert read == {SOURCE.topic: COUNT, "numbered": 1}
+
+
+# The least of a batch.
+
+
+def test_a_batch_waits_for_its_least_number_of_offsets_but_not_longer_than_its_delay(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """As Kafka's source: the first batch of a run waits for nothing."""
+    least = {"min_offsets_per_trigger": 5, "max_trigger_delay_ms": 60_000}
+    stream = Stream(log, tmp_path / "first", EARLIEST, subscribe=(SOURCE.topic,), **least)
+
+    def put(count: int) -> None:
+        producer = log.producer()
+        for number in range(count):
+            producer.send(SOURCE.topic, b"%d" % number)
+        producer.flush()
+
+    def is_new() -> bool:
+        return stream.reader.latestOffset(stream.end or {}, ReadAllAvailable()) is not stream.end
+
+    assert stream.run() == COUNT
+    put(4)
+    assert not is_new()
+    put(1)
+    assert stream.run() == 5
+    put(1)
+    log.clock.advance(59_000)
+    assert not is_new()
+    log.clock.advance(1_000)
+    assert stream.run() == 1
+    put(1)
+    assert not is_new()
+    again = stream.restarted()
+    again.reader.prepareForTriggerAvailableNow()
+    assert again.run("second run") == 1
+    put(2)
+    assert again.reader.latestOffset(again.end or {}, ReadAllAvailable()) is again.end

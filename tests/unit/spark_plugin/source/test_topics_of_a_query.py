@@ -1,0 +1,286 @@
+"""Topics that do not fit a query, are deleted, or created again: no offset is handed out that
+cannot be read, and a query goes on without them if it is told to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import IntegerType, LongType, StructType
+
+from spark_plugin.option_values import OffsetPoint, OffsetSpec
+from spark_plugin.options import ReaderOptions
+from spark_plugin.source.subscription import inferred_schema
+from tests.memory_log import MemoryLog
+from tests.spark_query import GROUP, ONE_JOURNAL
+from tests.spark_stream import Stream
+from txlog.errors import CheckpointConflict, IncompatibleSchema, InvalidOption, UnknownTopic
+from txlog.topic.records.schema import KAFKA_SCHEMA
+
+EARLIEST, COMMITTED = OffsetSpec(OffsetPoint.EARLIEST), OffsetSpec(OffsetPoint.COMMITTED)
+PATTERN = {"subscribe": (), "subscribe_pattern": "e.*"}
+LOSES = {"fail_on_data_loss": False}
+TYPED = pa.schema([("n", pa.int32())])
+
+
+@pytest.fixture
+def log() -> MemoryLog:
+    """A topic that is read from its beginning."""
+    log = MemoryLog(ONE_JOURNAL)
+    log.admin.create_topic("events", 1)
+    put(log, "events", 4)
+    return log
+
+
+def put(log: MemoryLog, topic: str, count: int) -> None:
+    producer = log.producer()
+    for number in range(count):
+        producer.send(topic, b"%d" % number)
+    producer.flush()
+
+
+def stands(log: MemoryLog, topic: str = "events") -> int | None:
+    """Where the group stands in the topic that has this name now."""
+    topic_id = log.admin.describe_topic(topic).topic_id
+    committed = log.process().offsets.group(GROUP).committed
+    found = {where.topic: at.offset for where, at in committed.items() if at.topic_id == topic_id}
+    return found.get(topic)
+
+
+def latest(stream: Stream) -> dict[str, Any]:
+    assert stream.end is not None
+    return stream.reader.latestOffset(stream.end, ReadAllAvailable())
+
+
+# Topics that do not fit.
+
+
+def test_no_offset_is_handed_out_of_a_topic_that_does_not_fit(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN)
+    assert stream.run() == 4
+    log.admin.create_topic("extras", 1, TYPED)
+    put(log, "events", 1)
+    with pytest.raises(IncompatibleSchema, match="topic 'extras' .* no column 'value'.*narrow"):
+        latest(stream)
+    log.admin.delete_topics(["extras"])
+    assert stream.restarted().run("second run") == 1
+    log.check()
+
+
+def test_a_new_query_hands_out_no_offset_of_it_either(log: MemoryLog, tmp_path: Path) -> None:
+    log.admin.create_topic("extras", 1, TYPED)
+    stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN)
+    with pytest.raises(IncompatibleSchema, match="failOnDataLoss=false"):
+        stream.reader.initialOffset()
+
+
+def test_without_fail_on_data_loss_a_topic_that_does_not_fit_is_left_out_and_told_of(
+    log: MemoryLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log.admin.create_topic("extras", 1, TYPED)
+    stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN, **LOSES)
+    assert stream.run() == 4
+    put(log, "events", 2)
+    assert stream.run() == 2
+    assert stream.end is not None
+    assert list(stream.end["topics"]) == ["events"]
+    told = [record.message for record in caplog.records if "extras is left out" in record.message]
+    assert len(told) == 1, "once a run"
+    log.check()
+
+
+def test_a_topic_that_is_created_again_and_fits_then_joins(log: MemoryLog, tmp_path: Path) -> None:
+    log.admin.create_topic("extras", 1, TYPED)
+    stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN, **LOSES)
+    assert stream.run() == 4
+    log.admin.delete_topics(["extras"])
+    log.admin.create_topic("extras", 1)
+    put(log, "extras", 3)
+    assert stream.run() == 3
+    log.check()
+
+
+def test_a_topic_that_is_named_has_to_fit(log: MemoryLog, tmp_path: Path) -> None:
+    log.admin.create_topic("extras", 1, TYPED)
+    stream = Stream(log, tmp_path / "first", EARLIEST, subscribe=("events", "extras"), **LOSES)
+    with pytest.raises(IncompatibleSchema, match="Leave it out of 'subscribe'"):
+        stream.reader.initialOffset()
+
+
+@pytest.mark.parametrize("options", [{}, LOSES], ids=["fails", "goes on"])
+def test_a_column_that_is_widened_stops_a_query_before_an_offset_is_handed_out(
+    log: MemoryLog, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """It is not left out: the query has read of it. The next run has the columns of now."""
+    log.admin.create_topic("even", 1, TYPED)
+    log.producer().send("even", {"n": 1}).get()
+    columns = StructType().add("n", IntegerType())
+    given = {"subscribe": (), "subscribe_pattern": "even", **options}
+    stream = Stream(log, tmp_path / "first", EARLIEST, columns=columns, **given)
+    assert stream.run() == 1
+    log.admin.evolve_schema("even", pa.schema([("n", pa.int64())]))
+    log.producer().send("even", {"n": 2}).get()
+    with pytest.raises(IncompatibleSchema, match="n is int64 and is declared int32.*start the"):
+        latest(stream)
+    again = stream.restarted()
+    again.columns = StructType().add("n", LongType())
+    assert again.restarted().run("second run") == 1
+
+
+def test_a_column_that_is_added_stops_nothing(log: MemoryLog, tmp_path: Path) -> None:
+    log.admin.create_topic("even", 1, TYPED)
+    columns = StructType().add("n", IntegerType())
+    stream = Stream(log, tmp_path / "first", EARLIEST, columns=columns, subscribe=("even",))
+    stream.run()
+    log.admin.evolve_schema("even", TYPED.append(pa.field("m", pa.string())))
+    log.producer().send("even", {"n": 2, "m": "more"}).get()
+    assert stream.run() == 1
+
+
+# Columns of a DataFrame that is given none.
+
+
+def inferred(log: MemoryLog, **options: Any) -> pa.Schema:
+    topics = {d.name: log.connection.cluster.topic(d.name) for d in log.admin.describe_topics()}
+    return inferred_schema(topics, ReaderOptions("memory://log", **options))
+
+
+def test_the_columns_are_those_of_most_topics_where_the_others_may_be_left_out(
+    log: MemoryLog,
+) -> None:
+    log.admin.create_topic("a-typed-one", 1, TYPED)
+    log.admin.create_topic("extras", 1)
+    with pytest.raises(IncompatibleSchema, match="have different schemas"):
+        inferred(log, **PATTERN)
+    with pytest.raises(IncompatibleSchema, match="have different schemas"):
+        inferred(log, subscribe=("events", "a-typed-one", "extras"), **LOSES)
+    assert inferred(log, **PATTERN, **LOSES).equals(KAFKA_SCHEMA)
+
+
+# Topics that are gone.
+
+
+@pytest.mark.parametrize("subscribed", [PATTERN, {"subscribe": ("events", "extras")}])
+def test_a_query_goes_on_without_a_topic_that_was_deleted_if_it_is_told_to(
+    log: MemoryLog, tmp_path: Path, subscribed: dict[str, Any]
+) -> None:
+    log.admin.create_topic("extras", 1)
+    put(log, "extras", 3)
+    stream = Stream(log, tmp_path / "first", EARLIEST, **subscribed)
+    assert stream.run() == 7
+    log.admin.delete_topics(["extras"])
+    put(log, "events", 2)
+    with pytest.raises((CheckpointConflict, UnknownTopic), match="failOnDataLoss=false"):
+        latest(stream)
+    with pytest.raises((CheckpointConflict, UnknownTopic), match=r"extras|failOnDataLoss"):
+        latest(stream.restarted())
+    again = stream.restarted(**LOSES)
+    assert again.run("second run") == 2
+    put(log, "events", 1)
+    again.reader.prepareForTriggerAvailableNow()
+    assert again.run("second run") == 1
+    assert stands(log) == 7
+    log.check()
+
+
+def test_a_running_query_notices_that_its_topic_is_deleted_and_goes_on(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    log.admin.create_topic("extras", 1)
+    put(log, "extras", 3)
+    topics = {"subscribe": ("events", "extras")}
+    stream = Stream(log, tmp_path / "first", EARLIEST, **topics, **LOSES)
+    assert stream.run() == 7
+    log.admin.delete_topics(["extras"])
+    assert latest(stream) is stream.end, "nothing is new"
+    put(log, "events", 2)
+    assert stream.run() == 2
+    log.check()
+
+
+def test_a_batch_that_was_planned_reads_the_rest_once_a_topic_of_it_is_gone(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    log.admin.create_topic("extras", 1)
+    put(log, "extras", 3)
+    stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN)
+    start = stream.reader.initialOffset()
+    assert stream.plan() == 7
+    log.admin.delete_topics(["extras"])
+    assert stream.end is not None
+    with pytest.raises(CheckpointConflict, match="failOnDataLoss=false"):
+        stream.restarted().read(start, stream.end)
+    again = stream.restarted(**LOSES)
+    assert again.read(start, stream.end) == 4
+    again.commit("second run")
+    put(log, "events", 1)
+    assert again.run("second run") == 1
+    log.check()
+
+
+@pytest.mark.parametrize("group", [GROUP, None])
+def test_a_topic_that_was_created_again_is_read_from_its_beginning_if_it_is_told_to(
+    log: MemoryLog, tmp_path: Path, group: str | None
+) -> None:
+    log.admin.create_topic("extras", 2)
+    put(log, "extras", 3)
+    stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN, group_id=group)
+    assert stream.plan() == 7
+    if group:
+        stream.commit()
+    log.admin.delete_topics(["extras"])
+    log.admin.create_topic("extras", 1)
+    put(log, "extras", 5)
+    with pytest.raises(CheckpointConflict, match="topic extras was deleted and created again"):
+        latest(stream)
+    again = stream.restarted(**LOSES)
+    assert again.plan() == 5
+    assert again.end is not None
+    assert "replaced" in again.end["topics"]["extras"]
+    if group:
+        again.commit("second run")
+        put(log, "extras", 1)
+        assert again.run("second run") == 1
+        assert "replaced" not in again.end["topics"]["extras"]
+        assert (stands(log), stands(log, "extras")) == (4, 6)
+    log.check()
+
+
+def test_without_any_topic_left_a_query_waits_for_one(log: MemoryLog, tmp_path: Path) -> None:
+    stream = Stream(log, tmp_path / "first", EARLIEST, **PATTERN, **LOSES)
+    assert stream.run() == 4
+    log.admin.delete_topics(["events"])
+    again = stream.restarted()
+    again.reader.prepareForTriggerAvailableNow()
+    assert latest(again) == stream.end
+    log.admin.create_topic("extras", 1)
+    put(log, "extras", 2)
+    assert stream.restarted().run("third run") == 2
+    log.check()
+
+
+def test_R25_a_topic_that_is_there_and_not_read_is_another_sources(
+    log: MemoryLog, tmp_path: Path
+) -> None:
+    """As in a union whose sources changed places: nothing is gone, whatever may be lost."""
+    log.admin.create_topic("others", 1)
+    stream = Stream(log, tmp_path / "first", EARLIEST, **LOSES)
+    stream.run()
+    swapped = stream.restarted(subscribe=("others",))
+    with pytest.raises(CheckpointConflict, match="topic events there, not here"):
+        latest(swapped)
+
+
+def test_a_new_query_finds_every_topic_that_it_names(log: MemoryLog, tmp_path: Path) -> None:
+    topics = {"subscribe": ("events", "evnts")}
+    stream = Stream(log, tmp_path / "first", EARLIEST, **topics, **LOSES)
+    with pytest.raises(UnknownTopic, match="no topic 'evnts'.*did you mean 'events'"):
+        stream.reader.initialOffset()
+    none = Stream(log, tmp_path / "second", EARLIEST, subscribe=(), subscribe_pattern="x.*")
+    with pytest.raises(InvalidOption, match="no topic .* matches"):
+        none.reader.initialOffset()

@@ -1,0 +1,210 @@
+"""Turns on a disk: one writer after the other, and no writer waits for ever."""
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from txlog.clock import Runtime, ThreadBackground
+from txlog.storage import LocalStore, MemoryStore
+from txlog.storage.disk.folder_turns import AFTER_STUCK_MS, STUCK_MS, TURN_WAIT_MS_MAX
+from txlog.storage.policy.counting import CountingStore
+from txlog.storage.turns import turn
+from txlog.testing.clock import ManualClock, manual_runtime
+
+FOLDER = "journal/entries"
+
+
+class PassingTime:
+    """An event that does not come: time passes, and the test does what happens meanwhile."""
+
+    def __init__(self, clock: ManualClock, meanwhile: Callable[[], None]) -> None:
+        self._clock = clock
+        self._meanwhile = meanwhile
+
+    def wait_ms(self, timeout_ms: float) -> bool:
+        self._clock.advance(timeout_ms)
+        self._meanwhile()
+        return False
+
+    def set(self) -> None:
+        raise AssertionError("the turn was not released")
+
+
+class Writers:
+    """A writer in the folder while another one waits for a turn."""
+
+    def __init__(self, folder: Path) -> None:
+        self.are_at_work = False
+        self._folder = folder
+        self._written = 0
+
+    def write(self) -> None:
+        if self.are_at_work:
+            self._written += 1
+            os.utime(self._folder, ns=(0, self._written))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def writers(tmp_path: Path) -> Writers:
+    return Writers(tmp_path / FOLDER)
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: ManualClock, writers: Writers) -> LocalStore:
+    runtime = replace(
+        manual_runtime(clock=clock),
+        new_event=lambda: PassingTime(clock, writers.write),
+        background=SilentBackground(),
+    )
+    return _with_folders(LocalStore(tmp_path, runtime))
+
+
+class SilentBackground(ThreadBackground):
+    """No thread waits."""
+
+    def begin(self, call: Callable[[], object]) -> None:
+        """The call is never made."""
+
+
+def _with_folders(store: LocalStore) -> LocalStore:
+    store.create(f"{FOLDER}/0", b"x")
+    return store
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """As another process would lock it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_a_turn_keeps_others_out_and_ends(store: LocalStore, tmp_path: Path) -> None:
+    with (
+        turn(store, FOLDER),
+        pytest.raises(BlockingIOError),
+        locked(tmp_path / FOLDER),
+    ):
+        pass
+    with locked(tmp_path / FOLDER):
+        pass
+
+
+def test_I16_a_holder_that_stands_still_is_waited_for_once_and_not_for_long(
+    store: LocalStore, tmp_path: Path, clock: ManualClock
+) -> None:
+    begun_ms = clock.monotonic_ms()
+    with locked(tmp_path / FOLDER):
+        with turn(store, FOLDER) as others_had_it:
+            assert others_had_it
+        assert clock.monotonic_ms() - begun_ms == STUCK_MS
+        with turn(store, FOLDER):
+            assert clock.monotonic_ms() - begun_ms == STUCK_MS, "it was found to stand still"
+        clock.sleep_ms(AFTER_STUCK_MS)
+        with turn(store, FOLDER):
+            assert clock.monotonic_ms() - begun_ms == 2 * STUCK_MS + AFTER_STUCK_MS
+
+
+def test_I16_others_who_write_are_waited_for_longer_and_again(
+    store: LocalStore, tmp_path: Path, clock: ManualClock, writers: Writers
+) -> None:
+    writers.are_at_work = True
+    with locked(tmp_path / FOLDER):
+        for _ in range(2):
+            begun_ms = clock.monotonic_ms()
+            with turn(store, FOLDER):
+                waited_ms = clock.monotonic_ms() - begun_ms
+            assert TURN_WAIT_MS_MAX <= waited_ms <= TURN_WAIT_MS_MAX + STUCK_MS
+
+
+def test_who_went_on_without_a_turn_has_none_when_the_holder_lets_go(
+    tmp_path: Path, clock: ManualClock, writers: Writers
+) -> None:
+    waiting: list[Callable[[], object]] = []
+    background = SilentBackground()
+    background.begin = waiting.append  # type: ignore[method-assign]
+    told: list[bool] = []
+
+    class Late(PassingTime):
+        def set(self) -> None:
+            told.append(True)
+
+    runtime = replace(
+        manual_runtime(clock=clock),
+        new_event=lambda: Late(clock, writers.write),
+        background=background,
+    )
+    store = _with_folders(LocalStore(tmp_path, runtime))
+    with locked(tmp_path / FOLDER), turn(store, FOLDER):
+        pass
+    waiting[0]()
+    assert told == [True]
+    with locked(tmp_path / FOLDER):
+        pass
+
+
+def test_threads_of_two_connections_take_turns(tmp_path: Path) -> None:
+    stores = [_with_folders(LocalStore(tmp_path, Runtime())) for _ in range(2)]
+    inside: list[int] = []
+    most: list[int] = []
+
+    def write(store: LocalStore) -> None:
+        for _ in range(50):
+            with turn(store, FOLDER):
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=write, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(most), max(most)) == (100, 1)
+
+
+def test_nothing_of_it_is_found_in_the_log(store: LocalStore) -> None:
+    with turn(store, FOLDER):
+        assert [found.path for found in store.list_after("")] == [f"{FOLDER}/0"]
+
+
+def test_where_no_folder_is_writers_go_on_without(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "nothing", Runtime())
+    with turn(store, FOLDER):
+        assert store.create(f"{FOLDER}/0", b"x")
+
+
+def test_an_error_within_a_turn_ends_it(store: LocalStore, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="within"), turn(store, FOLDER):
+        raise ValueError("within")
+    with locked(tmp_path / FOLDER):
+        pass
+
+
+def test_a_store_without_turns_gives_them_at_once() -> None:
+    store = MemoryStore(Runtime())
+    with turn(store, FOLDER) as first, turn(CountingStore(store), FOLDER) as second:
+        assert (first, second) == (False, False)
+
+
+def test_a_store_before_another_one_gives_its_turns(store: LocalStore, tmp_path: Path) -> None:
+    with (
+        turn(CountingStore(store), FOLDER),
+        pytest.raises(BlockingIOError),
+        locked(tmp_path / FOLDER),
+    ):
+        pass

@@ -1,0 +1,214 @@
+"""Files of a local store: read in the pieces that the kernel gives, and the rights they have."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from txlog.clock import Runtime
+from txlog.errors import InternalError, StoreDenied, StoreUnavailable
+from txlog.storage import ByteRange, LocalStore
+from txlog.storage.disk.draft import EARLY_BYTES
+from txlog.storage.disk.local import MAP_BYTES_MIN
+from txlog.storage.object_path import TEMPORARY_PREFIX
+
+BODY = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "log", Runtime(), durable=False)
+
+
+@pytest.fixture
+def short_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that gives 100 bytes at most, as a network file system may."""
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, length, at: pread(fd, min(length, 100), at))
+
+
+@pytest.mark.usefixtures("short_reads")
+def test_an_object_that_is_read_in_pieces_is_whole(store: LocalStore) -> None:
+    store.put_new("a/b", BODY)
+    assert store.get("a/b") == BODY
+    found = store.get_ranges("a/b", [ByteRange(5, 1000), ByteRange(0, 100), ByteRange(9000, 300)])
+    assert found == [BODY[5:1005], BODY[:100], BODY[9000:9300]]
+
+
+@pytest.mark.usefixtures("short_reads")
+def test_a_range_that_is_read_in_pieces_ends_where_it_should(store: LocalStore) -> None:
+    store.create("a", BODY)
+    assert store.get_ranges("a", [ByteRange(10, 250)]) == [BODY[10:260]]
+
+
+@pytest.mark.usefixtures("short_reads")
+def test_a_range_that_reaches_beyond_the_end_is_cut(store: LocalStore) -> None:
+    store.put_new("a/b", BODY)
+    found = store.get_ranges("a/b", [ByteRange(len(BODY) - 3, 10), ByteRange(len(BODY), 10)])
+    assert found == [BODY[-3:], b""]
+
+
+@pytest.mark.parametrize("length", [MAP_BYTES_MIN - 1, MAP_BYTES_MIN, MAP_BYTES_MIN + 1])
+@pytest.mark.parametrize("size", [0, 1, 1000])
+def test_large_ranges_of_small_objects_hold_what_there_is(
+    store: LocalStore, size: int, length: int
+) -> None:
+    store.put_new("a/b", BODY[:size])
+    found = store.get_ranges("a/b", [ByteRange(0, length), ByteRange(size, 1)])
+    assert found is not None
+    assert [bytes(part) for part in found] == [BODY[:size], b""]
+
+
+def test_an_object_may_be_read_by_all_and_written_by_its_owner(store: LocalStore) -> None:
+    before = os.umask(0)
+    try:
+        store.put_new("a/b", b"x")
+    finally:
+        os.umask(before)
+    assert os.stat(f"{store.url}/a/b").st_mode & 0o777 == 0o644
+
+
+def test_a_folder_that_was_removed_is_made_again_with_the_same_rights(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    store.put_new("a/b", b"x")
+    os.unlink(tmp_path / "log/a/b")
+    os.rmdir(tmp_path / "log/a")
+    before = os.umask(0)
+    try:
+        store.put_new("a/b", b"x")
+    finally:
+        os.umask(before)
+    assert os.stat(f"{store.url}/a/b").st_mode & 0o777 == 0o644
+
+
+def test_a_hint_that_cannot_be_replaced_leaves_nothing(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "log" / "hint").mkdir(parents=True)
+    with pytest.raises(StoreDenied):
+        store.replace("hint", b"x")
+    assert os.listdir(tmp_path / "log") == ["hint"]
+
+
+def test_only_the_folder_of_a_prefix_is_walked(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("a/b/1", "a/b/2", "a/c/1", "d/1"):
+        store.put_new(path, b"x")
+    walked: list[str] = []
+    scandir = os.scandir
+
+    def note(folder: int) -> Iterator[os.DirEntry[str]]:
+        walked.append(os.path.relpath(os.readlink(f"/proc/self/fd/{folder}"), store.url))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", note)
+    assert [found.path for found in store.list_after("a/b/")] == ["a/b/1", "a/b/2"]
+    assert walked == ["a/b"]
+
+
+def test_a_store_sweeps_what_is_as_old_as_it_is_told(store: LocalStore, tmp_path: Path) -> None:
+    store.put_new("a/b", b"x")
+    litter = tmp_path / "log" / "a" / f"{TEMPORARY_PREFIX}{'1' * 32}"
+    litter.write_bytes(b"x")
+    old_s = time.time() - 100
+    os.utime(litter, (old_s, old_s))
+    assert store.sweep_temporaries(200_000) == 0
+    assert store.sweep_temporaries(50_000) == 1
+    assert not litter.exists()
+    assert store.get("a/b") == b"x"
+
+
+def test_a_root_may_end_with_a_slash(tmp_path: Path) -> None:
+    store = LocalStore(f"{tmp_path}/log/", Runtime(), durable=False)
+    store.put_new("a", b"x")
+    assert (tmp_path / "log" / "a").read_bytes() == b"x"
+    assert store.url == f"{tmp_path}/log"
+
+
+def test_a_folder_in_the_place_of_an_object_is_named(tmp_path: Path) -> None:
+    os.makedirs(tmp_path / "logX/a")
+    places = {"/": "/proc", f"{tmp_path}/logX": f"{tmp_path}/logX/a"}
+    for root, place in places.items():
+        with pytest.raises(StoreDenied, match=f"cannot read {place}:") as raised:
+            LocalStore(root, Runtime()).get(os.path.basename(place))
+        assert raised.value.facts["place"] == place
+
+
+@pytest.mark.parametrize(
+    ("pieces", "sent"),
+    [
+        ([EARLY_BYTES - 1], []),
+        ([EARLY_BYTES - 1, 1], [(0, EARLY_BYTES)]),
+        ([EARLY_BYTES, 5], [(0, EARLY_BYTES)]),
+        (
+            [EARLY_BYTES + 1, EARLY_BYTES - 1, 1],
+            [(0, EARLY_BYTES + 1), (EARLY_BYTES + 1, EARLY_BYTES)],
+        ),
+    ],
+)
+def test_pieces_are_sent_early_once_there_are_enough_of_them(
+    store: LocalStore,
+    monkeypatch: pytest.MonkeyPatch,
+    pieces: list[int],
+    sent: list[tuple[int, int]],
+) -> None:
+    advised: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda _, start, length, advice: advised.append((start, length))
+    )
+    new = store.open_new("a/b")
+    for size in pieces:
+        new.write(bytes(size))
+    new.finish()
+    assert advised == sent
+
+
+def test_advice_that_the_kernel_refuses_is_no_error(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(22, "invalid")
+
+    monkeypatch.setattr(os, "posix_fadvise", refuse)
+    new = store.open_new("a/b")
+    new.write(bytes(EARLY_BYTES))
+    new.finish()
+    found = store.get("a/b")
+    assert found is not None
+    assert len(found) == EARLY_BYTES
+
+
+def test_a_name_that_is_taken_and_absent_again_and_again_is_told(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "log", Runtime(), publish=lambda *_: False)
+    with pytest.raises(StoreUnavailable, match="taken and then absent 4 times") as raised:
+        store.create("a/b", b"x")
+    assert raised.value.facts["path"] == f"{tmp_path}/log/a/b"
+
+
+def test_an_entry_without_a_byte_is_refused_by_its_name(store: LocalStore) -> None:
+    with pytest.raises(InternalError, match="the body of a/b has 0 bytes"):
+        store.create("a/b", b"")
+
+
+def test_there_is_nothing_to_sweep_where_nothing_was_written(tmp_path: Path) -> None:
+    assert LocalStore(tmp_path / "log", Runtime()).sweep_temporaries(0) == 0
+
+
+def test_a_sweep_of_nothing_takes_nothing_of_where_the_process_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / f"{TEMPORARY_PREFIX}{'1' * 32}"
+    elsewhere.touch()
+    os.utime(elsewhere, (0, 0))
+    monkeypatch.chdir(tmp_path)
+    assert LocalStore(tmp_path / "log", Runtime()).sweep_temporaries(0) == 0
+    assert elsewhere.exists()
+
+
+def test_an_object_below_a_file_is_begun_by_nobody(store: LocalStore) -> None:
+    store.create("a", b"x")
+    for write in (store.open_new, lambda path: store.replace(path, b"x")):
+        with pytest.raises(StoreDenied, match="cannot (create|replace) .*a/b"):
+            write("a/b")

@@ -1,0 +1,34 @@
+"""A full disk, a refusal and a fault of the moment are told apart."""
+
+import errno
+
+import pytest
+
+from txlog.errors import StoreDenied, StoreFull, StoreUnavailable, TxlogError
+from txlog.storage.disk.os_error import store_error
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOSPC, StoreFull),
+        (errno.EDQUOT, StoreFull),
+        (errno.EFBIG, StoreFull),
+        (errno.EACCES, StoreDenied),
+        (errno.EPERM, StoreDenied),
+        (errno.EROFS, StoreDenied),
+        (errno.ENOTDIR, StoreDenied),
+        (errno.EIO, StoreUnavailable),
+        (errno.ESTALE, StoreUnavailable),
+        (errno.EMFILE, StoreUnavailable),
+    ],
+)
+def test_each_error_has_its_kind_and_names_the_place(number: int, kind: type[TxlogError]) -> None:
+    error = store_error(OSError(number, "text of the system's"), "create", "/data/log/a")
+    assert type(error) is kind
+    assert "cannot create /data/log/a" in error.message
+    assert error.facts["errno"] == errno.errorcode[number]
+
+
+def test_an_error_without_a_number_is_a_fault_of_the_moment() -> None:
+    assert type(store_error(TimeoutError(), "read", "/x")) is StoreUnavailable

@@ -1,0 +1,117 @@
+"""Options of Google Cloud Storage and Azure, by the names of gcsfs and adlfs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from txlog.clock import Runtime
+from txlog.errors import InvalidOption, TxlogError, UsageError
+from txlog.storage import ObjectStore, open_store
+from txlog.storage.object_stores import azure, gcs
+
+ACCOUNT = {"account_name": "lake", "account_key": "aHVzaA=="}
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    for name in ("ACCOUNT_NAME", "ACCOUNT_KEY", "SAS_TOKEN", "CONNECTION_STRING", "CLIENT_ID"):
+        monkeypatch.delenv(f"AZURE_STORAGE_{name}", raising=False)
+
+
+def test_urls_name_buckets_and_containers() -> None:
+    for url in ("gs://bucket/a/b", "gcs://bucket/a/b/"):
+        assert open_store(url, Runtime()).url == "gs://bucket/a/b"
+    for url in ("az://lake/a/b", "abfs://lake/a/b/"):
+        assert open_store(url, Runtime(), ACCOUNT).url == "az://lake/a/b"
+
+
+def test_a_key_file_is_told_from_other_credentials(tmp_path: Path) -> None:
+    key = {"type": "service_account", "client_email": "me", "private_key": "hush"}
+    of_account, of_user = tmp_path / "key.json", tmp_path / "user.json"
+    of_account.write_text(json.dumps(key))
+    of_user.write_text('{"type": "authorized_user", "refresh_token": "hush"}')
+    for token in (str(of_account), key):
+        settings = gcs.bucket_settings("lake", {"token": token})
+        given = json.loads(str(settings.config["service_account_key"]))
+        assert given == {**key, "private_key_id": ""}
+        assert "hush" not in repr(settings)
+    assert gcs.bucket_settings("lake", {"token": str(of_user)}).config == {
+        "application_credentials": str(of_user),
+        "base_url": gcs.ENDPOINT,
+    }
+    for of_the_machine in (None, "google_default", "cloud"):
+        found = gcs.bucket_settings("lake", {"token": of_the_machine}).config
+        assert found == {"base_url": gcs.ENDPOINT}
+
+
+@pytest.mark.parametrize("content", ["", "[]", "hush-hush", "{"])
+def test_a_file_that_is_no_key_is_refused_without_its_content(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "key.json"
+    file.write_text(content)
+    with pytest.raises(InvalidOption, match="does not contain a JSON object") as refused:
+        open_store("gs://lake/log", Runtime(), {"token": str(file)})
+    assert "hush" not in str(refused.value)
+
+
+def test_an_account_is_named_by_option_environment_or_connection_string(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    string = "DefaultEndpointsProtocol=https;AccountName=lake;AccountKey=aHVzaA==;EndpointSuffix=x"
+    by_option = azure.bucket_settings("log", ACCOUNT)
+    by_string = azure.bucket_settings("log", {"connection_string": string})
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "lake")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "aHVzaA==")
+    assert by_option == by_string == azure.bucket_settings("log", {})
+    assert by_option.config == {
+        **ACCOUNT,
+        "endpoint": "https://lake.blob.core.windows.net",
+        "skip_signature": False,
+    }
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "of another")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "of another")
+    assert by_option == azure.bucket_settings("log", ACCOUNT)
+    assert by_option.origin == "https://lake.blob.core.windows.net"
+
+
+def test_a_shared_signature_and_an_endpoint_of_ones_own() -> None:
+    given = {"account_name": "lake", "sas_token": "sv=1&sig=hush", "endpoint": "http://h:1/lake"}
+    settings = azure.bucket_settings("log", given)
+    assert settings.config["sas_key"] == "sv=1&sig=hush"
+    assert settings.origin == "http://h:1"
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "error", "message"),
+    [
+        ("gs://", {}, UsageError, "gs://bucket/prefix"),
+        ("gs://bucket/a//b", {}, UsageError, "cannot be the prefix"),
+        ("gs://bucket/a", {"consistency": "md5"}, InvalidOption, "client=fsspec"),
+        ("gs://bucket/a", {"token": "browser"}, InvalidOption, "token is neither"),
+        ("gs://bucket/a", {"token": {"type": "hush"}}, InvalidOption, "the key of a service"),
+        ("gs://bucket/a", {"client": "s3fs"}, InvalidOption, "give obstore or fsspec"),
+        ("gs://bucket/a", {"endpoint_url": "http://me:hush@h"}, InvalidOption, "credentials in it"),
+        ("az://", {}, UsageError, "az://container/prefix"),
+        ("az://lake@account.dfs.core.windows.net/a", {}, UsageError, "az://container/prefix"),
+        ("az://lake/a", {}, UsageError, "AZURE_STORAGE_ACCOUNT_NAME"),
+        ("az://lake/a", {"account_name": "x.y/hush"}, UsageError, "no Azure account"),
+        ("az://lake/a", {**ACCOUNT, "credential": 1}, InvalidOption, "client=fsspec"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_what_to_set_instead(
+    url: str, options: dict[str, object], error: type[TxlogError], message: str
+) -> None:
+    with pytest.raises(error, match=message) as refused:
+        open_store(url, Runtime(), options)
+    assert "hush" not in str(refused.value)
+
+
+def test_limits_are_options_here_too() -> None:
+    assert isinstance(open_store("gs://lake/log", Runtime(), {"attempts_max": 2}), ObjectStore)
+
+
+def test_gcsfs_is_used_if_it_is_asked_for() -> None:
+    """It is not installed here, and the error says so."""
+    with pytest.raises(UsageError, match=r"gs:// cannot be opened .*gcsfs"):
+        open_store("gs://lake/log", Runtime(), {"client": "fsspec"})

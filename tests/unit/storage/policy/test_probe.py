@@ -1,0 +1,206 @@
+"""The probe refuses every store that does not keep its word, and says what it saw."""
+
+import json
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from txlog import layout
+from txlog.clock import Runtime
+from txlog.errors import StoreDenied, StoreNotAtomic, StoreUnavailable
+from txlog.storage import (
+    Created,
+    CreateResult,
+    Exists,
+    FsspecStore,
+    LocalStore,
+    MemoryStore,
+    Store,
+    probe,
+)
+from txlog.storage.policy.probe import WRITERS
+from txlog.testing.clock import manual_runtime
+
+
+class OverwritingStore(MemoryStore):
+    """Ignores the condition, as servers do that do not know If-None-Match."""
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        self.replace(path, data)
+        return Created()
+
+
+class CheckThenWriteStore(MemoryStore):
+    """Looks whether the name is free, and then writes: two can look at the same moment."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self._both_looked: defaultdict[str, threading.Barrier] = defaultdict(
+            lambda: threading.Barrier(2)
+        )
+        self._lookers: Counter[str] = Counter()
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        found = self.get(path)
+        if found is not None:
+            return Exists(found)
+        if not path.endswith("/first"):
+            self._wait_for_another_looker(path)
+        self.replace(path, data)
+        return Created()
+
+    def _wait_for_another_looker(self, path: str) -> None:
+        with self._lock:
+            self._lookers[path] += 1
+            looker, both = self._lookers[path], self._both_looked[path]
+        if looker <= 2:
+            both.wait(timeout=30)
+
+
+class LateStore(MemoryStore):
+    """Shows an object only when it is read again."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self._asked: set[str] = set()
+
+    def get(self, path: str) -> bytes | None:
+        data = super().get(path)
+        if data is None or path in self._asked:
+            return data
+        self._asked.add(path)
+        return None
+
+
+class OtherContentStore(MemoryStore):
+    """Says that the name is taken, but not by whom."""
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        answer = super().create(path, data)
+        return Exists(b"something") if isinstance(answer, Exists) else answer
+
+
+class TornStore(MemoryStore):
+    """Shows a reader the first half of an object that is raced for."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self._torn: set[str] = set()
+
+    def get(self, path: str) -> bytes | None:
+        data = super().get(path)
+        if data is None or path.endswith("/first") or path in self._torn:
+            return data
+        self._torn.add(path)
+        return data[: len(data) // 2]
+
+
+class TakenStore(MemoryStore):
+    """Says that a fresh name is taken."""
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        super().create(path, b"another writer")
+        return Exists(b"another writer")
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen"),
+    [
+        (OverwritingStore, "overwrote it"),
+        (CheckThenWriteStore, f"2 of {WRITERS} writers were told that they won"),
+        (LateStore, "could not be read at once"),
+        (OtherContentStore, "returned other content"),
+        (TakenStore, "the store said that a fresh name is taken"),
+    ],
+)
+def test_a_store_that_lies_is_refused_with_what_was_seen(
+    kind: Callable[[Runtime], Store], seen: str
+) -> None:
+    store = kind(Runtime())
+    with pytest.raises(StoreNotAtomic, match=seen) as refused:
+        probe(store, Runtime())
+    assert refused.value.facts["store"] == store.url
+    assert list(store.list_after("")) == []
+
+
+def test_a_store_that_shows_parts_is_refused() -> None:
+    with pytest.raises(StoreNotAtomic, match="part of an object|winner's content"):
+        probe(TornStore(Runtime()), Runtime())
+
+
+def test_fsspecs_own_exclusive_create_on_a_disk_is_found_out(tmp_path: Path) -> None:
+    """It checks before it writes, which is why txlog has a store of its own for disks."""
+    files = fsspec.filesystem("file", auto_mkdir=True, skip_instance_cache=True)
+    store = FsspecStore(files, f"{tmp_path}/log", f"file://{tmp_path}/log", Runtime())
+    # A race in which no two writers meet proves nothing, so it is run until two do.
+    assert any(_is_found_out(store) for _ in range(50))
+
+
+def _is_found_out(store: FsspecStore) -> bool:
+    try:
+        probe(store, Runtime())
+    except StoreNotAtomic:
+        return True
+    return False
+
+
+def test_the_result_is_plain_json(tmp_path: Path) -> None:
+    result = probe(LocalStore(tmp_path, Runtime()), Runtime())
+    stored = json.loads(json.dumps(result.as_json()))
+    assert stored["store"] == str(tmp_path)
+    assert stored["conflicts"] == stored["keys"] * (stored["writers"] - 1)
+    assert stored["objects_removed"] is True
+
+
+def test_the_probe_runs_in_a_simulation_without_threads() -> None:
+    runtime = manual_runtime()
+    assert probe(MemoryStore(runtime), runtime).objects_removed
+
+
+def test_its_objects_lie_below_the_folder_for_probes(tmp_path: Path) -> None:
+    class KeepingStore(LocalStore):
+        """A bucket whose owner forbids deletion."""
+
+        def delete(self, path: str) -> None:
+            raise StoreDenied("deletion is not allowed here", path=path)
+
+    store = KeepingStore(tmp_path, Runtime())
+    assert not probe(store, Runtime()).objects_removed
+    paths = [found.path for found in store.list_after("")]
+    assert paths
+    assert all(path.startswith(f"{layout.PROBES}/") for path in paths)
+
+
+def test_what_the_store_raises_is_raised() -> None:
+    class AbsentStore(MemoryStore):
+        """A store that cannot be reached."""
+
+        def create(self, path: str, data: bytes) -> CreateResult:
+            raise StoreUnavailable("no answer", path=path)
+
+    with pytest.raises(StoreUnavailable):
+        probe(AbsentStore(Runtime()), Runtime())
+
+
+def test_who_does_not_come_to_a_race_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of the races that follow would wait for it."""
+
+    class OnceDeniedStore(MemoryStore):
+        """Refuses the first create of a race."""
+
+        is_denied = False
+
+        def create(self, path: str, data: bytes) -> CreateResult:
+            if path.endswith("/00") and not self.is_denied:
+                self.is_denied = True
+                raise StoreDenied("not now", path=path)
+            return super().create(path, data)
+
+    monkeypatch.setattr(import_module("txlog.storage.policy.probe"), "START_WAIT_S", 60.0)
+    with pytest.raises(StoreDenied, match="not now"):
+        probe(OnceDeniedStore(Runtime()), Runtime())

@@ -1,0 +1,228 @@
+"""Every HTTP status of an S3 service means what it says, whatever the library makes of it."""
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import pytest
+
+from tests.scripted_s3 import OK, Answer, ScriptedServer, scripted_server
+from txlog.clock import Runtime
+from txlog.errors import (
+    CorruptData,
+    OutcomeUnknown,
+    StoreDenied,
+    StoreFull,
+    StoreNotAtomic,
+    StoreUnavailable,
+    TxlogError,
+)
+from txlog.layout import SMALL_BYTES_MAX, LogLayout
+from txlog.storage import ByteRange, Created, Exists, Store, open_store
+from txlog.storage.s3 import s3_client
+
+OWN_412 = (412, "PreconditionFailed")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ScriptedServer]:
+    """One for all: a client for another port would be a new one, which takes long to make."""
+    with scripted_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: ScriptedServer) -> ScriptedServer:
+    running.begin_anew()
+    return running
+
+
+@pytest.fixture(params=["obstore", "s3fs"])
+def client(request: pytest.FixtureRequest) -> str:
+    """Who makes the requests."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def store(server: ScriptedServer, client: str) -> Store:
+    options = {
+        "client": client,
+        "endpoint_url": server.url,
+        "key": "AKIAEXAMPLE",
+        "secret": "hush-hush",
+        "client_kwargs": {"region_name": "us-east-1"},
+        "attempts_max": 3,
+        "attempt_timeout_ms": 60_000,  # A busy machine is not a silent server.
+        "deadline_ms": 120_000,
+        "pause_min_ms": 1,
+    }
+    return open_store(f"s3://{server.bucket}/log", Runtime(), options)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((400, "InvalidBucketName"), StoreDenied),
+        ((400, "AuthorizationHeaderMalformed"), StoreDenied),
+        ((400, "ExpiredToken"), StoreDenied),
+        ((301, "PermanentRedirect"), StoreDenied),
+        ((403, "AccessDenied"), StoreDenied),
+        ((403, ""), StoreDenied),
+        ((404, "NoSuchBucket"), StoreDenied),
+        ((404, ""), StoreDenied),
+        ((405, "MethodNotAllowed"), StoreDenied),
+        ((403, "QuotaExceeded"), StoreFull),
+        ((507, "XMinioStorageFull"), StoreFull),
+        ((507, ""), StoreFull),
+        ((501, "NotImplemented"), StoreNotAtomic),
+    ],
+)
+def test_a_refusal_is_final_and_nothing_is_sent_twice(
+    server: ScriptedServer, store: Store, answer: Answer, error: type[TxlogError]
+) -> None:
+    server.script = {"PUT": [answer]}
+    # obstore tells a redirect without its status.
+    with pytest.raises(error, match=f"{answer[0]}|redirect") as refused:
+        store.create("a", b"mine")
+    assert server.requests == ["PUT"]
+    for secret in ("hush", "AKIA", "secret story"):
+        assert secret not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (409, "ConditionalRequestConflict"),
+        (409, "OperationAborted"),
+        (500, "InternalError"),
+        (502, ""),
+        (503, "SlowDown"),
+        (503, ""),
+        (504, ""),
+        (429, "TooManyRequests"),
+        (400, "RequestTimeout"),
+    ],
+)
+def test_I13_an_unclear_answer_is_read_back_and_the_same_bytes_are_sent_again(
+    server: ScriptedServer, store: Store, answer: Answer
+) -> None:
+    server.script = {"PUT": [answer, OK], "GET": [(404, "NoSuchKey")]}
+    assert store.create("a", b"mine") == Created()
+    # The HTTP client may repeat a request whose connection was closed under it.
+    assert [verb for verb, _ in groupby(server.requests)] == ["PUT", "GET", "PUT"]
+    assert server.body == b"mine"
+
+
+@pytest.mark.parametrize("answer", [(409, "ConditionalRequestConflict"), (500, ""), OWN_412])
+def test_I13_an_unclear_answer_that_stays_so_is_unknown(
+    server: ScriptedServer, store: Store, answer: Answer
+) -> None:
+    server.script = {"PUT": [answer], "GET": [(404, "NoSuchKey")]}
+    with pytest.raises(OutcomeUnknown, match=f"3 attempts .* HTTP {answer[0]}"):
+        store.create("a", b"mine")
+    assert server.requests == ["PUT", "GET"] * 3
+
+
+@pytest.mark.parametrize(("held", "result"), [(b"mine", Created()), (b"x", Exists(b"x"))])
+def test_I1_a_412_without_its_condition_is_a_conflict_perhaps_with_oneself(
+    server: ScriptedServer, store: Store, held: bytes, result: object
+) -> None:
+    server.body = held
+    server.script = {"PUT": [OWN_412]}
+    assert store.create("a", b"mine") == result
+    assert server.requests == ["PUT", "GET"]
+
+
+def test_I1_every_create_and_every_segment_bears_the_condition(
+    server: ScriptedServer, store: Store
+) -> None:
+    store.create("a", b"mine")
+    store.put_new("b", b"")
+    store.replace("c", b"hint")
+    assert [headers.get("If-None-Match") for headers in server.headers] == ["*", "*", None]
+
+
+def test_a_body_is_sent_at_once_and_not_announced(server: ScriptedServer, store: Store) -> None:
+    store.create("entries/0.json", b"first")
+    store.put_new("segments/a.arrow", b"second")
+
+    assert [headers.get("Expect") for headers in server.headers] == [None, None]
+
+
+@pytest.mark.parametrize("answer", [(500, ""), (503, "SlowDown"), (409, "OperationAborted")])
+def test_reads_and_deletions_are_repeated_until_they_are_answered(
+    server: ScriptedServer, store: Store, answer: Answer
+) -> None:
+    server.body = b"0123456789"
+    server.script = {"GET": [answer, OK], "DELETE": [answer, answer, (204, "")]}
+    assert store.get("a") == b"0123456789"
+    server.requests.clear()
+    assert store.get_ranges("a", [ByteRange(0, 10)]) == [b"0123456789"]
+    store.delete("a")
+    assert server.requests == ["GET", "GET", "DELETE", "DELETE", "DELETE"]
+
+
+def test_a_read_that_is_never_answered_is_unavailable(server: ScriptedServer, store: Store) -> None:
+    server.script = {"GET": [(503, "SlowDown")]}
+    with pytest.raises(StoreUnavailable, match="HTTP 503 SlowDown"):
+        store.get("a")
+    assert server.requests == ["GET"] * 3
+
+
+def test_reading_costs_one_request_also_when_the_object_is_absent(
+    server: ScriptedServer, store: Store
+) -> None:
+    server.script = {"GET": [(404, "NoSuchKey")]}
+    assert store.get("a") is None
+    assert store.get_ranges("a", [ByteRange(0, 1), ByteRange(5, 1)]) is None
+    assert server.requests == ["GET", "GET"]
+
+
+def test_missing_credentials_are_named_before_anything_is_sent(
+    server: ScriptedServer, client: str, monkeypatch: pytest.MonkeyPatch, tmp_path: object
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, f"{tmp_path}/absent")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    options = {"endpoint_url": server.url, "client": client}
+    store = open_store(f"s3://{server.bucket}/log", Runtime(), options)
+    with pytest.raises(StoreDenied, match=r"NoCredentialsError.*AWS_ACCESS_KEY_ID"):
+        store.create("a", b"mine")
+    assert server.requests == []
+
+
+def test_a_bucket_that_was_deleted_under_a_running_process_is_named(
+    server: ScriptedServer, store: Store
+) -> None:
+    """Its objects are not absent: a reader that took them for that would act on it."""
+    assert store.create("a", b"x") == Created()
+    server.script = {"GET": [(404, "NoSuchBucket")], "DELETE": [(404, "NoSuchBucket")]}
+    reads = (store.get, lambda path: store.get_ranges(path, [ByteRange(0, 1)]), store.delete)
+    for call in reads:
+        with pytest.raises(StoreDenied, match="there is no bucket"):
+            call("a")
+
+
+def test_an_object_that_is_larger_than_its_kind_can_be_is_not_read(
+    server: ScriptedServer, store: Store
+) -> None:
+    entry = LogLayout("10" * 16).transactions(3).entry(7)
+    server.body = b"x" * SMALL_BYTES_MAX
+    assert store.get(entry) == server.body
+    server.body += b"x"
+    with pytest.raises(CorruptData, match=f"{entry} has {SMALL_BYTES_MAX + 1} bytes"):
+        store.get(entry)
+    assert server.requests == ["GET", "GET"]
+
+
+def test_a_process_keeps_its_newest_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new one costs 150 ms."""
+    monkeypatch.setattr(s3_client, "_clients", {})
+    monkeypatch.setattr(s3_client, "CLIENTS_MAX", 6)
+    options = [{"endpoint_url": f"http://127.0.0.1:{port}"} for port in range(1, 8)]
+    clients = [s3_client.shared_client(each) for each in options[:6]]
+    assert [s3_client.shared_client(each) for each in options[:6]] == clients
+    s3_client.shared_client(options[6])
+    assert list(s3_client._clients.values())[:5] == clients[1:]

@@ -1,0 +1,316 @@
+"""What users of s3fs set works with obstore, or the error says what to set instead."""
+
+import json
+import re
+import ssl
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.scripted_s3 import ScriptedServer, scripted_server
+from tests.source_tree import ROOT
+from txlog.clock import Runtime
+from txlog.errors import InvalidOption, OutcomeUnknown, StoreDenied, StoreUnavailable
+from txlog.storage import Created, Store, open_store
+from txlog.storage.s3 import s3_client, s3_options
+from txlog.storage.s3.s3_bucket import bucket_settings
+from txlog.storage.s3.s3_options import origin_of, read_options
+
+CERTIFICATES = ROOT / "tests/certificates"
+"""Of an authority whose key is gone, and of 127.0.0.1; they end in the year 2126."""
+
+KEYS = {"key": "AKIAOPTION", "secret": "hush-hush"}
+REGION = {"client_kwargs": {"region_name": "eu-central-1"}}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[ScriptedServer]:
+    with scripted_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def behind_tls() -> Iterator[ScriptedServer]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATES / "server.pem")
+    with scripted_server(context) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: ScriptedServer) -> ScriptedServer:
+    running.begin_anew()
+    return running
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing of this machine's user."""
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "PROFILE", "REGION"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    for name in ("DEFAULT_REGION", "ENDPOINT_URL", "ENDPOINT_URL_S3", "CA_BUNDLE"):
+        monkeypatch.delenv(f"AWS_{name}", raising=False)
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+def opened(server: ScriptedServer, **options: object) -> Store:
+    given = {"client": "obstore", "endpoint_url": server.url, "attempts_max": 2, **options}
+    return open_store(f"s3://{server.bucket}/log", Runtime(), {**given, "pause_min_ms": 1})
+
+
+def headers_of_a_create(server: ScriptedServer, **options: object) -> dict[str, str]:
+    assert opened(server, **options).create("a", b"x") == Created()
+    return server.headers[-1]
+
+
+def signer(headers: dict[str, str]) -> list[str]:
+    """Key and region of the signature."""
+    credential = headers["Authorization"].partition("Credential=")[2].split("/")
+    return [credential[0], credential[2]]
+
+
+def test_every_option_of_s3fs_is_known() -> None:
+    assert s3_client.options_of_s3fs() == s3_options.S3FS_OPTIONS
+
+
+def test_keys_and_region_are_taken_from_the_options(server: ScriptedServer) -> None:
+    headers = headers_of_a_create(server, **KEYS, token="session", **REGION)
+    assert signer(headers) == ["AKIAOPTION", "eu-central-1"]
+    assert headers["X-Amz-Security-Token"] == "session"
+
+
+def test_keys_may_stand_where_boto_takes_them(server: ScriptedServer) -> None:
+    names = {"aws_access_key_id": "AKIABOTO", "aws_secret_access_key": "hush-hush"}
+    headers = headers_of_a_create(server, client_kwargs={**names, "region_name": "us-west-2"})
+    assert signer(headers) == ["AKIABOTO", "us-west-2"]
+
+
+def test_keys_and_region_are_taken_from_the_environment(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("ACCESS_KEY_ID", "AKIAENV"), ("SECRET_ACCESS_KEY", "hush-hush")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    headers = headers_of_a_create(server)
+    assert signer(headers) == ["AKIAENV", "eu-west-1"]
+    assert headers["X-Amz-Security-Token"] == "session"
+
+
+def test_keys_of_an_option_do_not_mix_with_a_token_of_the_environment(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of other keys")
+    assert "X-Amz-Security-Token" not in headers_of_a_create(server, **KEYS)
+
+
+def test_I1_no_variable_of_obstores_own_changes_how_a_bucket_is_asked(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"CONDITIONAL_PUT": "disabled", "SKIP_SIGNATURE": "true", "ENDPOINT": "http://h:1"}
+    names |= {"VIRTUAL_HOSTED_STYLE_REQUEST": "true", "DISABLE_BULK_DELETE": "false"}
+    names |= {"ACCESS_KEY_ID": "AKIAENV", "SECRET_ACCESS_KEY": "x", "SESSION_TOKEN": "x"}
+    for name, value in names.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    headers = headers_of_a_create(server, **KEYS)
+    assert headers["If-None-Match"] == "*"
+    assert signer(headers)[0] == "AKIAOPTION"
+    opened(server, **KEYS).delete("a")
+    assert server.requests == ["PUT", "DELETE"]
+
+
+def test_a_profile_brings_keys_region_and_endpoint(server: ScriptedServer, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(
+        f"[profile lake]\nregion = ap-south-1\nendpoint_url = {server.url}\n"
+    )
+    (tmp_path / "credentials").write_text(
+        "[lake]\naws_access_key_id = AKIAPROFILE\naws_secret_access_key = hush-hush\n"
+    )
+    headers = headers_of_a_create(server, profile="lake", endpoint_url=None)
+    assert signer(headers) == ["AKIAPROFILE", "ap-south-1"]
+
+
+def test_a_service_section_of_a_profile_brings_its_endpoint(
+    server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "lake")
+    (tmp_path / "config").write_text(
+        "[profile lake]\nservices = here\nendpoint_url = http://127.0.0.1:9\n"
+        f"[services here]\ns3 =\n  endpoint_url = {server.url}\n"
+    )
+    assert headers_of_a_create(server, **KEYS, endpoint_url=None)
+
+
+def test_an_unknown_profile_is_refused(server: ScriptedServer) -> None:
+    with pytest.raises(StoreDenied, match=r"ProfileNotFound.*AWS_PROFILE"):
+        opened(server, profile="nowhere").create("a", b"x")
+    assert server.requests == []
+
+
+def test_keys_are_renewed_when_they_really_end(server: ScriptedServer, tmp_path: Path) -> None:
+    """A process that a profile names gives new ones each time, which end at once."""
+    program = tmp_path / "keys"
+    answer = {"Version": 1, "AccessKeyId": "AKIA$n", "SecretAccessKey": "hush-hush"}
+    answer |= {"Expiration": "$end"}
+    program.write_text(
+        f"#!/bin/sh\necho >> {tmp_path}/count\nn=$(wc -l < {tmp_path}/count)\n"
+        "end=$(date -u -d '+60 seconds' +%Y-%m-%dT%H:%M:%SZ)\n"
+        f"cat <<END\n{json.dumps(answer)}\nEND\n"
+    )
+    program.chmod(stat.S_IRWXU)
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = {program}\n")
+    store = opened(server)
+    used: set[str] = set()
+    for number in range(1_000):  # obstore asks again after 100 ms at the earliest.
+        store.put_new(f"a/{number}", b"x")
+        used.add(signer(server.headers[-1])[0])
+        if len(used) > 1:
+            break
+    assert len(used) == 2
+    assert all(re.fullmatch(r"AKIA\d+", key) for key in used)
+
+
+def test_a_process_that_gives_no_keys_is_named_before_anything_is_sent(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text("[default]\ncredential_process = false\n")
+    with pytest.raises(StoreDenied, match="CredentialRetrievalError"):
+        opened(server).create("a", b"x")
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"anon": True}, {"config_kwargs": {"signature_version": "unsigned"}}]
+)
+def test_anonymous_requests_are_not_signed(
+    server: ScriptedServer, options: dict[str, object]
+) -> None:
+    assert "Authorization" not in headers_of_a_create(server, **options)
+
+
+def test_encryption_is_asked_for_with_each_object(server: ScriptedServer) -> None:
+    encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "k-1", "BucketKeyEnabled": True}
+    headers = headers_of_a_create(server, **KEYS, s3_additional_kwargs=encryption)
+    name = "X-Amz-Server-Side-Encryption"
+    assert headers[name] == "aws:kms"
+    assert headers[f"{name}-Aws-Kms-Key-Id"] == "k-1"
+    assert headers[f"{name}-Bucket-Key-Enabled"] == "true"
+
+
+def test_a_customers_key_goes_with_reads_too(server: ScriptedServer) -> None:
+    given = {"SSECustomerAlgorithm": "AES256", "SSECustomerKey": "k" * 32}
+    store = opened(server, **KEYS, s3_additional_kwargs=given)
+    store.create("a", b"x")
+    store.get("a")
+    algorithm = "X-Amz-Server-Side-Encryption-Customer-Algorithm"
+    assert [headers[algorithm] for headers in server.headers] == ["AES256", "AES256"]
+
+
+def test_a_certificate_of_ones_own_authority(
+    behind_tls: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    behind_tls.begin_anew()
+    with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+        opened(behind_tls, **KEYS).create("a", b"x")
+    bundle = str(CERTIFICATES / "authority.pem")
+    verified: dict[str, object] = {"client_kwargs": {"verify": bundle}}
+    unverified: dict[str, object] = {"client_kwargs": {"verify": False}}
+    for options in (verified, unverified):
+        assert headers_of_a_create(behind_tls, **KEYS, **options)
+    for name in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+        with monkeypatch.context() as environment:
+            environment.setenv(name, bundle)
+            assert headers_of_a_create(behind_tls, **KEYS)
+
+
+def test_a_bundle_of_many_authorities_serves(behind_tls: ScriptedServer, tmp_path: Path) -> None:
+    import certifi
+
+    behind_tls.begin_anew()
+    bundle = tmp_path / "bundle.pem"
+    own = (CERTIFICATES / "authority.pem").read_text()
+    bundle.write_text(Path(certifi.where()).read_text() + own)
+    assert headers_of_a_create(behind_tls, **KEYS, client_kwargs={"verify": str(bundle)})
+
+
+def test_what_obstore_does_not_take_is_refused_and_nothing_is_sent(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text("-----BEGIN CERTIFICATE-----\nhush\n-----END CERTIFICATE-----\n")
+    with pytest.raises(InvalidOption, match="obstore cannot use.*certificates") as refused:
+        opened(server, **KEYS, client_kwargs={"verify": str(bundle)}).create("a", b"x")
+    assert "hush" not in str(refused.value)
+    assert server.requests == []
+
+
+def test_a_bundle_that_cannot_be_read_is_named(server: ScriptedServer) -> None:
+    with pytest.raises(InvalidOption, match=r"/no/such.pem cannot be read.*AWS_CA_BUNDLE"):
+        opened(server, **KEYS, client_kwargs={"verify": "/no/such.pem"}).create("a", b"x")
+
+
+def test_a_bucket_may_have_a_host_of_its_own() -> None:
+    style = {"config_kwargs": {"s3": {"addressing_style": "virtual"}}}
+    given = {**KEYS, **style, "endpoint_url": "https://oss.example.org:8443/"}
+    settings = bucket_settings("lake", read_options(given))
+    assert settings.config["endpoint"] == "https://lake.oss.example.org:8443"
+    assert settings.origin == "https://lake.oss.example.org:8443"
+    assert settings.config["virtual_hosted_style_request"] is True
+
+
+@pytest.mark.parametrize(
+    ("region", "endpoint"),
+    [
+        ("", "https://s3.us-east-1.amazonaws.com"),
+        ("eu-central-1", "https://s3.eu-central-1.amazonaws.com"),
+        ("cn-north-1", "https://s3.cn-north-1.amazonaws.com.cn"),
+    ],
+)
+def test_aws_has_an_endpoint_for_each_region(region: str, endpoint: str) -> None:
+    given = {**KEYS, "client_kwargs": {"region_name": region}}
+    assert bucket_settings("lake", read_options(given)).config["endpoint"] == endpoint
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "origin"),
+    [
+        ("https://Host:443/minio", "https://host"),
+        ("http://host:80", "http://host"),
+        ("http://[::1]:9000", "http://[::1]:9000"),
+    ],
+)
+def test_an_origin_is_as_requests_show_it(endpoint: str, origin: str) -> None:
+    assert origin_of(endpoint) == origin
+
+
+def test_settings_show_no_secret() -> None:
+    given = {**KEYS, "s3_additional_kwargs": {"SSECustomerKey": "hush" * 8}}
+    assert "hush" not in repr(read_options(given)) + repr(
+        bucket_settings("lake", read_options(given))
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"client": "boto3"}, "client is 'boto3'; give obstore or s3fs"),
+        ({"cache_regions": True}, "region_name"),
+        ({"client_kwargs": {"api_version": "x"}}, "client_kwargs.api_version.*client=s3fs"),
+        ({"config_kwargs": {"read_timeout": 5}}, "attempt_timeout_ms"),
+        ({"config_kwargs": {"s3": {"use_dualstack_endpoint": True}}}, "s3.use_dualstack_endpoint"),
+        ({"config_kwargs": {"zzz": 1}}, "config_kwargs.zzz.*client=s3fs"),
+        ({"s3_additional_kwargs": {"ACL": "private"}}, "s3_additional_kwargs.ACL.*client=s3fs"),
+        ({"s3_additional_kwargs": {"ChecksumAlgorithm": "CRC32"}}, "ChecksumAlgorithm"),
+        ({"client_kwargs": "no"}, "client_kwargs must contain named values"),
+    ],
+)
+def test_what_obstore_cannot_do_is_refused_with_what_to_set_instead(
+    options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidOption, match=message):
+        open_store("s3://bucket/log", Runtime(), {**KEYS, **options})

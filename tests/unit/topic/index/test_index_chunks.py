@@ -1,0 +1,124 @@
+"""Chunks of a sealed index: read as they were written, checked, and found only as they follow."""
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from txlog.errors import CorruptData
+from txlog.topic.index.index import (
+    FANOUT,
+    ChunkKey,
+    IndexedBatch,
+    SealedIndex,
+    chunk_ref,
+    decode_refs,
+    decode_rows,
+    encode_refs,
+    encode_rows,
+    spans_of_rows,
+)
+
+
+def row(number: int, partition: int = 0) -> IndexedBatch:
+    return IndexedBatch(
+        slot=number,
+        segment=f"segments/{number}.arrow",
+        partition=partition,
+        base_offset=10 * number,
+        row_count=10,
+        position=7,
+        length=100 + number,
+        crc32=5,
+        schema_id=1,
+        timestamp_min_ms=900 + number,
+        timestamp_max_ms=1000 + number,
+        pid=-1,
+        epoch=-1,
+        number=-1,
+        base_sequence=-1,
+    )
+
+
+ROWS = (
+    row(1),
+    replace(row(2, 1), pid=3, epoch=4, number=5, decided_slot=6, first_slot=2, aborted=True),
+    replace(row(3), stored_rows=2, delete_horizon_ms=77, topic_ids=("a", "b")),
+)
+KEY = ChunkKey(1, 3, "again")
+LEAF = encode_rows(ROWS)
+REF = chunk_ref(LEAF, KEY, 0, spans_of_rows(ROWS))
+
+
+def test_a_leaf_is_read_as_it_was_written() -> None:
+    assert REF.key == KEY
+    assert decode_rows(LEAF, REF, "leaf") == ROWS
+    assert encode_rows(ROWS) == LEAF
+
+
+def test_a_node_is_read_as_it_was_written_and_is_stored_without_spaces() -> None:
+    last = replace(REF, first_slot=REF.last_slot + 1, last_slot=REF.last_slot + 9)
+    node = encode_refs((REF, last))
+    both = ChunkKey(REF.first_slot, last.last_slot)
+    assert decode_refs(node, chunk_ref(node, both, 1, REF.spans), "node") == (REF, last)
+    (text, _) = pa.ipc.open_file(node).read_all()["ref"].to_pylist()
+    assert " " not in text
+
+
+def test_I15_a_chunk_of_other_bytes_is_named() -> None:
+    for data in (LEAF[:-1], LEAF[:-1] + bytes([LEAF[-1] ^ 1])):
+        with pytest.raises(CorruptData, match="the/path is damaged"):
+            decode_rows(data, REF, "the/path")
+        with pytest.raises(CorruptData, match="the/path is damaged"):
+            decode_refs(data, REF, "the/path")
+
+
+def test_I15_a_chunk_whose_values_break_its_own_type_is_named() -> None:
+    """A text that is not UTF-8, with a right checksum."""
+    table = pa.ipc.open_file(LEAF).read_all()
+    bad = pa.StringArray.from_buffers(
+        1, pa.py_buffer(b"\0\0\0\0\x02\0\0\0"), pa.py_buffer(b"\xff\xff")
+    )
+    place = table.schema.get_field_index("segment")
+    table = table.slice(0, 1).set_column(place, table.schema.field(place), bad)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    data = bytes(sink.getvalue())
+    with pytest.raises(CorruptData, match="the/path is not an index chunk"):
+        decode_rows(data, chunk_ref(data, KEY, 0, ()), "the/path")
+
+
+def index_of(count: int) -> SealedIndex:
+    index = SealedIndex()
+    for number in range(count):
+        index = index.with_leaf(number, number, [row(number)])
+    return index
+
+
+def test_I2_references_are_found_only_if_they_follow_each_other() -> None:
+    index = index_of(4)
+    keys = [ref.key for ref in index.levels[0]]
+    assert index.find(keys[1:3]) == (0, 1)
+    assert index.find([keys[0], keys[2]]) is None
+    assert index.find(keys[3:] + keys[:1]) is None
+    assert index.find([ChunkKey(9, 9)]) is None
+    assert index.find([]) is None
+
+
+def test_I2_what_is_not_saved_yet_stays_so_in_an_exchanged_index() -> None:
+    index = index_of(3)
+    keys = [ref.key for ref in index.levels[0]]
+    first = replace(REF, first_slot=0, last_slot=0)
+    assert index.replaced(keys[:1], (first,)).unsaved == index.unsaved
+    assert len(index.unsaved) == 3
+
+
+def test_I2_full_levels_become_nodes_of_the_level_above() -> None:
+    index = index_of(FANOUT)
+    ((node,), *_) = [refs for refs in index.levels if refs]
+    assert (node.level, node.first_slot, node.last_slot) == (1, 0, FANOUT - 1)
+    assert len(index.unsaved) == FANOUT + 1
+    stored = index.unsaved[-1].data
+    leaves = decode_refs(stored, node, "node")
+    assert [(leaf.level, leaf.first_slot) for leaf in leaves] == [(0, n) for n in range(FANOUT)]

@@ -1,0 +1,146 @@
+"""Units of the sealed index: which leaves are rewritten together, and what takes their place."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tests.cut_world import World
+from txlog.topic.events import SealIndex
+from txlog.topic.index import index, index_units
+from txlog.topic.index.index import FANOUT, ChunkRef
+from txlog.topic.index.index_units import Unit, rebuilt, units
+from txlog.topic.topic_log import TopicLog
+
+Children = Callable[[ChunkRef], Sequence[ChunkRef]]
+
+ALL = 1 << 40
+LEAF_BYTES = 10
+
+
+@pytest.fixture
+def topic() -> TopicLog:
+    """Six leaves of one batch of 10 bytes, in slots 1 to 12, below no node."""
+    return sealed(6)
+
+
+def sealed(leaves: int) -> TopicLog:
+    world = World()
+    for _ in range(leaves):
+        world.append("a", 0, 1)
+        world.logs["a"].execute(SealIndex())
+    return world.logs["a"]
+
+
+def leaf_counts(
+    topic: TopicLog, bytes_max: int, after_slot: int = -1, last_slot: int = ALL
+) -> list[int]:
+    return [
+        len(unit.leaves) for unit in units(topic, topic.state, after_slot, bytes_max, last_slot)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bytes_max", "counts"),
+    [
+        (1, [1] * 6),
+        (LEAF_BYTES, [1] * 6),
+        (2 * LEAF_BYTES - 1, [1] * 6),
+        (2 * LEAF_BYTES, [2, 2, 2]),
+        (4 * LEAF_BYTES, [4, 2]),
+        (ALL, [6]),
+    ],
+)
+def test_a_unit_holds_as_many_bytes_as_it_may_and_one_leaf_at_least(
+    topic: TopicLog, bytes_max: int, counts: list[int]
+) -> None:
+    assert leaf_counts(topic, bytes_max) == counts
+
+
+def test_a_unit_holds_as_many_batches_as_it_may(
+    topic: TopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_units, "ROWS_MAX", 3)
+    assert leaf_counts(topic, ALL) == [3, 3]
+    assert leaf_counts(topic, 2 * LEAF_BYTES) == [2, 2, 2]
+
+
+def test_units_hold_every_batch_once_and_in_order(topic: TopicLog) -> None:
+    found = list(units(topic, topic.state, -1, 2 * LEAF_BYTES, ALL))
+    offsets = [row.base_offset for unit in found for row in unit.rows]
+    assert offsets == list(range(6))
+
+
+def test_units_lie_above_one_slot_and_end_at_another(topic: TopicLog) -> None:
+    leaves = topic.state.sealed.roots()
+    (unit,) = units(topic, topic.state, leaves[0].last_slot, ALL, leaves[3].last_slot)
+    assert unit.leaves == leaves[1:4]
+    assert unit.last_slot == leaves[3].last_slot
+    assert unit.root_keys == tuple(leaf.key for leaf in leaves[1:4])
+
+
+def test_leaves_below_a_node_are_no_unit_with_others() -> None:
+    topic = sealed(FANOUT + 2)
+    (node, *rest) = topic.state.sealed.roots()
+    assert (node.level, len(rest)) == (1, 2)
+    below, above = units(topic, topic.state, -1, ALL, ALL)
+    assert (below.path, len(below.leaves)) == ((node,), FANOUT)
+    assert below.root_keys == (node.key,)
+    assert (above.path, above.leaves) == ((), tuple(rest))
+    (only,) = units(topic, topic.state, node.last_slot, ALL, ALL)
+    assert only == above
+    later = list(units(topic, topic.state, node.last_slot - 1, ALL, ALL))
+    assert [len(unit.leaves) for unit in later] == [1, 2]
+
+
+def test_leaves_below_two_nodes_are_found_from_any_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "FANOUT", 2)
+    topic = sealed(7)
+    (upper, lower, leaf) = topic.state.sealed.roots()
+    assert [ref.level for ref in (upper, lower, leaf)] == [2, 1, 0]
+    found = list(units(topic, topic.state, -1, ALL, ALL))
+    assert [len(unit.leaves) for unit in found] == [2, 2, 2, 1]
+    assert [[ref.level for ref in unit.path] for unit in found] == [[2, 1], [2, 1], [1], []]
+    assert [row.base_offset for unit in found for row in unit.rows] == list(range(7))
+    later = list(units(topic, topic.state, found[0].last_slot, ALL, ALL))
+    assert later == found[1:]
+
+
+def children_of(topic: TopicLog) -> Children:
+    return lambda ref: [p for p in topic.chunk(topic.state, ref) if isinstance(p, ChunkRef)]
+
+
+def rebuilt_of(topic: TopicLog, unit: Unit, keep: bool) -> tuple[ChunkRef, ...]:
+    names = iter(["leaf", "node"])
+    rows = unit.rows if keep else ()
+    added, chunks = rebuilt(unit, rows, children_of(topic), lambda: next(names))
+    assert [chunk.key for chunk, _ in chunks][-1:] == [ref.key for ref in added]
+    return added
+
+
+def test_the_node_above_an_exchanged_leaf_covers_the_same_slots() -> None:
+    topic = sealed(FANOUT)
+    (node,) = topic.state.sealed.roots()
+    for unit in units(topic, topic.state, -1, LEAF_BYTES, ALL):
+        (added,) = rebuilt_of(topic, unit, keep=True)
+        assert (added.first_slot, added.last_slot) == (node.first_slot, node.last_slot)
+        assert (added.level, added.spans, added.name) == (1, node.spans, "node")
+
+
+def test_a_node_whose_outer_leaf_is_gone_covers_less() -> None:
+    topic = sealed(FANOUT)
+    (node,) = topic.state.sealed.roots()
+    first, *_, last = units(topic, topic.state, -1, LEAF_BYTES, ALL)
+    (added,) = rebuilt_of(topic, first, keep=False)
+    assert added.first_slot > node.first_slot
+    assert added.last_slot == node.last_slot
+    (added,) = rebuilt_of(topic, last, keep=False)
+    assert added.first_slot == node.first_slot
+    assert added.last_slot < node.last_slot
+
+
+def test_nothing_takes_the_place_of_a_unit_without_rows(topic: TopicLog) -> None:
+    (unit,) = units(topic, topic.state, -1, ALL, ALL)
+    assert rebuilt(unit, (), lambda _: [], lambda: "") == ((), [])
+    full = sealed(FANOUT)
+    (unit,) = units(full, full.state, -1, ALL, ALL)
+    assert rebuilt_of(full, unit, keep=False) == ()

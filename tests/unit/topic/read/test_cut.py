@@ -1,0 +1,320 @@
+"""Consistent cuts (I11, R13): against a model that knows every record of every transaction."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cut_world import PARTITIONS, TOPICS, ZERO, World, next_ends
+from tests.examples import examples
+from txlog.model import TopicPartition
+from txlog.topic.events import AdvanceLogStart
+from txlog.topic.look import look
+from txlog.topic.read.cut import Ends, limited_cut, stable_ends, view_of
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("write"),
+            st.integers(1, 3),
+            st.sampled_from(TOPICS),
+            st.integers(0, PARTITIONS - 1),
+            st.integers(1, 3),
+            st.booleans(),
+        ),
+        st.tuples(st.just("append"), st.sampled_from(TOPICS), st.integers(0, 1), st.integers(1, 3)),
+        st.tuples(st.just("decide"), st.integers(1, 3), st.sampled_from([True, True, False])),
+        st.tuples(st.just("apply_one"), st.integers(0, 5)),
+        st.tuples(st.just("apply_all")),
+    ),
+    min_size=5,
+    max_size=60,
+)
+
+
+def run(history: list[tuple[object, ...]]) -> World:
+    world = World()
+    for name, *arguments in history:
+        getattr(world, str(name))(*arguments)
+    return world
+
+
+@given(steps)
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
+def test_I11_a_cut_holds_every_transaction_whole_across_partitions_and_topics(
+    history: list[tuple[object, ...]],
+) -> None:
+    world = run(history)
+    ends = stable_ends(world.views(), ZERO)
+    assert world.is_whole(ends)
+    assert not world.holds_open(ends)
+
+
+@given(steps)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
+def test_a_cut_reaches_the_end_once_everything_is_decided_and_applied(
+    history: list[tuple[object, ...]],
+) -> None:
+    world = run(history)
+    for pid in list(world.open):
+        world.decide(pid, commit=True)
+    while world.pending:
+        world.apply_one(0)
+    ends = stable_ends(world.views(), ZERO)
+    assert ends == {
+        where: world.logs[where.topic].state.partitions[where.partition].next_offset
+        for where in ZERO
+    }
+
+
+@given(steps, st.integers(1, 8))
+@settings(max_examples=examples(300), deadline=None, derandomize=True)
+def test_I11_limited_cuts_are_whole_and_reach_the_highest_cut(
+    history: list[tuple[object, ...]], limit: int
+) -> None:
+    world = run(history)
+    highs = stable_ends(world.views(), ZERO)
+    ends: Ends = dict(ZERO)
+    for _ in range(200):
+        if ends == highs:
+            return
+        following = limited_cut(world.views(), ends, highs, limit)
+        assert world.is_whole(following)
+        assert all(following[where] >= ends[where] for where in ends)
+        assert following != ends
+        ends = following
+    pytest.fail("the cuts never reached the end")
+
+
+@given(steps, st.integers(1, 6))
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
+def test_R13_a_limit_is_exceeded_by_one_connected_group_only(
+    history: list[tuple[object, ...]], limit: int
+) -> None:
+    world = run(history)
+    highs = stable_ends(world.views(), ZERO)
+    ends = limited_cut(world.views(), dict(ZERO), highs, limit)
+    if sum(ends.values()) <= limit:
+        return
+    # No smaller cut may lie between the start and a cut that is over the limit.
+    wheres = list(ends)
+    choices = [range(ends[where] + 1) for where in wheres]
+    for offsets in itertools.islice(itertools.product(*choices), 20_000):
+        smaller = dict(zip(wheres, offsets, strict=True))
+        if 0 < sum(offsets) < sum(ends.values()) and _on_boundaries(world, smaller):
+            assert not world.is_whole(smaller), smaller
+
+
+def _on_boundaries(world: World, ends: Ends) -> bool:
+    """Cuts are between stored batches here, so that aborted ones do not count as smaller."""
+    for where, end in ends.items():
+        log = world.logs[where.topic]
+        rows = log.batches(log.state, where.partition, 0, 1 << 40)
+        if end and end not in {row.next_offset for row in rows}:
+            return False
+    return True
+
+
+def test_R13_two_transactions_in_opposite_order_are_taken_together() -> None:
+    world = World()
+    for pid, order in ((1, (0, 1)), (2, (1, 0))):
+        world.write(pid, "a", order[0], 5, staged=False)
+    world.write(1, "a", 1, 5, staged=False)
+    world.write(2, "a", 0, 5, staged=False)
+    for pid in (1, 2):
+        world.decide(pid, commit=True)
+        world.apply_one(0)
+    highs = stable_ends(world.views(), ZERO)
+    ends = limited_cut(world.views(), dict(ZERO), highs, 4)
+    assert [ends[TopicPartition("a", p)] for p in range(2)] == [10, 10]
+
+
+def test_I11_a_transaction_that_one_topic_has_not_applied_is_left_out_of_the_other() -> None:
+    world = World()
+    world.append("a", 0, 2)
+    world.write(1, "a", 0, 3, staged=True)
+    world.write(1, "b", 0, 3, staged=True)
+    world.decide(1, commit=True)
+    world.apply_one(0)
+    assert stable_ends(world.views(), ZERO)[TopicPartition("a", 0)] == 2
+    world.apply_one(0)
+    ends = stable_ends(world.views(), ZERO)
+    assert (ends[TopicPartition("a", 0)], ends[TopicPartition("b", 0)]) == (5, 3)
+
+
+def test_I11_a_committed_transaction_behind_an_open_one_is_left_out_everywhere() -> None:
+    world = World()
+    world.write(1, "a", 0, 1, staged=False)
+    world.write(2, "a", 0, 2, staged=False)
+    world.write(2, "a", 1, 2, staged=False)
+    world.decide(2, commit=True)
+    world.apply_all()
+    assert set(stable_ends(world.views(), ZERO).values()) == {0}
+
+
+def test_I11_also_where_its_other_part_is_sealed_by_now() -> None:
+    world = World()
+    world.write(1, "a", 0, 1, staged=False)
+    world.append("b", 0, 4)
+    world.write(2, "a", 0, 2, staged=False)
+    world.write(2, "b", 0, 2, staged=False)
+    world.decide(2, commit=True)
+    world.apply_all()
+    for _ in range(20):
+        world.append("b", 0, 1)
+    assert world.logs["b"].state.sealed_slot > 5
+    assert stable_ends(world.views(), ZERO)[TopicPartition("b", 0)] == 4
+
+
+def test_I11_a_limited_cut_sees_all_records_that_came_with_one_marker() -> None:
+    """The limit is reached in the midst of them."""
+    world = World()
+    for partition in range(2):
+        world.write(1, "a", partition, 1, staged=True)
+    world.decide(1, commit=True)
+    world.apply_all()
+    assert next_ends(world, 1) == [1, 1, 0, 0]
+
+
+def test_I11_a_limited_cut_looks_as_far_as_the_last_marker_of_what_it_takes() -> None:
+    world = World()
+    for pid in (1, 2):
+        world.write(pid, "a", 0, 1, staged=False)
+    world.decide(1, commit=True)
+    world.apply_all()
+    world.append("a", 0, 1)
+    world.write(2, "a", 1, 1, staged=False)
+    world.decide(2, commit=True)
+    world.apply_all()
+    assert next_ends(world, 2) == [1, 0, 0, 0]
+
+
+def test_R13_a_group_over_the_limit_is_taken_with_what_lies_far_behind_in_another_topic() -> None:
+    world = World()
+    world.write(1, "b", 0, 9, staged=False)
+    for partition in range(2):
+        world.append("a", 0, 5)
+        world.write(1, "a", partition, 1, staged=False)
+    world.decide(1, commit=True)
+    world.apply_all()
+    assert next_ends(world, 2) == [6, 1, 9, 0]
+
+
+def test_R13_the_oldest_group_is_taken_when_all_are_over_the_limit() -> None:
+    world = World()
+    for pid, (partition, rows) in enumerate(((0, 9), (1, 5)), start=1):
+        world.write(pid, "a", partition, rows, staged=True)
+        world.decide(pid, commit=True)
+        world.apply_all()
+    ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), 2)
+    assert [ends[TopicPartition("a", p)] for p in range(2)] == [9, 0]
+
+
+def test_R13_topics_that_share_a_small_limit_stay_within_it() -> None:
+    world = World()
+    for topic, rows in (("a", 3), ("b", 5)):
+        world.append(topic, 0, rows)
+    ends, advances = dict(ZERO), []
+    while sum(ends.values()) < 8:
+        following = limited_cut(world.views(), ends, stable_ends(world.views(), ends), 1)
+        advances.append({where.topic for where in ends if following[where] > ends[where]})
+        assert sum(following.values()) == sum(ends.values()) + 1
+        ends = following
+    assert {"a"} in advances[:4]
+    assert {"b"} in advances[:4]
+
+
+def test_R13_records_of_no_transaction_are_cut_behind_one_that_is_too_large() -> None:
+    world = World()
+    world.write(1, "a", 0, 9, staged=True)
+    world.decide(1, commit=True)
+    world.apply_all()
+    world.append("a", 1, 5)
+    ends = dict(ZERO)
+    for expected in ([9, 0], [9, 2], [9, 4], [9, 5]):
+        ends = limited_cut(world.views(), ends, stable_ends(world.views(), ends), 2)
+        assert [ends[TopicPartition("a", p)] for p in range(2)] == expected
+
+
+@pytest.mark.parametrize("busy", [TopicPartition("a", 1), TopicPartition("b", 0)], ids=str)
+@pytest.mark.parametrize("is_staged", [True, False], ids=["at once", "in pieces"])
+def test_R13_a_transaction_over_the_limit_does_not_wait_for_ever_beside_a_busy_partition(
+    busy: TopicPartition, is_staged: bool
+) -> None:
+    """As long as there was always something smaller, it was never its turn."""
+    world = World()
+    for rows in [9] if is_staged else [3, 3, 3]:
+        world.write(1, "a", 0, rows, staged=is_staged)
+    world.decide(1, commit=True)
+    world.apply_all()
+    ends = dict(ZERO)
+    for _ in range(12):
+        world.append(busy.topic, busy.partition, 4)
+        ends = limited_cut(world.views(), ends, stable_ends(world.views(), ends), 4)
+    assert ends[TopicPartition("a", 0)] == 9
+    assert ends[busy] > 0
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_R13_what_was_deleted_unread_is_passed_over_whatever_the_limit(left: int) -> None:
+    world = World()
+    world.append("a", 0, 3)
+    world.append("a", 1, left or 1)
+    world.logs["a"].execute(AdvanceLogStart({0: 3, 1: 0 if left else 1}))
+    ends = limited_cut(world.views(), dict(ZERO), stable_ends(world.views(), ZERO), 1)
+    assert [ends[TopicPartition("a", p)] for p in range(2)] == [3, 1]
+
+
+def test_R13_who_stands_in_the_midst_of_a_batch_at_a_log_start_has_taken_nothing_of_it() -> None:
+    """It counted as begun: it was added to whatever was taken, or the cut went back below it."""
+    world = World()
+    for pid, topic in enumerate("ab", start=1):
+        world.write(pid, topic, 0, 5, staged=True)
+        world.decide(pid, commit=True)
+        world.apply_all()
+    world.logs["a"].execute(AdvanceLogStart({0: 3}))
+    of_a, of_b = (TopicPartition(topic, 0) for topic in "ab")
+    ends = {**ZERO, of_a: 3}
+    seen = []
+    while (ends[of_a], ends[of_b]) != (5, 5):
+        ends = limited_cut(world.views(), ends, stable_ends(world.views(), ends), 1)
+        seen.append((ends[of_a], ends[of_b]))
+    assert seen in ([(5, 0), (5, 5)], [(3, 5), (5, 5)])
+
+
+def test_I11_a_cut_is_consistent_although_topics_are_looked_at_one_after_the_other() -> None:
+    """Two transactions are finished everywhere between the look at b and the look at a."""
+    world = World()
+    earlier_view = view_of(world.logs["b"])
+    for _ in range(2):
+        for topic in TOPICS:
+            world.write(1, topic, 0, 1, staged=True)
+        world.decide(1, commit=True)
+        world.apply_one(0)
+        world.apply_one(0)
+    views = [view_of(world.logs["a"]), earlier_view]
+    starts = {view.where(partition): 0 for view in views for partition in range(PARTITIONS)}
+    assert stable_ends(views, starts) == starts
+
+
+def test_I11_a_look_is_repeated_where_a_tail_does_not_reach_back_to_its_beginning() -> None:
+    world, reader = World(), World()
+    for name, log in reader.logs.items():
+        log.store = world.logs[name].store
+        log._replica._store = log.store
+    for _ in range(20):
+        for topic in TOPICS:
+            world.write(1, topic, 0, 1, staged=True)
+        world.decide(1, commit=True)
+        world.apply_one(0)
+        world.apply_one(0)
+    logs = list(reader.logs.values())
+    before = [log.next_slot for log in logs]
+    look(logs, reader.runtime.fan_out)
+    assert all(log.state.sealed_slot >= slot for log, slot in zip(logs, before, strict=True))
+    before = [log.next_slot for log in logs]
+    look(logs, reader.runtime.fan_out)
+    assert before == [log.next_slot for log in logs]

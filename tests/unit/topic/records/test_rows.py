@@ -1,0 +1,144 @@
+"""Python rows become a batch with every value as it was, or are refused by row and column."""
+
+import datetime as dt
+import decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.topic.records.arrow_strategies import batches, schemas
+from txlog.errors import InvalidRecord
+from txlog.topic.records.rows import record_batch_from_rows
+from txlog.topic.records.schema import KAFKA_SCHEMA
+
+UTC = dt.UTC
+NOON = dt.datetime(2013, 1, 1, 12, 0, 0, 123_456, tzinfo=UTC).replace(tzinfo=None)
+MIDNIGHT = NOON.replace(hour=0, microsecond=0)
+
+
+def one(kind: pa.DataType, nullable: bool = True) -> pa.Schema:
+    return pa.schema([pa.field("x", kind, nullable)])
+
+
+def converted(value: Any, kind: pa.DataType) -> Any:
+    return record_batch_from_rows([{"x": value}], one(kind)).column(0)[0].as_py()
+
+
+@given(st.data())
+def test_rows_of_any_schema_come_back_as_they_were(data: st.DataObject) -> None:
+    schema = data.draw(schemas())
+    batch = data.draw(batches(schema))
+    assert record_batch_from_rows(batch.to_pylist(), schema).equals(batch)
+
+
+def test_missing_keys_are_nulls() -> None:
+    rows: list[dict[str, object]] = [
+        {"value": b"v"},
+        {"key": b"", "headers": [{"key": "h", "value": None}]},
+    ]
+    assert record_batch_from_rows(rows, KAFKA_SCHEMA).to_pylist() == [
+        {"key": None, "value": b"v", "headers": None},
+        {"key": b"", "value": None, "headers": [{"key": "h", "value": None}]},
+    ]
+
+
+def test_no_rows_are_an_empty_batch() -> None:
+    batch = record_batch_from_rows([], KAFKA_SCHEMA)
+    assert batch.num_rows == 0
+    assert batch.schema == KAFKA_SCHEMA
+
+
+def test_an_unknown_key_is_refused() -> None:
+    with pytest.raises(InvalidRecord, match=r"row 1 has \['valeu'\].*it has key, value, headers"):
+        record_batch_from_rows([{"value": b"1"}, {"valeu": b"2"}], KAFKA_SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("1", pa.int64()),
+        (True, pa.int64()),
+        (2**63, pa.int64()),
+        (-1, pa.uint8()),
+        (300, pa.int8()),
+        (1, pa.string()),
+        (b"\xff", pa.string()),
+        ("\ud800", pa.string()),
+        (b"ab", pa.binary(3)),
+        (decimal.Decimal("1.234"), pa.decimal128(5, 2)),
+        (object(), pa.binary()),
+        ({"p": "no"}, pa.struct([("p", pa.int8())])),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_by_row_and_column(
+    value: Any, kind: pa.DataType
+) -> None:
+    with pytest.raises(InvalidRecord, match="row 2, column 'x'.*Convert the value"):
+        record_batch_from_rows([{"x": None}, {}, {"x": value}], one(kind))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (1.5, pa.int64()),
+        (np.float64(1.5), pa.int8()),
+        (decimal.Decimal("1.2"), pa.int64()),
+        (1e300, pa.float32()),
+        (70_000.0, pa.float16()),
+        (NOON, pa.timestamp("ms")),
+        (NOON, pa.timestamp("s", "UTC")),
+        (pd.Timestamp("2013-01-01T00:00:00.000000001"), pa.timestamp("us")),
+        (1.5, pa.timestamp("ms")),
+        (NOON, pa.date32()),
+        (NOON.time(), pa.time32("ms")),
+        (dt.timedelta(microseconds=1), pa.duration("ms")),
+        ({"p": 1, "q": 2}, pa.struct([("p", pa.int8())])),
+        ([{"p": 1.5}], pa.list_(pa.struct([("p", pa.int8())]))),
+        ([(1.5,)], pa.list_(pa.struct([("p", pa.int8())]))),
+        ({"k": 1.5}, pa.map_(pa.string(), pa.int8())),
+        ([(1.5, 1)], pa.map_(pa.int8(), pa.int8())),
+        (np.array([1.5]), pa.list_(pa.int8())),
+    ],
+)
+def test_a_value_that_arrow_would_change_in_silence_is_refused(
+    value: Any, kind: pa.DataType
+) -> None:
+    assert pa.array([value], kind).null_count == 0
+    with pytest.raises(InvalidRecord, match="column 'x'.*unchanged"):
+        record_batch_from_rows([{"x": value}], one(kind))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        (1.0, pa.int64(), 1),
+        (np.int16(3), pa.int64(), 3),
+        (0.1, pa.float32(), float(np.float32(0.1))),
+        (float("inf"), pa.float32(), float("inf")),
+        (NOON.replace(microsecond=123_000), pa.timestamp("ms"), NOON.replace(microsecond=123_000)),
+        (MIDNIGHT, pa.date32(), dt.date(2013, 1, 1)),
+        (NOON.replace(tzinfo=UTC), pa.timestamp("us", "UTC"), NOON.replace(tzinfo=UTC)),
+        (
+            NOON.replace(tzinfo=dt.timezone(dt.timedelta(hours=5))),
+            pa.timestamp("us", "UTC"),
+            NOON.replace(hour=7, tzinfo=UTC),
+        ),
+        ("é", pa.binary(), "é".encode()),
+        (bytearray(b"x"), pa.binary(), b"x"),
+        (5, pa.decimal128(5, 2), decimal.Decimal("5.00")),
+        ([("k", b"v")], KAFKA_SCHEMA.field("headers").type, [{"key": "k", "value": b"v"}]),
+        ({"k": 1}, pa.map_(pa.string(), pa.int8()), [("k", 1)]),
+    ],
+)
+def test_a_value_that_means_the_same_is_taken(value: Any, kind: pa.DataType, expected: Any) -> None:
+    assert converted(value, kind) == expected
+
+
+def test_a_null_in_a_column_that_is_not_nullable_is_refused() -> None:
+    with pytest.raises(InvalidRecord, match="'x' is declared not null"):
+        record_batch_from_rows([{"x": 1}, {}], one(pa.int8(), nullable=False))

@@ -1,0 +1,265 @@
+"""What a topic's schema may be, how it is stored, and how it may change."""
+
+import base64
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.topic.records.arrow_strategies import schemas
+from txlog.errors import CorruptData, IncompatibleSchema
+from txlog.topic.records.column_types import NESTING_DEPTH_MAX
+from txlog.topic.records.schema import (
+    KAFKA_SCHEMA,
+    RESERVED_NAMES,
+    decode_schema,
+    encode_schema,
+    evolve,
+    is_kafka_schema,
+    physical_schema,
+    validate_schema,
+)
+
+DICTIONARY = pa.dictionary(pa.int8(), pa.string())
+UNION = pa.dense_union([pa.field("x", pa.int8())])
+
+
+def one(kind: pa.DataType, nullable: bool = True, name: str = "x") -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable)])
+
+
+def nested(depth: int) -> pa.DataType:
+    kind = pa.int8()
+    for _ in range(depth):
+        kind = pa.list_(kind)
+    return kind
+
+
+def test_the_default_schema_is_that_of_a_kafka_record() -> None:
+    assert validate_schema(KAFKA_SCHEMA).equals(KAFKA_SCHEMA, check_metadata=True)
+    assert KAFKA_SCHEMA.names == ["key", "value", "headers"]
+    assert is_kafka_schema(KAFKA_SCHEMA)
+    assert not is_kafka_schema(one(pa.binary(), name="key"))
+
+
+def test_segments_hold_a_timestamp_after_the_topics_columns() -> None:
+    stored = physical_schema(KAFKA_SCHEMA)
+    assert stored.names == ["key", "value", "headers", "_timestamp"]
+    assert stored.field(-1) == pa.field("_timestamp", pa.timestamp("ms", "UTC"), nullable=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [
+        (DICTIONARY, "value type, string"),
+        (UNION, "one nullable column for each"),
+        (pa.uuid(), "storage type, fixed_size_binary"),
+        (pa.run_end_encoded(pa.int32(), pa.int8()), "value type, int8"),
+        (pa.string_view(), "cast it to string"),
+        (pa.binary_view(), "cast it to binary"),
+        (pa.list_view(pa.int8()), "cast it to list<item: int8>"),
+        (pa.large_list_view(pa.int8()), "cast it to list<item: int8>"),
+        (pa.null(), "declare the type"),
+        (pa.decimal32(5, 2), "cast it to a plain type"),
+        (pa.month_day_nano_interval(), "cast it to a plain type"),
+        (pa.timestamp("us", "Europe/Paris"), "timestamp[us, tz=UTC]"),
+    ],
+)
+def test_a_type_that_a_topic_cannot_hold_is_refused_with_column_and_remedy(
+    kind: pa.DataType, remedy: str
+) -> None:
+    with pytest.raises(IncompatibleSchema) as top:
+        validate_schema(one(kind))
+    assert "column 'x'" in str(top.value)
+    assert remedy in str(top.value)
+    inner = pa.struct([("inner", pa.map_(pa.string(), kind))])
+    with pytest.raises(IncompatibleSchema, match=r"column 'x\[\]\.inner\.value'"):
+        validate_schema(one(pa.list_(inner)))
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED_NAMES | {"_TimeStamp"}))
+def test_names_that_readers_add_are_reserved(name: str) -> None:
+    with pytest.raises(IncompatibleSchema, match=rf"column '{name}' has a reserved name.*Rename"):
+        validate_schema(one(pa.int8(), name=name))
+
+
+@pytest.mark.parametrize("name", ["_score", "timestamp", "key"])
+def test_other_names_are_free_also_with_an_underscore(name: str) -> None:
+    assert validate_schema(one(pa.int8(), name=name)).names == [name]
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (pa.schema([]), "no columns"),
+        (one(pa.struct([])), "struct 'x' has no columns"),
+        (one(pa.int8(), name=""), "without a name"),
+        (pa.schema([("a", pa.int8()), ("a", pa.int8())]), "'a' and 'a'"),
+        (pa.schema([("Id", pa.int8()), ("iD", pa.int8())]), "'Id' and 'iD'"),
+        (one(pa.struct([("q", pa.int8()), ("Q", pa.int8())])), "struct 'x'.*'q' and 'Q'"),
+        (one(nested(NESTING_DEPTH_MAX + 1)), f"deeper than {NESTING_DEPTH_MAX}"),
+    ],
+)
+def test_a_schema_that_spark_or_arrow_could_not_read_is_refused(
+    schema: pa.Schema, reason: str
+) -> None:
+    with pytest.raises(IncompatibleSchema, match=reason):
+        validate_schema(schema)
+
+
+def test_the_deepest_allowed_schema_is_allowed() -> None:
+    schema = one(nested(NESTING_DEPTH_MAX))
+    assert validate_schema(schema) == schema
+
+
+def test_what_is_no_schema_is_refused() -> None:
+    with pytest.raises(IncompatibleSchema, match="not dict"):
+        validate_schema({"a": "int"})
+
+
+def test_layouts_become_plain_and_metadata_goes() -> None:
+    field = pa.field(
+        "x", pa.large_list(pa.field("element", pa.large_string())), metadata={"a": "b"}
+    )
+    schema = pa.schema(
+        [field, ("y", pa.large_binary()), ("z", pa.timestamp("ns", "Etc/UTC"))],
+        metadata={"pandas": "{}"},
+    )
+    wanted = pa.schema(
+        [("x", pa.list_(pa.string())), ("y", pa.binary()), ("z", pa.timestamp("ns", "UTC"))]
+    )
+    assert validate_schema(schema).equals(wanted, check_metadata=True)
+
+
+@given(schemas())
+def test_a_valid_schema_stays_what_it_is(schema: pa.Schema) -> None:
+    assert validate_schema(schema).equals(schema, check_metadata=True)
+
+
+@given(schemas())
+def test_a_stored_schema_comes_back_whole(schema: pa.Schema) -> None:
+    for stored in (schema, physical_schema(schema)):
+        assert decode_schema(encode_schema(stored)).equals(stored, check_metadata=True)
+
+
+@given(st.text())
+def test_I15_text_that_is_no_stored_schema_is_corrupt_data(text: str) -> None:
+    with pytest.raises(CorruptData, match="damaged"):
+        decode_schema(text)
+
+
+@given(schemas(), st.data())
+def test_I15_a_damaged_schema_is_corrupt_data_or_a_valid_schema(
+    schema: pa.Schema, data: st.DataObject
+) -> None:
+    stored = bytearray(base64.b64decode(encode_schema(schema)))
+    place = data.draw(st.integers(0, len(stored) - 1))
+    stored[place] ^= 1 << data.draw(st.integers(0, 7))
+    text = base64.b64encode(stored[: data.draw(st.integers(0, len(stored)))]).decode()
+    try:
+        found = decode_schema(text)
+    except CorruptData:
+        return
+    assert encode_schema(found)
+
+
+def test_I15_a_stored_schema_of_a_refused_type_is_corrupt_data() -> None:
+    with pytest.raises(CorruptData, match="column 'x'"):
+        decode_schema(encode_schema(one(UNION)))
+
+
+# Evolution.
+
+
+def test_a_new_nullable_column_comes_last_wherever_it_stood() -> None:
+    old = pa.schema([("a", pa.int8()), ("b", pa.int8())])
+    new = pa.schema([("b", pa.int8()), ("added", pa.string()), ("a", pa.int8())])
+    assert evolve(old, new).names == ["a", "b", "added"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.int8(), pa.int16()),
+        (pa.int16(), pa.int32()),
+        (pa.int32(), pa.int64()),
+        (pa.int32(), pa.float64()),
+        (pa.uint8(), pa.uint64()),
+        (pa.uint32(), pa.int64()),
+        (pa.float16(), pa.float32()),
+        (pa.float32(), pa.float64()),
+        (pa.decimal128(9, 2), pa.decimal128(12, 4)),
+        (pa.decimal128(9, 2), pa.decimal256(60, 2)),
+        (pa.list_(pa.int8()), pa.list_(pa.int64())),
+        (pa.list_(pa.int8(), 3), pa.list_(pa.int16(), 3)),
+        (pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int16())),
+        (pa.struct([("p", pa.int8())]), pa.struct([("p", pa.int8()), ("q", pa.string())])),
+    ],
+)
+def test_a_column_may_become_wider_and_nullable(old: pa.DataType, new: pa.DataType) -> None:
+    assert evolve(one(old), one(new)) == one(new)
+    assert evolve(one(old, nullable=False), one(new)) == one(new)
+    assert evolve(one(pa.list_(old)), one(pa.list_(new))) == one(pa.list_(new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (pa.int64(), pa.int32()),
+        (pa.int64(), pa.float64()),
+        (pa.int32(), pa.float32()),
+        (pa.int8(), pa.uint8()),
+        (pa.uint32(), pa.int32()),
+        (pa.uint64(), pa.int64()),
+        (pa.float64(), pa.float32()),
+        (pa.string(), pa.binary()),
+        (pa.int32(), pa.string()),
+        (pa.decimal128(9, 2), pa.decimal128(9, 3)),
+        (pa.decimal128(9, 2), pa.decimal128(20, 1)),
+        (pa.timestamp("us"), pa.timestamp("ns")),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+        (pa.list_(pa.int8(), 3), pa.list_(pa.int8(), 4)),
+        (pa.list_(pa.int8()), pa.int8()),
+        (pa.map_(pa.int8(), pa.int8()), pa.map_(pa.int16(), pa.int8())),
+    ],
+)
+def test_any_other_change_of_type_is_refused_with_old_and_new(
+    old: pa.DataType, new: pa.DataType
+) -> None:
+    with pytest.raises(IncompatibleSchema) as refused:
+        evolve(one(old), one(new))
+    assert f"column 'x' is {old} and would be {new}" in str(refused.value)
+    assert "create another topic" in str(refused.value)
+
+
+def test_every_problem_of_a_change_is_named_at_once() -> None:
+    old = pa.schema(
+        [
+            ("gone", pa.int8()),
+            ("strict", pa.int8()),
+            ("s", pa.struct([("p", pa.int8()), ("lost", pa.int8())])),
+        ]
+    )
+    new = pa.schema(
+        [
+            pa.field("strict", pa.int8(), nullable=False),
+            ("s", pa.struct([("p", pa.string()), pa.field("more", pa.int8(), nullable=False)])),
+            pa.field("fresh", pa.int8(), nullable=False),
+        ]
+    )
+    with pytest.raises(IncompatibleSchema) as refused:
+        evolve(old, new)
+    assert refused.value.facts["problems"] == [
+        "column 'gone' (int8) is missing",
+        "column 'strict' was nullable and would be not null",
+        "column 's.p' is int8 and would be string",
+        "column 's.lost' (int8) is missing",
+        "column 's.more' (int8) is new and not null",
+        "column 'fresh' (int8) is new and not null",
+    ]
+
+
+@given(schemas())
+def test_no_change_is_a_legal_change(schema: pa.Schema) -> None:
+    assert evolve(schema, schema).equals(schema, check_metadata=True)

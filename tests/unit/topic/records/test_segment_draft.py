@@ -1,0 +1,104 @@
+"""Segments that are written while their records arrive."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from txlog.clock import Runtime
+from txlog.errors import InvalidRecord
+from txlog.storage import LocalStore, MemoryStore, Store
+from txlog.topic.records.batch import Segment
+from txlog.topic.records.conversion import with_timestamp
+from txlog.topic.records.segment import decode_batch
+from txlog.topic.records.segment_draft import SegmentDraft
+from txlog.topic.records.segment_scan import scan_segment
+
+PATH = "topics/t/segments/s"
+
+
+@pytest.fixture(params=["disk", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return (
+        LocalStore(tmp_path, Runtime(), durable=False)
+        if request.param == "disk"
+        else MemoryStore(Runtime())
+    )
+
+
+def draft(store: Store, compression: str = "none") -> SegmentDraft:
+    return SegmentDraft(store, PATH, 3, compression=compression, batch_bytes_max=10_000)
+
+
+def numbers(first: int, count: int) -> pa.RecordBatch:
+    values = pa.array(range(first, first + count), pa.int64())
+    return with_timestamp(pa.RecordBatch.from_arrays([values], names=["n"]), 7)
+
+
+def rows_of(store: Store, segment: Segment, partition: int) -> list[int]:
+    data = store.get(segment.path)
+    assert data is not None
+    found: list[int] = []
+    for batch in segment.batches:
+        if batch.partition == partition:
+            stored = data[batch.position : batch.position + batch.length]
+            schema = numbers(0, 1).schema
+            decoded = decode_batch(stored, batch, schema, object_name=segment.path)
+            found += decoded.column("n").to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_each_partition_keeps_its_order_however_the_batches_come(
+    store: Store, compression: str
+) -> None:
+    new = draft(store, compression)
+    expected: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    for step in range(90):
+        batch = numbers(step * 100, 1 + step * 7 % 400)
+        new.add(step % 3, batch)
+        expected[step % 3] += batch.column("n").to_pylist()
+    segment = new.finish()
+    assert (segment.path, segment.schema_id) == (PATH, 3)
+    for partition, rows in expected.items():
+        assert rows_of(store, segment, partition) == rows
+    assert len(segment.batches) < 60, "small batches are merged"
+    data = store.get(PATH)
+    assert data is not None
+    assert scan_segment(data, PATH, segment.batches).batches == segment.batches
+
+
+def test_a_store_that_takes_objects_whole_gets_each_partition_together() -> None:
+    store = MemoryStore(Runtime())
+    new = draft(store)
+    for step in range(40):
+        new.add(step % 2, numbers(step, 500))
+    partitions = [batch.partition for batch in new.finish().batches]
+    assert partitions == sorted(partitions)
+
+
+def test_I5_nobody_sees_a_draft_and_nothing_stays_of_one_that_is_discarded(store: Store) -> None:
+    new = draft(store)
+    for step in range(20):
+        new.add(0, numbers(step, 1000))
+    assert list(store.list_after("")) == []
+    new.discard()
+    assert list(store.list_after("")) == []
+    assert store.get(PATH) is None
+
+
+def test_a_draft_without_records_is_refused_and_leaves_nothing(store: Store) -> None:
+    new = draft(store)
+    new.add(0, numbers(0, 0))
+    with pytest.raises(InvalidRecord, match="at least one record"):
+        new.finish()
+    assert store.get(PATH) is None
+
+
+def test_a_batch_of_another_schema_is_refused(store: Store) -> None:
+    new = draft(store)
+    new.add(0, numbers(0, 1))
+    other = pa.RecordBatch.from_pydict({"m": ["text"]})
+    with pytest.raises(InvalidRecord, match="differ in schema"):
+        new.add(1, with_timestamp(other, 7))
+    new.discard()

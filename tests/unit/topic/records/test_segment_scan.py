@@ -1,0 +1,114 @@
+"""A segment tells by itself what it holds, and whether it is whole."""
+
+import dataclasses
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.segments import encode_segment
+from tests.unit.topic.records.arrow_strategies import FEW, physical_batches
+from txlog.errors import CorruptData
+from txlog.topic.records.conversion import with_timestamp
+from txlog.topic.records.segment import decode_batch
+from txlog.topic.records.segment_scan import scan_segment
+
+COMPRESSIONS = st.sampled_from(["none", "lz4", "zstd"])
+SMALL = with_timestamp(pa.record_batch({"x": [1, 2, 3]}), 1)
+
+
+@FEW
+@given(physical_batches(), COMPRESSIONS)
+def test_a_scan_finds_what_was_written(batch: pa.RecordBatch, compression: str) -> None:
+    data, parts = encode_segment(
+        {5: [batch], 0: [batch]}, compression=compression, batch_bytes_max=600
+    )
+    for expected in (None, parts):
+        contents = scan_segment(data, "seg", expected)
+        assert contents.batches == parts
+        assert contents.schema.equals(batch.schema, check_metadata=True)
+
+
+@FEW
+@given(physical_batches(), COMPRESSIONS, st.data())
+def test_I15_a_cut_off_segment_is_corrupt_data(
+    batch: pa.RecordBatch, compression: str, data: st.DataObject
+) -> None:
+    written, _ = encode_segment({0: [batch]}, compression=compression)
+    end = data.draw(st.integers(0, len(written) - 1))
+    with pytest.raises(CorruptData, match="segment topics/t/seg"):
+        scan_segment(written[:end], "topics/t/seg")
+
+
+@FEW
+@given(physical_batches(), COMPRESSIONS, st.data())
+def test_I15_a_changed_bit_is_corrupt_data_or_outside_of_the_records(
+    batch: pa.RecordBatch, compression: str, data: st.DataObject
+) -> None:
+    written, parts = encode_segment({0: [batch], 1: [batch]}, compression=compression)
+    changed = bytearray(written)
+    bit = data.draw(st.integers(0, 8 * len(changed) - 1))
+    changed[bit // 8] ^= 1 << bit % 8
+    inside = parts[0].position <= bit // 8 < parts[1].position + parts[1].length
+    try:
+        contents = scan_segment(bytes(changed), "seg", parts)
+    except CorruptData:
+        return
+    assert not inside
+    assert contents.batches == parts
+    for part in parts:
+        stored = changed[part.position : part.position + part.length]
+        assert decode_batch(bytes(stored), part, batch.schema, object_name="seg").equals(batch)
+
+
+@given(st.binary(max_size=400))
+def test_I15_any_bytes_are_corrupt_data(data: bytes) -> None:
+    for attempt in (data, b"ARROW1\0\0" + data + b"ARROW1"):
+        with pytest.raises(CorruptData):
+            scan_segment(attempt, "seg")
+
+
+def test_I15_other_batches_than_the_journal_knows_are_corrupt_data() -> None:
+    written, (part,) = encode_segment({0: [SMALL]})
+    with pytest.raises(CorruptData, match="not those in the journal"):
+        scan_segment(written, "seg", [dataclasses.replace(part, partition=1)])
+
+
+def arrow_file(schema: pa.Schema, batch: pa.RecordBatch, **label: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_batch(batch, custom_metadata=label)
+    return bytes(sink.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("batch", "label", "reason"),
+    [
+        (SMALL, {}, "lacks a partition"),
+        (SMALL, {"partition": "-1"}, "lacks a partition"),
+        (SMALL.slice(0, 0), {"partition": "0"}, "lacks a partition, records"),
+        (pa.record_batch({"x": [1]}), {"partition": "0"}, "not that of a topic"),
+    ],
+)
+def test_an_arrow_file_that_is_no_segment_is_refused(
+    batch: pa.RecordBatch, label: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(CorruptData, match=reason):
+        scan_segment(arrow_file(batch.schema, batch, **label), "seg")
+
+
+def test_a_segment_of_a_type_that_topics_refuse_is_corrupt_data() -> None:
+    words = pa.array(["a"]).dictionary_encode()
+    batch = with_timestamp(pa.record_batch({"x": words}), 1)
+    with pytest.raises(CorruptData, match="column 'x' has type dictionary"):
+        scan_segment(arrow_file(batch.schema, batch, partition="0"), "seg")
+
+
+def test_a_footer_that_tells_of_other_batches_is_corrupt_data() -> None:
+    one, (part,) = encode_segment({0: [SMALL]})
+    two, _ = encode_segment({0: [SMALL], 1: [SMALL]})
+    body_end = part.position + part.length
+    footer_start = bytes(two).rindex(b"\xff\xff\xff\xff\0\0\0\0")
+    with pytest.raises(CorruptData, match="footer"):
+        scan_segment(bytes(one[:body_end]) + bytes(two[footer_start:]), "seg")

@@ -1,0 +1,147 @@
+"""A topic from its opening to its end: horizon, partitions, schemas (R11, R17)."""
+
+import pytest
+
+from tests.fold import Fold
+from tests.segments import segment
+from tests.topic_commands import COMMIT, OPENED, append, ends, marker, new_topic, plain
+from txlog.errors import (
+    InternalError,
+    InvalidConfig,
+    InvalidRecord,
+    PublishContention,
+    SegmentExpired,
+    UnknownTopic,
+)
+from txlog.model import TxId
+from txlog.settings import TopicConfig
+from txlog.topic.events import (
+    AddPartitions,
+    AdvanceHorizon,
+    AdvanceLogStart,
+    AlterConfig,
+    AppendBatches,
+    CloseTopic,
+    EvolveSchema,
+    OpenTopic,
+    RetireProducers,
+    SealIndex,
+    TopicOpened,
+)
+from txlog.topic.machine import TopicMachine
+from txlog.topic.state import TopicState
+
+
+@pytest.fixture
+def topic() -> Fold[TopicState]:
+    return new_topic()
+
+
+# The horizon, the journal's life, configuration.
+
+
+def with_id(name: str) -> AppendBatches:
+    return AppendBatches((segment({0: 1}, name),))
+
+
+def test_R17_a_segment_below_the_staging_horizon_is_refused(topic: Fold[TopicState]) -> None:
+    topic.run(AdvanceHorizon("0005"))
+    with pytest.raises(SegmentExpired, match="again under a new name"):
+        topic.run(with_id("0004f"))
+    for fine in ("0005", "00050", "0006"):
+        topic.run(with_id(fine))
+
+
+def test_R17_the_horizon_only_rises(topic: Fold[TopicState]) -> None:
+    topic.run(AdvanceHorizon("0005"))
+    slot = topic.slot
+    topic.run(AdvanceHorizon("0004"))
+    topic.run(AdvanceHorizon("0005"))
+    assert (topic.state.horizon, topic.slot) == ("0005", slot)
+
+
+def test_a_decided_transaction_is_applied_whatever_the_horizon(topic: Fold[TopicState]) -> None:
+    """Its PREPARE_COMMIT protects the segments; to refuse them now would tear it."""
+    topic.run(AdvanceHorizon("0005"))
+    assert topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 1}, "0001"),))) is not None
+
+
+def test_R11_nothing_lands_in_a_topic_that_was_deleted(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 1}, tx=TxId(1, 0, 0)))
+    topic.run(CloseTopic())
+    before = topic.state
+    with pytest.raises(UnknownTopic, match="deleted while it was in use"):
+        topic.run(plain({0: 1}))
+    assert topic.run(marker(TxId(1, 0, 0), COMMIT, segments=(segment({0: 1}),))) is None
+    assert topic.run(CloseTopic()) is None
+    assert topic.run(OpenTopic(OPENED)) is None
+    for command in (
+        AddPartitions(9),
+        EvolveSchema("s", 0),
+        AlterConfig(TopicConfig("lz4"), before.config),
+    ):
+        with pytest.raises(UnknownTopic):
+            topic.run(command)
+    assert topic.state == before
+
+
+def test_what_changes_nothing_writes_nothing(topic: Fold[TopicState]) -> None:
+    topic.run(AdvanceLogStart({0: 0}))
+    topic.run(SealIndex())
+    topic.run(RetireProducers((7,), 1))
+    assert topic.slot == 1, "only its opening"
+    topic.run(CloseTopic())
+    topic.run(CloseTopic())
+    assert topic.slot == 2
+
+
+def test_a_topic_is_opened_once(topic: Fold[TopicState]) -> None:
+    before = topic.state
+    topic.run(OpenTopic(TopicOpened("other", "t", 9, "schema", TopicConfig())))
+    assert topic.state == before
+
+
+def test_nothing_is_written_to_a_journal_that_was_never_opened() -> None:
+    with pytest.raises(InternalError, match="never opened"):
+        Fold(TopicMachine()).run(plain({0: 1}))
+
+
+@pytest.mark.parametrize("partition", [-1, 3, 99])
+def test_a_partition_that_is_not_there_is_refused(topic: Fold[TopicState], partition: int) -> None:
+    with pytest.raises(InvalidRecord, match="partitions 0 to 2"):
+        topic.run(plain({0: 1, partition: 1}))
+    assert ends(topic) == [0, 0, 0]
+
+
+def test_partitions_are_added_and_never_taken_away(topic: Fold[TopicState]) -> None:
+    topic.run(AddPartitions(5))
+    assert topic.run(plain({4: 2})).base_offsets == {4: 0}
+    topic.run(AddPartitions(5))
+    for count in (4, 0, -1, 10_001):
+        with pytest.raises(InvalidConfig, match="only grows"):
+            topic.run(AddPartitions(count))
+    assert len(topic.state.partitions) == 5
+    topic.run(AddPartitions(10_000))
+    assert len(topic.state.partitions) == 10_000
+
+
+def test_a_schema_evolves_from_the_newest_one_only(topic: Fold[TopicState]) -> None:
+    assert topic.run(EvolveSchema("schema 1", 0)) == 1
+    assert topic.run(EvolveSchema("schema 1", 0)) == 1, "another process made the same change"
+    with pytest.raises(PublishContention):
+        topic.run(EvolveSchema("schema 2", 0))
+    assert topic.run(EvolveSchema("schema 2", 1)) == 2
+    assert topic.state.schemas == ("schema 0", "schema 1", "schema 2")
+
+
+def test_a_schema_id_that_the_topic_does_not_have_is_refused(topic: Fold[TopicState]) -> None:
+    wrong = segment({0: 1})
+    with pytest.raises(InternalError, match="schema 1"):
+        topic.run(AppendBatches((type(wrong)(wrong.path, 1, wrong.batches),)))
+
+
+def test_the_configuration_is_replaced_whole(topic: Fold[TopicState]) -> None:
+    topic.run(AlterConfig(TopicConfig("lz4"), topic.state.config))
+    slot = topic.slot
+    topic.run(AlterConfig(TopicConfig("lz4"), topic.state.config))
+    assert (topic.state.config.compression_type, topic.slot) == ("lz4", slot)

@@ -1,0 +1,233 @@
+"""What a topic's state keeps of producers and transactions, row by row and marker by marker."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.fold import Fold
+from tests.segments import segment
+from tests.topic_commands import ABORT, OPENED, append, marker, new_topic, plain
+from txlog.layout import segment_id_at
+from txlog.model import TxId
+from txlog.settings import TopicConfig
+from txlog.topic.events import AppendBatches, CloseTopic, OpenTopic, SealIndex
+from txlog.topic.machine import TopicMachine
+from txlog.topic.state import (
+    AppliedTransaction,
+    PartitionState,
+    ProducerState,
+    RecentBatch,
+    TopicState,
+    TxMark,
+    sealed_at,
+)
+
+FIRST, SECOND, NEWER = TxId(7, 0, 0), TxId(7, 0, 1), TxId(7, 1, 0)
+
+
+@pytest.fixture
+def topic() -> Fold[TopicState]:
+    """Its next entry is of slot 1."""
+    return new_topic()
+
+
+def producer(topic: Fold[TopicState]) -> ProducerState:
+    return topic.state.producers[7]
+
+
+def test_a_partition_that_the_topic_does_not_have_is_empty(topic: Fold[TopicState]) -> None:
+    topic.run(plain({2: 4}))
+    assert topic.state.bounds(2).next_offset == 4
+    assert [topic.state.bounds(number) for number in (3, 9)] == [PartitionState()] * 2
+
+
+def test_a_row_of_no_producer_says_so(topic: Fold[TopicState]) -> None:
+    topic.run(plain({0: 4}))
+    (row,) = topic.state.tail
+    assert (row.pid, row.epoch, row.number, row.base_sequence) == (-1, -1, -1, -1)
+    assert (row.tx_id, row.slot, row.first_slot, row.decided_slot) == (None, 1, -1, -1)
+    assert topic.state.decided(row) == row
+
+
+def test_a_staged_row_has_its_transaction_and_no_sequence(topic: Fold[TopicState]) -> None:
+    topic.run(marker(FIRST, segments=(segment({0: 4}),), topic_ids=("id", "other")))
+    (row,) = topic.state.tail
+    assert (row.tx_id, row.base_sequence) == (FIRST, -1)
+    found = topic.state.decided(row)
+    assert (found.first_slot, found.decided_slot, found.aborted) == (1, 1, False)
+    assert found.topic_ids == ("id", "other")
+
+
+def test_sequences_run_on_within_a_partition(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 10, 1: 10}))
+    command = append({0: 4, 1: 2}, sequence=10)
+    topic.run(replace(command, segments=(segment({0: 4}), segment({0: 3, 1: 2}, "b"))))
+    rows = [(row.partition, row.base_offset, row.base_sequence) for row in topic.state.tail[2:]]
+    assert rows == [(0, 10, 10), (0, 14, 14), (1, 10, 10)]
+    first = RecentBatch(0, 9, 0)
+    assert producer(topic).recent == {
+        0: (first, RecentBatch(10, 16, 10)),
+        1: (first, RecentBatch(10, 11, 10)),
+    }
+
+
+def test_sequences_of_an_older_epoch_are_forgotten(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 4, 1: 4}))
+    topic.run(append({0: 2}, epoch=1))
+    assert producer(topic).recent == {0: (RecentBatch(0, 1, 4),)}
+    assert [producer(topic).last_sequence(p, 1) for p in (0, 1, 2)] == [1, -1, -1]
+    assert producer(topic).last_sequence(0, 0) == -1
+
+
+def test_when_a_producer_stored_something_last_does_not_go_back(topic: Fold[TopicState]) -> None:
+    for sequence, millis in enumerate((5000, 4000)):
+        staged = segment({0: 1}, segment_id_at(millis))
+        topic.run(replace(append({0: 1}, sequence=sequence), segments=(staged,)))
+    assert producer(topic).stored_ms == 5000
+
+
+def test_a_marker_keeps_where_its_transaction_began(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 2}, tx=FIRST))
+    topic.run(append({1: 3}, sequence=0, tx=FIRST))
+    staged = segment({0: 1, 2: 5}, "staged")
+    topic.run(marker(FIRST, segments=(staged,), topic_ids=("id", "other")))
+    assert topic.state.marks == {FIRST: TxMark(3, 1, False, ("id", "other"))}
+    assert producer(topic).open is None
+    last = producer(topic).last
+    assert last is not None
+    assert last.first_offsets == {0: 0, 1: 0, 2: 0}
+
+
+def test_a_transaction_of_one_topic_keeps_no_first_offsets(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 2}, tx=FIRST))
+    topic.run(marker(FIRST, ABORT))
+    expected = AppliedTransaction(0, 0, 2, ABORT, (), 0, {})
+    assert producer(topic).last == expected
+    assert topic.state.marks == {FIRST: TxMark(2, 1, True, ())}
+
+
+def test_the_marker_of_another_transaction_leaves_the_open_one(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 2}, tx=SECOND))
+    staged = segment({1: 1}, "staged")
+    topic.run(marker(FIRST, floor=-1, segments=(staged,), topic_ids=("id", "other")))
+    assert topic.state.marks == {FIRST: TxMark(2, 2, False, ("id", "other"))}
+    opened, last = producer(topic).open, producer(topic).last
+    assert opened is not None
+    assert last is not None
+    assert (opened.number, opened.first_slot) == (1, 1)
+    assert last.first_offsets == {1: 0}
+
+
+def test_R6_of_the_newest_finished_epoch_numbers_count_and_of_older_ones_all(
+    topic: Fold[TopicState],
+) -> None:
+    topic.run(marker(NEWER, floor=-1))
+    known = producer(topic)
+    assert [known.is_finished(tx) for tx in (FIRST, TxId(7, 0, 99), NEWER)] == [True] * 3
+    assert not known.is_finished(TxId(7, 1, 1))
+    assert not known.is_finished(TxId(7, 2, 0))
+
+
+def test_R7_numbers_above_the_floor_are_those_of_one_epoch(topic: Fold[TopicState]) -> None:
+    topic.run(marker(TxId(7, 0, 5), floor=-1))
+    topic.run(marker(TxId(7, 1, 3), floor=-1))
+    assert not producer(topic).is_finished(TxId(7, 1, 5))
+    assert producer(topic).is_finished(TxId(7, 1, 3))
+
+
+def test_R10_a_marker_fences_and_never_lowers_the_epoch(topic: Fold[TopicState]) -> None:
+    topic.run(marker(FIRST, fence_epoch=4))
+    assert producer(topic).epoch == 4
+    topic.run(marker(SECOND))
+    assert producer(topic).epoch == 4
+    topic.run(marker(TxId(7, 6, 0)))
+    assert producer(topic).epoch == 6
+
+
+def test_a_closed_topic_keeps_what_a_reader_needs_to_be_told(topic: Fold[TopicState]) -> None:
+    topic.run(plain({0: 4}))
+    config = topic.state.config
+    topic.run(CloseTopic())
+    assert topic.state == TopicState(
+        "id", "t", True, config, topic.state.schemas, topic.state.partitions
+    )
+    assert isinstance(config, TopicConfig)
+
+
+# Sealing.
+
+
+def test_what_is_sealed_takes_its_marks_along_and_leaves_the_others(
+    topic: Fold[TopicState],
+) -> None:
+    topic.run(append({0: 1}, tx=FIRST))
+    topic.run(marker(FIRST))
+    topic.run(plain({0: 1}))
+    topic.run(SealIndex())
+    assert (topic.state.sealed_slot, topic.state.marks) == (3, {})
+    (leaf,) = topic.state.sealed.roots()
+    assert (leaf.first_slot, leaf.last_slot) == (0, 3)
+
+
+def test_a_mark_stays_while_a_row_of_its_transaction_is_in_the_tail(
+    topic: Fold[TopicState],
+) -> None:
+    topic.run(append({0: 1}, tx=FIRST))
+    topic.run(append({1: 1}, tx=TxId(8, 0, 0)))
+    topic.run(append({0: 1}, sequence=1, tx=FIRST))
+    topic.run(marker(FIRST))
+    topic.run(SealIndex())
+    assert topic.state.sealed_slot == 1
+    assert set(topic.state.marks) == {FIRST}
+    topic.run(marker(TxId(8, 0, 0)))
+    topic.run(SealIndex())
+    assert topic.state.sealed_slot == 6
+    assert topic.state.marks == {}
+
+
+def test_nothing_is_sealed_twice_nor_without_rows(topic: Fold[TopicState]) -> None:
+    topic.run(plain({0: 1}))
+    topic.run(SealIndex())
+    leaves = topic.state.sealed.roots()
+    topic.run(SealIndex())
+    assert topic.state.sealed.roots() == leaves
+
+
+def test_what_other_topics_may_lack_is_remembered_above_the_floor(topic: Fold[TopicState]) -> None:
+    """Four transactions are open at once; the first one is finished last."""
+    for number in (1, 2, 3):
+        topic.run(marker(TxId(7, 0, number), floor=-1, topic_ids=("id", "other")))
+    assert [one.number for one in producer(topic).earlier] == [1, 2]
+    topic.run(marker(TxId(7, 0, 0), floor=1, topic_ids=("id", "other")))
+    assert [one.number for one in producer(topic).earlier] == [2, 3]
+
+
+def test_a_transaction_whose_rows_are_sealed_is_known_as_long_as_its_marker_is_new(
+    topic: Fold[TopicState],
+) -> None:
+    topic.run(append({0: 1}, tx=FIRST))
+    topic.run(marker(FIRST))
+    state = sealed_at(topic.state, slot=3, window_slots=2)
+    assert (state.sealed_slot, state.tail) == (1, ())
+    assert list(state.marks) == [FIRST]
+    assert dict(sealed_at(state, slot=4, window_slots=2).marks) == {}
+
+
+def test_slots_without_rows_make_no_leaf(topic: Fold[TopicState]) -> None:
+    state = sealed_at(topic.state, slot=9, window_slots=1)
+    assert (state.sealed_slot, state.sealed.roots()) == (8, ())
+
+
+def test_the_first_sequence_is_0_and_rows_of_no_producer_have_none(
+    topic: Fold[TopicState],
+) -> None:
+    two = (segment({0: 2}, "a"), segment({0: 3}, "b"))
+    topic.run(append({0: 5}, segments=two))
+    topic.run(AppendBatches(two))
+    assert [row.base_sequence for row in topic.state.tail] == [0, 2, -1, -1]
+
+
+def test_a_topic_has_the_configuration_that_it_was_opened_with() -> None:
+    fold = Fold(TopicMachine())
+    fold.run(OpenTopic(replace(OPENED, config=TopicConfig(retention_ms=5))))
+    assert fold.state.config == TopicConfig(retention_ms=5)

@@ -1,0 +1,213 @@
+"""What maintenance may do to a topic, decided against its state: log starts, chunks, producers."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fold import Fold
+from tests.topic_commands import ABORT, append, ends, marker, new_topic, plain
+from txlog.errors import (
+    OffsetOutOfRange,
+    PublishContention,
+    SegmentExpired,
+    UnknownPartition,
+    UnknownProducerId,
+)
+from txlog.model import TxId
+from txlog.settings import TopicConfig
+from txlog.topic.events import (
+    AdvanceCleaner,
+    AdvanceHorizon,
+    AdvanceLogStart,
+    AlterConfig,
+    CleanerCheckpoint,
+    CloseTopic,
+    ReplaceChunks,
+    RetireProducers,
+    SealIndex,
+)
+from txlog.topic.index.index import ChunkKey
+from txlog.topic.retired_producers import is_retired, with_retired
+from txlog.topic.state import TopicState
+
+TX = TxId(9, 0, 0)
+LATER_MS = 1 << 50
+
+
+@pytest.fixture
+def topic() -> Fold[TopicState]:
+    """Three partitions; 5 records in the first, 2 in the second."""
+    topic = new_topic()
+    topic.run(plain({0: 3, 1: 2}))
+    topic.run(plain({0: 2}))
+    return topic
+
+
+# Log starts.
+
+
+def test_a_log_start_rises_and_whole_batches_below_it_are_forgotten(
+    topic: Fold[TopicState],
+) -> None:
+    assert topic.run(AdvanceLogStart({0: 3, 1: 1})) == {0: 3, 1: 1}
+    assert [part.log_start for part in topic.state.partitions] == [3, 1, 0]
+    assert [(row.partition, row.base_offset) for row in topic.state.tail] == [(1, 0), (0, 3)]
+    assert ends(topic) == [5, 2, 0]
+
+
+def test_a_log_start_never_falls(topic: Fold[TopicState]) -> None:
+    topic.run(AdvanceLogStart({0: 4}))
+    slot = topic.slot
+    assert topic.run(AdvanceLogStart({0: 2})) == {0: 4}
+    assert topic.slot == slot, "nothing was written"
+
+
+def test_I12_no_log_start_rises_above_an_open_transaction(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 4}, tx=TX))
+    with pytest.raises(OffsetOutOfRange, match="up to offset 5"):
+        topic.run(AdvanceLogStart({1: 1, 0: 6}))
+    assert [part.log_start for part in topic.state.partitions] == [0, 0, 0]
+    topic.run(marker(TX))
+    assert topic.run(AdvanceLogStart({0: 6})) == {0: 6}
+
+
+def test_a_partition_that_is_not_there_has_no_log_start(topic: Fold[TopicState]) -> None:
+    with pytest.raises(UnknownPartition):
+        topic.run(AdvanceLogStart({3: 0}))
+
+
+def test_sealed_chunks_below_the_log_starts_are_forgotten(topic: Fold[TopicState]) -> None:
+    topic.run(SealIndex())
+    assert len(topic.state.sealed.roots()) == 1
+    topic.run(AdvanceLogStart({0: 5}))
+    assert len(topic.state.sealed.roots()) == 1, "the second partition has records in it still"
+    topic.run(AdvanceLogStart({1: 2}))
+    assert topic.state.sealed.roots() == ()
+
+
+# Chunks.
+
+
+def test_nothing_undecided_is_sealed(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 1}, tx=TX))
+    topic.run(plain({0: 1}))
+    topic.run(SealIndex())
+    assert [row.base_offset for row in topic.state.tail] == [5, 6]
+    topic.run(marker(TX, ABORT))
+    topic.run(SealIndex())
+    assert topic.state.tail == ()
+
+
+def test_only_chunks_that_are_there_can_be_replaced(topic: Fold[TopicState]) -> None:
+    topic.run(SealIndex())
+    (ref,) = topic.state.sealed.roots()
+    with pytest.raises(PublishContention, match="changed by another process"):
+        topic.run(ReplaceChunks((ChunkKey(7, 8),), (ref,), ()))
+    topic.run(ReplaceChunks((ref.key,), (), ()))
+    assert topic.state.sealed.roots() == ()
+    with pytest.raises(PublishContention):
+        topic.run(ReplaceChunks((ref.key,), (), ()))
+
+
+@pytest.mark.parametrize("segment_ids", [("0" * 31 + "1",), ()])
+def test_R17_rewritten_chunks_below_the_horizon_are_refused(
+    topic: Fold[TopicState], segment_ids: tuple[str, ...]
+) -> None:
+    topic.run(SealIndex())
+    (ref,) = topic.state.sealed.roots()
+    topic.run(AdvanceHorizon("0" * 31 + "2"))
+    old = type(ref)(ref.first_slot, ref.last_slot, 0, 1, 1, ref.spans, name="0" * 31 + "1")
+    with pytest.raises(SegmentExpired):
+        topic.run(ReplaceChunks((ref.key,), (old,), segment_ids))
+
+
+# Compaction.
+
+CLEANED = CleanerCheckpoint(merged_slot=1, cleaned_slot=2, delete_horizon_ms=3)
+
+
+def test_by_another_key_column_nothing_has_been_compacted_yet(topic: Fold[TopicState]) -> None:
+    topic.run(AdvanceCleaner(CLEANED, ""))
+    topic.run(AlterConfig(TopicConfig(retention_ms=1), topic.state.config))
+    assert topic.state.cleaner == CLEANED, "the key is the same"
+    topic.run(AlterConfig(TopicConfig(key_column="carrier"), topic.state.config))
+    assert topic.state.cleaner == CleanerCheckpoint(merged_slot=1)
+    assert topic.reopened().cleaner == CleanerCheckpoint(merged_slot=1)
+
+
+def test_what_was_compacted_by_another_key_column_is_refused(topic: Fold[TopicState]) -> None:
+    topic.run(SealIndex())
+    (ref,) = topic.state.sealed.roots()
+    topic.run(AlterConfig(TopicConfig(key_column="carrier"), topic.state.config))
+    slot = topic.slot
+    for late in (ReplaceChunks((ref.key,), (), (), ""), AdvanceCleaner(CLEANED, "")):
+        with pytest.raises(PublishContention, match="from '' to 'carrier' meanwhile"):
+            topic.run(late)
+    assert topic.slot == slot
+    topic.run(ReplaceChunks((ref.key,), (), ()))
+    topic.run(AdvanceCleaner(CLEANED, "carrier"))
+
+
+# Producers.
+
+
+def test_R11_a_retired_producer_is_refused_and_its_markers_have_no_effect() -> None:
+    topic = new_topic()
+    topic.run(append({0: 2}))
+    topic.run(append({0: 1}, tx=TX))
+    topic.run(marker(TX))
+    assert topic.run(RetireProducers((7, 9), LATER_MS)) == (7, 9)
+    assert topic.state.producers == {}
+    with pytest.raises(UnknownProducerId, match="forgotten producer 7"):
+        topic.run(append({0: 2}))
+    with pytest.raises(UnknownProducerId):
+        topic.run(append({0: 1}, tx=TxId(9, 5, 0)))
+    assert topic.run(marker(TX)) is None
+    assert topic.run(marker(TxId(9, 1, 4), segments=append({0: 3}).segments)) is None
+    assert ends(topic) == [3, 0, 0]
+
+
+def test_R11_who_has_a_transaction_open_is_not_retired() -> None:
+    topic = new_topic()
+    topic.run(append({0: 1}, tx=TX))
+    assert topic.run(RetireProducers((9, 1234), LATER_MS)) == ()
+    topic.run(append({0: 1}, sequence=1, tx=TX))
+
+
+def test_R11_those_beside_it_are_retired(topic: Fold[TopicState]) -> None:
+    topic.run(append({0: 1}, tx=TX))
+    for pid in (8, 10):
+        topic.run(append({0: 1}, pid=pid))
+    assert topic.run(RetireProducers((8, 9, 10), LATER_MS)) == (8, 10)
+
+
+def test_R11_an_idempotent_producer_that_has_stored_something_since_is_not_retired() -> None:
+    topic = new_topic()
+    topic.run(append({0: 1}))
+    stored_ms = topic.state.producers[7].stored_ms
+    assert topic.run(RetireProducers((7,), stored_ms)) == ()
+    assert topic.run(RetireProducers((7,), stored_ms + 1)) == (7,)
+
+
+def test_a_deleted_topic_keeps_nothing_but_its_name_and_configuration(
+    topic: Fold[TopicState],
+) -> None:
+    topic.run(append({0: 1}, tx=TX))
+    topic.run(AlterConfig(TopicConfig(retention_ms=1), topic.state.config))
+    topic.run(CloseTopic())
+    state = topic.state
+    assert state.config == TopicConfig(retention_ms=1)
+    assert (state.closed, state.name, state.tail, state.producers) == (True, "t", (), {})
+
+
+@given(st.lists(st.sets(st.integers(0, 40), max_size=10), max_size=8))
+def test_ranges_hold_exactly_the_ids_that_retired(groups: list[set[int]]) -> None:
+    ranges: tuple[tuple[int, int], ...] = ()
+    retired: set[int] = set()
+    for group in groups:
+        ranges = with_retired(ranges, group)
+        retired |= group
+        assert [pid for pid in range(42) if is_retired(ranges, pid)] == sorted(retired)
+    assert all(left[1] + 1 < right[0] for left, right in pairwise(ranges))

@@ -1,0 +1,54 @@
+"""Which record of a key is the newest, as compaction asks it."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from txlog.topic.upkeep import newest_keys
+from txlog.topic.upkeep.newest_keys import NewestKeys
+
+
+def keys(*values: bytes | None) -> pa.Array:
+    return pa.array(values, pa.binary())
+
+
+def offsets(*values: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return np.array(values, dtype=np.int64)
+
+
+def test_only_the_last_record_of_a_key_is_its_newest() -> None:
+    known = NewestKeys()
+    known.add(0, keys(b"a", b"b", b"a"), offsets(3, 4, 7))
+    newest = known.is_newest(0, keys(b"a", b"b", b"a", b"c"), offsets(3, 4, 7, 1))
+    assert newest.tolist() == [False, True, True, True]
+
+
+def test_I12_a_key_of_another_partition_supersedes_nothing() -> None:
+    known = NewestKeys()
+    known.add(0, keys(b"a"), offsets(3))
+    known.add(1, keys(b"a"), offsets(9))
+    assert known.is_newest(0, keys(b"a"), offsets(3)).tolist() == [True]
+    assert known.is_newest(1, keys(b"a"), offsets(3)).tolist() == [False]
+    assert known.is_newest(2, keys(b"a"), offsets(0)).tolist() == [True]
+    assert len(known) == 2
+
+
+def test_a_record_without_a_key_is_never_superseded() -> None:
+    known = NewestKeys()
+    known.add(0, keys(None, b"a", None), offsets(0, 1, 2))
+    assert known.is_newest(0, keys(None, None), offsets(0, 2)).tolist() == [True, True]
+    assert len(known) == 1
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+def test_records_that_come_in_parts_are_known_as_if_they_came_at_once(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(newest_keys, "_GATHER_ROWS", at_once)
+    known = NewestKeys()
+    for offset, key in enumerate((b"a", b"b", b"a", b"c", b"b")):
+        known.add(0, keys(key), offsets(offset))
+        known.add(0, keys(key), offsets(offset))
+    newest = known.is_newest(0, keys(b"a", b"b", b"a", b"c", b"b"), offsets(0, 1, 2, 3, 4))
+    assert newest.tolist() == [False, False, True, True, True]
+    assert known.is_newest(0, keys(), offsets()).tolist() == []

@@ -1,0 +1,375 @@
+"""Whatever is deleted, merged and compacted, readers find what a plain model says (I2, I3, I12)."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tests.memory_log import MemoryLog
+from tests.scripted_store import Effect, full, preceded_by, unavailable
+from txlog.client.admin import Admin
+from txlog.client.producer.producer import Producer
+from txlog.errors import (
+    CorruptData,
+    OffsetOutOfRange,
+    PublishContention,
+    SegmentExpired,
+    StoreUnavailable,
+)
+from txlog.layout import segment_id_at
+from txlog.model import IsolationLevel
+from txlog.settings import LogSettings
+from txlog.topic.events import AdvanceHorizon, AdvanceLogStart, SealIndex
+from txlog.topic.read.reader import read_rows, row_source, sliced
+from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep.compaction import CompactionLimits, compact
+from txlog.topic.upkeep.merging import merge_segments, next_unit
+from txlog.topic.upkeep.rewriting import everything, publish, rewrite, selected_parts
+
+KEYS = [b"a", b"b", b"c"]
+NUMBERS = [b"%d" % number for number in range(200)]
+BATCH_BYTES = 2_000
+LIMITS = CompactionLimits(keys_max=1_000, batch_bytes=BATCH_BYTES)
+
+
+@dataclass
+class Written:
+    """A record of the model."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    transaction: int = -1
+
+
+@dataclass
+class Model:
+    """One partition of a topic `t`, and all that was done to it."""
+
+    log: MemoryLog
+    records: list[Written] = field(default_factory=list)
+    aborted: set[int] = field(default_factory=set)
+    open: dict[str, int] = field(default_factory=dict)
+    producers: dict[str, Producer] = field(default_factory=dict)
+    log_start: int = 0
+    numbers: int = 0
+
+    @property
+    def topic(self) -> TopicLog:
+        topic = self.log.connection.cluster.topic("t")
+        topic.catch_up()
+        return topic
+
+    def plain(self, key: int, count: int) -> None:
+        """Records outside of any transaction; some are tombstones."""
+        self._send(self._producer(""), key, count, -1)
+
+    def transactional(self, key: int, count: int) -> None:
+        """Records of an open transaction, or of a new one."""
+        name = f"tx{key % 2}"
+        producer = self._producer(name)
+        if name not in self.open:
+            self.numbers += 1
+            self.open[name] = self.numbers
+            producer.begin_transaction()
+        self._send(producer, key, count, self.open[name])
+
+    def commit(self, key: int, count: int) -> None:
+        """End an open transaction."""
+        name = f"tx{key % 2}"
+        if self.open.pop(name, None) is not None:
+            self.producers[name].commit_transaction()
+
+    def abort(self, key: int, count: int) -> None:
+        """The other end."""
+        name = f"tx{key % 2}"
+        if name in self.open:
+            self.aborted.add(self.open.pop(name))
+            self.producers[name].abort_transaction()
+
+    def seal(self, key: int, count: int) -> None:
+        """So that even little can be rewritten."""
+        self.topic.execute(SealIndex())
+
+    def merge(self, key: int, count: int) -> None:
+        """Small segments into larger ones."""
+        assert not merge_segments(self.topic, BATCH_BYTES).interrupted
+
+    def delete(self, key: int, count: int) -> None:
+        """What is old, up to the last stable offset."""
+        stable = self.topic.state.last_stable_offset(0)
+        wanted = self.log_start + count * 2
+        if wanted > stable:
+            with pytest.raises(OffsetOutOfRange, match="can be deleted up to"):
+                self.topic.execute(AdvanceLogStart({0: wanted}))
+            return
+        self.topic.execute(AdvanceLogStart({0: wanted}))
+        self.log_start = max(self.log_start, wanted)
+
+    def _producer(self, name: str) -> Producer:
+        if name not in self.producers:
+            self.producers[name] = self.log.producer(name or None)
+        return self.producers[name]
+
+    def _send(self, producer: Producer, key: int, count: int, transaction: int) -> None:
+        for index in range(count):
+            value = None if (key + index) % 4 == 3 else b"%d" % len(self.records)
+            name = KEYS[(key + index) % 3]
+            producer.send("t", key=name, value=value, partition=0)
+            self.records.append(Written(len(self.records), name, value, transaction))
+        producer.flush()
+
+    def visible(self, isolation: IsolationLevel) -> list[tuple[int, bytes, bytes | None]]:
+        """What a reader from the log start on is given."""
+        stable = min(
+            (r.offset for r in self.records if r.transaction in self.open.values()),
+            default=len(self.records),
+        )
+        found = [r for r in self.records if r.offset >= self.log_start]
+        if isolation is IsolationLevel.READ_COMMITTED:
+            found = [r for r in found if r.transaction not in self.aborted and r.offset < stable]
+        return [(r.offset, r.key, r.value) for r in found]
+
+
+def read(log: MemoryLog, isolation: IsolationLevel) -> list[tuple[int, Any, Any]]:
+    """Everything, by a new consumer."""
+    consumer = log.consumer("t", isolation_level=str(isolation))
+    found: list[tuple[int, Any, Any]] = []
+    while polled := consumer.poll(max_records=7):
+        for records in polled.values():
+            found.extend((record.offset, record.key, record.value) for record in records)
+    return found
+
+
+def new_model(**config: object) -> Model:
+    """A log that seals its index every four entries."""
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4), transaction_records="in.log")
+    log.admin.create_topic("t", 1, config={"segment.bytes": 65_536, **config})
+    return Model(log)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["plain", "plain", "transactional", "transactional", "commit", "abort", "seal", "merge"]
+        ),
+        st.integers(0, 5),
+        st.integers(1, 4),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(0, 8))
+@settings(max_examples=examples(60), derandomize=True, deadline=None)
+def test_I2_merging_and_deleting_leave_every_other_record_at_its_offset(
+    steps: list[tuple[str, int, int]], deletions: int
+) -> None:
+    model = new_model()
+    every = max(1, len(steps) // max(deletions, 1))
+    for number, (step, key, count) in enumerate(steps):
+        getattr(model, step)(key, count)
+        if deletions and number % every == every - 1:
+            model.delete(key, count)
+    model.seal(0, 0)
+    model.merge(0, 0)
+    for isolation in IsolationLevel:
+        assert read(model.log, isolation) == model.visible(isolation)
+    model.log.check()
+
+
+@given(STEPS, st.integers(1, 5))
+@settings(max_examples=examples(60), derandomize=True, deadline=None)
+def test_I2_compaction_keeps_the_newest_record_of_each_key_at_its_offset(
+    steps: list[tuple[str, int, int]], passes: int
+) -> None:
+    model = new_model(**{"cleanup.policy": "compact", "delete.retention.ms": 1_000})
+    every = max(1, len(steps) // passes)
+    for number, (step, key, count) in enumerate(steps):
+        getattr(model, step)(key, count)
+        if number % every == every - 1:
+            assert not compact(model.topic, model.log.clock.wall_ms(), LIMITS).interrupted
+    before = model.topic.state.last_stable_offset(0)
+    compact(model.topic, model.log.clock.wall_ms(), LIMITS, force=True)
+    committed = IsolationLevel.READ_COMMITTED
+    visible = model.visible(committed)
+    newest = {key: offset for offset, key, _ in visible}
+    expected = [record for record in visible if newest[record[1]] == record[0]]
+    assert read(model.log, committed) == expected
+    assert model.topic.state.last_stable_offset(0) == before
+    model.log.check()
+
+
+def test_a_compaction_is_overtaken_by_a_change_of_the_key_and_the_next_goes_by_the_new_one() -> (
+    None
+):
+    """Of each number the newest record stays, and none was taken away by its letter."""
+    log = MemoryLog(LogSettings(journal_snapshot_entries=4), transaction_records="in.log")
+    schema = pa.schema([("letter", pa.string()), ("number", pa.int64()), ("note", pa.string())])
+    config = {"cleanup.policy": "compact", "key.column": "letter"}
+    log.admin.create_topic("t", 1, schema=schema, config=config)
+    rows = [{"letter": "ab"[n % 2], "number": n % 3, "note": str(n)} for n in range(12)]
+    producer = log.producer()
+    for row in rows:
+        producer.send("t", row, partition=0).get()
+    topic = log.connection.cluster.topic("t")
+    admin = Admin(log.process())
+    altered = preceded_by(lambda: admin.alter_topic_config("t", {"key.column": "number"}))
+    log.store.on("put_new", "/segments/", altered)
+    report = compact(topic, log.clock.wall_ms(), LIMITS, force=True)
+    assert "key.column of topic 't' was changed" in report.interrupted
+    assert log.values("t") == rows
+    assert not compact(topic, log.clock.wall_ms(), LIMITS, force=True).interrupted
+    assert log.values("t") == rows[-3:]
+    log.check()
+
+
+def test_I2_old_parts_of_a_deep_index_are_merged_below_their_nodes() -> None:
+    model = new_model()
+    producer = model.log.producer()
+    for number in range(700):
+        producer.send("t", key=b"k", value=b"%d" % number, partition=0).get()
+    topic = model.topic
+    assert any(ref.level for ref in topic.state.sealed.roots())
+    before = len(segments(topic))
+    report = merge_segments(topic, BATCH_BYTES)
+    assert report.segments_before > 8 * report.segments_after > 0
+    assert len(segments(topic)) == before - report.segments_before + report.segments_after
+    assert topic.state.cleaner.merged_slot > 0
+    found = read(model.log, IsolationLevel.READ_COMMITTED)
+    assert found == [(number, b"k", b"%d" % number) for number in range(700)]
+    assert merge_segments(topic, BATCH_BYTES).segments_before == 0, "once is enough"
+    model.log.check()
+
+
+def segments(topic: TopicLog) -> set[str]:
+    """All that the index refers to."""
+    return {row.segment for row in topic.batches_from_slot(topic.catch_up(), 0)}
+
+
+def test_I11_records_of_two_transactions_are_never_stored_as_one() -> None:
+    model = new_model()
+    for number in range(30):
+        model.transactional(0, 2)
+        (model.abort if number % 3 else model.commit)(0, 0)
+    model.seal(0, 0)
+    report = merge_segments(model.topic, BATCH_BYTES)
+    assert report.segments_after < report.segments_before
+    rows = list(model.topic.batches_from_slot(model.topic.state, 0))
+    assert len({row.tx_id for row in rows}) == 30
+    assert [row.aborted for row in rows] == [number % 3 != 0 for number in range(30)]
+
+
+def test_two_processes_that_merge_at_once_do_no_harm() -> None:
+    model = new_model()
+    producer = model.log.producer()
+    for number in range(300):
+        producer.send("t", key=b"k", value=b"%d" % number, partition=0).get()
+    other = model.log.process().cluster.topic("t")
+    other.catch_up()
+    assert merge_segments(model.topic, BATCH_BYTES).segments_before
+    late = next_unit(other, other.state, -1)
+    assert late is not None
+    parts = selected_parts(other, other.state, list(late.rows), everything)
+    with pytest.raises(PublishContention, match="changed by another process"):
+        publish(other, other.state, rewrite(other, late, parts, BATCH_BYTES))
+    assert len(read(model.log, IsolationLevel.READ_COMMITTED)) == 300
+    model.log.check()
+
+
+@pytest.mark.parametrize("trouble", [full, unavailable])
+@pytest.mark.parametrize("path", ["/segments/", "/chunks/", "/entries/"])
+def test_a_store_that_does_not_take_it_is_no_work_of_somebody_else(
+    trouble: Effect, path: str
+) -> None:
+    model = new_model(**{"cleanup.policy": "compact"})
+    for number in range(20):
+        model.plain(number, 1)
+    before = read(model.log, IsolationLevel.READ_COMMITTED)
+    for call in (
+        lambda: merge_segments(model.topic, BATCH_BYTES),
+        lambda: compact(model.topic, model.log.clock.wall_ms(), LIMITS, force=True),
+    ):
+        rule = model.log.store.on("create|put_new", path, trouble)
+        with pytest.raises(StoreUnavailable):
+            call()
+        assert rule.met == 1
+    assert read(model.log, IsolationLevel.READ_COMMITTED) == before
+    model.log.check()
+
+
+def test_R17_a_merge_that_took_too_long_is_refused_as_its_segment_may_be_gone() -> None:
+    model = new_model()
+    producer = model.log.producer()
+    for number in range(100):
+        producer.send("t", value=b"%d" % number, partition=0).get()
+    topic = model.topic
+    unit = next_unit(topic, topic.state, -1)
+    assert unit is not None
+    rewritten = rewrite(
+        topic, unit, selected_parts(topic, topic.state, list(unit.rows), everything), BATCH_BYTES
+    )
+    topic.execute(AdvanceHorizon(segment_id_at(model.log.clock.wall_ms() + 1)))
+    with pytest.raises(SegmentExpired):
+        publish(topic, topic.state, rewritten)
+
+
+def test_R19_a_reader_follows_records_that_were_moved_while_it_read() -> None:
+    model = new_model()
+    producer = model.log.producer()
+    for number in range(100):
+        producer.send("t", value=b"%d" % number, partition=0).get()
+    topic = model.log.process().cluster.topic("t")
+    state = topic.catch_up()
+    rows = list(topic.batches(state, 0, 0, 100))
+    assert merge_segments(model.topic, BATCH_BYTES).segments_before
+    for path in {row.segment for row in rows} - segments(model.topic):
+        model.log.memory.delete(path)
+    found = [f for row in rows for f in read_rows(row_source(topic, state), [row])]
+    assert [value for f in found for value in f.batch.column("value").to_pylist()] == [
+        b"%d" % number for number in range(100)
+    ]
+    assert [offset for f in found for offset in f.offsets.tolist()] == list(range(100))
+
+
+def test_R19_a_reader_within_a_moved_batch_goes_on_if_what_it_wants_is_there() -> None:
+    """Its records that were already read are deleted, and the batch lies elsewhere by now."""
+    model = new_model()
+    model.log.producer().send_batch("t", pa.table({"value": NUMBERS[:100]}), partition=0)
+    topic = model.log.process().cluster.topic("t")
+    state = topic.catch_up()
+    (row,) = topic.batches(state, 0, 0, 100)
+    model.topic.execute(AdvanceLogStart({0: 60}))
+    producer = model.log.producer()
+    for value in NUMBERS[100:]:
+        producer.send("t", value=value, partition=0).get()
+    assert merge_segments(model.topic, BATCH_BYTES).segments_before
+    assert row.segment not in segments(model.topic)
+    model.log.memory.delete(row.segment)
+    for start in (60, 61, 99):
+        found = [sliced(f, start, 100) for f in read_rows(row_source(topic, state, start), [row])]
+        values = [value for f in found for value in f.batch.column("value").to_pylist()]
+        assert values == NUMBERS[start:100]
+        assert [offset for f in found for offset in f.offsets] == list(range(start, 100))
+    for start in (None, 0, 59):
+        with pytest.raises(OffsetOutOfRange, match="it has 60 to 200"):
+            list(read_rows(row_source(topic, state, start), [row]))
+
+
+def test_I15_a_damaged_batch_ends_a_merge_and_nothing_is_replaced() -> None:
+    model = new_model()
+    producer = model.log.producer()
+    for number in range(100):
+        producer.send("t", value=b"%d" % number, partition=0).get()
+    path = sorted(segments(model.topic))[3]
+    data = bytearray(model.log.memory.get(path) or b"")
+    data[len(data) // 2] ^= 1
+    model.log.memory.replace(path, bytes(data))
+    before = model.topic.state.sealed
+    with pytest.raises(CorruptData, match=path):
+        merge_segments(model.topic, BATCH_BYTES)
+    assert model.topic.state.sealed == before

@@ -1,0 +1,172 @@
+"""The cluster's journal: the topics, and the producer ids that are given out. Pure.
+
+A topic's own journal is the authority on its partitions, schema and configuration; the cluster only
+gives a name its incarnation id (rule R11), so that a topic that is deleted and created again is
+another topic.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, get_args
+
+from txlog.errors import TopicExists, UnknownTopic
+from txlog.journal.codec import EventCodec, Json, SectionCodec
+from txlog.journal.machine import Decided, SimpleMachine
+from txlog.model import ProducerId, WallMs
+from txlog.stored import stored
+from txlog.topic.events import TopicOpened
+
+
+@stored("topic_created", opened="topic", created_ms="created_ms")
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """A name has a topic from here on; `opened` is the first event of its journal."""
+
+    opened: TopicOpened
+    created_ms: WallMs
+
+
+@stored("topic_deleted", name="name", topic_id="topic_id")
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    """The name is free again."""
+
+    name: str
+    topic_id: str
+
+
+@stored("producer_ids_allocated", next_pid="next_producer_id")
+@dataclass(frozen=True, slots=True)
+class ProducerIdsAllocated:
+    """Producer ids below this one are given out."""
+
+    next_pid: ProducerId
+
+
+ClusterEvent: TypeAlias = TopicCreated | TopicDeleted | ProducerIdsAllocated
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic:
+    """Give a name to a new topic. Answer: TopicOpened."""
+
+    opened: TopicOpened
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Take the name away. Answer: TopicOpened of what was deleted."""
+
+    name: str
+    topic_id: str = ""
+    """Only this incarnation (rule R11); empty: any."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    """Reserve a block of producer ids. Answer: the first."""
+
+    count: int
+
+
+ClusterCommand: TypeAlias = CreateTopic | DeleteTopic | AllocateProducerIds
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """Everything that a replica of the cluster's journal knows."""
+
+    topics: Mapping[str, TopicCreated] = field(default_factory=dict)
+    next_pid: int = 0
+
+
+def unknown_topic(name: str, state: ClusterState, url: str = "") -> UnknownTopic:
+    """The error for an unknown name, with the nearest one that exists."""
+    near = difflib.get_close_matches(name, state.topics, n=1)
+    where = f" in {url}" if url else ""
+    remedy = (
+        f"did you mean {near[0]!r}? 'txlog topic list' shows all"
+        if near
+        else f"'txlog topic list' shows all, 'txlog topic create {name}' creates one"
+    )
+    return UnknownTopic(f"there is no topic {name!r}{where}; {remedy}.", topic=name)
+
+
+def half_deleted_topic(name: str, url: str) -> UnknownTopic:
+    """The error for a name whose topic is closed: its deletion is in progress or interrupted."""
+    return UnknownTopic(
+        f"topic {name!r} in {url} was deleted, and its name is not free yet. If the deletion was "
+        f"interrupted, 'txlog topic delete {name}' or 'txlog maintain' finishes it, and so does "
+        f"'txlog topic create {name}', which creates another topic.",
+        topic=name,
+    )
+
+
+_EVENTS = EventCodec(*get_args(ClusterEvent))
+SECTIONS = SectionCodec(next_producer_id=ProducerId, topic=TopicCreated)
+
+
+class ClusterMachine(SimpleMachine):
+    """The cluster's rules as a machine on a journal."""
+
+    def initial(self) -> ClusterState:
+        """No topics."""
+        return ClusterState()
+
+    def decide(self, state: ClusterState, command: ClusterCommand) -> Decided:
+        """The events of `command`. Raises TopicExists or UnknownTopic."""
+        match command:
+            case CreateTopic():
+                name = command.opened.name
+                if name in state.topics:
+                    raise TopicExists(
+                        f"topic {name!r} exists already; use it, or choose another name.",
+                        topic=name,
+                    )
+                event = TopicCreated(command.opened, command.now_ms)
+                return Decided((event,), command.opened)
+            case DeleteTopic():
+                found = state.topics.get(command.name)
+                if found is None or command.topic_id not in ("", found.opened.topic_id):
+                    raise unknown_topic(command.name, state)
+                deleted = TopicDeleted(command.name, found.opened.topic_id)
+                return Decided((deleted,), found.opened)
+            case AllocateProducerIds():
+                allocated = ProducerIdsAllocated(state.next_pid + command.count)
+                return Decided((allocated,), state.next_pid)
+
+    def apply(self, state: ClusterState, event: ClusterEvent, slot: int) -> ClusterState:
+        """The state after `event`."""
+        match event:
+            case TopicCreated():
+                return replace(state, topics={**state.topics, event.opened.name: event})
+            case TopicDeleted():
+                kept = {name: topic for name, topic in state.topics.items() if name != event.name}
+                return replace(state, topics=kept)
+            case ProducerIdsAllocated():
+                return replace(state, next_pid=event.next_pid)
+
+    def encode_event(self, event: ClusterEvent) -> Json:
+        """The JSON value of an event."""
+        return _EVENTS.encode(event)
+
+    def decode_event(self, value: Json) -> ClusterEvent:
+        """The event of a JSON value. Raises CorruptData."""
+        event: ClusterEvent = _EVENTS.decode(value)
+        return event
+
+    def encode_state(self, state: ClusterState) -> Mapping[str, Iterable[Json]]:
+        """Sections of a snapshot."""
+        return SECTIONS.encode(
+            {"next_producer_id": [state.next_pid], "topic": state.topics.values()}
+        )
+
+    def decode_state(self, sections: Mapping[str, list[Json]]) -> ClusterState:
+        """The state of such sections. Raises CorruptData."""
+        found = SECTIONS.decode(sections)
+        (next_pid,) = found["next_producer_id"] or [0]
+        return ClusterState({topic.opened.name: topic for topic in found["topic"]}, next_pid)

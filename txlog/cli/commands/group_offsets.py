@@ -1,0 +1,215 @@
+"""`txlog group reset | delete | delete-offsets`: moving and forgetting, with Kafka's words.
+
+Each only shows what it would do unless `--execute` is given. It must not decide anything:
+`txlog/client/admin/offset_reset.py` does.
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from txlog.cli.commands.group import Group, app
+from txlog.cli.options import reset_options as options
+from txlog.cli.options.starting_point import milliseconds
+from txlog.cli.output.output import Grid, counted
+from txlog.cli.session import Session, topic_names, with_session
+from txlog.client.admin import Admin
+from txlog.client.admin.offset_reset import (
+    OffsetReset,
+    ResetTo,
+    ShiftBy,
+    ToCurrent,
+    ToEarliest,
+    ToLatest,
+    ToOffset,
+    ToTable,
+    ToTime,
+    committed_partitions,
+    require_no_live_owner,
+)
+from txlog.client.positions.iso_duration import duration_ms
+from txlog.errors import UsageError
+from txlog.model import TopicPartition, validate_group_id
+
+__all__ = ["app"]
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        metavar="TOPIC[:P,...]",
+        help="A topic, or some of its partitions; repeatable.",
+        autocompletion=topic_names,
+    ),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it, instead of only showing it.")]
+
+
+@app.command(
+    "reset",
+    epilog="Examples: txlog group reset billing --all-topics --to-earliest, "
+    "txlog group reset billing --topic orders:0 --shift-by -100 --execute",
+)
+@with_session
+def reset(
+    session: Session,
+    group: Group,
+    topic: Topics = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Every partition where the group has a position.")
+    ] = False,
+    to_earliest: options.Earliest = False,
+    to_latest: options.Latest = False,
+    to_current: options.Current = False,
+    to_offset: options.Offset = None,
+    shift_by: options.Shift = None,
+    to_datetime: options.Datetime = None,
+    by_duration: options.Duration = None,
+    from_file: options.FromFile = None,
+    export: Annotated[
+        bool, typer.Option("--export", help="Print the plan as CSV, and do nothing.")
+    ] = False,
+    execute: Execute = False,
+) -> None:
+    """Move a group's offsets. Shows them before and after; without --execute it does no more.
+
+    An offset that cannot be read from becomes the nearest that can. The reset is refused while the
+    query that owns the group is alive, and if the group moves meanwhile.
+    """
+    validate_group_id(group)
+    admin = session.admin()
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    to = _strategy(
+        {
+            "--to-earliest": ToEarliest() if to_earliest else None,
+            "--to-latest": ToLatest() if to_latest else None,
+            "--to-current": ToCurrent() if to_current else None,
+            "--to-offset": None if to_offset is None else ToOffset(to_offset),
+            "--shift-by": None if shift_by is None else ShiftBy(shift_by),
+            "--to-datetime": None if to_datetime is None else ToTime(milliseconds(to_datetime)),
+            "--by-duration": None
+            if by_duration is None
+            else ToTime(now_ms - duration_ms(by_duration)),
+            "--from-file": None if from_file is None else ToTable(options.read_offsets(from_file)),
+        }
+    )
+    partitions = _partitions(admin, group, topic or (), all_topics, to)
+    plan = admin.plan_group_reset(group, to, partitions)
+    if export:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows((*reset.where, reset.new) for reset in plan)
+        return
+    if execute:
+        admin.reset_group(group, plan)
+    _show(session, group, plan, execute)
+
+
+def _strategy(asked: dict[str, ResetTo | None]) -> ResetTo:
+    """The strategy given by the options. Raises UsageError."""
+    found = {name: to for name, to in asked.items() if to is not None}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    said = f"{' and '.join(found)} exclude each other" if found else "say where to"
+    raise UsageError(f"{said}; give one of {', '.join(asked)}.")
+
+
+def _partitions(
+    admin: Admin, group: str, topics: Sequence[str], all_topics: bool, to: ResetTo
+) -> list[TopicPartition]:
+    """The partitions given by the options. Raises UsageError, UnknownGroup, UnknownTopic."""
+    if isinstance(to, ToTable):
+        if topics or all_topics:
+            raise UsageError("--from-file names the partitions itself; leave out --topic.")
+        return sorted(to.offsets)
+    if bool(topics) == all_topics:
+        raise UsageError("say which partitions: --topic TOPIC[:P,...], or --all-topics.")
+    if all_topics:
+        return committed_partitions(admin.connection, group)
+    return [where for text in topics for where in options.topic_partitions(admin, text)]
+
+
+def _show(session: Session, group: str, plan: Sequence[OffsetReset], is_done: bool) -> None:
+    document = [
+        {
+            "group": group,
+            "topic": reset.where.topic,
+            "partition": reset.where.partition,
+            "current_offset": reset.current,
+            "new_offset": reset.new,
+            "asked_offset": reset.asked,
+        }
+        for reset in plan
+    ]
+    rows = [(group, *reset.where, reset.current, reset.new) for reset in plan]
+    headers = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET")
+    session.show(document, [Grid(headers, rows)])
+    for reset in plan:
+        if reset.new != reset.asked:
+            session.say(f"{reset.where} has no offset {reset.asked}: {reset.new} is the nearest.")
+    what = counted(len(plan), "partition")
+    if is_done:
+        session.say(f"Group {group} was reset in {what}.")
+    else:
+        session.say(f"Would reset {what}. Nothing was done; add --execute to do it.")
+
+
+@app.command("delete", epilog="Example: txlog group delete billing --execute")
+@with_session
+def delete(session: Session, group: Group, execute: Execute = False) -> None:
+    """Forget a group: its positions and its owner. Without --execute it only shows them.
+
+    Refused while the query that owns the group is alive.
+    """
+    validate_group_id(group)
+    admin = session.admin()
+    found = admin.describe_group(group)
+    positions = sum(part.current_offset is not None for part in found.partitions)
+    least = "" if found.lag is not None else "at least "
+    what = (
+        f"group {group}: {counted(positions, 'position')}, "
+        f"a lag of {least}{counted(found.known_lag, 'record')}"
+    )
+    if not execute:
+        require_no_live_owner(admin.connection, group)
+        session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
+        return
+    admin.delete_group(group)
+    session.say(f"Deleted {what}.")
+
+
+@app.command(
+    "delete-offsets", epilog="Example: txlog group delete-offsets billing --topic orders --execute"
+)
+@with_session
+def delete_some(
+    session: Session, group: Group, topic: Topics = None, execute: Execute = False
+) -> None:
+    """Forget a group's positions in some topics. Without --execute it only shows them."""
+    validate_group_id(group)
+    if not topic:
+        raise UsageError("say which: --topic TOPIC[:P,...].")
+    admin = session.admin()
+    wanted = {where for text in topic for where in options.topic_partitions(admin, text)}
+    known = admin.connection.offsets.group(group).committed
+    committed_partitions(admin.connection, group)
+    doomed = sorted(wanted & set(known))
+    if execute:
+        doomed = admin.delete_group_offsets(group, doomed)
+    else:
+        require_no_live_owner(admin.connection, group)
+    document = [
+        {"group": group, "topic": w.topic, "partition": w.partition, "offset": known[w].offset}
+        for w in doomed
+    ]
+    rows = [(group, *where, known[where].offset) for where in doomed]
+    session.show(document, [Grid(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET"), rows)])
+    what = counted(len(doomed), "position")
+    if execute:
+        session.say(f"Deleted {what} of group {group}.")
+    else:
+        session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")

@@ -1,0 +1,206 @@
+"""`txlog maintain` and `txlog vacuum`: keep a log small and unblock its readers.
+
+They only call `txlog/maintenance/maintenance.py` and `vacuum.py`, and show the results.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from typing import Annotated
+
+import typer
+
+from txlog.cli.commands.topic import config_pairs
+from txlog.cli.exit_codes import FAILED
+from txlog.cli.output.output import Facts, Grid, counted, duration_text, json_text, printable
+from txlog.cli.session import Output, Session, topic_names, with_session
+from txlog.maintenance.maintenance import Maintenance, MaintenanceAction, MaintenanceReport
+from txlog.maintenance.vacuum import Candidates, Vacuum, VacuumReport
+from txlog.settings import ProcessSettings
+
+app = typer.Typer()
+
+MAINTAIN_EXAMPLES = (
+    "Examples: txlog maintain --once, "
+    "txlog maintain --interval-ms 60000 --config staging.retention.ms=3600000"
+)
+VACUUM_EXAMPLES = "Examples: txlog vacuum, txlog vacuum --execute"
+
+_TUNABLE = (
+    "transactional.id.expiration.ms, producer.id.expiration.ms, staging.retention.ms, "
+    "file.delete.delay.ms, journal.retention.entries, compaction.keys.max"
+)
+Config = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", help=f"Repeatable: {_TUNABLE}."),
+]
+
+
+def _settings(session: Session, pairs: list[str] | None) -> ProcessSettings:
+    known = session.admin().connection.cluster.process
+    return known.altered(config_pairs(pairs or ()))
+
+
+@app.command("maintain", epilog=MAINTAIN_EXAMPLES)
+@with_session
+def maintain(
+    session: Session,
+    once: Annotated[bool, typer.Option("--once", help="One pass, then end.")] = False,
+    interval_ms: Annotated[
+        int, typer.Option("--interval-ms", min=1, help="Wait between two passes.")
+    ] = 300_000,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="Only this topic; repeatable.",
+            autocompletion=topic_names,
+        ),
+    ] = None,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum/--no-vacuum", help="Also delete unreferenced objects.")
+    ] = True,
+    config: Config = None,
+) -> None:
+    """End late transactions, delete old records, compact and merge, once or repeatedly.
+
+    Transactions past their timeout are aborted and decided ones finished; then each topic's
+    retention, compaction and merging run, as its configuration says; idle transactional ids and
+    producer ids are forgotten; old journal entries and unreferenced objects are deleted. Any number
+    of processes may run it at once. Without maintenance nothing breaks: the log only grows.
+    """
+    connection = session.admin().connection
+    maintenance = Maintenance(connection, _settings(session, config), topics or ())
+    if once:
+        report = maintenance.run_once(vacuum=vacuum)
+        if (delay_ms := maintenance.second_look_in_ms()) is not None:
+            for action in report.actions:
+                session.say(_line(action))
+            session.say(_waiting(maintenance.candidates, delay_ms))
+            connection.runtime.clock.sleep_ms(delay_ms)
+            report.actions += maintenance.vacuum_once().actions
+        _show(session, report)
+        return
+    while True:
+        for action in maintenance.run_once(vacuum=vacuum).actions:
+            _print(session, action, connection.runtime.clock.wall_ms())
+        sys.stdout.flush()
+        connection.runtime.clock.sleep_ms(interval_ms)
+
+
+def _show(session: Session, report: MaintenanceReport) -> None:
+    rows = [
+        (_status(action), action.task, action.subject, action.detail) for action in report.actions
+    ]
+    session.show([_document(action) for action in report.actions], _grid(rows))
+    if not rows:
+        session.say("There was nothing to do.")
+    if report.failures:
+        raise typer.Exit(FAILED)
+
+
+def _grid(rows: list[tuple[str, str, str, str]]) -> list[Grid]:
+    return [Grid(("STATUS", "TASK", "SUBJECT", "DETAIL"), rows)]
+
+
+def _status(action: MaintenanceAction) -> str:
+    return "fail" if action.is_failure else "ok"
+
+
+def _document(action: MaintenanceAction) -> dict[str, object]:
+    return {
+        "status": _status(action),
+        "task": action.task,
+        "subject": action.subject,
+        "detail": action.detail,
+    }
+
+
+def _print(session: Session, action: MaintenanceAction, now_ms: int) -> None:
+    """Print one line an action, so that the output can be kept as a log."""
+    time = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC).isoformat(timespec="seconds")
+    if session.options.output is Output.JSON:
+        sys.stdout.write(json_text({"time": time, **_document(action)}) + "\n")
+        return
+    sys.stdout.write(printable(f"{time}  {_line(action)}") + "\n")
+
+
+def _line(action: MaintenanceAction) -> str:
+    return f"{_status(action)}  {action.task}  {action.subject}  {action.detail}"
+
+
+@app.command("vacuum", epilog=VACUUM_EXAMPLES)
+@with_session
+def vacuum(
+    session: Session,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it, instead of only showing it.")
+    ] = False,
+    config: Config = None,
+) -> None:
+    """Delete stored objects that nothing refers to. Without --execute it only shows them.
+
+    Failed tasks, aborted writes, merging, compaction, retention and deleted topics leave them
+    behind. Objects younger than staging.retention.ms (a day) stay: a running task may still commit
+    them. Before it deletes, it waits file.delete.delay.ms (a minute) and looks again, so that
+    readers have moved on.
+    """
+    connection = session.admin().connection
+    settings = _settings(session, config)
+    collector = Vacuum(connection, settings.staging_retention_ms)
+    found = collector.look()
+    if not execute:
+        _show_candidates(session, found)
+        return
+    if found.is_empty:
+        _show_deleted(session, VacuumReport())
+        return
+    delay_ms = settings.file_delete_delay_ms
+    session.say(_waiting(found, delay_ms))
+    connection.runtime.clock.sleep_ms(delay_ms)
+    _show_deleted(session, collector.sweep(found))
+
+
+def _waiting(found: Candidates, delay_ms: float) -> str:
+    """What the command waits for, how long, and why."""
+    what = counted(len(found.objects), "object")
+    if found.objects:
+        what += f" with {found.size_bytes:,} bytes, such as {found.objects[0].path}"
+    if found.topics:
+        what += f", and what is left of the deleted topics {', '.join(found.topics)}"
+    return (
+        f"Nothing refers to {what}. Waiting {duration_text(delay_ms)} (file.delete.delay.ms) until "
+        "readers have moved on; then it looks again and deletes. Ctrl-C leaves them to a later run."
+    )
+
+
+def _show_candidates(session: Session, found: Candidates) -> None:
+    document = {
+        "objects": [stored.path for stored in found.objects],
+        "bytes": found.size_bytes,
+        "deleted_topics": list(found.topics),
+        "deleted": False,
+    }
+    rows = [(stored.path, stored.size_bytes) for stored in found.objects]
+    session.show(document, [Grid(("OBJECT", "BYTES"), rows)])
+    what = f"{counted(len(rows), 'object')} with {found.size_bytes} bytes"
+    if found.topics:
+        what += f", and what is left of the deleted topics {', '.join(found.topics)}"
+    session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
+
+
+def _show_deleted(session: Session, report: VacuumReport) -> None:
+    document = {
+        "objects": report.objects,
+        "bytes": report.bytes,
+        "deleted_topics": report.topics_ended,
+        "deleted": True,
+    }
+    facts = (
+        ("Deleted", report.objects),
+        ("Bytes", report.bytes),
+        ("DeletedTopics", ", ".join(report.topics_ended)),
+    )
+    session.show(document, [Facts(facts)])

@@ -1,0 +1,265 @@
+"""`txlog topic`: list, describe, create, alter, config, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+
+from txlog.cli.options.schema_text import parse_schema, type_text
+from txlog.cli.output.output import Facts, Grid, Section, counted
+from txlog.cli.session import Session, topic_names, with_session
+from txlog.client.admin import NewTopic, TopicDescription
+from txlog.client.admin.topics import checked_topic
+from txlog.errors import NotATxlog, UsageError
+from txlog.settings import TopicConfig
+
+app = typer.Typer(
+    name="topic", no_args_is_help=True, help="Topics: list, describe, create, change, delete."
+)
+
+Topic = Annotated[
+    str, typer.Argument(help="Name of the topic.", metavar="TOPIC", autocompletion=topic_names)
+]
+Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        metavar="NAME=VALUE",
+        help=f"A configuration value; repeatable: {', '.join(TopicConfig.names())}.",
+    ),
+]
+
+
+@app.command("list", epilog="Example: txlog topic list -o json | jq -r '.[].topic'")
+@with_session
+def list_topics(session: Session) -> None:
+    """All topics, with the number of their partitions and of their offsets.
+
+    OFFSETS counts what can be read from the start to the end, aborted records included.
+    """
+    found = session.admin().describe_topics()
+    rows = [_list_row(topic) for topic in found]
+    names = ("topic", "partitions", "offsets", "open_transactions")
+    document = [dict(zip(names, row, strict=True)) for row in rows]
+    headers = ("TOPIC", "PARTITIONS", "OFFSETS", "OPEN-TRANSACTIONS")
+    session.show(document, [Grid(headers, rows)])
+    if not rows:
+        session.say("There are no topics; 'txlog topic create' creates one.")
+
+
+def _list_row(topic: TopicDescription) -> tuple[str, int, int, int]:
+    offsets = sum(part.end_offset - part.log_start_offset for part in topic.partitions)
+    return topic.name, len(topic.partitions), offsets, len(topic.open_transactions)
+
+
+@app.command("describe", epilog="Example: txlog topic describe orders")
+@with_session
+def describe(session: Session, name: Topic) -> None:
+    """One topic: its columns, its configuration, and where each partition begins and ends.
+
+    A reader at read_committed reads up to LAST-STABLE-OFFSET; records between it and
+    LOG-END-OFFSET wait for open transactions.
+    """
+    topic = session.admin().describe_topic(name)
+    session.show(_document(topic), _sections(topic))
+
+
+def _document(topic: TopicDescription) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "schema_id": topic.schema_id,
+        "schema": [
+            {"column": field.name, "type": type_text(field.type), "nullable": field.nullable}
+            for field in topic.schema
+        ],
+        "config": topic.config.to_dotted(),
+        "partitions": [
+            {
+                "partition": part.partition,
+                "log_start_offset": part.log_start_offset,
+                "last_stable_offset": part.last_stable_offset,
+                "log_end_offset": part.end_offset,
+            }
+            for part in topic.partitions
+        ],
+        "open_transactions": [str(tx_id) for tx_id in topic.open_transactions],
+    }
+
+
+def _sections(topic: TopicDescription) -> Iterable[Section]:
+    config = topic.config.to_dotted().items()
+    yield Facts(
+        (
+            ("Topic", topic.name),
+            ("TopicId", topic.topic_id),
+            ("SchemaId", topic.schema_id),
+            *((name, value) for name, value in config),
+            ("OpenTransactions", ", ".join(map(str, topic.open_transactions))),
+        )
+    )
+    yield Grid(
+        ("COLUMN", "TYPE", "NULLABLE"),
+        [(field.name, type_text(field.type), field.nullable) for field in topic.schema],
+    )
+    yield Grid(
+        ("PARTITION", "LOG-START-OFFSET", "LAST-STABLE-OFFSET", "LOG-END-OFFSET"),
+        [
+            (part.partition, part.log_start_offset, part.last_stable_offset, part.end_offset)
+            for part in topic.partitions
+        ],
+    )
+
+
+@app.command(
+    "create",
+    epilog="Example: txlog topic create flights --partitions 4 "
+    "--schema 'carrier: string, dep_delay: int32, at: timestamp[us, UTC] not null' "
+    "--config key.column=carrier",
+)
+@with_session
+def create(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="Name of the new topic.", metavar="TOPIC")],
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many.")] = 1,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="COLUMNS",
+            help="'name: type [not null], ...' with Arrow's types, or @FILE for the schema of a "
+            "Parquet or Arrow file. Without it the topic has Kafka's columns: key, value, headers.",
+        ),
+    ] = None,
+    config: Config = None,
+    log_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log-config",
+            metavar="NAME=VALUE",
+            help="A setting of the log, fixed when the log is created, such as "
+            "boundary.trust.ms=0. Repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Create a topic, and the log too if there is none at the root."""
+    topic = NewTopic(name, partitions, _schema(schema), config_pairs(config or ()))
+    checked_topic(topic)
+    made_log = False
+    try:
+        admin = session.admin(log_config=config_pairs(log_config or ()))
+    except NotATxlog as error:
+        if "url" not in error.facts:
+            raise
+        admin = session.admin(create=True, log_config=config_pairs(log_config or ()))
+        made_log = True
+    admin.create_topics([topic])
+    if made_log:
+        session.say(f"Created a log at {admin.connection.cluster.store.url}.")
+    session.say(f"Created topic {name} with {counted(partitions, 'partition')}.")
+
+
+def _schema(text: str | None) -> pa.Schema | None:
+    return None if text is None else parse_schema(text)
+
+
+def config_pairs(pairs: Sequence[str]) -> dict[str, object]:
+    """`name=value` texts as a mapping. Raises UsageError."""
+    values: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{pair!r} is not a configuration; write NAME=VALUE.")
+        values[name] = value
+    return values
+
+
+@app.command("config", epilog="Example: txlog topic config orders max.message.bytes=10000000")
+@with_session
+def config(
+    session: Session,
+    name: Topic,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(help="Values to change; without any, show them.", metavar="[NAME=VALUE]..."),
+    ] = None,
+) -> None:
+    """Show a topic's configuration, or change values of it."""
+    admin = session.admin()
+    wanted = config_pairs(changes or ())
+    if wanted:
+        values = admin.alter_topic_config(name, wanted).to_dotted()
+        session.say(f"Changed {', '.join(wanted)} of topic {name}.")
+    else:
+        values = admin.describe_topic(name).config.to_dotted()
+    session.show(values, [Grid(("NAME", "VALUE"), list(values.items()))])
+
+
+@app.command(
+    "alter",
+    epilog="Examples: txlog topic alter orders --partitions 8, "
+    "txlog topic alter flights --add-column 'gate: string'",
+)
+@with_session
+def alter(
+    session: Session,
+    name: Topic,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", "-p", help="The new number; never fewer than now."),
+    ] = None,
+    add_column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--add-column",
+            metavar="COLUMN",
+            help="'name: type' with Arrow's types; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Add partitions or columns to a topic; neither can be undone.
+
+    With more partitions a key may map to another one than before: its records are in order only
+    from then on. Existing records read null in a new column.
+    """
+    if (partitions is None) == (not add_column):
+        raise UsageError(
+            "say what to add, one at a time: --partitions N, or --add-column 'name: type'."
+        )
+    admin = session.admin()
+    topic = admin.describe_topic(name)
+    if add_column:
+        added = parse_schema(", ".join(add_column))
+        admin.evolve_schema(name, pa.schema([*topic.schema, *added]))
+        session.say(f"Added {counted(len(added), 'column')} to topic {name}.")
+    if partitions is not None:
+        admin.create_partitions(name, partitions)
+        before = len(topic.partitions)
+        session.say(f"Topic {name} has {counted(partitions, 'partition')}; it had {before}.")
+
+
+@app.command("delete", epilog="Example: txlog topic delete orders --execute")
+@with_session
+def delete(
+    session: Session,
+    name: Topic,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it, instead of only showing it.")
+    ] = False,
+) -> None:
+    """Delete a topic and all its records. Without --execute it only shows what would be deleted."""
+    admin = session.admin()
+    topic = admin.describe_topic(name)
+    _, partitions, offsets, opened = _list_row(topic)
+    what = (
+        f"topic {name}: {counted(partitions, 'partition')}, {counted(offsets, 'offset')}, "
+        f"{counted(opened, 'open transaction')}"
+    )
+    if not execute:
+        session.say(f"Would delete {what}. Nothing was done; add --execute to do it.")
+        return
+    admin.delete_topics([name])
+    session.say(f"Deleted {what}.")

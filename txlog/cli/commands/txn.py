@@ -1,0 +1,310 @@
+"""`txlog txn`: list, describe and abort, with the words of kafka-transactions.sh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import typer
+
+from txlog.cli.commands.txn_half import half_document, half_facts, show_half
+from txlog.cli.output.output import Facts, Grid, Section, duration_text
+from txlog.cli.output.record_json import iso_time
+from txlog.cli.session import Session, with_session
+from txlog.client.admin import Admin, TransactionDescription, TransactionListing
+from txlog.client.admin.transaction_admin import PendedTransaction, transaction_at
+from txlog.coordinator.state import Transaction
+from txlog.coordinator.states import TransactionState
+from txlog.errors import IllegalTransition, UnknownTransaction, UsageError
+from txlog.model import TopicPartition, TransactionOutcome, TxId
+
+app = typer.Typer(
+    name="txn",
+    no_args_is_help=True,
+    help="Transactions: list, describe, abort; how they ended.",
+)
+
+HEADERS = ("TransactionalId", "Coordinator", "ProducerId", "ProducerEpoch", "TransactionState")
+
+
+@app.command("list", epilog="Examples: txlog txn list --open, txlog txn list --half")
+@with_session
+def list_transactions(
+    session: Session,
+    only_open: Annotated[bool, typer.Option("--open", help="Only those with an open one.")] = False,
+    half: Annotated[
+        bool, typer.Option("--half", help="Half transactions without a decision.")
+    ] = False,
+) -> None:
+    """Every transactional id, with its state and its open transaction.
+
+    A producer with staged records has none before it sends offsets to it, or commits.
+
+    With --half, the open half transactions (half messages) of all producers, oldest first, with the
+    number of checks so far and the time of the next.
+    """
+    admin = session.admin()
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    if half:
+        show_half(session, admin, now_ms)
+        return
+    listed = admin.list_transactions()
+    found = [each for each in listed if each.all_open or each.pended or not only_open]
+    rows = [row for each in found for row in _rows(each, now_ms)]
+    session.show(
+        [_listing_document(each, now_ms) for each in found],
+        [Grid((*HEADERS, "OpenTransaction", "Age"), rows)],
+    )
+    if not found:
+        session.say("No transaction is open." if only_open else "There are no transactional ids.")
+
+
+@app.command(
+    "describe", epilog="Examples: txlog txn describe billing-job, txlog txn describe 7-0-12"
+)
+@with_session
+def describe(
+    session: Session,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="A transactional id, or a transaction: producer-epoch-number."
+        ),
+    ],
+) -> None:
+    """A transactional id with its open transactions, or one transaction and how it ended."""
+    admin = session.admin()
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    found = [each for each in admin.list_transactions() if each.transactional_id == name]
+    if found:
+        document = [_listing_document(each, now_ms) for each in found]
+        sections = [part for each in found for part in _listing_sections(each, now_ms)]
+        session.show(document[0] if len(document) == 1 else document, sections)
+        return
+    tx_id = _transaction_id(name)
+    transaction = admin.describe_transaction(tx_id)
+    session.show(_document(transaction, now_ms), _sections(transaction, now_ms))
+
+
+def _transaction_id(name: str) -> TxId:
+    """Raises UnknownTransaction if the name has not the form of one: it is not an id either."""
+    try:
+        return TxId.parse(name)
+    except ValueError as error:
+        raise UnknownTransaction(
+            f"no transactional id {name!r}; 'txlog txn list' shows them.", transactional_id=name
+        ) from error
+
+
+@app.command("abort", epilog="Example: txlog txn abort 7-0-12 --execute")
+@with_session
+def abort(
+    session: Session,
+    transaction: Annotated[
+        str | None,
+        typer.Argument(metavar="[TRANSACTION]", help="As printed by 'txlog txn list': 7-0-12."),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="The transaction that begins in this topic, ...")
+    ] = None,
+    partition: Annotated[int | None, typer.Option("--partition", help="... partition ...")] = None,
+    start_offset: Annotated[
+        int | None, typer.Option("--start-offset", help="... at this offset.")
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it, instead of only showing it.")
+    ] = False,
+) -> None:
+    """Abort any process's open transaction. Without --execute it only shows which.
+
+    Its epoch ends with it, so its owner cannot commit it any more. The offsets that are pending for
+    it are released. A decided transaction cannot be aborted.
+    """
+    admin = session.admin()
+    tx_id = _meant(admin, transaction, topic, partition, start_offset)
+    found = admin.describe_transaction(tx_id)
+    if found.outcome is TransactionOutcome.COMMITTED:
+        raise IllegalTransition(
+            f"transaction {tx_id} is committed and can no longer be aborted; to go back, write "
+            "records that undo it.",
+            tx_id=str(tx_id),
+        )
+    if execute:
+        found = admin.abort_transaction(tx_id)
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    session.show(_document(found, now_ms), _sections(found, now_ms))
+    if execute:
+        session.say(f"Transaction {tx_id} of {found.transactional_id} is aborted.")
+    elif found.outcome is TransactionOutcome.ABORTED and not found.open:
+        session.say(f"Transaction {tx_id} is aborted already.")
+    else:
+        session.say(f"Would abort transaction {tx_id}. Nothing was done; add --execute to do it.")
+
+
+def _meant(
+    admin: Admin,
+    transaction: str | None,
+    topic: str | None,
+    partition: int | None,
+    start_offset: int | None,
+) -> TxId:
+    """The transaction by its id, or by where it begins. Raises UsageError, UnknownTransaction."""
+    place = (topic, partition, start_offset)
+    if transaction is not None and place == (None, None, None):
+        return TxId.parse(transaction)
+    if transaction is None and topic and partition is not None and start_offset is not None:
+        where = TopicPartition(topic, partition)
+        return transaction_at(admin.connection, where, start_offset)
+    raise UsageError(
+        "say which transaction: TRANSACTION, or --topic, --partition and --start-offset."
+    )
+
+
+def _rows(each: TransactionListing, now_ms: int) -> Iterable[tuple[object, ...]]:
+    """One for each open transaction, else one."""
+    words = _words(each)
+    for opened in each.all_open:
+        yield *words, opened.tx_id, _age(opened, now_ms)
+    for pended in each.pended:
+        yield *words[:-1], TransactionState.ONGOING, pended.tx_id, _pended_age(pended, now_ms)
+    if not each.all_open and not each.pended:
+        yield *words, None, None
+
+
+def _words(each: TransactionListing) -> tuple[str, int, int, int, str]:
+    return (
+        each.transactional_id,
+        each.coordinator,
+        each.producer_id,
+        each.producer_epoch,
+        each.state,
+    )
+
+
+def _age(opened: Transaction, now_ms: int) -> str:
+    return _age_text(now_ms - opened.started_ms, opened.timeout_ms)
+
+
+def _pended_age(pended: PendedTransaction, now_ms: int) -> str:
+    return _age_text(now_ms - pended.pended_ms, pended.timeout_ms)
+
+
+def _age_text(age_ms: int, timeout_ms: int) -> str:
+    return f"{duration_text(age_ms)}{' (late)' if age_ms > timeout_ms else ''}"
+
+
+def _partitions(opened: Transaction) -> list[tuple[str, int]]:
+    """The partitions that it writes: declared, or named by the segments that it staged."""
+    return sorted(
+        {
+            (participant.topic, partition)
+            for participant in opened.participants
+            for partition in (
+                *participant.partitions,
+                *(batch.partition for segment in participant.segments for batch in segment.batches),
+            )
+        }
+    )
+
+
+def _open_document(opened: Transaction, now_ms: int) -> dict[str, Any]:
+    return {
+        "transaction": str(opened.tx_id),
+        "state": str(opened.state),
+        "started_at": iso_time(opened.started_ms),
+        "age_ms": now_ms - opened.started_ms,
+        "timeout_ms": None if opened.check_back else opened.timeout_ms,
+        "partitions": [{"topic": topic, "partition": p} for topic, p in _partitions(opened)],
+        "groups": list(opened.groups),
+        "half": half_document(opened),
+    }
+
+
+def _open_sections(opened: Transaction, now_ms: int) -> Iterable[Section]:
+    yield Facts(
+        (
+            ("OpenTransaction", opened.tx_id),
+            ("TransactionState", opened.state),
+            ("StartTime", iso_time(opened.started_ms)),
+            ("Age", _age(opened, now_ms)),
+            ("TransactionTimeoutMs", None if opened.check_back else opened.timeout_ms),
+            ("Groups", ", ".join(opened.groups)),
+            *half_facts(opened),
+        )
+    )
+    rows = _partitions(opened)
+    if rows:
+        yield Grid(("TOPIC", "PARTITION"), rows)
+
+
+def _listing_document(each: TransactionListing, now_ms: int) -> dict[str, Any]:
+    return {
+        "transactional_id": each.transactional_id,
+        "coordinator": each.coordinator,
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "transaction_state": each.state,
+        "transaction_timeout_ms": each.timeout_ms,
+        "instance": each.instance,
+        "last_transaction": None if each.last_tx_id is None else str(each.last_tx_id),
+        "open": [_open_document(opened, now_ms) for opened in each.all_open],
+        "pended": [_pended_document(pended, now_ms) for pended in each.pended],
+    }
+
+
+def _listing_sections(each: TransactionListing, now_ms: int) -> Iterable[Section]:
+    yield Facts(
+        (
+            *zip(HEADERS, _words(each), strict=True),
+            ("TransactionTimeoutMs", each.timeout_ms),
+            ("Instance", each.instance),
+            ("LastTransaction", each.last_tx_id),
+        )
+    )
+    for opened in each.all_open:
+        yield from _open_sections(opened, now_ms)
+    for pended in each.pended:
+        yield Facts(
+            (
+                ("OpenTransaction", pended.tx_id),
+                ("TransactionState", TransactionState.ONGOING),
+                ("Age", _pended_age(pended, now_ms)),
+                ("TransactionTimeoutMs", pended.timeout_ms),
+                ("Groups", ", ".join(pended.groups)),
+            )
+        )
+
+
+def _pended_document(pended: PendedTransaction, now_ms: int) -> dict[str, Any]:
+    return {
+        "transaction": str(pended.tx_id),
+        "pended_at": iso_time(pended.pended_ms),
+        "age_ms": now_ms - pended.pended_ms,
+        "timeout_ms": pended.timeout_ms,
+        "groups": list(pended.groups),
+    }
+
+
+def _document(found: TransactionDescription, now_ms: int) -> dict[str, Any]:
+    return {
+        "transaction": str(found.tx_id),
+        "outcome": str(found.outcome),
+        "transactional_id": found.transactional_id,
+        "coordinator": found.coordinator,
+        "pending_groups": list(found.pending_groups),
+        "open": None if found.open is None else _open_document(found.open, now_ms),
+    }
+
+
+def _sections(found: TransactionDescription, now_ms: int) -> Iterable[Section]:
+    yield Facts(
+        (
+            ("Transaction", found.tx_id),
+            ("Outcome", found.outcome),
+            ("TransactionalId", found.transactional_id),
+            ("Coordinator", found.coordinator),
+            ("PendingGroups", ", ".join(found.pending_groups)),
+        )
+    )
+    if found.open is not None:
+        yield from _open_sections(found.open, now_ms)

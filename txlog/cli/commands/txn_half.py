@@ -1,0 +1,123 @@
+"""Half transactions as `txlog txn` shows them: the producer group, the checks, the next check.
+
+With RocketMQ's words (half message, producer group, check). It only shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txlog.cli.output.output import Grid, duration_text
+from txlog.cli.output.record_json import iso_time
+from txlog.cli.session import Session
+from txlog.client.admin import Admin
+from txlog.coordinator.state import Transaction
+
+HEADERS = (
+    "TRANSACTION-ID",
+    "PRODUCER-GROUP",
+    "TRANSACTION",
+    "STATE",
+    "TOPICS",
+    "MESSAGES",
+    "AGE",
+    "CHECKS",
+    "NEXT-CHECK",
+)
+
+
+def show_half(session: Session, admin: Admin, now_ms: int) -> None:
+    """All half transactions without a decision, oldest first."""
+    found = sorted(
+        (
+            opened
+            for each in admin.list_transactions()
+            for opened in each.all_open
+            if opened.check_back is not None
+        ),
+        key=lambda opened: (opened.started_ms, opened.tx_id),
+    )
+    document = [
+        {
+            "transaction": str(opened.tx_id),
+            "state": str(opened.state),
+            "started_at": iso_time(opened.started_ms),
+            "age_ms": now_ms - opened.started_ms,
+            **(half_document(opened) or {}),
+        }
+        for opened in found
+    ]
+    session.show(document, [Grid(HEADERS, [_row(opened, now_ms) for opened in found])])
+    if not found:
+        session.say("No half transaction is open.")
+
+
+def _row(opened: Transaction, now_ms: int) -> tuple[object, ...]:
+    back = opened.check_back
+    next_ms = next_check_ms(opened)
+    due = None if next_ms is None else next_ms - now_ms
+    return (
+        opened.tag,
+        back.group if back is not None else "",
+        opened.tx_id,
+        opened.state,
+        ", ".join(_topics(opened)),
+        _message_count(opened),
+        duration_text(now_ms - opened.started_ms),
+        f"{opened.checks}/{back.checks_max}" if back is not None else "",
+        None if due is None else ("due" if due <= 0 else f"in {duration_text(due)}"),
+    )
+
+
+def next_check_ms(opened: Transaction) -> int | None:
+    """When the next check is due, or the message is given up; None if it is not a half one."""
+    back = opened.check_back
+    if back is None:
+        return None
+    if not opened.checks:
+        return opened.started_ms + back.first_check_ms
+    return opened.checked_ms + back.interval_ms
+
+
+def half_document(opened: Transaction) -> dict[str, Any] | None:
+    """The additional facts of a half transaction; None for others."""
+    back, next_ms = opened.check_back, next_check_ms(opened)
+    if back is None or next_ms is None:
+        return None
+    return {
+        "transaction_id": opened.tag,
+        "producer_group": back.group,
+        "topics": _topics(opened),
+        "messages": _message_count(opened),
+        "checks": opened.checks,
+        "checks_max": back.checks_max,
+        "next_check_at": iso_time(next_ms),
+        "dead_letter": opened.dead_letter,
+    }
+
+
+def half_facts(opened: Transaction) -> list[tuple[str, object]]:
+    """The same for a table."""
+    found = half_document(opened)
+    if found is None:
+        return []
+    return [
+        ("HalfTransactionId", found["transaction_id"]),
+        ("ProducerGroup", found["producer_group"]),
+        ("Messages", found["messages"]),
+        ("Checks", f"{found['checks']} of {found['checks_max']}"),
+        ("NextCheck", found["next_check_at"]),
+    ]
+
+
+def _topics(opened: Transaction) -> list[str]:
+    return sorted({participant.topic for participant in opened.participants})
+
+
+def _message_count(opened: Transaction) -> int:
+    return sum(
+        batch.row_count
+        for participant in opened.participants
+        for segment in participant.segments
+        for batch in segment.batches
+    )

@@ -1,0 +1,160 @@
+"""`txlog txn describe-producers | find-hanging | outcome`: KIP-664's words. They only look."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from txlog.cli.commands.txn import app
+from txlog.cli.output.output import Grid, counted, duration_text
+from txlog.cli.output.record_json import iso_time
+from txlog.cli.session import Session, topic_names, with_session
+from txlog.client.positions.iso_duration import duration_ms
+from txlog.errors import UnknownTransaction
+from txlog.model import TopicPartition, TransactionOutcome, TxId
+
+__all__ = ["app"]
+
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=topic_names)
+]
+PRODUCER_HEADERS = (
+    "ProducerId",
+    "ProducerEpoch",
+    "LastSequence",
+    "LastTimestamp",
+    "CurrentTransactionStartOffset",
+    "Transaction",
+)
+HANGING_HEADERS = (
+    "Topic",
+    "Partition",
+    "Transaction",
+    "TransactionalId",
+    "TransactionState",
+    "StartOffset",
+    "Duration",
+    "TransactionTimeout",
+)
+
+
+@app.command("describe-producers", epilog="Example: txlog txn describe-producers orders 0")
+@with_session
+def producers(
+    session: Session,
+    topic: Topic,
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", help="Its number.")],
+) -> None:
+    """The producers that a partition remembers, and where their open transactions begin."""
+    found = session.admin().describe_producers(TopicPartition(topic, partition))
+    document = [
+        {
+            "producer_id": each.producer_id,
+            "producer_epoch": each.producer_epoch,
+            "last_sequence": each.last_sequence,
+            "last_timestamp": _time(each.last_timestamp_ms),
+            "current_transaction_start_offset": each.current_transaction_start_offset,
+            "transaction": None if each.transaction is None else str(each.transaction),
+        }
+        for each in found
+    ]
+    rows = [tuple(entry.values()) for entry in document]
+    session.show(document, [Grid(PRODUCER_HEADERS, rows)])
+    if not found:
+        session.say(f"No producer id has written to {topic}-{partition}.")
+
+
+@app.command(
+    "find-hanging",
+    epilog="Example: txlog txn find-hanging --max-transaction-timeout PT15M",
+)
+@with_session
+def hanging(
+    session: Session,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Only there.", autocompletion=topic_names)
+    ] = None,
+    max_timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--max-transaction-timeout",
+            metavar="PnDTnHnMnS",
+            help="Late means open for longer than this; default: its own timeout.",
+        ),
+    ] = None,
+) -> None:
+    """Open transactions that block readers and are late. Exit code 1 if there is one.
+
+    'txlog txn abort' ends one of them; a reader that is blocked by a late one aborts it, too.
+    """
+    admin = session.admin()
+    now_ms = admin.connection.runtime.clock.wall_ms()
+    limit_ms = None if max_timeout is None else duration_ms(max_timeout)
+    found = admin.find_hanging_transactions(topic, limit_ms)
+    document = [
+        {
+            "topic": each.where.topic,
+            "partition": each.where.partition,
+            "transaction": str(each.tx_id),
+            "transactional_id": each.transactional_id or None,
+            "transaction_state": each.state,
+            "start_offset": each.start_offset,
+            "started_at": _time(each.started_ms),
+            "duration_ms": None if each.started_ms is None else now_ms - each.started_ms,
+            "timeout_ms": each.timeout_ms,
+        }
+        for each in found
+    ]
+    rows = [
+        (
+            *each.where,
+            each.tx_id,
+            each.transactional_id,
+            each.state,
+            each.start_offset,
+            None if each.started_ms is None else duration_text(now_ms - each.started_ms),
+            None if each.timeout_ms is None else duration_text(each.timeout_ms),
+        )
+        for each in found
+    ]
+    session.show(document, [Grid(HANGING_HEADERS, rows)])
+    if not found:
+        session.say("No transaction hangs.")
+        return
+    count = len({each.tx_id for each in found})
+    session.say(f"{counted(count, 'transaction')} {'hangs' if count == 1 else 'hang'}.")
+    raise typer.Exit(1)
+
+
+@app.command("outcome", epilog="Examples: txlog txn outcome 7-0-12, txlog txn outcome order-17")
+@with_session
+def outcome(
+    session: Session,
+    name: Annotated[
+        str, typer.Argument(metavar="ID", help="A transaction (7-0-12), or the tag of one.")
+    ],
+) -> None:
+    """How a transaction ended: COMMITTED, ABORTED, OPEN or DEAD_LETTERED, in one word."""
+    admin = session.admin()
+    found = admin.outcome(name)
+    if found is TransactionOutcome.UNKNOWN_ID:
+        try:
+            found = admin.outcome(TxId.parse(name))
+        except ValueError as error:
+            raise _unknown(name) from error
+    if found is TransactionOutcome.UNKNOWN_ID:
+        raise _unknown(name)
+    session.show({"id": name, "outcome": str(found)}, [Grid(("OUTCOME",), [(str(found),)])])
+
+
+def _unknown(name: str) -> UnknownTransaction:
+    return UnknownTransaction(
+        f"no transaction, and no tag, {name!r} is known: it never existed, or it ended so long ago "
+        "that its coordinator has forgotten it.",
+        transaction=name,
+    )
+
+
+def _time(timestamp_ms: int | None) -> str | None:
+    return None if timestamp_ms is None else iso_time(timestamp_ms)

@@ -1,0 +1,128 @@
+"""`txlog verify`: read every object that the log refers to, and name those that are damaged.
+
+The walk is in `txlog/verify/log_audit.py`; this shows it. It repairs nothing. Listings are used
+here, because no decision depends on them (I14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from txlog.cli.exit_codes import FAILED
+from txlog.cli.output.output import Grid, Section
+from txlog.cli.output.progress import byte_progress
+from txlog.cli.proof import proven
+from txlog.cli.session import Session, topic_names, with_session
+from txlog.journal.audit import Finding
+from txlog.verify.log_audit import JournalReport, LogReport, audit_log, stored_objects
+
+app = typer.Typer()
+
+EXAMPLES = """Examples:
+
+txlog verify ./data && echo whole
+
+txlog verify --topic orders --topic payments
+
+txlog verify s3://bucket/log --at-rest -o json
+"""
+
+ROOT_ARGUMENT_HELP = "The log, in place of --root."
+
+
+@app.command("verify", epilog=EXAMPLES)
+@with_session
+def verify(
+    session: Session,
+    place: Annotated[
+        str | None, typer.Argument(metavar="[ROOT]", help=ROOT_ARGUMENT_HELP, show_default=False)
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            help="Only this one; repeatable.",
+            autocompletion=topic_names,
+        ),
+    ] = None,
+    at_rest: Annotated[
+        bool,
+        typer.Option(
+            "--at-rest",
+            help="No process is writing: also compare the journals.",
+        ),
+    ] = False,
+) -> None:
+    """Read the log and name every damaged or missing object; exit code 1 if there is one.
+
+    It reads all entries, snapshots and records, so it takes as long as reading them; nothing is
+    written or repaired, and other processes may go on writing. Unreferenced objects are counted:
+    failed tasks, aborted writes, merging, compaction and deleted topics leave them, or they are
+    being written just now.
+    """
+    if place is not None:
+        session = Session(replace(session.options, root=place))
+    connection = session.admin().connection
+    listed = stored_objects(connection)
+    total = sum(stored.size_bytes for stored in listed)
+    with byte_progress(session, connection.runtime, "verifying", total) as advance:
+        report = audit_log(connection, tuple(topics or ()), listed, advance)
+    known = {(finding.path, finding.invariant) for finding in report.findings}
+    proof = proven(connection) if at_rest else []
+    broken = [finding for finding in proof if (finding.path, finding.invariant) not in known]
+    session.show(_document(report, broken), _sections(report, broken))
+    if report.findings or broken:
+        raise typer.Exit(FAILED)
+
+
+def _row(found: JournalReport) -> tuple[str, int, int, int, int, int, int]:
+    counts = (found.entries, found.snapshots, found.batches, found.records, found.size_bytes)
+    return (found.name, *counts, len(found.findings))
+
+
+_NAMES = ("journal", "entries", "snapshots", "batches", "records", "bytes", "damaged")
+
+
+def _document(report: LogReport, broken: list[Finding]) -> dict[str, object]:
+    return {
+        "ok": not report.findings and not broken,
+        "journals": [dict(zip(_NAMES, _row(j), strict=True)) for j in report.journals],
+        "damage": [
+            {"object": f.path, "invariant": f.invariant, "found": f.sentence}
+            for f in (*report.findings, *broken)
+        ],
+        "notes": report.notes,
+        "unreferenced": [
+            {
+                "kind": found.kind,
+                "objects": len(found.objects),
+                "bytes": found.size_bytes,
+                "paths": [stored.path for stored in found.objects],
+            }
+            for found in report.unreferenced
+        ],
+    }
+
+
+def _sections(report: LogReport, broken: list[Finding]) -> Iterator[Section]:
+    yield Grid(tuple(name.upper() for name in _NAMES), [_row(j) for j in report.journals])
+    damage = [(finding.sentence,) for finding in report.findings]
+    if damage:
+        yield Grid(("DAMAGE",), damage)
+    if broken:
+        yield Grid(
+            ("VIOLATED", "WHERE", "FOUND"), [(f.invariant, f.path, f.message) for f in broken]
+        )
+    if report.notes:
+        yield Grid(("NOTE",), [(note,) for note in report.notes])
+    if report.unreferenced:
+        rows = [
+            (found.kind, len(found.objects), found.size_bytes, found.objects[0].path)
+            for found in report.unreferenced
+        ]
+        yield Grid(("UNREFERENCED", "OBJECTS", "BYTES", "FIRST"), rows)

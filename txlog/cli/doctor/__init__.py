@@ -1,0 +1,1 @@
+"""`txlog doctor`: checks of an installation, a store and a checkpoint."""

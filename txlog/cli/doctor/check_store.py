@@ -1,0 +1,111 @@
+"""Whether the store keeps its promises, and the log on it can be read.
+
+The probe writes a few small objects below `probes/` and removes them; nothing else is written. The
+log is opened read-only, because opening it for writing would begin a topic whose creation was
+interrupted; a missing folder is not created.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from txlog.catalog.cluster import Cluster, read_cluster_file
+from txlog.cli.doctor.check import Check, failed_with, passed, warned
+from txlog.cli.doctor.check_dates import date_check
+from txlog.cli.output.output import counted
+from txlog.clock import Runtime
+from txlog.engine.connection import open_connection
+from txlog.errors import CorruptData, TxlogError
+from txlog.journal.lost import (
+    lost_journal,
+    not_begun,
+    objects_without_journal,
+    require_nothing_led_to,
+)
+from txlog.layout import TOPICS
+from txlog.storage.disk.local import LocalStore
+from txlog.storage.nearness import is_near
+from txlog.storage.open import open_store
+from txlog.storage.policy.probe import probe
+from txlog.storage.policy.read_only import ReadOnlyStore
+from txlog.storage.store import Store
+
+STORE = "store"
+LOG = "log"
+
+
+def store_checks(
+    root: str | None, storage_options: Mapping[str, object] | None = None
+) -> Iterator[Check]:
+    """Checks of the store at the root, and of the log there."""
+    if not root:
+        yield warned(STORE, "not checked: no log was named", "give --root URI or set TXLOG_ROOT")
+        return
+    runtime = Runtime()
+    try:
+        store = open_store(root, runtime, storage_options)
+    except TxlogError as error:
+        yield failed_with(STORE, error)
+        return
+    if isinstance(store, LocalStore) and not os.path.isdir(store.url):
+        yield warned(STORE, f"{store.url} does not exist", "'txlog topic create' creates it")
+        return
+    yield _probed(store, runtime)
+    if not is_near(store):
+        yield date_check(store, runtime)
+    yield _log(store, runtime)
+
+
+def _probed(store: Store, runtime: Runtime) -> Check:
+    try:
+        result = probe(store, runtime)
+    except TxlogError as error:
+        return failed_with(STORE, error)
+    found = (
+        f"{result.store}: one of {result.writers} writers won each of {result.keys} races "
+        f"({result.duration_ms} ms)"
+    )
+    if result.objects_removed:
+        return passed(STORE, found)
+    return warned(STORE, f"{found}; probe objects could not be removed", "allow deletion")
+
+
+def _log(store: Store, runtime: Runtime) -> Check:
+    try:
+        file = read_cluster_file(store)
+        if file is None:
+            found = f"there is no log at {store.url}"
+            return warned(LOG, found, "'txlog topic create' creates one")
+        cluster = open_connection(ReadOnlyStore(store), runtime).cluster
+        topics, notes = _topics(cluster)
+    except TxlogError as error:
+        return failed_with(LOG, error)
+    found = f"format version {file.format_version}, {counted(topics, 'topic')}"
+    if not notes:
+        return passed(LOG, found)
+    facts, _, remedy = notes[0].partition(". ")
+    more = f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""
+    return warned(LOG, f"{found}; {facts}{more}", remedy)
+
+
+def _topics(cluster: Cluster) -> tuple[int, list[str]]:
+    """How many topics there are, and a note for each that was never begun. Raises CorruptData if a
+    journal is missing or cannot be read."""
+    require_nothing_led_to(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
+    topics = sorted(cluster.state(certain=True).topics.items())
+    looks = [partial(_topic, cluster, name, created.opened.topic_id) for name, created in topics]
+    found = list(cluster.answers(looks))
+    return sum(is_there for is_there, _ in found), [note for _, note in found if note]
+
+
+def _topic(cluster: Cluster, name: str, topic_id: str) -> tuple[bool, str]:
+    """Whether the topic still exists, and a note if it was never begun."""
+    layout = cluster.layout.topic(name, topic_id)
+    left = objects_without_journal(cluster.store, layout)
+    if left:
+        raise CorruptData(lost_journal(layout.root, left).message, path=layout.root)
+    if left is not None:
+        return True, not_begun(name, layout.root)
+    return cluster.find_topic(name) is not None, ""

@@ -1,0 +1,256 @@
+"""The rounds of a drill: a job is started, killed where it was planned, and started again.
+
+A round is one run of the job. It is killed when one of its processes reaches a named point of a
+micro-batch (`spark_plugin/drill_points.py`), or at a random moment after a micro-batch; if the
+point is not reached in time, the job is killed wherever it is. One seed gives one plan. It must not
+know how the result is judged.
+"""
+
+from __future__ import annotations
+
+import signal
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from spark_plugin.checkpoints.checkpoint import Checkpoint
+from spark_plugin.checkpoints.query_progress import NONE, BatchInHand, batch_in_hand, query_progress
+from spark_plugin.drill_points import POINTS, VARIABLE, DrillPoints
+from txlog.cli.drill import job_process
+from txlog.cli.drill.job_process import JobFailed, JobProcess, Killed
+from txlog.client.admin import Admin
+from txlog.engine.connection import Connection
+
+AT_RANDOM = "at random"
+RANDOM_EVERY = 4
+"""One round in this many is killed at a random moment."""
+
+KILL_WINDOW_MS = 3_000.0
+"""A random kill comes at most this long after a micro-batch."""
+
+POLL_MS = 50.0
+FINISH_WAIT_S = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The plan of one run."""
+
+    point: str
+    """A name of POINTS, or AT_RANDOM."""
+    delay_ms: float = 0.0
+    with_workers: bool = True
+    """Whether the Python workers die with the driver."""
+
+
+def plan_rounds(kills: int, seed: int) -> list[Round]:
+    """The named points one after the other, and every fourth time a random moment."""
+    names, rounds = list(POINTS), []
+    first = int(_draw(seed, "first") * len(names)) if kills < len(names) else 0
+    for number in range(kills):
+        if number % RANDOM_EVERY == RANDOM_EVERY - 1 or (kills > 1 and number == kills - 1):
+            delay_ms = _draw(seed, f"delay {number}") * KILL_WINDOW_MS
+            rounds.append(Round(AT_RANDOM, delay_ms, _draw(seed, f"workers {number}") < 0.5))
+        else:
+            place = first + number - number // RANDOM_EVERY
+            rounds.append(Round(names[place % len(names)]))
+    return rounds
+
+
+def _draw(seed: int, what: str) -> float:
+    """A number in [0, 1) that the seed determines."""
+    return zlib.crc32(f"{seed}/{what}".encode()) / 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One SIGKILL: the state in which it found the query, and the outcome."""
+
+    number: int
+    point: str
+    is_reached: bool
+    """The job was at the point; else it was killed wherever it was."""
+    with_workers: bool
+    processes: int
+    found: BatchInHand
+    outcome: str = "not started again"
+    recovery_ms: float | None = None
+    """From the kill to the end of the next micro-batch, including the start of Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrilledJob:
+    """The job, and how to run it."""
+
+    command: Sequence[str]
+    folder: Path
+    environment: Mapping[str, str]
+    checkpoint: Checkpoint
+    wait_s: float
+    """Limit for anything that the job must do; most of it is the start of Spark."""
+    working_folder: Path | None = None
+    """The job's working directory; by default `folder`, which also takes its output."""
+
+
+@dataclass(slots=True)
+class Drill:
+    """One drill. `run` does all of it; `kills` and `orphans_killed` grow meanwhile."""
+
+    connection: Connection
+    job: DrilledJob
+    rounds: list[Round]
+    say: Callable[[str], None]
+    feed: Callable[[], None]
+    """Gives the job something to do."""
+    is_drained: Callable[[], bool]
+    """Whether the job has processed all its input."""
+    kills: list[Kill] = field(default_factory=list)
+    orphans_killed: int = 0
+    _running: JobProcess | None = None
+    _killed: list[JobProcess] = field(default_factory=list)
+    _killed_at_ms: float = 0.0
+
+    def run(self) -> None:
+        """Kill after kill, then a run that is not killed. Raises JobFailed."""
+        try:
+            for number, planned in enumerate(self.rounds, 1):
+                process = self._recovered(number)
+                _require_running(process)
+                self._kill(number, planned, process)
+            self._drain(self._recovered(len(self.rounds) + 1))
+        finally:
+            self._end_all()
+
+    @property
+    def _points(self) -> DrillPoints:
+        return DrillPoints(self.job.folder / "points", self.connection.runtime)
+
+    def _start(self, number: int) -> JobProcess:
+        self._points.clear()
+        self.feed()
+        with job_process.uninterrupted():
+            self._running = job_process.start(
+                "drilled",
+                self.job.command,
+                folder=self.job.working_folder or self.job.folder,
+                log=self.job.folder / f"run-{number}.log",
+                environment={**self.job.environment, VARIABLE: str(self._points.folder)},
+            )
+        return self._running
+
+    # Recovery.
+
+    def _recovered(self, number: int) -> JobProcess:
+        """A run that has finished its first micro-batch; completes the kill before it."""
+        # Read before the start: a quick job may have finished a batch before a later look.
+        before = query_progress(self.job.checkpoint).finished
+        process = self._start(number)
+        kill = self.kills[-1] if self.kills else None
+        has_finished = self._wait(
+            process, lambda: query_progress(self.job.checkpoint).finished > before
+        )
+        if not has_finished and (kill is None or kill.found.is_in_flight):
+            raise JobFailed(
+                f"the job finished no micro-batch in {self.job.wait_s:.0f} s; the end of "
+                f"{process.log}:\n{job_process.tail(process.log)}"
+            )
+        if kill is not None:
+            elapsed_ms = self._now_ms() - self._killed_at_ms
+            self.kills[-1] = replace(
+                kill,
+                outcome=_outcome(kill.found, has_finished),
+                recovery_ms=elapsed_ms if has_finished else None,
+            )
+            self.say(f"          {self.kills[-1].outcome} ({elapsed_ms / 1000:.1f} s)")
+        return process
+
+    def _wait(self, process: JobProcess, is_there: Callable[[], bool]) -> bool:
+        """Whether it happens before the time limit. Raises JobFailed if the job fails."""
+        deadline_ms = self._now_ms() + self.job.wait_s * 1000
+        while not is_there():
+            if process.status not in (None, 0):
+                process.require_running()
+            if process.status == 0 or self._now_ms() > deadline_ms:
+                return is_there()
+            self.connection.runtime.clock.sleep_ms(POLL_MS)
+        return True
+
+    # The kill.
+
+    def _kill(self, number: int, planned: Round, process: JobProcess) -> None:
+        is_reached = True
+        if planned.point == AT_RANDOM:
+            self.feed()
+            self.connection.runtime.clock.sleep_ms(planned.delay_ms)
+        else:
+            self._points.set(planned.point, POINTS[planned.point])
+            self.feed()
+            is_reached = self._wait(process, lambda: self._points.is_reached(planned.point))
+        killed = process.kill(with_workers=planned.with_workers)
+        if process.status != -signal.SIGKILL:
+            _require_running(process)
+        self._killed_at_ms = self._now_ms()
+        self._killed.append(process)
+        marks = Admin(self.connection).replay_marks()
+        found = batch_in_hand(self.job.checkpoint, marks)
+        self.kills.append(
+            Kill(number, planned.point, is_reached, planned.with_workers, killed.processes, found)
+        )
+        self.say(_sentence(self.kills[-1], len(self.rounds), killed))
+
+    # The end.
+
+    def _drain(self, process: JobProcess) -> None:
+        """Let the job process its input, and ask it to stop."""
+
+        def is_quiet() -> bool:
+            progress = query_progress(self.job.checkpoint)
+            return self.is_drained() and not progress.is_in_flight and progress.finished > NONE
+
+        if not self._wait(process, is_quiet):
+            raise JobFailed(
+                f"the job did not process its input in {self.job.wait_s:.0f} s; the end of "
+                f"{process.log}:\n{job_process.tail(process.log)}"
+            )
+        if process.status is None:
+            process.finish(FINISH_WAIT_S)
+
+    def _end_all(self) -> None:
+        """End every process that the drill started."""
+        if self._running is not None:
+            self._running.kill()
+        self.orphans_killed = sum(process.bury_orphans() for process in self._killed)
+        self._points.clear()
+
+    def _now_ms(self) -> float:
+        return self.connection.runtime.clock.monotonic_ms()
+
+
+def _require_running(process: JobProcess) -> None:
+    """A job that ended by itself was not killed, and proves nothing. Raises JobFailed."""
+    if process.status == 0:
+        raise JobFailed(
+            f"the job ended by itself with status 0, so it could not be killed; the end of "
+            f"{process.log}:\n{job_process.tail(process.log)}\n"
+            "A drill needs a job that runs until it is ended: leave out triggers such as "
+            "availableNow, and wait for the query to terminate."
+        )
+    process.require_running()
+
+
+def _outcome(found: BatchInHand, has_finished: bool) -> str:
+    if not has_finished:
+        return "nothing to recover, and nothing to do"
+    if not found.is_in_flight:
+        return "went on"
+    return "replayed: was in the log" if found.is_in_log else "replayed: run again"
+
+
+def _sentence(kill: Kill, of: int, killed: Killed) -> str:
+    found = kill.found
+    where = kill.point if kill.is_reached else f"{kill.point} was not reached"
+    state = f"in batch {found.batch}" if found.is_in_flight else f"after batch {found.batch}"
+    state += ", which the log has" if found.is_in_flight and found.is_in_log else ""
+    whom = "" if kill.with_workers else ", its workers left"
+    return f"kill {kill.number} of {of}: {where}; {state} ({killed.processes} processes{whom})"

@@ -1,0 +1,1 @@
+"""Records from files: lines, JSON, CSV, Parquet and Arrow."""

@@ -1,0 +1,184 @@
+"""Records from lines, JSON and CSV, as Arrow batches for `send_batch`, with the line of each row.
+
+It guards that nothing in a line is lost silently: unknown names, values that do not fit and lines
+that cannot be parsed are refused with their line, before anything of their block is written. It
+must not know a producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from txlog.cli.input.column_values import (
+    Read,
+    time_count,
+)
+from txlog.cli.input.input_lines import LineBlock
+from txlog.errors import InvalidRecord, TxlogError
+from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
+from txlog.topic.records.rows import record_batch_from_rows
+
+PARTITION_COLUMN = "_partition"
+ENVELOPE = frozenset({"topic", "partition", "offset", "timestamp"})
+"""What `consume` adds to a record: topic and offset say where it was, and are ignored here."""
+KAFKA_NAMES = frozenset({"key", "value", "headers"})
+
+Row: TypeAlias = dict[str, Any]
+ErrorT = TypeVar("ErrorT", bound=TxlogError)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBlock:
+    """Records to send, and where each of them came from."""
+
+    batch: pa.RecordBatch
+    """Columns of the topic, with `_timestamp` and `_partition` where the input has them."""
+    origin: str
+    numbers: Sequence[int]
+    unit: str = "line"
+
+    def place(self, row: int) -> str:
+        """How a message names the place of one row."""
+        return f"{self.origin} {self.unit} {self.numbers[row]}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordForm:
+    """How lines become records."""
+
+    schema: pa.Schema
+    is_kafka: bool
+    """Whether the topic has key, value and headers."""
+    key_separator: bytes | None = None
+    null_marker: bytes | None = None
+    """A key, a value or a cell that equals this text is null."""
+    key: bytes | None = None
+    """The key of records that have none of their own."""
+    headers: tuple[tuple[str, bytes], ...] = ()
+    """Headers added to those of each record."""
+    timestamp_ms: int | None = None
+    """The timestamp of all records."""
+    keeps_partitions: bool = False
+    readers: dict[str, Read | None] = field(default_factory=dict)
+    """How to convert each column's values; made for the first record."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedRecord:
+    """One record: its columns, and what is not a column."""
+
+    row: Row
+    timestamp_ms: int | None = None
+    partition: int | None = None
+
+
+def blocks_of(
+    lines: Iterator[LineBlock], form: RecordForm, parse: Callable[[bytes, RecordForm], ParsedRecord]
+) -> Iterator[RecordBlock]:
+    """One record a line. Raises InvalidRecord, naming the line."""
+    for block in lines:
+        numbers = range(block.first_number, block.first_number + len(block.lines))
+        yield record_block(block.origin, numbers, block.lines, form, lambda line: parse(line, form))
+
+
+def record_block(
+    origin: str,
+    numbers: Sequence[int],
+    items: Sequence[Any],
+    form: RecordForm,
+    parse: Callable[[Any], ParsedRecord],
+) -> RecordBlock:
+    """The items parsed, one record each. Raises InvalidRecord, with the line."""
+    parsed = []
+    for number, item in zip(numbers, items, strict=True):
+        try:
+            parsed.append(parse(item))
+        except InvalidRecord as error:
+            raise at_place(f"{origin} line {number}", error) from error
+    try:
+        batch = _batch(parsed, form)
+    except InvalidRecord:
+        _require_each(parsed, numbers, origin, form)
+        raise
+    return RecordBlock(batch, origin, numbers)
+
+
+def at_place(place: str, error: ErrorT) -> ErrorT:
+    """The same error, with the place in its message."""
+    message = error.message.removeprefix("row 0, ")
+    if message.startswith("row 0 "):
+        message = f"it {message.removeprefix('row 0 ')}"
+    end = "" if message.endswith(".") else "."
+    return type(error)(f"{place}: {message}{end}", **error.facts)
+
+
+def _require_each(
+    parsed: Sequence[ParsedRecord], numbers: Sequence[int], origin: str, form: RecordForm
+) -> None:
+    """Find the record that cannot be stored, because Arrow does not always name it."""
+    for number, each in zip(numbers, parsed, strict=True):
+        try:
+            record_batch_from_rows([each.row], form.schema)
+        except InvalidRecord as error:
+            raise at_place(f"{origin} line {number}", error) from error
+
+
+def _batch(parsed: Sequence[ParsedRecord], form: RecordForm) -> pa.RecordBatch:
+    batch = record_batch_from_rows([each.row for each in parsed], form.schema)
+    stamps = [each.timestamp_ms for each in parsed]
+    if form.timestamp_ms is not None:
+        stamps = [form.timestamp_ms] * len(parsed)
+    if any(stamp is not None for stamp in stamps):
+        column = pa.array(stamps, pa.int64()).cast(TIMESTAMP_FIELD.type)
+        batch = batch.append_column(TIMESTAMP_COLUMN, column)
+    if form.keeps_partitions:
+        partitions = pa.array([each.partition for each in parsed], pa.int64())
+        batch = batch.append_column(PARTITION_COLUMN, partitions)
+    return batch
+
+
+def parse_text(line: bytes, form: RecordForm) -> ParsedRecord:
+    """A value, or a key and a value."""
+    key, value = form.key, line
+    if form.key_separator is not None:
+        before, separator, value = line.partition(form.key_separator)
+        if not separator:
+            raise InvalidRecord(f"it has no key: no {form.key_separator.decode()!r} is in it")
+        key = before
+    own = {"key": key, "value": value, "headers": with_headers((), form)}
+    if form.null_marker is not None:
+        own |= {n: None for n in ("key", "value") if own[n] == form.null_marker}
+    return ParsedRecord(own)
+
+
+def with_headers(own: Sequence[Mapping[str, Any]], form: RecordForm) -> list[dict[str, Any]] | None:
+    """The record's headers and those of the command line; None if there are none."""
+    added = [{"key": name, "value": value} for name, value in form.headers]
+    return [*map(dict, own), *added] or None
+
+
+def parsed_record(row: Row, envelope: Row, form: RecordForm) -> ParsedRecord:
+    """A record with its envelope's timestamp and partition. Raises InvalidRecord."""
+    stamp = envelope.get("timestamp")
+    timestamp_ms = None if stamp is None else time_count(stamp, "ms")
+    if not form.keeps_partitions:
+        return ParsedRecord(row, timestamp_ms)
+    partition = envelope.get("partition")
+    if type(partition) is not int or not 0 <= partition < 1 << 31:
+        raise InvalidRecord("it has no partition that could be kept; leave out --keep-partitions")
+    return ParsedRecord(row, timestamp_ms, partition)
+
+
+def typed_row(found: Row, form: RecordForm, reader: Callable[[pa.Field], Read | None]) -> Row:
+    """The columns of one record, read by `reader`; other names are kept unchanged."""
+    if not form.readers:
+        form.readers.update({column.name: reader(column) for column in form.schema})
+    row = dict(found)
+    for name, read in form.readers.items():
+        if read is not None and name in row:
+            row[name] = read(row[name])
+    return row

@@ -1,0 +1,237 @@
+"""Schemas as text: `carrier: string, delay: int32 not null, at: timestamp[us, UTC]`.
+
+Type names are Arrow's. `parse_schema` reads what `schema_text` prints. A schema may also come from
+a Parquet or Arrow file, of which only the schema is read. Whether a topic may have the schema is
+not decided here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+
+from txlog.errors import UsageError
+from txlog.topic.records.column_types import NESTING_DEPTH_MAX
+
+_TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^\s:,<>()\[\]"]+|[:,<>()\[\]])')
+_BARE_NAME = re.compile(r'[^\s:,<>()\[\]"]+')
+_END = ""
+_UNITS = ("s", "ms", "us", "ns")
+
+_PRINTED: dict[str, pa.DataType] = {
+    **{f"int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": getattr(pa, f"uint{bits}")() for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": getattr(pa, f"float{bits}")() for bits in (16, 32, 64)},
+    **{f"timestamp[{unit}]": pa.timestamp(unit) for unit in _UNITS},
+    **{f"duration[{unit}]": pa.duration(unit) for unit in _UNITS},
+    **{f"time32[{unit}]": pa.time32(unit) for unit in _UNITS[:2]},
+    **{f"time64[{unit}]": pa.time64(unit) for unit in _UNITS[2:]},
+    "bool": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date32": pa.date32(),
+    "date64": pa.date64(),
+}
+"""Types without parameters, and those whose only parameter is a unit, by the printed name."""
+
+_NAMES = {kind: name for name, kind in _PRINTED.items()}
+_SYNONYMS = {"double": "float64", "float": "float32", "halffloat": "float16", "boolean": "bool"}
+_SHAPES = ("timestamp[us, UTC]", "decimal128(10, 2)", "fixed_size_binary[4]", "list<int32>")
+_SHAPES_NESTED = ("list<int32>[3]", "map<string, int32>", "struct<a: int32>")
+
+
+def parse_schema(text: str) -> pa.Schema:
+    """The schema of `name: type [not null], ...`, or of the file in `@file`. Raises UsageError."""
+    if text.startswith("@"):
+        return _schema_of_file(Path(text[1:]).expanduser())
+    try:
+        return pa.schema(_Parser(text).fields(_END, 0))
+    except UsageError:
+        raise
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        raise _refusal(f"a number or a quoted name cannot be read ({error})") from error
+
+
+def schema_text(schema: pa.Schema) -> str:
+    """The text of a schema, on one line."""
+    return ", ".join(_field_text(field) for field in schema)
+
+
+def type_text(kind: pa.DataType) -> str:
+    """The text of a type that a topic can have."""
+    types = pa.types
+    if kind in _NAMES:
+        return _NAMES[kind]
+    if types.is_timestamp(kind):
+        return f"timestamp[{kind.unit}, {kind.tz}]"
+    if types.is_struct(kind):
+        return f"struct<{', '.join(_field_text(field) for field in kind)}>"
+    if types.is_map(kind):
+        return f"map<{type_text(kind.key_type)}, {_item_text(kind.item_field)}>"
+    if types.is_fixed_size_list(kind):
+        return f"list<{_item_text(kind.value_field)}>[{kind.list_size}]"
+    if types.is_list(kind):
+        return f"list<{_item_text(kind.value_field)}>"
+    return str(kind)
+
+
+def _field_text(field: pa.Field) -> str:
+    plain = _BARE_NAME.fullmatch(field.name)
+    name = field.name if plain else json.dumps(field.name, ensure_ascii=False)
+    return f"{name}: {_item_text(field)}"
+
+
+def _item_text(field: pa.Field) -> str:
+    return type_text(field.type) + ("" if field.nullable else " not null")
+
+
+def _schema_of_file(path: Path) -> pa.Schema:
+    try:
+        with path.open("rb") as file:
+            magic = file.read(6)
+        if magic[:4] == b"PAR1":
+            import pyarrow.parquet as pq
+
+            return pq.read_schema(path)
+        with pa.OSFile(str(path)) as source:
+            if magic == b"ARROW1":
+                return pa.ipc.open_file(source).schema
+            return pa.ipc.open_stream(source).schema
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(
+            f"no schema can be read from {path} ({str(error)[:200]}); name a Parquet or Arrow "
+            "file, or write the columns: --schema 'name: type, ...'."
+        ) from error
+
+
+class _Parser:
+    """Reads one text from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[str] = []
+        self._at = place = 0
+        text = text.rstrip()
+        while place < len(text):
+            found = _TOKEN.match(text, place)
+            if found is None:
+                raise _refusal(f"cannot read {text[place : place + 20]!r}")
+            self._tokens.append(found[1])
+            place = found.end()
+        self._tokens.append(_END)
+
+    def fields(self, end: str, depth: int) -> list[pa.Field]:
+        """Fields up to `end`."""
+        found = [self._field(depth)]
+        while self._take(","):
+            found.append(self._field(depth))
+        self._expect(end)
+        return found
+
+    def _field(self, depth: int) -> pa.Field:
+        token = self._next("a column's name")
+        name = json.loads(token) if token.startswith('"') else token
+        self._expect(":")
+        return self._typed(name, depth)
+
+    def _typed(self, name: str, depth: int) -> pa.Field:
+        kind = self._type(depth)
+        not_null = self._take("not")
+        if not_null:
+            self._expect("null")
+        return pa.field(name, kind, nullable=not not_null)
+
+    def _type(self, depth: int) -> pa.DataType:
+        if depth > NESTING_DEPTH_MAX:
+            raise _refusal(f"types nest deeper than {NESTING_DEPTH_MAX} levels")
+        word = self._next("a type")
+        if word == "struct" and self._take("<"):
+            return pa.struct(self.fields(">", depth + 1))
+        if word == "list" and self._take("<"):
+            return self._list(depth + 1)
+        if word == "map" and self._take("<"):
+            return self._map(depth + 1)
+        return self._flat(word)
+
+    def _list(self, depth: int) -> pa.DataType:
+        if self._tokens[self._at :][1:2] == [":"]:  # `list<item: int32>`, as Arrow prints it.
+            self._at += 2
+        item = self._typed("item", depth)
+        self._expect(">")
+        size = int(self._arguments("[", "]")[0]) if self._tokens[self._at] == "[" else -1
+        return pa.list_(item, size)
+
+    def _map(self, depth: int) -> pa.DataType:
+        key = self._type(depth)
+        self._expect(",")
+        item = self._typed("value", depth)
+        self._expect(">")
+        return pa.map_(key, item)
+
+    def _flat(self, word: str) -> pa.DataType:
+        square, name = self._arguments("[", "]"), _SYNONYMS.get(word, word)
+        if not square:
+            if name in ("decimal", "decimal128", "decimal256"):
+                return self._decimal(name)
+        elif name == "fixed_size_binary" and square[0].isdigit():
+            return pa.binary(int(square[0]))
+        elif name == "timestamp" and len(square) == 2 and square[0] in _UNITS:
+            return pa.timestamp(square[0], square[1].removeprefix("tz="))
+        else:
+            name = name if name in ("date32", "date64") else f"{name}[{square[0]}]"
+        if name not in _PRINTED:
+            raise _unknown_type(name)
+        return _PRINTED[name]
+
+    def _decimal(self, name: str) -> pa.DataType:
+        make = pa.decimal256 if name == "decimal256" else pa.decimal128
+        try:
+            precision, scale = map(int, self._arguments("(", ")"))
+            return make(precision, scale)
+        except ValueError as error:
+            raise _refusal(f"{name} is written as {name}(precision, scale)") from error
+
+    def _arguments(self, begin: str, end: str) -> list[str]:
+        """The arguments between brackets, if brackets come next."""
+        found: list[str] = []
+        if self._take(begin):
+            found.append(self._next("a value"))
+            while self._take(","):
+                found.append(self._next("a value"))
+            self._expect(end)
+        return found
+
+    def _next(self, wanted: str) -> str:
+        token = self._tokens[self._at]
+        if not token or token in ":,<>()[]":
+            raise _refusal(f"{wanted} is missing before {token or 'the end'!r}")
+        self._at += 1
+        return token
+
+    def _take(self, token: str) -> bool:
+        taken = self._tokens[self._at] == token
+        self._at += taken
+        return taken
+
+    def _expect(self, token: str) -> None:
+        found = self._tokens[self._at]
+        if found != token:
+            raise _refusal(f"{token or 'the end'!r} is expected before {found or 'the end'!r}")
+        self._at += 1
+
+
+def _unknown_type(name: str) -> UsageError:
+    known = [*_PRINTED, *_SYNONYMS, *_SHAPES, *_SHAPES_NESTED]
+    near = difflib.get_close_matches(name, known, n=1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    return _refusal(f"there is no type {name!r} ({remedy})")
+
+
+def _refusal(why: str) -> UsageError:
+    return UsageError(
+        f"the columns: {why}. Write 'name: type, name: type not null', or @FILE for the schema of "
+        "a Parquet or Arrow file."
+    )

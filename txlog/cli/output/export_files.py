@@ -1,0 +1,136 @@
+"""Records as Parquet, Arrow and CSV files, written piece by piece.
+
+Parquet and Arrow have the columns of `txlog consume --format arrow`; CSV has those that `txlog
+produce` takes. It guards that a value which a format cannot hold is not written as another one. It
+must not know where the file is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import partial
+from typing import Any, BinaryIO, TypeAlias
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from txlog.cli.output.record_json import finite, plain_values, text_or_base64
+from txlog.topic.records.schema import is_kafka_schema
+
+ROW_GROUP_RECORDS = 131_072
+ROW_GROUP_BYTES = 32 << 20
+"""Whichever is reached first limits a Parquet row group, or a batch of an Arrow file, in memory."""
+
+CSV_RECORDS = 4_096
+"""Records whose texts are in memory at once."""
+
+ADDED = ("_topic", "_partition", "_offset", "_timestamp")
+
+WriteBatch: TypeAlias = Callable[[pa.RecordBatch], None]
+
+
+class FileFormat(StrEnum):
+    """Formats of an exported file."""
+
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    CSV = "csv"
+
+
+@contextmanager
+def record_file(file: BinaryIO, file_format: FileFormat, schema: pa.Schema) -> Iterator[WriteBatch]:
+    """Yields the function to call with each batch of `Consumer.poll_arrow`'s columns."""
+    with _writer(file, file_format, schema) as writer:
+        pending: list[pa.RecordBatch] = []
+
+        def flush() -> None:
+            if pending:
+                _write(writer, pa.Table.from_batches(pending, schema), file_format)
+                pending.clear()
+
+        def write(batch: pa.RecordBatch) -> None:
+            pending.append(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+            count = sum(part.num_rows for part in pending)
+            if count >= ROW_GROUP_RECORDS or sum(p.nbytes for p in pending) >= ROW_GROUP_BYTES:
+                flush()
+
+        yield write
+        flush()
+
+
+def file_schema(topic_schema: pa.Schema) -> pa.Schema:
+    """The columns of a file: those of the topic (`_timestamp` is its last), and each record's
+    topic, partition and offset."""
+    added = [
+        pa.field("_topic", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("_partition", pa.int32()),
+        pa.field("_offset", pa.int64()),
+    ]
+    fields = list(topic_schema)
+    return pa.schema([*fields[:-1], *added, fields[-1]])
+
+
+def _writer(file: BinaryIO, file_format: FileFormat, schema: pa.Schema) -> Any:
+    if file_format is FileFormat.PARQUET:
+        return pq.ParquetWriter(file, schema, compression="zstd")
+    if file_format is FileFormat.ARROW:
+        return pa.ipc.new_file(file, schema)
+    return pa_csv.CSVWriter(file, _csv_schema(schema))
+
+
+def _write(writer: Any, table: pa.Table, file_format: FileFormat) -> None:
+    if file_format is FileFormat.PARQUET:
+        writer.write_table(table, row_group_size=ROW_GROUP_RECORDS)
+    elif file_format is FileFormat.ARROW:
+        writer.write_table(table)
+    else:
+        for batch in table.to_batches(max_chunksize=CSV_RECORDS):
+            writer.write_table(_csv_table(pa.Table.from_batches([batch])))
+
+
+# CSV: numbers unchanged, everything else as `txlog consume` prints it.
+
+
+def _csv_schema(schema: pa.Schema) -> pa.Schema:
+    prefix = "" if is_kafka_schema(pa.schema([f for f in schema if f.name not in ADDED])) else "_"
+    ordered = [*(schema.field(name) for name in ADDED), *(f for f in schema if f.name not in ADDED)]
+    return pa.schema(
+        [
+            pa.field(
+                prefix + field.name[1:] if field.name in ADDED else field.name,
+                field.type if _is_plain(field.type) else pa.string(),
+            )
+            for field in ordered
+        ]
+    )
+
+
+def _csv_table(table: pa.Table) -> pa.Table:
+    schema = _csv_schema(table.schema)
+    names = [*ADDED, *(name for name in table.column_names if name not in ADDED)]
+    columns = [_csv_column(table[name]) for name in names]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_boolean(kind) or types.is_string(kind))
+
+
+def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    if _is_plain(column.type):
+        return column
+    return pa.array([None if v is None else _cell(v) for v in plain_values(column)], pa.string())
+
+
+def _cell(value: Any) -> str:
+    value = finite(value)
+    if isinstance(value, bytes):
+        value = text_or_base64(value)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, default=partial(text_or_base64), ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,171 @@
+"""Records as JSON values, vectorised where that matters.
+
+Bytes are text if they are UTF-8, else {"base64": "..."}. Times are ISO 8601, or the stored number
+if the year does not have four digits; durations are counts of the column's unit; decimals are
+texts, so that no digit is lost; NaN and the infinities, which JSON lacks, are texts too; maps are
+arrays of [key, value]. Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterator
+from datetime import date, datetime, timedelta
+from functools import partial
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from txlog.cli.output.output import json_text
+from txlog.topic.records.schema import is_kafka_schema
+
+_ADDED = ("_topic", "_partition", "_offset", "_timestamp")
+"""Columns that the consumer adds to those of the topic."""
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the zone is added to the text
+_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+_DAY_MS = 86_400_000
+
+Converter: TypeAlias = Callable[[Any], Any]
+
+
+def json_lines(table: pa.Table) -> Iterator[str]:
+    """The records of `Consumer.poll_arrow`, one JSON object each, without the line end."""
+    for record in json_records(table):
+        try:
+            yield json_text(record, default=text_or_base64)
+        except ValueError:
+            yield json_text(finite(record), default=text_or_base64)
+
+
+def json_records(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Records as dicts; bytes are still bytes, and floats may not be finite."""
+    topic, partitions, offsets, stamps = (plain_values(table[name]) for name in _ADDED)
+    user = table.drop_columns(list(_ADDED))
+    names = user.column_names
+    columns = [plain_values(user[name]) for name in names]
+    is_kafka = is_kafka_schema(user.schema)
+    for place, values in enumerate(zip(*columns, strict=True)):
+        own = dict(zip(names, values, strict=True))
+        if is_kafka:
+            own["headers"] = own["headers"] or []
+        yield {
+            "topic": topic[place],
+            "partition": partitions[place],
+            "offset": offsets[place],
+            "timestamp": stamps[place],
+            **(own if is_kafka else {"value": own}),
+        }
+
+
+def plain_values(column: pa.ChunkedArray) -> list[Any]:
+    """A column as Python values that JSON can represent."""
+    if pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    target, convert = _plain_type(column.type), _converter(column.type)
+    values = (column if target == column.type else column.cast(target)).to_pylist()
+    return values if convert is None else [convert(value) for value in values]
+
+
+def text_or_base64(data: object) -> object:
+    """Bytes as JSON represents them."""
+    if not isinstance(data, bytes):
+        raise TypeError(f"{type(data).__name__} has no JSON form")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode("ascii")}
+
+
+def finite(value: Any) -> Any:
+    """The value with texts instead of NaN and the infinities."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, dict):
+        return {name: finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type to cast to before Python sees the values.
+
+    Python's own types hold neither nanoseconds nor years beyond 9999, and Arrow's texts of times
+    wrap around after the year 32767.
+    """
+    types = pa.types
+    if types.is_timestamp(kind) or types.is_duration(kind) or types.is_date64(kind):
+        return pa.int64()
+    if types.is_date32(kind):
+        return pa.int32()
+    if types.is_time(kind) or types.is_decimal(kind):
+        return pa.string()
+    if types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_plain_type(kind.key_type), _plain_field(kind.item_field))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_plain_field(kind.value_field), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    return kind
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_plain_type(field.type))
+
+
+def _converter(kind: pa.DataType) -> Converter | None:
+    """The conversion of a value after the cast; None if it needs none."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return _nullsafe(partial(time_text, unit=kind.unit, zone="Z" if kind.tz else ""))
+    if types.is_date(kind):
+        per_day = 1 if types.is_date32(kind) else _DAY_MS
+        return _nullsafe(lambda value: _date_text(value, per_day))
+    if types.is_struct(kind):
+        inner = {field.name: _converter(field.type) for field in kind}
+        changed = {name: convert for name, convert in inner.items() if convert is not None}
+        if not changed:
+            return None
+        return _nullsafe(lambda row: row | {n: c(row[n]) for n, c in changed.items()})
+    if types.is_map(kind):
+        key, item = _converter(kind.key_type) or _same, _converter(kind.item_type) or _same
+        return _nullsafe(lambda pairs: [[key(k), item(v)] for k, v in pairs])
+    if types.is_list(kind) or types.is_fixed_size_list(kind):
+        convert = _converter(kind.value_type)
+        return None if convert is None else _nullsafe(lambda items: [convert(i) for i in items])
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _nullsafe(convert: Converter) -> Converter:
+    return lambda value: None if value is None else convert(value)
+
+
+def time_text(value: int, unit: str, zone: str) -> str | int:
+    """A count of units since 1970 as ISO 8601; the count itself beyond the years 1 to 9999."""
+    digits = _DIGITS[unit]
+    seconds, rest = divmod(value, 10**digits)
+    try:
+        moment = (_EPOCH + timedelta(seconds=seconds)).isoformat()
+    except OverflowError:
+        return value
+    return f"{moment}.{rest:0{digits}d}{zone}" if digits else moment + zone
+
+
+def _date_text(value: int, per_day: int) -> str | int:
+    try:
+        return date.fromordinal(_EPOCH.toordinal() + value // per_day).isoformat()
+    except (OverflowError, ValueError):
+        return value
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """Milliseconds since 1970 as ISO 8601, in UTC."""
+    return str(time_text(timestamp_ms, "ms", "Z"))

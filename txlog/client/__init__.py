@@ -1,0 +1,1 @@
+"""The clients, in Kafka's words: producer, consumer, admin, and half messages."""

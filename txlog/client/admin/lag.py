@@ -1,0 +1,67 @@
+"""How far behind a position is, in records and in time: only records that a reader can see count.
+
+It reads the index, and the times of one batch. It must not know consumer groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from txlog.errors import CorruptData
+from txlog.topic.index.index import IndexedBatch
+from txlog.topic.read.reader import FetchedBatch, read_rows, row_source, sliced
+from txlog.topic.records.conversion import TIMESTAMP_COLUMN
+from txlog.topic.records.plain_numbers import whole_numbers
+from txlog.topic.topic_log import TopicLog
+
+
+def unread(topic: TopicLog, partition: int, start: int, end: int) -> tuple[int, int | None]:
+    """Committed and non-transactional records in [start, end), and the time (ms) of the first.
+
+    Aborted and compacted records do not count, so that the lag reaches 0.
+    """
+    count, first_ms = 0, None
+    start = max(start, topic.state.partitions[partition].log_start)
+    for row in topic.batches(topic.state, partition, start, end):
+        if row.aborted:
+            continue
+        here = _count(topic, row, start, end)
+        count += here
+        if here and first_ms is None:
+            first_ms = _first_ms(topic, row, start)
+    return count, first_ms
+
+
+def _count(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> int:
+    """Records of a batch in that range. Only a batch that crosses one of its ends is read."""
+    if start <= row.base_offset and row.next_offset <= end:
+        return row.record_count
+    if row.stored_rows < 0:
+        return min(row.next_offset, end) - max(row.base_offset, start)
+    try:
+        return sum(part.batch.num_rows for part in _times(topic, row, start, end))
+    except CorruptData:  # Readers report it.
+        return row.stored_rows
+
+
+def _first_ms(topic: TopicLog, row: IndexedBatch, start: int) -> int:
+    if row.timestamp_min_ms == row.timestamp_max_ms:
+        return row.timestamp_min_ms
+    try:
+        for part in _times(topic, row, start, row.next_offset):
+            return int(whole_numbers(part.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))[0])
+    except CorruptData:  # Readers report it; the index has the time of the batch.
+        pass
+    return row.timestamp_min_ms
+
+
+def _times(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> Iterator[FetchedBatch]:
+    """The times of its records in that range."""
+    if row.record_count:
+        source = row_source(topic, topic.state)
+        for fetched in read_rows(source, [row], columns=[TIMESTAMP_COLUMN]):
+            part = sliced(fetched, start, end)
+            if part.batch.num_rows:
+                yield part

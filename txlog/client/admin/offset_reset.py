@@ -1,0 +1,258 @@
+"""Moving a consumer group by hand: Kafka's reset strategies, deleting offsets, deleting a group.
+
+It guards I6 against operators, too: a reset is compared with the state that its plan was made for,
+and refused while the group's owner is alive. A plan only reads: `apply_resets` is the first to
+write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from txlog.client.positions.given_positions import (
+    given_offsets,
+    given_partition,
+    given_time,
+    whole_number,
+)
+from txlog.client.positions.offset_times import offset_for_time
+from txlog.engine.connection import Connection
+from txlog.errors import GroupOwned, NoOffsetForPartition, UnknownGroup, UsageError
+from txlog.groups.state import CommittedOffset, PendingOffset
+from txlog.model import IsolationLevel, TopicPartition, validate_group_id
+from txlog.topic.topic_log import TopicLog
+
+OWNER_LIVE_MS = 60_000
+"""An owner that was idle for this long counts as stopped."""
+
+_COMMITTED = IsolationLevel.READ_COMMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class ToEarliest:
+    """To the log start."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToLatest:
+    """To the last stable offset: existing records are skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToCurrent:
+    """No change; a partition without a position gets the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """To that offset, or the nearest that can be read from."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftBy:
+    """By this many offsets, backwards if negative, within what can be read from."""
+
+    offsets: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """To the first record of that time (ms) or later; to the latest if there is none."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToTable:
+    """To the offsets of a table, partition by partition."""
+
+    offsets: Mapping[TopicPartition, int]
+
+
+ResetTo: TypeAlias = ToEarliest | ToLatest | ToCurrent | ToOffset | ShiftBy | ToTime | ToTable
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """One partition of a plan."""
+
+    where: TopicPartition
+    topic_id: str
+    current: int | None
+    """The group's position; None if it has none there."""
+    new: int
+    asked: int
+    """The offset of the strategy, before it was limited to what can be read from."""
+    replaced: str = ""
+    """The id of an earlier topic of that name, if the group's position is in it (rule R11)."""
+
+
+def plan_resets(
+    connection: Connection, group: str, partitions: Iterable[TopicPartition], to: ResetTo
+) -> list[OffsetReset]:
+    """What a reset would do. Raises InvalidName, InvalidRecord, UnknownTopic, UnknownPartition,
+    NoOffsetForPartition (a shift of a partition without a position, or one that a table lacks)."""
+    wanted, given = [given_partition(where) for where in partitions], _given(to)
+    committed = connection.offsets.group(validate_group_id(group)).committed
+    return [_planned(connection, group, where, committed, given) for where in wanted]
+
+
+def _given(to: object) -> ResetTo:
+    """The same, with ints. Raises InvalidRecord, UsageError."""
+    match to:
+        case ToOffset():
+            return ToOffset(whole_number("the offset of a reset", to.offset))
+        case ShiftBy():
+            return ShiftBy(whole_number("the shift of a reset", to.offsets))
+        case ToTime():
+            return ToTime(given_time("the time of a reset", to.timestamp_ms))
+        case ToTable():
+            return ToTable(given_offsets(to.offsets))
+        case ToEarliest() | ToLatest() | ToCurrent():
+            return to
+        case _:
+            raise UsageError(
+                f"{to!r:.80} does not say where to reset to; give one of ToEarliest(), ToLatest(), "
+                "ToCurrent(), ToOffset(n), ShiftBy(n), ToTime(ms), ToTable({TopicPartition: n})."
+            )
+
+
+def _planned(
+    connection: Connection,
+    group: str,
+    where: TopicPartition,
+    committed: Mapping[TopicPartition, CommittedOffset],
+    to: ResetTo,
+) -> OffsetReset:
+    topic = connection.cluster.present_topic(where.topic, certain=True)
+    topic.check_partition(where.partition)
+    known = committed.get(where)
+    replaced = known.topic_id if known is not None and known.topic_id != topic.topic_id else ""
+    current = known.offset if known is not None and not replaced else None
+    low, high = _bounds(topic, where.partition)
+    asked = _asked(topic, group, where, current, to)
+    new = min(max(asked, low), high)
+    return OffsetReset(where, topic.topic_id, current, new, asked, replaced)
+
+
+def _bounds(topic: TopicLog, partition: int) -> tuple[int, int]:
+    state = topic.state
+    return state.partitions[partition].log_start, state.last_stable_offset(partition)
+
+
+def _asked(
+    topic: TopicLog, group: str, where: TopicPartition, current: int | None, to: ResetTo
+) -> int:
+    low, high = _bounds(topic, where.partition)
+    match to:
+        case ToEarliest():
+            return low
+        case ToLatest():
+            return high
+        case ToCurrent():
+            return high if current is None else current
+        case ToOffset():
+            return to.offset
+        case ToTable():
+            if where not in to.offsets:
+                raise NoOffsetForPartition(
+                    f"the table has no offset of {where}; add it, or leave that partition out."
+                )
+            return to.offsets[where]
+        case ToTime():
+            found = offset_for_time(topic, where.partition, to.timestamp_ms, _COMMITTED)
+            return high if found is None else found.offset
+        case ShiftBy():
+            if current is None:
+                raise NoOffsetForPartition(
+                    f"group {group!r} has no position in {where}, so there is nothing to shift; "
+                    "leave that partition out, or reset it to earliest or latest first."
+                )
+            return current + to.offsets
+
+
+def apply_resets(connection: Connection, group: str, resets: Sequence[OffsetReset]) -> None:
+    """Move the group as planned, all partitions or none.
+
+    Raises GroupOwned while the group's owner is alive, CommitFailed if the group has moved since
+    the plan was made, UnstableOffsetCommit while a transaction is pending on it, UsageError if
+    there are more partitions than can be moved at once.
+    """
+    require_no_live_owner(connection, group)
+    offsets = tuple(
+        PendingOffset(
+            reset.where.topic,
+            reset.topic_id,
+            reset.where.partition,
+            reset.new if reset.current is None else reset.current,
+            reset.new,
+            replaced=reset.replaced,
+        )
+        for reset in resets
+    )
+    connection.offsets.commit(group, offsets, whole=True)
+
+
+def require_no_live_owner(connection: Connection, group: str) -> None:
+    """Raises GroupOwned if a query that owns the group was active a short time ago."""
+    now_ms = connection.runtime.clock.wall_ms()
+    for coordinator in connection.caught_up():
+        state = coordinator.state
+        owner = state.owners.get(group)
+        known = state.ids.get(owner) if owner is not None else None
+        if known is None:
+            continue
+        idle_ms = now_ms - known.updated_ms
+        if known.open or idle_ms < OWNER_LIVE_MS:
+            raise GroupOwned(
+                f"consumer group {group!r} belongs to {owner!r} (instance {known.instance}), which "
+                f"was active {max(idle_ms, 0) // 1000} s ago. Stop it, and try again when it has "
+                f"been idle for {OWNER_LIVE_MS // 1000} s.",
+                group=group,
+                owner=owner,
+            )
+
+
+def committed_partitions(connection: Connection, group: str) -> list[TopicPartition]:
+    """The group's partitions with a position, in existing topics. Raises UnknownGroup."""
+    found = connection.offsets.group(validate_group_id(group)).committed
+    if not found:
+        raise UnknownGroup(
+            f"there is no consumer group {group!r}; 'txlog group list' shows them.", group=group
+        )
+    names = sorted({where.topic for where in found})
+    logs = connection.cluster.answers([partial(connection.cluster.find_topic, n) for n in names])
+    topic_ids = {log.name: log.topic_id for log in logs if log is not None}
+    return sorted(w for w, at in found.items() if topic_ids.get(w.topic) == at.topic_id)
+
+
+def delete_offsets(
+    connection: Connection, group: str, partitions: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """Forget the group's positions there; returns the partitions that had any.
+
+    Raises UnknownGroup, GroupOwned, UnstableOffsetCommit.
+    """
+    wanted = sorted(set(partitions))
+    known = connection.offsets.group(validate_group_id(group))
+    if not known.committed and not known.pending:
+        committed_partitions(connection, group)
+    require_no_live_owner(connection, group)
+    connection.offsets.delete_offsets(group, tuple(wanted))
+    return [where for where in wanted if where in known.committed]
+
+
+def delete_group(connection: Connection, group: str) -> None:
+    """Forget a group, its positions and its owner. Raises UnknownGroup, GroupOwned,
+    UnstableOffsetCommit."""
+    validate_group_id(group)
+    require_no_live_owner(connection, group)
+    connection.offsets.delete(group)
+    for coordinator in connection.caught_up():
+        if group in coordinator.state.owners:
+            coordinator.release_group(group)

@@ -1,0 +1,103 @@
+"""Deleting records by hand: Kafka's `deleteRecords`.
+
+All offsets are checked before the first is applied. Records of a transaction that is not complete
+everywhere stay (I12); a decided one is finished first, because its completion comes after the
+answer to its commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from txlog.client.positions.given_positions import given_offsets
+from txlog.coordinator.states import PREPARED
+from txlog.engine.connection import Connection
+from txlog.errors import OffsetOutOfRange, TxlogError
+from txlog.maintenance.retention_bounds import bounded_log_starts
+from txlog.model import TopicPartition
+from txlog.topic.events import AdvanceLogStart
+
+log = logging.getLogger(__name__)
+
+TO_THE_END = -1
+"""Kafka's value for everything that may be deleted."""
+
+
+def planned_log_starts(
+    connection: Connection, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Where each log would start; partitions that already start there are left out.
+
+    Raises OffsetOutOfRange for an offset beyond what may be deleted, InvalidRecord for one that is
+    not a whole number, UnknownTopic, UnknownPartition.
+    """
+    offsets = given_offsets(offsets)
+    planned: dict[TopicPartition, int] = {}
+    _finish_decided(connection, {where.topic for where in offsets})
+    for name in sorted({where.topic for where in offsets}):
+        topic = connection.cluster.present_topic(name, certain=True)
+        wanted = {where.partition: at for where, at in offsets.items() if where.topic == name}
+        for partition, offset in wanted.items():
+            topic.check_partition(partition)
+            if offset == TO_THE_END:
+                wanted[partition] = topic.state.last_stable_offset(partition)
+            elif offset < 0:
+                raise _out_of_range(name, partition, offset, 0)
+        allowed = bounded_log_starts(connection, topic, wanted)
+        for partition, offset in wanted.items():
+            log_start = topic.state.partitions[partition].log_start
+            limit = allowed.get(partition, log_start)
+            if limit < offset and offsets[TopicPartition(name, partition)] != TO_THE_END:
+                raise _out_of_range(name, partition, offset, limit)
+            if limit > log_start:
+                planned[TopicPartition(name, partition)] = limit
+    return planned
+
+
+def _finish_decided(connection: Connection, topics: Iterable[str]) -> None:
+    """Complete decided transactions there, so that background completion stays invisible.
+
+    If one cannot be completed now, its records stay, and the answer says so.
+    """
+    for coordinator in connection.caught_up():
+        for name, transaction in list(coordinator.state.open_transactions()):
+            is_there = any(participant.topic in topics for participant in transaction.participants)
+            if transaction.state not in PREPARED or not is_there:
+                continue
+            try:
+                coordinator.finish(name, transaction.tx_id)
+            except TxlogError as error:
+                log.info("transaction %s is not finished yet: %s", transaction.tx_id, error)
+
+
+def delete_records(
+    connection: Connection, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Delete records below these offsets, -1: all; returns the log starts afterwards.
+
+    Raises as `planned_log_starts` does, before anything is deleted.
+    """
+    planned = planned_log_starts(connection, offsets)
+    found: dict[TopicPartition, int] = {}
+    for name in sorted({where.topic for where in offsets}):
+        topic = connection.cluster.present_topic(name)
+        starts = {where.partition: at for where, at in planned.items() if where.topic == name}
+        if starts:
+            topic.execute(AdvanceLogStart(starts))
+        for where in offsets:
+            if where.topic == name:
+                found[where] = topic.state.partitions[where.partition].log_start
+    return found
+
+
+def _out_of_range(topic: str, partition: int, offset: int, limit: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        f"records of topic {topic!r} partition {partition} can be deleted up to offset {limit}: "
+        f"the partition ends there, or an incomplete transaction begins. {offset} is out of range; "
+        "-1 deletes all that may be deleted.",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        limit=limit,
+    )

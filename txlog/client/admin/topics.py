@@ -1,0 +1,215 @@
+"""Topics as the admin client manages them: create, describe, change, delete.
+
+Arguments are checked before anything is written; what may happen to a topic is decided by its
+journal's rules. It must not know groups or transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+import pyarrow as pa
+
+from txlog.catalog.state import unknown_topic
+from txlog.client.admin.descriptions import NewTopic, PartitionDescription, TopicDescription
+from txlog.client.admin.record_deletion import delete_records
+from txlog.client.admin.topic_configuration import altered_configuration, check_configuration
+from txlog.client.positions.given_positions import given_names
+from txlog.engine.connection import Connection
+from txlog.errors import IncompatibleSchema, InvalidConfig, TopicExists, UsageError
+from txlog.model import TopicPartition, validate_topic_name
+from txlog.settings import TopicConfig
+from txlog.topic.events import AddPartitions, EvolveSchema, check_partition_count
+from txlog.topic.records.schema import KAFKA_SCHEMA, encode_schema, evolve, validate_schema
+from txlog.topic.topic_log import TopicLog
+
+FAN_OUT_TOPICS_MAX = 100
+"""Up to so many topics are looked at together without trying how quickly the store answers."""
+TRIED_TOPICS = 3
+QUICK_MS = 5.0
+"""For the quickest of these: a disk takes a tenth of that, and an object store ten times it."""
+
+
+class TopicAdmin:
+    """The part of `Admin` that manages topics."""
+
+    connection: Connection
+
+    @property
+    def _cluster_topics(self) -> list[str]:
+        return sorted(self.connection.cluster.state(certain=True).topics)
+
+    def create_topics(self, topics: Iterable[NewTopic]) -> None:
+        """Create topics; all are checked before the first is created.
+
+        Raises InvalidName, InvalidConfig, IncompatibleSchema, TopicExists.
+        """
+        checked = [(topic, *checked_topic(topic)) for topic in _given_topics(topics)]
+        if len(checked) > 1:  # Of a single one its own entry decides.
+            self._require_free_names([topic.name for topic, _, _ in checked])
+        for topic, schema, config in checked:
+            self._create_topic(topic, encode_schema(schema), config)
+
+    def _require_free_names(self, names: list[str]) -> None:
+        """Before the first is created. Raises TopicExists, InvalidConfig for a name given twice."""
+        taken = sorted(set(names) & set(self._cluster_topics))
+        finished = [self.connection.cluster.finish_deletion(name) for name in taken]
+        if any(finished):
+            taken = sorted(set(names) & set(self._cluster_topics))
+        for name in names:
+            if name in taken:
+                raise TopicExists(
+                    f"topic {name!r} exists already; use it, or choose another name.", topic=name
+                )
+            if names.count(name) > 1:
+                raise InvalidConfig(
+                    f"topic {name!r} is given {names.count(name)} times; give it once."
+                )
+
+    def _create_topic(self, topic: NewTopic, schema: str, config: TopicConfig) -> None:
+        """Raises TopicExists; a name whose deletion was cut off is freed first."""
+        cluster = self.connection.cluster
+        try:
+            cluster.create_topic(topic.name, topic.num_partitions, schema, config)
+        except TopicExists:
+            if not cluster.finish_deletion(topic.name):
+                raise
+            cluster.create_topic(topic.name, topic.num_partitions, schema, config)
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int = 1,
+        schema: pa.Schema | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        """Create one topic. Raises as `create_topics`."""
+        self.create_topics([NewTopic(name, num_partitions, schema, config or {})])
+
+    def list_topics(self) -> list[str]:
+        """Names of all topics."""
+        return self._cluster_topics
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """One topic. Raises UnknownTopic."""
+        return _described(self.connection.cluster.present_topic(name, certain=True))
+
+    def describe_topics(self, names: Iterable[str] | str | None = None) -> list[TopicDescription]:
+        """Several topics; all of them by default. Raises UnknownTopic for a name that is given."""
+        fan_out = self.connection.runtime.fan_out
+        if names is not None:
+            return fan_out.run_all([partial(self.describe_topic, n) for n in given_names(names)])
+        return [_described(topic) for topic in self._present(self.connection.cluster.topics())]
+
+    def _present(self, topics: list[TopicLog]) -> list[TopicLog]:
+        """Those that are there still, caught up. Of many topics on a store that answers quickly,
+        one after the other: threads would spend more time on waiting for each other."""
+        runtime = self.connection.runtime
+        found: list[TopicLog | None] = []
+        shortest_ms = QUICK_MS
+        for topic in topics[:TRIED_TOPICS] if len(topics) > FAN_OUT_TOPICS_MAX else ():
+            began_ms = runtime.clock.monotonic_ms()
+            found.append(self._newest(topic))
+            shortest_ms = min(shortest_ms, runtime.clock.monotonic_ms() - began_ms)
+        calls = [partial(self._newest, topic) for topic in topics[len(found) :]]
+        is_quick = shortest_ms < QUICK_MS
+        found += [call() for call in calls] if is_quick else runtime.fan_out.run_all(calls)
+        return [topic for topic in found if topic is not None]
+
+    def _newest(self, topic: TopicLog) -> TopicLog | None:
+        """That topic, caught up; if it was deleted, the one that has its name now."""
+        if not topic.catch_up(certain=True).closed:
+            return topic
+        return self.connection.cluster.find_topic(topic.opened.name)
+
+    def delete_topics(self, names: Iterable[str] | str) -> None:
+        """Delete topics. Raises UnknownTopic before any is deleted."""
+        state = self.connection.cluster.state(certain=True)
+        doomed = [validate_topic_name(name) for name in given_names(names)]
+        for name in doomed:
+            if name not in state.topics:
+                raise unknown_topic(name, state)
+        for name in dict.fromkeys(doomed):
+            self.connection.cluster.delete_topic(name)
+
+    def create_partitions(self, name: str, total_count: int) -> None:
+        """Grow a topic. Keys may go to other partitions from then on. Raises InvalidConfig."""
+        check_partition_count(name, total_count)
+        self.connection.cluster.present_topic(name).execute(AddPartitions(total_count))
+
+    def alter_topic_config(self, name: str, changes: Mapping[str, object]) -> TopicConfig:
+        """Change configuration values by their dotted names. Raises InvalidConfig."""
+        return altered_configuration(self.connection, name, changes)
+
+    def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete records below these offsets; -1 is everything up to the last stable offset.
+
+        Answers the log starts afterwards (Kafka's low watermarks). Raises OffsetOutOfRange before
+        anything is deleted, UnknownTopic, UnknownPartition.
+        """
+        return delete_records(self.connection, offsets)
+
+    def evolve_schema(self, name: str, schema: pa.Schema) -> int:
+        """Make an additive change to a topic's schema; answers the schema's id.
+
+        Raises IncompatibleSchema, naming each column that stands in the way.
+        """
+        topic = self.connection.cluster.present_topic(name)
+        state = topic.state
+        schema_id, key = state.newest_schema_id, state.config.key_column
+        evolved = evolve(topic.schema(schema_id), validate_schema(schema))
+        if key and evolved.field(key).type != topic.schema(schema_id).field(key).type:
+            raise IncompatibleSchema(
+                f"column {key!r} is the key.column of topic {name!r}: with another type its keys "
+                "would go to other partitions. Leave its type as it is, or create another topic.",
+                column=key,
+            )
+        answer: int = topic.execute(EvolveSchema(encode_schema(evolved), schema_id))
+        return answer
+
+
+def _given_topics(topics: object) -> list[NewTopic]:
+    """Raises UsageError."""
+    is_one = isinstance(topics, str | NewTopic) or not isinstance(topics, Iterable)
+    found: list[NewTopic] = []
+    for topic in [topics] if is_one else topics:  # type: ignore[attr-defined]
+        if not isinstance(topic, NewTopic):
+            raise UsageError(
+                f"{topic!r:.80} is no NewTopic; give NewTopic(name, num_partitions), or call "
+                "create_topic(name)."
+            )
+        found.append(topic)
+    return found
+
+
+def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:
+    """Its schema and configuration, in the form that is stored; needs no log.
+
+    Raises InvalidName, InvalidConfig, IncompatibleSchema.
+    """
+    validate_topic_name(topic.name)
+    check_partition_count(topic.name, topic.num_partitions)
+    schema = validate_schema(topic.schema if topic.schema is not None else KAFKA_SCHEMA)
+    config = TopicConfig.from_dotted(topic.config)
+    check_configuration(topic.name, schema, config)
+    return schema, config
+
+
+def _described(topic: TopicLog) -> TopicDescription:
+    state = topic.state
+    partitions = tuple(
+        PartitionDescription(
+            number, part.log_start, state.last_stable_offset(number), part.next_offset
+        )
+        for number, part in enumerate(state.partitions)
+    )
+    return TopicDescription(
+        topic.name,
+        topic.topic_id,
+        topic.schema(),
+        state.newest_schema_id,
+        state.config,
+        partitions,
+        tuple(sorted(tx_id for tx_id, _ in state.open_transactions())),
+    )

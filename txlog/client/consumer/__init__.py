@@ -1,0 +1,1 @@
+"""The consumer: assignment, polls, groups, and records as they are handed out."""

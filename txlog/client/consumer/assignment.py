@@ -1,0 +1,342 @@
+"""The partitions that a consumer reads, each with its fetcher, while topics come and go.
+
+It guards that no record of a new partition, or of a topic that was deleted and created again (rule
+R11), is skipped: reading begins at the start, or at the group's position. As in Kafka, assigning
+says only what to read: a partition that cannot be read yet waits, because it or its topic does not
+exist, a transaction is pending on its offsets, or nothing says where to begin.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+from txlog.client.consumer.fetcher import PartitionFetcher
+from txlog.client.positions.auto_offset_reset import EARLIEST, AutoOffsetReset
+from txlog.client.positions.group_positions import GroupPositions
+from txlog.client.positions.subscription import Subscription
+from txlog.engine.connection import Connection
+from txlog.errors import (
+    IllegalTransition,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    TxlogError,
+    UnknownPartition,
+    UnknownTopic,
+    UnstableOffsetCommit,
+)
+from txlog.model import PARTITIONS_MAX, IsolationLevel, TopicPartition, TxId, validate_topic_name
+from txlog.topic.topic_log import TopicLog
+
+log = logging.getLogger(__name__)
+
+_Topics: TypeAlias = Mapping[str, TopicLog | UnknownTopic]
+"""By name; the error for a topic that does not exist."""
+
+PLACE_EVERY_MS = 200
+"""How often a waiting poll checks whether waiting partitions can be read."""
+
+
+class Assignment:
+    """The assignment of one consumer. For one thread."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        group: GroupPositions,
+        isolation: IsolationLevel,
+        reset: AutoOffsetReset,
+    ) -> None:
+        self.fetchers: dict[TopicPartition, PartitionFetcher] = {}
+        self.waiting: dict[TopicPartition, AutoOffsetReset] = {}
+        """Partitions that are assigned and not read yet, and where they would begin."""
+        self.paused: set[TopicPartition] = set()
+        self.subscription = Subscription()
+        self._sought: dict[TopicPartition, int] = {}
+        """Where waiting partitions must begin, whatever the group's position."""
+        self._absent: set[str] = set()
+        self._connection = connection
+        self._group = group
+        self._isolation = isolation
+        self._reset = reset
+        self._matched_at_ms = self._placed_at_ms = 0.0
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether topics join and leave by their names."""
+        return self.subscription.pattern is not None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was subscribed to or assigned."""
+        return not (self.fetchers or self.waiting or self._absent or self.is_pattern)
+
+    @property
+    def absent_topics(self) -> frozenset[str]:
+        """Topics that were subscribed to by name, and have not existed since."""
+        return frozenset(self._absent)
+
+    @property
+    def partitions(self) -> set[TopicPartition]:
+        """All assigned partitions, including those that wait."""
+        return {*self.fetchers, *self.waiting}
+
+    # What to read.
+
+    def subscribe(self, asked: Subscription) -> None:
+        """Read every partition of the topics. Raises InvalidName; then nothing has changed."""
+        for name in asked.topics:
+            validate_topic_name(name, internal=True)
+        subscription = self._matching(asked)
+        topics = self._topics_now(subscription.topics)
+        found, absent = self._partitions(subscription, topics)
+        self._take(found, self._reset, topics)
+        self.subscription, self._absent = subscription, absent
+
+    def assign(self, wanted: list[TopicPartition]) -> None:
+        """Read exactly these. Raises InvalidName, and UnknownPartition for an impossible partition
+        number."""
+        for where in wanted:
+            validate_topic_name(where.topic, internal=True)
+            if not 0 <= where.partition < PARTITIONS_MAX:
+                raise UnknownPartition(
+                    f"no topic has a partition {where.partition}; partitions are numbered from 0.",
+                    topic=where.topic,
+                    partition=where.partition,
+                )
+        self._take(wanted, self._reset, {})
+        self.subscription, self._absent = Subscription(), set()
+
+    def match(self) -> None:
+        """Add the topics that match the pattern now, and drop deleted ones."""
+        subscription = self._matching(self.subscription)
+        topics = self._topics_now(subscription.topics)
+        found, _ = self._partitions(subscription, topics)
+        self._take(found, EARLIEST, topics)
+        self.subscription = subscription
+
+    def _matching(self, asked: Subscription) -> Subscription:
+        if asked.pattern is None:
+            return asked
+        self._matched_at_ms = self._now_ms()
+        return asked.matching(self._connection.cluster.state().topics)
+
+    def _topics_now(self, names: Iterable[str]) -> _Topics:
+        """The topics of these names, certainly current."""
+        wanted = list(dict.fromkeys(names))
+        cluster = self._connection.cluster
+        looks = [partial(_looked, partial(cluster.present_topic, certain=True), n) for n in wanted]
+        return dict(zip(wanted, cluster.answers(looks), strict=True))
+
+    def _partitions(
+        self, subscription: Subscription, topics: _Topics
+    ) -> tuple[list[TopicPartition], set[str]]:
+        """Those that exist, and the topics that do not."""
+        found: list[TopicPartition] = []
+        absent: set[str] = set()
+        for name, topic in topics.items():
+            if isinstance(topic, TopicLog):
+                numbers = range(len(topic.state.partitions))
+                found += [TopicPartition(name, number) for number in numbers]
+            elif subscription.pattern is None:  # Else it was deleted since the names were read.
+                absent.add(name)
+                _tell_absent(topic)
+        return found, absent
+
+    def _take(self, wanted: list[TopicPartition], reset: AutoOffsetReset, known: _Topics) -> None:
+        before = self.fetchers, self.waiting, self._sought, self.paused
+        asked = set(wanted)
+        self.fetchers = {w: f for w, f in self.fetchers.items() if w in asked}
+        kept = {w: r for w, r in self.waiting.items() if w in asked}
+        # In the order of `wanted`: a set's order would differ from process to process.
+        self.waiting = {w: kept.get(w, reset) for w in wanted if w not in self.fetchers}
+        self._sought = {w: at for w, at in self._sought.items() if w in asked}
+        self.paused = self.paused & asked
+        try:
+            self._place_quietly(known)
+        except BaseException:
+            self.fetchers, self.waiting, self._sought, self.paused = before
+            raise
+
+    # Waiting partitions.
+
+    def place(self, *, after_ms: float = 0) -> None:
+        """Begin to read partitions that are readable now, unless that was tried within `after_ms`.
+
+        Raises NoOffsetForPartition if nothing says where to begin.
+        """
+        if not (self.waiting or self._absent):
+            return
+        if after_ms and self._now_ms() - self._placed_at_ms < after_ms:
+            return
+        try:
+            self._place()
+        except UnstableOffsetCommit as error:
+            log.info("offsets are not known yet: %s", error)
+
+    def _place_quietly(self, known: _Topics) -> None:
+        """The same without errors, which `poll` raises. `known` was read just now."""
+        try:
+            self._place(known)
+        except (UnstableOffsetCommit, NoOffsetForPartition) as error:
+            log.info("offsets are not known yet: %s", error)
+
+    def place_sought(self) -> None:
+        """A sought offset is a position, also before the next `poll`: a commit stores it."""
+        if self._sought:
+            self._place_quietly({})
+
+    def _place(self, known: _Topics | None = None) -> None:
+        self._placed_at_ms = self._now_ms()
+        self._take_arrived()
+        topics = dict(known or {})
+        topics |= self._topics_now(w.topic for w in self.waiting if w.topic not in topics)
+        ready = {w: r for w, r in self.waiting.items() if self._is_there(w, topics[w.topic])}
+        starts, unknown = self._group.starts(ready, self._sought)
+        started = self._fetchers_from(starts)
+        self.fetchers = {**self.fetchers, **started}
+        self.waiting = {w: reset for w, reset in self.waiting.items() if w not in started}
+        self._sought = {w: at for w, at in self._sought.items() if w not in started}
+        if unknown is not None:
+            raise unknown
+
+    def _take_arrived(self) -> None:
+        """Topics that exist now: they are read from their start, because nothing was read
+        before."""
+        for name in sorted(self._absent):
+            topic = self._connection.cluster.find_topic(name)
+            if topic is not None:
+                numbers = range(len(topic.state.partitions))
+                self.waiting |= {TopicPartition(name, n): EARLIEST for n in numbers}
+                self._absent = self._absent - {name}
+
+    def _is_there(self, where: TopicPartition, topic: TopicLog | UnknownTopic) -> bool:
+        """A missing partition is read from its start once it exists: none of it was skipped."""
+        try:
+            if isinstance(topic, UnknownTopic):
+                raise topic
+            topic.check_partition(where.partition)
+        except (UnknownTopic, UnknownPartition) as error:
+            if self.waiting[where] is not EARLIEST:
+                _tell_absent(error)
+            self.waiting[where] = EARLIEST
+            return False
+        return True
+
+    def position(self, where: TopicPartition) -> int:
+        """The offset of the next record. Raises IllegalTransition if it is not assigned; for a
+        waiting partition, the reason: UnknownTopic, UnknownPartition, NoOffsetForPartition,
+        UnstableOffsetCommit."""
+        self.require_assigned(where)
+        if where in self.waiting and where not in self._sought:
+            topic = self._connection.cluster.present_topic(where.topic, certain=True)
+            topic.check_partition(where.partition)
+            try:
+                self._place()
+            except NoOffsetForPartition:
+                if where in self.waiting:
+                    raise
+        return self._sought[where] if where in self._sought else self.fetchers[where].position
+
+    def seek(self, where: TopicPartition, offset: int) -> None:
+        """Continue from that offset. Raises IllegalTransition if it is not assigned."""
+        self.require_assigned(where)
+        if where in self.waiting:
+            self._sought[where] = offset
+        else:
+            self.fetchers[where].seek(offset)
+
+    def require_assigned(self, where: TopicPartition) -> None:
+        """Raises IllegalTransition."""
+        if where not in self.fetchers and where not in self.waiting:
+            raise IllegalTransition(f"{where} is not assigned to this consumer; assign() it first.")
+
+    # Partitions that are read.
+
+    def look(self, match_age_max_ms: float) -> None:
+        """Catch up with every topic, and match the pattern again if that is long ago.
+
+        Raises UnknownTopic, UnknownPartition if a partition is gone, except for a pattern's topics.
+        """
+        if self.is_pattern and self._now_ms() - self._matched_at_ms >= match_age_max_ms:
+            self.match()
+        cluster = self._connection.cluster
+        names = list(dict.fromkeys(where.topic for where in self.fetchers))
+        looks = [partial(_looked, cluster.present_topic, name) for name in names]
+        for name, topic in zip(names, cluster.answers(looks), strict=True):
+            if isinstance(topic, UnknownTopic):
+                if not self.is_pattern:
+                    raise topic
+                self.match()
+                continue
+            fresh = self._unread(topic)
+            if name in self.subscription.topics:
+                self._drop_beyond(name)
+            if fresh:
+                self.waiting |= dict.fromkeys(fresh, EARLIEST)
+                self._place_quietly({})
+        self.place(after_ms=PLACE_EVERY_MS)
+
+    def _now_ms(self) -> float:
+        return self._connection.runtime.clock.monotonic_ms()
+
+    def _fetchers_from(
+        self, starts: Mapping[TopicPartition, tuple[TopicLog, int]]
+    ) -> dict[TopicPartition, PartitionFetcher]:
+        return {
+            where: PartitionFetcher(topic, where.partition, start, self._isolation)
+            for where, (topic, start) in starts.items()
+        }
+
+    def _unread(self, topic: TopicLog) -> list[TopicPartition]:
+        """Partitions without a fetcher in this incarnation of the topic."""
+        name = topic.name
+        partitions: Iterable[int] = [w.partition for w in self.fetchers if w.topic == name]
+        if name in self.subscription.topics:
+            partitions = range(len(topic.state.partitions))
+        fresh = []
+        for where in (TopicPartition(name, partition) for partition in partitions):
+            topic.check_partition(where.partition)
+            fetcher = self.fetchers.get(where)
+            if fetcher is None or fetcher.topic.topic_id != topic.topic_id:
+                fresh.append(where)
+        return [where for where in fresh if where not in self.waiting]
+
+    def _drop_beyond(self, name: str) -> None:
+        """Drop partitions that a topic, created again with fewer, no longer has."""
+        count = len(self._connection.cluster.topic(name).state.partitions)
+        gone = {w for w in self.fetchers if w.topic == name and w.partition >= count}
+        self.fetchers = {w: f for w, f in self.fetchers.items() if w not in gone}
+        self.paused -= gone
+
+    def reset_position(self, fetcher: PartitionFetcher, error: OffsetOutOfRange) -> None:
+        """Apply `auto.offset.reset` to a position that is out of range. Raises the error if it is
+        none."""
+        if self._reset.kind == "none":
+            raise error
+        now_ms = self._connection.runtime.clock.wall_ms()
+        fetcher.seek(self._reset.offset(fetcher.topic, fetcher.partition, self._isolation, now_ms))
+
+    def blocked_by(self) -> dict[TopicPartition, TxId]:
+        """Open transactions that begin at this consumer's positions (read_committed)."""
+        if self._isolation is IsolationLevel.READ_UNCOMMITTED:
+            return {}
+        return {
+            where: tx_id
+            for where, fetcher in self.fetchers.items()
+            for tx_id, transaction in fetcher.topic.state.open_transactions()
+            if transaction.first_offsets.get(where.partition) == fetcher.position
+        }
+
+
+def _looked(find: Callable[[str], TopicLog], name: str) -> TopicLog | UnknownTopic:
+    try:
+        return find(name)
+    except UnknownTopic as error:
+        return error
+
+
+def _tell_absent(error: TxlogError) -> None:
+    log.warning("%s It is read from its start once it exists.", error.message)

@@ -1,0 +1,406 @@
+"""The consumer: subscribe or assign, poll, seek, commit.
+
+There is no broker and so no rebalance: a consumer reads every partition of what it subscribes to,
+or exactly what it is assigned. Commits are compared with what the group had committed when this
+consumer last looked (I6), so two consumers of one group cannot silently overtake each other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.client.consumer.assignment import Assignment
+from txlog.client.consumer.consumer_config import ConsumerConfig
+from txlog.client.consumer.consumer_group import ConsumerGroupMetadata
+from txlog.client.consumer.consumer_record import ConsumerRecord, arrow_batch
+from txlog.client.consumer.fetcher import PartitionFetcher
+from txlog.client.consumer.poller import Poller, Taken
+from txlog.client.consumer.read_to_end import ReadToEnd
+from txlog.client.consumer.record_iteration import all_at_once, kept_if_interrupted, one_by_one
+from txlog.client.positions.auto_offset_reset import AutoOffsetReset
+from txlog.client.positions.given_positions import given_offset, given_partition, given_partitions
+from txlog.client.positions.group_positions import GroupPositions
+from txlog.client.positions.listed_offsets import ListedOffsets
+from txlog.client.positions.subscription import Subscription, subscription_to
+from txlog.engine.connection import Connection, connect, given_configuration
+from txlog.engine.given_arguments import given_limit, given_timeout
+from txlog.errors import (
+    IllegalTransition,
+    InvalidConfig,
+    UnknownTopic,
+    UnstableOffsetCommit,
+)
+from txlog.model import (
+    IsolationLevel,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    TxId,
+)
+from txlog.topic.read.reader import evolved
+from txlog.topic.records.schema import physical_schema
+
+log = logging.getLogger(__name__)
+
+
+class Consumer:
+    """Reads records. For one thread.
+
+    `Consumer("orders", root=..., group_id="billing")`, then `poll()` or iterate.
+    """
+
+    def __init__(
+        self,
+        *topics: str,
+        root: str | Connection,
+        group_id: str | None = None,
+        isolation_level: str = "read_uncommitted",
+        auto_offset_reset: str = "latest",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5_000,
+        max_poll_records: int = 500,
+        fetch_max_bytes: int = 52_428_800,
+        metadata_max_age_ms: int = 300_000,
+        fetch_interval_ms: int = 10,
+        fetch_interval_max_ms: int = 200,
+        fetch_max_in_flight: int = 4,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> None:
+        if group_id is not None and not group_id:
+            raise InvalidConfig("group.id is empty; leave it out, or give it a name.")
+        self.config = ConsumerConfig.from_dotted(
+            {
+                "group.id": group_id or "",
+                "isolation.level": isolation_level,
+                "auto.offset.reset": auto_offset_reset,
+                "enable.auto.commit": enable_auto_commit,
+                "auto.commit.interval.ms": auto_commit_interval_ms,
+                "max.poll.records": max_poll_records,
+                "fetch.max.bytes": fetch_max_bytes,
+                "metadata.max.age.ms": metadata_max_age_ms,
+                "fetch.interval.ms": fetch_interval_ms,
+                "fetch.interval.max.ms": fetch_interval_max_ms,
+                "fetch.max.in.flight": fetch_max_in_flight,
+            }
+        )
+        self._connection = (
+            root if isinstance(root, Connection) else connect(root, storage_options=storage_options)
+        )
+        self._isolation = IsolationLevel(self.config.isolation_level)
+        self._group = GroupPositions(self._connection, self.config.group_id, self._isolation)
+        self._assigned = Assignment(
+            self._connection,
+            self._group,
+            self._isolation,
+            AutoOffsetReset.parse(self.config.auto_offset_reset),
+        )
+        self._listed = ListedOffsets(self._connection, self._isolation)
+        self._committed_at_ms = self._now_ms()
+        self._poller = Poller(self._connection, self._assigned, self.config)
+        self._closed = False
+        if topics:
+            self.subscribe(topics)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, object], *topics: str) -> Consumer:
+        """A consumer from Kafka's dotted names; `root` says which log. Raises InvalidConfig."""
+        root, values = given_configuration(config)
+        parsed = ConsumerConfig.from_dotted(values)
+        arguments: dict[str, Any] = {
+            name.replace(".", "_"): value for name, value in parsed.to_dotted().items()
+        }
+        arguments["group_id"] = arguments["group_id"] or None
+        return cls(*topics, root=root, **arguments)
+
+    def _now_ms(self) -> float:
+        return self._connection.runtime.clock.monotonic_ms()
+
+    # Which partitions.
+
+    def subscribe(self, topics: Iterable[str] | str = (), pattern: str | None = None) -> None:
+        """Read every partition of these topics, also those that are added later.
+
+        With `pattern`, a regular expression, these are all topics whose whole name matches, but for
+        internal ones (`__...`). `poll` finds new ones within `metadata.max.age.ms`, reads them from
+        their start, or where the group stands, and drops deleted ones. A topic that was named and
+        does not exist yet is waited for, and read from its start. Raises InvalidName, and
+        UsageError for a wrong pattern.
+        """
+        self._require_open()
+        self._assigned.subscribe(subscription_to(topics, pattern))
+
+    def unsubscribe(self) -> None:
+        """Unsubscribe from everything."""
+        self._require_open()
+        self._assigned.subscribe(Subscription())
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these partitions.
+
+        One that does not exist yet is waited for, and read from its start; so is one whose offsets
+        a transaction has pending. Raises InvalidName, and UnknownPartition for a number that no
+        partition can have.
+        """
+        self._require_open()
+        self._assigned.assign(given_partitions(partitions))
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are read, or waited for."""
+        self._require_open()
+        return self._assigned.partitions
+
+    def subscription(self) -> set[str]:
+        """The topics that were subscribed to, or that match the pattern."""
+        self._require_open()
+        return set(self._assigned.subscription.topics)
+
+    # Reading.
+
+    def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Records from the positions on, waiting up to `timeout_ms` for the first.
+
+        None may mean that there are none, or that an open transaction blocks them: `blocked_by`
+        says so, and `read_to_end` waits. Raises NoOffsetForPartition and OffsetOutOfRange (with
+        `auto.offset.reset` none), CorruptData, StoreUnavailable, and InvalidRecord for a value that
+        Python cannot represent; then positions do not change.
+        """
+        limit = self.config.max_poll_records
+        if max_records is not None:
+            limit = given_limit("max_records", max_records)
+        with kept_if_interrupted(self._fetchers):
+            taken = self._fetch(timeout_ms, limit)
+            fetchers = self._assigned.fetchers
+            return all_at_once((fetchers[where], where, fetched) for where, fetched in taken)
+
+    def poll_arrow(self, timeout_ms: float = 0, max_records: int = 1_000_000) -> pa.Table | None:
+        """The same as one Arrow table, or None; of one topic, the next in turn that has records.
+
+        Columns are the topic's, then `_topic`, `_partition`, `_offset`, `_timestamp`. Batches are
+        returned as they are stored, without a copy where the store allows it.
+        """
+        with kept_if_interrupted(self._fetchers):
+            limit = given_limit("max_records", max_records)
+            taken = self._fetch(timeout_ms, limit, one_topic=True)
+            if not taken:
+                return None
+            # What was read ahead of a change of schema has the schema before it.
+            topic = self._assigned.fetchers[taken[0][0]].topic
+            schema = physical_schema(topic.schema())
+            return pa.Table.from_batches(
+                [arrow_batch(where.topic, evolved(fetched, schema)) for where, fetched in taken]
+            )
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records for ever, waiting for new ones; `close()` or `break` ends it.
+
+        Positions follow record by record: a commit in the loop covers the current record and none
+        after it, and records that were not returned before a `break` are polled again.
+        """
+        while not self._closed:
+            yield from one_by_one(
+                lambda: self.poll(timeout_ms=1_000), self._fetchers, lambda: not self._closed
+            )
+
+    def read_to_end(self, timeout_ms: float = 120_000) -> Iterator[ConsumerRecord]:
+        """Records up to the end that each partition has at this call, and perhaps some that came
+        since: for example to rebuild state (KafkaBasedLog.readToEnd).
+
+        When the iterator ends, nothing is missing. An open transaction that blocks
+        read_committed is waited for; ReadBlocked names it if nothing came for `timeout_ms`. Paused
+        partitions are left out. Positions follow record by record. Raises what `poll` does,
+        UnknownTopic and UnknownPartition for what does not exist, and UnstableOffsetCommit if a
+        transaction has had the group's offsets pending for so long.
+        """
+        self._require_assigned("read_to_end")
+        wait_ms = given_timeout(timeout_ms)
+        return ReadToEnd(self._connection, self._assigned, self.poll, wait_ms).records(
+            lambda: not self._closed
+        )
+
+    def _require_assigned(self, method: str) -> None:
+        self._require_open()
+        if self._assigned.is_empty:
+            raise IllegalTransition(f"{method}() needs subscribe() or assign() first.")
+
+    def _fetchers(self) -> Mapping[TopicPartition, PartitionFetcher]:
+        return self._assigned.fetchers
+
+    def _fetch(self, timeout_ms: float, limit: int, one_topic: bool = False) -> Taken:
+        self._require_assigned("poll")
+        timeout_ms = given_timeout(timeout_ms)
+        self._auto_commit()
+        self._assigned.place()
+        return self._poller.fetch(timeout_ms, limit, one_topic)
+
+    # Positions.
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record that `poll` returns.
+
+        For a waiting partition it raises the reason: UnknownTopic,
+        UnknownPartition, UnstableOffsetCommit, NoOffsetForPartition.
+        """
+        return self._assigned.position(self._key(partition))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continue at that offset. Outside of the partition, `poll` does as
+        `auto.offset.reset` says. Raises OffsetOutOfRange below 0."""
+        where = self._key(partition)
+        self._assigned.seek(where, given_offset(f"the offset of {where}", offset))
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Go to the first record of these, or of all partitions."""
+        self._require_open()
+        wanted = [self._key(where) for where in partitions] or sorted(self._assigned.partitions)
+        for where, offset in self._listed.beginning(wanted).items():
+            self._assigned.seek(where, offset)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Go past the last record that this isolation level may read."""
+        self._require_open()
+        wanted = [self._key(where) for where in partitions] or sorted(self._assigned.partitions)
+        for where, offset in self._listed.end(wanted).items():
+            self._assigned.seek(where, offset)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Leave these out of `poll` until `resume`."""
+        self._require_open()
+        self._assigned.paused |= {self._key(where) for where in partitions}
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Let `poll` read these again."""
+        self._require_open()
+        self._assigned.paused -= {self._key(where) for where in partitions}
+
+    def blocked_by(self) -> dict[TopicPartition, TxId]:
+        """Partitions whose next record waits for an open transaction, as of the last poll: only at
+        read_committed. `Admin.describe_transaction` says whose it is."""
+        return self._assigned.blocked_by()
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are left out."""
+        self._require_open()
+        return set(self._assigned.paused)
+
+    def _key(self, partition: TopicPartition) -> TopicPartition:
+        self._require_open()
+        where = given_partition(partition)
+        self._assigned.require_assigned(where)
+        return where
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        self._require_open()
+        return self._listed.beginning(partitions)
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of each partition: the last stable offset at read_committed."""
+        self._require_open()
+        return self._listed.end(partitions)
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The earliest record at or after each time (ms); None if there is none."""
+        self._require_open()
+        return self._listed.for_times(timestamps)
+
+    # Commits.
+
+    def committed(self, partition: TopicPartition) -> int | None:
+        """The group's committed position; None if there is none, or no such partition.
+
+        Raises UnstableOffsetCommit while a transaction is pending on it (KIP-447).
+        """
+        self._require_group("committed")
+        where = given_partition(partition)
+        return self._group.fetch([where])[where]
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None
+    ) -> None:
+        """Commit these positions, by default where `poll` stands; durable on return.
+
+        Raises CommitFailed if another consumer of the group has committed meanwhile.
+        """
+        self._require_group("commit")
+        if offsets is not None:
+            self._group.commit(offsets, asked=True)
+        else:
+            self._assigned.place_sought()
+            self._commit_positions(self._positions)
+        self._committed_at_ms = self._now_ms()
+
+    def _commit_positions(self, positions: Callable[[], dict[TopicPartition, int]]) -> None:
+        try:
+            self._group.commit(positions(), asked=False)
+        except UnknownTopic:
+            if not self._assigned.is_pattern:
+                raise
+            self._assigned.match()
+            self._group.commit(positions(), asked=False)
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        return {where: fetcher.position for where, fetcher in self._assigned.fetchers.items()}
+
+    def _positions_within(self) -> dict[TopicPartition, int]:
+        """Without positions that were sought beyond the end: nothing was read up to there."""
+        fetchers = self._assigned.fetchers
+        return {w: fetcher.position for w, fetcher in fetchers.items() if not fetcher.is_beyond()}
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """This consumer's metadata for `send_offsets_to_transaction`."""
+        self._require_group("group_metadata")
+        return self._group.metadata()
+
+    def _auto_commit(self) -> None:
+        is_automatic = self.config.group_id and self.config.enable_auto_commit
+        waited_ms = self._now_ms() - self._committed_at_ms
+        if is_automatic and waited_ms >= self.config.auto_commit_interval_ms:
+            self._commit_what_is_there()
+
+    def _commit_what_is_there(self) -> None:
+        """An automatic commit has no caller to tell of a topic that was created again: positions in
+        the old one are dropped, and the new one is read from now on. Nor of a transaction that is
+        pending on the positions: the next commit comes after it.
+        """
+        self._assigned.look(self.config.metadata_max_age_ms)
+        try:
+            self._commit_positions(self._positions_within)
+        except UnstableOffsetCommit as error:
+            log.warning("positions are not committed: %s", error)
+        self._committed_at_ms = self._now_ms()
+
+    def _require_group(self, method: str) -> None:
+        self._require_open()
+        if not self.config.group_id:
+            raise InvalidConfig(f"{method}() needs a consumer group: give the consumer a group_id.")
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise IllegalTransition("this consumer is closed; open a new one.")
+
+    def close(self) -> None:
+        """Commit, if that is automatic, and release everything."""
+        if not self._closed:
+            try:
+                if (
+                    self.config.group_id
+                    and self.config.enable_auto_commit
+                    and self._assigned.fetchers
+                ):
+                    self._commit_what_is_there()
+            finally:
+                self._closed = True
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

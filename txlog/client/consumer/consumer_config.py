@@ -1,0 +1,70 @@
+"""The consumer's configuration, in Kafka's words (ConsumerConfig). Data only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from txlog.client.positions.auto_offset_reset import AutoOffsetReset
+from txlog.engine import kafka_names
+from txlog.errors import InvalidConfig
+from txlog.model import IsolationLevel, validate_group_id
+from txlog.settings import SettingsGroup
+
+_FROM_ONE_UP = (
+    "auto.commit.interval.ms",
+    "max.poll.records",
+    "fetch.max.bytes",
+    "fetch.interval.ms",
+    "fetch.interval.max.ms",
+    "fetch.max.in.flight",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig(SettingsGroup):
+    """Values of one consumer; `from_dotted` reads Kafka's dotted names."""
+
+    kind: ClassVar[str] = "consumer configuration"
+    foreign: ClassVar[Mapping[str, str]] = kafka_names.CONSUMER
+
+    group_id: str = ""
+    """The consumer group whose positions are used; empty: none."""
+    isolation_level: str = "read_uncommitted"
+    """read_committed or read_uncommitted (Kafka's default)."""
+    auto_offset_reset: str = "latest"
+    """earliest, latest, none or by_duration:PT1H (the first record that is not older): where to
+    begin without a committed offset."""
+    enable_auto_commit: bool = True
+    """Commit positions at `poll` every `auto.commit.interval.ms`, and at `close`."""
+    auto_commit_interval_ms: int = 5_000
+    """How often positions are committed by themselves."""
+    max_poll_records: int = 500
+    """Records of one `poll`."""
+    fetch_max_bytes: int = 52_428_800
+    """Stored bytes that one `poll` reads at most, and one batch at least."""
+    metadata_max_age_ms: int = 300_000
+    """How often `poll` looks for new topics that match a subscribed pattern."""
+    fetch_interval_ms: int = 10
+    """Far away: the least time between two questions of a `poll` that waits whether more has come.
+    It grows to a hundredth of the time since something came."""
+    fetch_interval_max_ms: int = 200
+    """The longest time between two such questions."""
+    fetch_max_in_flight: int = 4
+    """Such questions that are under way at once, of all topics together."""
+
+    def __post_init__(self) -> None:
+        if self.group_id:
+            validate_group_id(self.group_id)
+        if self.isolation_level not in list(IsolationLevel):
+            raise InvalidConfig(
+                f"isolation.level is {self.isolation_level!r}; it must be read_committed or "
+                "read_uncommitted."
+            )
+        AutoOffsetReset.parse(self.auto_offset_reset)
+        for name in _FROM_ONE_UP:
+            if getattr(self, name.replace(".", "_")) < 1:
+                raise InvalidConfig(f"{name} must be at least 1.")
+        if self.metadata_max_age_ms < 0:
+            raise InvalidConfig("metadata.max.age.ms must be at least 0.")

@@ -1,0 +1,99 @@
+"""The group metadata that a consumer gives a producer, and offsets in the form of the journal.
+
+Values only, but for looking up a topic's incarnation id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from txlog.client.positions.given_positions import given_mapping, given_partition, given_position
+from txlog.engine.connection import Connection
+from txlog.errors import InvalidName
+from txlog.groups.offsets import deleted_meanwhile
+from txlog.groups.state import UNCHECKED, PendingOffset
+from txlog.model import OffsetAndMetadata, TopicPartition, validate_group_id
+from txlog.topic.topic_log import TopicLog
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Kafka's group metadata: the group, and its positions as this consumer knows them."""
+
+    group_id: str
+    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    """Positions that the group has committed, as far as the consumer knows; a transaction that
+    commits offsets of this group updates them."""
+    topic_ids: dict[TopicPartition, str] = field(default_factory=dict)
+    """The id of the topic that this consumer reads there (rule R11)."""
+    replaced: dict[TopicPartition, str] = field(default_factory=dict)
+    """The id of an earlier topic of that name in which the group has its position."""
+
+
+class TopicLooks(Protocol):
+    """Checks the topics that a transaction reads, before it is decided."""
+
+    def look_at_input(self, topic: TopicLog) -> None:
+        """Begin a check; the commit raises CommitFailed if the topic is deleted by then."""
+
+
+def pending_offsets(
+    connection: Connection,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+    group: ConsumerGroupMetadata | str,
+    looks: TopicLooks | None = None,
+) -> tuple[PendingOffset, ...]:
+    """Offsets with their topics' ids and starts. `looks` checks the topics in the background, for a
+    caller that decides about the positions later.
+
+    Raises InvalidName, UnknownTopic, UnknownPartition, OffsetOutOfRange, InvalidRecord (an offset
+    that is not a whole number, a note that is not text or too long), and CommitFailed if the
+    consumer has read a topic that was deleted since, and another one has its name.
+    """
+    known = ConsumerGroupMetadata(group) if isinstance(group, str) else group
+    if not isinstance(known, ConsumerGroupMetadata):
+        raise InvalidName(
+            f"{group!r:.80} is not a consumer group; give consumer.group_metadata(), or the id of "
+            "the group."
+        )
+    validate_group_id(known.group_id)
+    given = {given_partition(w): at for w, at in given_mapping(offsets, "23").items()}
+    names = dict.fromkeys(where.topic for where in given)
+    # Certainly current: a group never returns to a deleted topic (rule R11).
+    logs = {name: _topic(connection, name, looks) for name in names}
+    pending = []
+    for where, wanted in given.items():
+        log = logs[where.topic]
+        if known.topic_ids.get(where, log.topic_id) != log.topic_id:
+            raise deleted_meanwhile(where.topic)
+        log.check_partition(where.partition)
+        position = given_position(where, wanted)
+        _check_end(log, where.partition, position.offset)
+        pending.append(
+            PendingOffset(
+                where.topic,
+                log.topic_id,
+                where.partition,
+                known.committed.get(where, UNCHECKED),
+                position.offset,
+                position.metadata,
+                known.replaced.get(where, ""),
+            )
+        )
+    return tuple(pending)
+
+
+def _topic(connection: Connection, name: str, looks: TopicLooks | None) -> TopicLog:
+    if looks is None:
+        return connection.cluster.present_topic(name, certain=True)
+    topic = connection.cluster.known_topic(name)
+    looks.look_at_input(topic)
+    return topic
+
+
+def _check_end(log: TopicLog, partition: int, offset: int) -> None:
+    """A position may be below the log start: the records before it were read, and deleted since."""
+    if not 0 <= offset <= log.state.end_offset(partition):
+        log.require_offset(partition, offset)

@@ -1,0 +1,145 @@
+"""Topics read up to one consistent cut, as needed for a copy: ranges first, then batches.
+
+It guards I11 (every transaction below the ends is completely below them, in all topics that are
+read) and I3, by the fetcher that it uses. Memory is limited by FETCH_BYTES_MAX, whatever the length
+of a topic. It must not know where the records go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+
+from txlog.client.consumer.consumer_record import arrow_batch
+from txlog.client.consumer.fetcher import PartitionFetcher
+from txlog.client.positions.offset_times import offset_for_time
+from txlog.engine.connection import Connection
+from txlog.errors import OffsetOutOfRange, UnknownTopic
+from txlog.model import IsolationLevel, TopicPartition
+from txlog.topic.look import look
+from txlog.topic.read.cut import stable_ends, view_of
+from txlog.topic.read.reader import evolved, sliced
+from txlog.topic.records.schema import physical_schema
+from txlog.topic.topic_log import TopicLog
+
+FETCH_BYTES_MAX = 8 << 20
+"""Stored bytes that are read ahead of the returned batches."""
+
+RECORDS_MAX = 65_536
+"""Records of one returned batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeBound:
+    """Where a range begins or ends, in each partition: an offset, or the first record at a time."""
+
+    offset: int | None = None
+    timestamp_ms: int | None = None
+    """Milliseconds since 1970, UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRange:
+    """Offsets [start, end) of each partition of a topic that is read."""
+
+    topic: TopicLog
+    schema: pa.Schema
+    """The topic's columns, then `_timestamp`, as of the cut."""
+    offsets: dict[int, tuple[int, int]]
+
+
+def topics_at_cut(
+    connection: Connection,
+    names: Sequence[str],
+    isolation: IsolationLevel,
+    start: RangeBound | None = None,
+    until: RangeBound | None = None,
+) -> list[TopicRange]:
+    """The topics as of now, from `start` (default: the beginning) to the cut, or to `until`.
+
+    At read_uncommitted the end is the end of each partition. An offset below a log start means the
+    log start; one beyond the cut, the cut. Raises UnknownTopic, OffsetOutOfRange (the range would
+    end before it starts).
+    """
+    find = connection.cluster.present_topic
+    topics = connection.runtime.fan_out.run_all([partial(find, n, certain=True) for n in names])
+    look(topics, connection.runtime.fan_out, certain=True)
+    for topic in topics:
+        if topic.state.closed:
+            raise UnknownTopic(
+                f"topic {topic.name!r} was deleted meanwhile; leave it out.", topic=topic.name
+            )
+    views = [view_of(topic) for topic in topics]
+    everywhere = [view.where(p) for view in views for p in range(len(view.state.partitions))]
+    if isolation is IsolationLevel.READ_COMMITTED:
+        ends = stable_ends(views, dict.fromkeys(everywhere, 0))
+    else:
+        by_name = {view.state.name: view.state for view in views}
+        ends = {where: by_name[where.topic].end_offset(where.partition) for where in everywhere}
+    return [_range_of(topic, ends, isolation, start, until) for topic in topics]
+
+
+def _range_of(
+    topic: TopicLog,
+    ends: dict[TopicPartition, int],
+    isolation: IsolationLevel,
+    start: RangeBound | None,
+    until: RangeBound | None,
+) -> TopicRange:
+    offsets: dict[int, tuple[int, int]] = {}
+    for number, part in enumerate(topic.state.partitions):
+        end = ends[TopicPartition(topic.name, number)]
+        first = _bound(topic, number, start, isolation, part.log_start, end)
+        last = _bound(topic, number, until, isolation, end, end)
+        if last < first and start is not None and until is not None:
+            raise OffsetOutOfRange(
+                f"the range of {topic.name!r} partition {number} would end at {last}, before it "
+                f"starts at {first}. Correct the bounds.",
+                topic=topic.name,
+                partition=number,
+            )
+        offsets[number] = (min(first, last), last)
+    return TopicRange(topic, physical_schema(topic.schema()), offsets)
+
+
+def _bound(
+    topic: TopicLog,
+    partition: int,
+    bound: RangeBound | None,
+    isolation: IsolationLevel,
+    otherwise: int,
+    end: int,
+) -> int:
+    log_start = topic.state.partitions[partition].log_start
+    if bound is None:
+        found = otherwise
+    elif bound.timestamp_ms is not None:
+        at = offset_for_time(topic, partition, bound.timestamp_ms, isolation)
+        found = end if at is None else at.offset
+    else:
+        found = end if bound.offset is None else bound.offset
+    return min(max(found, log_start), max(end, log_start))
+
+
+def read_partition(
+    wanted: TopicRange, partition: int, isolation: IsolationLevel
+) -> Iterator[pa.RecordBatch]:
+    """The records of one partition in order, with the columns of `Consumer.poll_arrow`.
+
+    Raises OffsetOutOfRange if some are deleted before they are read, CorruptData.
+    """
+    position, end = wanted.offsets[partition]
+    fetcher = PartitionFetcher(wanted.topic, partition, position, isolation)
+    while fetcher.position < end:
+        taken = fetcher.take(RECORDS_MAX)
+        if taken is None:
+            if not fetcher.is_behind():
+                return  # Only aborted or compacted records are between here and the end.
+            fetcher.fill(FETCH_BYTES_MAX)
+            continue
+        kept = evolved(sliced(taken, position, end), wanted.schema)
+        if kept.batch.num_rows:
+            yield arrow_batch(wanted.topic.name, kept)

@@ -1,0 +1,1 @@
+"""RocketMQ's transactional messages: half messages, checks, and dead letters."""

@@ -1,0 +1,138 @@
+"""The check service: asks for the outcome of half transactions without a decision.
+
+Any live producer of a group asks for the whole group; of several, one claims each check. After
+`transaction.check.max` checks the messages go to the dead-letter topic: neither committed nor lost.
+It guards I14: clocks start a check, and decide nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from txlog.client.half_messages.dead_letter import letters
+from txlog.client.half_messages.half_message import (
+    HalfTransaction,
+    LocalTransactionState,
+    TransactionListener,
+)
+from txlog.client.half_messages.half_store import commit, read_half, roll_back
+from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.state import Transaction
+from txlog.coordinator.states import PREPARED
+from txlog.engine.connection import Connection
+from txlog.errors import DuplicateTransaction, TxlogError
+from txlog.model import TxId
+
+log = logging.getLogger(__name__)
+
+Count = Callable[[str], None]
+"""Called with the event: `checks`, `committed`, `rolled_back`, `unknown`, `dead_lettered`."""
+
+
+class CheckService:
+    """Checks the half transactions of one producer group."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        group: str,
+        listener: TransactionListener,
+        dead_letter_topic: str,
+        count: Count,
+    ) -> None:
+        self._connection = connection
+        self._group = group
+        self._listener = listener
+        self._dead_letter_topic = dead_letter_topic
+        self._count = count
+        self._coordinator: Coordinator = connection.coordinator_of(group)
+
+    def run_once(self) -> int:
+        """One pass over the due half transactions; returns how many were checked or given up.
+
+        Raises the store's errors while it searches; an error of one transaction is logged, and the
+        transaction is checked again later.
+        """
+        done = 0
+        for name, transaction in list(half_transactions(self._coordinator, self._group)):
+            try:
+                done += self._checked(name, transaction)
+            except TxlogError as error:
+                log.warning("half transaction %s: %s", transaction.tag, error)
+            except Exception:  # One error must not prevent the checks of the others.
+                log.exception("half transaction %s", transaction.tag)
+        return done
+
+    def _checked(self, name: str, transaction: Transaction) -> bool:
+        try:
+            return self._see_to(name, transaction)
+        except DuplicateTransaction:
+            # Another with its name is committed, so its messages are already sent.
+            self._end(name, transaction.tx_id, LocalTransactionState.ROLLBACK_MESSAGE)
+            return True
+
+    def _see_to(self, name: str, transaction: Transaction) -> bool:
+        tx_id, back = transaction.tx_id, transaction.check_back
+        if transaction.state in PREPARED:  # The process that decided it may have died since (R8).
+            self._coordinator.finish(name, tx_id)
+            return False
+        if not transaction.is_check_due(self._connection.runtime.clock.wall_ms()):
+            return False
+        if back is not None and transaction.checks >= back.checks_max:
+            self._give_up(name, transaction)
+            return True
+        if not self._coordinator.claim_check(name, tx_id):
+            return False
+        claimed = self._coordinator.state.ids[name].open.get(tx_id)
+        if claimed is None:
+            return False
+        self._count("checks")
+        self._end(name, tx_id, self._asked(read_half(self._connection, claimed)))
+        return True
+
+    def _asked(self, half: HalfTransaction) -> LocalTransactionState:
+        try:
+            state = self._listener.check_local_transaction(half)
+        except Exception:
+            log.exception("check of half transaction %s", half.transaction_id)
+            state = None
+        return LocalTransactionState(state or LocalTransactionState.UNKNOW)
+
+    def _end(self, name: str, tx_id: TxId, state: LocalTransactionState) -> None:
+        match state:
+            case LocalTransactionState.COMMIT_MESSAGE:
+                commit(self._coordinator, name, tx_id)
+                self._count("committed")
+            case LocalTransactionState.ROLLBACK_MESSAGE:
+                roll_back(self._coordinator, name, tx_id)
+                self._count("rolled_back")
+            case LocalTransactionState.UNKNOW:
+                self._count("unknown")
+
+    def _give_up(self, name: str, transaction: Transaction) -> None:
+        """One decision: the letters replace the messages, whichever process finishes it."""
+        half = read_half(self._connection, transaction)
+        log.warning(
+            "half transaction %s was checked %d times and is given up: its messages go to %s",
+            transaction.tag,
+            transaction.checks,
+            self._dead_letter_topic,
+        )
+        if not half.messages:  # Its topics are deleted, so there are no letters.
+            roll_back(self._coordinator, name, transaction.tx_id)
+            return
+        letter = letters(self._connection, self._dead_letter_topic, half)
+        self._coordinator.prepare_commit(name, transaction.tx_id, (letter,), dead_letter=True)
+        self._coordinator.finish(name, transaction.tx_id)
+        self._count("dead_lettered")
+
+
+def half_transactions(
+    coordinator: Coordinator, group: str | None = None
+) -> Iterator[tuple[str, Transaction]]:
+    """Transactional id and transaction of the open ones, of one producer group or of all."""
+    for name, transaction in coordinator.catch_up().open_transactions():
+        back = transaction.check_back
+        if back is not None and group in (None, back.group):
+            yield name, transaction

@@ -1,0 +1,217 @@
+"""The dead-letter topic: messages of half transactions without a decision, and their replay.
+
+A dead letter is the original message, with headers that say where it was to go and why it is here.
+It guards that a message is in the dead-letter topic or in its own, never in both and never in
+neither: giving up a half transaction is its one decision (I4), and a replay commits the messages
+with the offsets of the letters (I5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from txlog.client.consumer.consumer import Consumer
+from txlog.client.consumer.consumer_record import ConsumerRecord
+from txlog.client.half_messages.half_message import HalfTransaction, Message
+from txlog.client.half_messages.half_store import staged_participant
+from txlog.client.producer.producer import Producer
+from txlog.coordinator.events import Participant
+from txlog.engine.append.accumulator import new_pile
+from txlog.engine.connection import Connection
+from txlog.errors import CorruptData, InvalidConfig, OffsetOutOfRange, TopicExists, UnknownTopic
+from txlog.model import TopicPartition, validate_topic_name
+from txlog.settings import TopicConfig
+from txlog.topic.records.schema import KAFKA_SCHEMA, encode_schema, is_kafka_schema
+from txlog.topic.topic_log import TopicLog
+
+DEAD_LETTER_TOPIC = "half-messages.dead-letter"
+REPLAY_GROUP_SUFFIX = ".replay"
+
+_TOPIC, _PARTITION, _ROW = "txlog.topic", "txlog.partition", "txlog.row"
+_ID, _GROUP, _CHECKS = "txlog.transaction", "txlog.producer.group", "txlog.checks"
+_OWN = frozenset({_TOPIC, _PARTITION, _ROW, _ID, _GROUP, _CHECKS})
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that was given up."""
+
+    message: Message
+    transaction_id: str
+    producer_group: str
+    checks: int
+    where: TopicPartition
+    """Where the letter itself is."""
+    offset: int
+
+
+def dead_letter_log(connection: Connection, name: str) -> TopicLog:
+    """The topic of dead letters, created when it is first needed. Raises InvalidConfig."""
+    validate_topic_name(name)
+    try:
+        topic = connection.cluster.present_topic(name)
+    except UnknownTopic:
+        connection.cluster.finish_deletion(name)
+        topic = _created(connection, name)
+    if not is_kafka_schema(topic.schema()):
+        raise InvalidConfig(
+            f"topic {name!r} cannot hold dead letters: it is a typed topic. Name another one.",
+            topic=name,
+        )
+    return topic
+
+
+def _created(connection: Connection, name: str) -> TopicLog:
+    config = TopicConfig(max_message_bytes=1 << 30)
+    with suppress(TopicExists):  # Another process was faster.
+        return connection.cluster.create_topic(name, 1, encode_schema(KAFKA_SCHEMA), config)
+    return connection.cluster.present_topic(name)
+
+
+def letters(connection: Connection, name: str, half: HalfTransaction) -> Participant:
+    """The messages of a half transaction as dead letters, staged."""
+    topic = dead_letter_log(connection, name)
+    pile = new_pile(topic, lambda: None)
+    for message in half.messages:
+        value, is_row = _value(message)
+        facts = {
+            _TOPIC: message.topic,
+            _PARTITION: str(message.partition),
+            _ID: half.transaction_id,
+            _GROUP: half.producer_group,
+            _CHECKS: str(half.checks),
+            **({_ROW: "arrow"} if is_row else {}),
+        }
+        headers = [*message.headers, *((key, text.encode()) for key, text in facts.items())]
+        pile.add(value, message.key, headers, None, message.timestamp_ms or 0)
+    batch, partitions = pile.batch(0)
+    return staged_participant(topic, batch, partitions)
+
+
+def _value(message: Message) -> tuple[bytes | None, bool]:
+    """A row of a typed topic becomes a small Arrow stream, which keeps all types."""
+    if not isinstance(message.value, dict):
+        return message.value, False
+    table = pa.Table.from_pylist([message.value], schema=message.schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes(), True
+
+
+def read_letter(record: ConsumerRecord) -> DeadLetter:
+    """A record of the dead-letter topic. Raises CorruptData if it is not a dead letter."""
+    facts: Mapping[str, bytes | None] = dict(record.headers)
+    try:
+        topic, partition = _text(facts, _TOPIC), _text(facts, _PARTITION)
+        message = Message(
+            topic,
+            _row(record.value) if _ROW in facts else record.value,
+            record.key,
+            tuple(pair for pair in record.headers if pair[0] not in _OWN),
+            int(partition),
+            record.timestamp,
+        )
+        group, checks = _text(facts, _GROUP), int(_text(facts, _CHECKS))
+        where = TopicPartition(record.topic, record.partition)
+        return DeadLetter(message, _text(facts, _ID), group, checks, where, record.offset)
+    except (KeyError, ValueError, pa.ArrowException) as error:
+        raise CorruptData(
+            f"the record at offset {record.offset} of {record.topic}-{record.partition} is not a "
+            f"dead letter ({error}). Another program wrote it: skip it with 'txlog group reset "
+            f"{record.topic}{REPLAY_GROUP_SUFFIX} --topic {record.topic}:{record.partition} "
+            f"--to-offset {record.offset + 1} --execute'.",
+            offset=record.offset,
+        ) from error
+
+
+def _text(facts: Mapping[str, bytes | None], name: str) -> str:
+    return (facts[name] or b"").decode()
+
+
+def _row(value: bytes | None) -> dict[str, Any]:
+    with pa.ipc.open_stream(pa.py_buffer(value or b"")) as reader:
+        (row,) = reader.read_all().to_pylist()
+    return dict(row)
+
+
+def pending_letters(
+    connection: Connection, name: str = DEAD_LETTER_TOPIC, limit: int = 1_000
+) -> list[DeadLetter]:
+    """Letters that have not been replayed, oldest first. Raises UnknownTopic, CorruptData."""
+    with _consumer(connection, name) as consumer:
+        return [read_letter(record) for record in _records(consumer, limit)]
+
+
+def letter_at(connection: Connection, where: TopicPartition, offset: int) -> DeadLetter:
+    """One letter, replayed or not. Raises UnknownTopic, OffsetOutOfRange, CorruptData."""
+    with Consumer(root=connection, isolation_level="read_committed") as consumer:
+        consumer.assign([where])
+        consumer.end_offsets([where])
+        consumer.seek(where, offset)
+        for found in consumer.poll(max_records=1).values():
+            if found[0].offset == offset:
+                return read_letter(found[0])
+    raise OffsetOutOfRange(
+        f"there is no dead letter at offset {offset} of {where}; 'txlog dlq list' shows them.",
+        offset=offset,
+    )
+
+
+def replay_letters(
+    connection: Connection, name: str = DEAD_LETTER_TOPIC, limit: int = 1_000
+) -> list[DeadLetter]:
+    """Send letters to the topics they were meant for, once; returns those sent.
+
+    All in one transaction, with the position of the group that reads letters: a process that dies
+    in between has replayed all of them or none. Raises UnknownTopic (also if a message's topic is
+    gone), CorruptData, CommitFailed if another process replays at the same time.
+    """
+    with (
+        _consumer(connection, name) as consumer,
+        Producer(connection, transactional_id=f"{name}{REPLAY_GROUP_SUFFIX}") as producer,
+    ):
+        producer.init_transactions()
+        found = [read_letter(record) for record in _records(consumer, limit)]
+        if not found:
+            return []
+        with producer.transaction():
+            for letter in found:
+                message = letter.message
+                producer.send(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    message.headers or None,
+                    message.partition,
+                    message.timestamp_ms,
+                )
+            positions = {where: consumer.position(where) for where in consumer.assignment()}
+            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+        return found
+
+
+def _consumer(connection: Connection, name: str) -> Consumer:
+    """Raises UnknownTopic: a consumer would wait until the topic exists."""
+    connection.cluster.present_topic(name, certain=True)
+    return Consumer(
+        name,
+        root=connection,
+        group_id=f"{name}{REPLAY_GROUP_SUFFIX}",
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+
+
+def _records(consumer: Consumer, limit: int) -> Iterator[ConsumerRecord]:
+    left = limit
+    while left > 0 and (polled := consumer.poll(max_records=left)):
+        for found in polled.values():
+            left -= len(found)
+            yield from found

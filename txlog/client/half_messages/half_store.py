@@ -1,0 +1,217 @@
+"""Storing half transactions, deciding them, and reading their messages back.
+
+It guards that a message of a half transaction is visible if and only if it was committed: BEGIN
+names its segments, and they become visible with the decision (I3), whichever process dies in
+between. It must not know the listener.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from txlog.client.consumer.consumer_record import ConsumerRecord, records
+from txlog.client.half_messages.half_message import TRANSACTION_ID_HEADER, HalfTransaction, Message
+from txlog.coordinator.coordinator import Coordinator, InitOptions
+from txlog.coordinator.events import CheckBack, Participant, Registration
+from txlog.coordinator.state import Transaction
+from txlog.engine.append.accumulator import Partitions, new_pile
+from txlog.engine.append.partitioner import split_by_partition
+from txlog.engine.append.record_times import record_time
+from txlog.engine.connection import Connection
+from txlog.errors import (
+    InternalError,
+    InvalidRecord,
+    MissingObject,
+    OutcomeUnknown,
+    TxlogError,
+)
+from txlog.model import TxId, validate_topic_name
+from txlog.storage.store import ByteRange
+from txlog.topic.read.reader import FetchedBatch
+from txlog.topic.records.batch import Segment
+from txlog.topic.records.conversion import adapt
+from txlog.topic.records.schema import is_kafka_schema, physical_schema
+from txlog.topic.records.segment import decode_batch
+from txlog.topic.topic_log import TopicLog
+
+log = logging.getLogger(__name__)
+
+NEVER_MS = (1 << 53) - 1
+"""Timeout of a half transaction: checks decide it instead."""
+
+
+class HalfStore:
+    """The half transactions of one live producer of a group. Safe to use from threads."""
+
+    def __init__(self, connection: Connection, group: str) -> None:
+        self.group = group
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._registration: Registration | None = None
+        self._number = -1
+        # Producers of a group do not fence each other: each has its own id.
+        self.transactional_id = f"{group}/{connection.runtime.entropy.token()}"
+        self.coordinator: Coordinator = connection.coordinator_of(group)
+
+    def register(self) -> None:
+        """Register with the coordinator. Raises the store's errors."""
+        options = InitOptions(NEVER_MS, concurrent=True)
+        self._registration = self.coordinator.init_producer(
+            self.transactional_id, self.transactional_id, options
+        )
+        self._number = self._registration.begun_number
+
+    def store(
+        self, messages: Sequence[Message], transaction_id: str, check_back: CheckBack
+    ) -> tuple[TxId, bool]:
+        """Store a half transaction, invisible; returns its id, and whether it is stored.
+
+        If the store does not say, it is aborted as far as possible. Raises DuplicateTransaction if
+        one of this id is committed, InvalidRecord and everything else that `send` raises: then
+        nothing is stored.
+        """
+        registration = self._registration
+        if registration is None:
+            raise InternalError("a half transaction before its registration. Please report this.")
+        pid, epoch = registration.pid, registration.epoch
+        following = TxId(pid, epoch, self._number + 1)
+        self.coordinator.require_current(self.transactional_id, following, transaction_id)
+        participants = stage(self._connection, messages, transaction_id)
+        with self._lock:  # Transactions begin in the order of their numbers (R4).
+            self._number += 1
+            tx_id = TxId(pid, epoch, self._number)
+            try:
+                self.coordinator.begin(
+                    self.transactional_id,
+                    tx_id,
+                    NEVER_MS,
+                    participants,
+                    transaction_id,
+                    check_back,
+                )
+            except OutcomeUnknown as error:
+                log.warning("half transaction %s: %s", transaction_id, error)
+                try:
+                    self.coordinator.abort(self.transactional_id, tx_id)
+                except TxlogError as failed:
+                    log.info("half transaction %s is left to a check: %s", transaction_id, failed)
+                return tx_id, False
+        return tx_id, True
+
+
+def commit(coordinator: Coordinator, transactional_id: str, tx_id: TxId) -> None:
+    """Show the messages. Raises TransactionAborted if it was decided otherwise."""
+    coordinator.prepare_commit(transactional_id, tx_id)
+    coordinator.finish(transactional_id, tx_id)
+
+
+def roll_back(coordinator: Coordinator, transactional_id: str, tx_id: TxId) -> None:
+    """Drop the messages. Raises IllegalTransition if it is committed."""
+    coordinator.abort(transactional_id, tx_id)
+
+
+# Messages and segments.
+
+
+def stage(
+    connection: Connection, messages: Sequence[Message], transaction_id: str
+) -> tuple[Participant, ...]:
+    """The messages in segments that nothing refers to yet, one participant a topic."""
+    if not messages:
+        raise InvalidRecord("a half transaction needs at least one message.")
+    by_topic: dict[str, list[Message]] = {}
+    for message in messages:
+        validate_topic_name(message.topic, internal=True)
+        by_topic.setdefault(message.topic, []).append(message)
+    return tuple(
+        _participant(connection, topic, found, transaction_id) for topic, found in by_topic.items()
+    )
+
+
+def _participant(
+    connection: Connection, name: str, messages: Sequence[Message], transaction_id: str
+) -> Participant:
+    # Certainly current: a transaction would commit without its records for a deleted topic (R15).
+    topic = connection.cluster.present_topic(name, certain=True)
+    pile = new_pile(topic, lambda: None)
+    now_ms = connection.runtime.clock.wall_ms()
+    own = [(TRANSACTION_ID_HEADER, transaction_id.encode())]
+    for message in messages:
+        if not isinstance(message.headers, list | tuple):
+            raise InvalidRecord(f"headers are a list of pairs, not {message.headers!r:.80}.")
+        headers = [*message.headers, *(own if is_kafka_schema(topic.schema()) else ())]
+        stamp = record_time(topic, message.timestamp_ms, now_ms)
+        pile.add(message.value, message.key, headers or None, message.partition, stamp)
+    batch, partitions = pile.batch(int(connection.runtime.entropy.uniform(0, 1 << 30)))
+    return staged_participant(topic, batch, partitions)
+
+
+def staged_participant(
+    topic: TopicLog, batch: pa.RecordBatch, partitions: Partitions
+) -> Participant:
+    """One segment with these records, as a participant of a transaction."""
+    schema_id = topic.state.newest_schema_id
+    physical = physical_schema(topic.schema(schema_id))
+    rows = batch if batch.schema.equals(physical) else adapt(batch, physical)
+    parts = {p: [part] for p, part in split_by_partition(rows, partitions).items()}
+    return Participant(topic.topic_id, topic.name, (), (topic.stage(parts, schema_id),))
+
+
+def read_half(connection: Connection, transaction: Transaction) -> HalfTransaction:
+    """An open half transaction with its messages. Those of deleted topics are left out.
+
+    Raises MissingObject, CorruptData, StoreUnavailable.
+    """
+    back = transaction.check_back
+    messages = tuple(
+        message
+        for participant in transaction.participants
+        for segment in participant.segments
+        for message in _messages(connection, participant, segment)
+    )
+    return HalfTransaction(
+        transaction.tag,
+        transaction.tx_id,
+        back.group if back is not None else "",
+        messages,
+        transaction.checks,
+    )
+
+
+def _messages(
+    connection: Connection, participant: Participant, segment: Segment
+) -> Iterator[Message]:
+    topic = connection.cluster.topic_of_id(participant.topic, participant.topic_id)
+    if topic.catch_up().closed:
+        return
+    schema = physical_schema(topic.schema(segment.schema_id))
+    for part in segment.batches:
+        data = topic.store.get_ranges(segment.path, [ByteRange(part.position, part.length)])
+        if data is None and topic.catch_up(certain=True).closed:
+            return  # It was deleted meanwhile.
+        if data is None:
+            raise MissingObject(
+                f"{segment.path} is missing, and the half transaction {participant.topic!r} "
+                "refers to it. Restore it from a backup.",
+                path=segment.path,
+            )
+        batch = decode_batch(data[0], part, schema, object_name=segment.path)
+        for record in records(topic.name, FetchedBatch(part.partition, 0, batch)):
+            yield _message(record, topic.schema(segment.schema_id))
+
+
+def _message(record: ConsumerRecord, schema: pa.Schema) -> Message:
+    headers = tuple(pair for pair in record.headers if pair[0] != TRANSACTION_ID_HEADER)
+    return Message(
+        record.topic,
+        record.value,
+        record.key,
+        headers,
+        record.partition,
+        record.timestamp,
+        None if is_kafka_schema(schema) else schema,
+    )

@@ -1,0 +1,322 @@
+"""RocketMQ's transactional producer: a local transaction and its messages, both or neither.
+
+`send_message_in_transaction` stores the messages invisibly, runs the local transaction, and shows
+or drops them. If that decision is lost, perhaps with this process, a live producer of the same
+group is asked later (`check_service.py`). It must not know how anything is stored.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from os import getpid
+from typing import Any
+
+from txlog.client.half_messages.check_service import CheckService
+from txlog.client.half_messages.dead_letter import DEAD_LETTER_TOPIC, dead_letter_log
+from txlog.client.half_messages.half_config import HalfConfig
+from txlog.client.half_messages.half_message import (
+    HalfStatistics,
+    HalfTransaction,
+    LocalTransactionState,
+    Message,
+    SendStatus,
+    TransactionListener,
+    TransactionSendResult,
+)
+from txlog.client.half_messages.half_store import HalfStore, commit, roll_back
+from txlog.client.producer.own_process import in_a_fork
+from txlog.coordinator.events import CheckBack
+from txlog.engine.connection import Connection, connect
+from txlog.engine.given_arguments import given_transaction
+from txlog.errors import (
+    IllegalTransition,
+    InvalidConfig,
+    InvalidRecord,
+    StoreUnavailable,
+    TxlogError,
+    UsageError,
+)
+from txlog.model import validate_producer_group, validate_tag
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_MS = 1_000
+"""The shortest interval of the background search for due checks."""
+
+
+class TransactionMQProducer:
+    """Sends messages in local transactions. Safe to use from threads, not in forks.
+
+    `TransactionMQProducer("orders", root, listener=...)`, `start()`, then
+    `send_message_in_transaction()`; `shutdown()` at the end, or use it in a `with` statement.
+    """
+
+    def __init__(
+        self,
+        producer_group: str,
+        root: str | Connection,
+        *,
+        listener: TransactionListener | None = None,
+        transaction_timeout_ms: int = 6_000,
+        transaction_check_interval_ms: int = 30_000,
+        transaction_check_max: int = 15,
+        dead_letter_topic: str = DEAD_LETTER_TOPIC,
+        storage_options: Mapping[str, object] | None = None,
+    ) -> None:
+        self.producer_group = validate_producer_group(producer_group)
+        self.config = HalfConfig.from_dotted(
+            {
+                "transaction.timeout.ms": transaction_timeout_ms,
+                "transaction.check.interval.ms": transaction_check_interval_ms,
+                "transaction.check.max": transaction_check_max,
+                "dead.letter.topic": dead_letter_topic,
+            }
+        )
+        self._connection = (
+            root if isinstance(root, Connection) else connect(root, storage_options=storage_options)
+        )
+        self._listener = listener
+        self._store: HalfStore | None = None
+        self._checks: CheckService | None = None
+        self._end_checks: Callable[[], None] | None = None
+        self._statistics = HalfStatistics()
+        self._lock, self._process = threading.Lock(), getpid()
+
+    # Lifecycle.
+
+    def set_transaction_listener(self, listener: TransactionListener) -> None:
+        """Set the listener, which runs and checks local transactions; before `start`.
+
+        Raises IllegalTransition.
+        """
+        if self._store is not None:
+            raise IllegalTransition("this producer is started; its listener cannot change.")
+        self._listener = listener
+
+    def start(self, *, check_in_background: bool = True) -> None:
+        """Become a live producer of the group, which is asked about its half transactions.
+
+        Without `check_in_background` call `check()` regularly. Raises InvalidConfig if there is no
+        listener, IllegalTransition if it was started before.
+        """
+        listener = self._required_listener()
+        if self._store is not None:
+            raise IllegalTransition("this producer was started before; open a new one.")
+        dead_letter_log(self._connection, self.config.dead_letter_topic)
+        store = HalfStore(self._connection, self.producer_group)
+        store.register()
+        self._store = store
+        self._checks = CheckService(
+            self._connection,
+            self.producer_group,
+            listener,
+            self.config.dead_letter_topic,
+            self._count,
+        )
+        if check_in_background:
+            interval_ms = min(self.config.transaction_check_interval_ms, LOOK_EVERY_MS)
+            background = self._connection.runtime.background
+            self._end_checks = background.repeat(self._check_quietly, interval_ms)
+
+    def shutdown(self) -> None:
+        """Stop checking. Open half transactions are left to other producers of the group."""
+        end, self._end_checks = self._end_checks, None
+        if end is not None:
+            end()
+        self._checks = None
+
+    def __enter__(self) -> TransactionMQProducer:
+        if self._store is None:
+            self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    # Sending.
+
+    def send_message_in_transaction(
+        self,
+        message: Message | Sequence[Message],
+        arg: Any = None,
+        *,
+        transaction_id: str | None = None,
+        check_immunity_ms: int | None = None,
+    ) -> TransactionSendResult:
+        """Store the message (or several, of any topics), run the local transaction, end it.
+
+        `arg` is passed to the listener. `transaction_id` is your own name for it, for example an
+        order's number: of all half transactions of the group with that name, one commits;
+        `outcome()` accepts it. `check_immunity_ms` is the age before the first check, instead of
+        `transaction.timeout.ms`. Raises DuplicateTransaction, InvalidRecord, UnknownTopic and the
+        store's errors if nothing was stored; then the local transaction does not run.
+        """
+        self._started("send_message_in_transaction")
+        listener = self._required_listener()
+        half, is_stored = self._stored(message, transaction_id, check_immunity_ms)
+        if not is_stored:
+            state = LocalTransactionState.ROLLBACK_MESSAGE
+            return self._result(half, SendStatus.FLUSH_DISK_TIMEOUT, state, "")
+        self._count("sent")
+        state, remark = self._executed(listener, half, arg)
+        self._end(half, state)
+        return self._result(half, SendStatus.SEND_OK, state, remark)
+
+    def send_half(
+        self,
+        message: Message | Sequence[Message],
+        *,
+        transaction_id: str | None = None,
+        check_immunity_ms: int | None = None,
+    ) -> HalfTransaction:
+        """Store the messages only: `commit` or `rollback` ends it, or a check.
+
+        Raises as `send_message_in_transaction`, and StoreUnavailable if the store does not say.
+        """
+        half, is_stored = self._stored(message, transaction_id, check_immunity_ms)
+        if not is_stored:
+            raise StoreUnavailable(
+                f"the store did not say whether half transaction {half.transaction_id!r} is "
+                "stored, and it was dropped as far as possible. Send it again."
+            )
+        self._count("sent")
+        return half
+
+    def commit(self, half: HalfTransaction) -> None:
+        """Show the messages. The first decision counts: raises TransactionAborted after another."""
+        store = self._started("commit")
+        _require_half(half)
+        commit(store.coordinator, store.transactional_id, half.tx_id)
+        self._count("committed")
+
+    def rollback(self, half: HalfTransaction) -> None:
+        """Drop the messages. Raises IllegalTransition if they were shown, OutcomeUnknown if they
+        may have been, so long ago that the coordinator has forgotten it."""
+        store = self._started("rollback")
+        _require_half(half)
+        roll_back(store.coordinator, store.transactional_id, half.tx_id)
+        self._count("rolled_back")
+
+    def _stored(
+        self,
+        message: Message | Sequence[Message],
+        transaction_id: str | None,
+        check_immunity_ms: int | None,
+    ) -> tuple[HalfTransaction, bool]:
+        store = self._started("send_message_in_transaction")
+        messages = _given_messages(message)
+        name = transaction_id or self._connection.runtime.entropy.token()
+        config = self.config
+        age_ms = config.transaction_timeout_ms if check_immunity_ms is None else check_immunity_ms
+        if type(age_ms) is not int or age_ms < 0:
+            raise InvalidConfig(f"check_immunity_ms is {age_ms!r}; it must be at least 0.")
+        back = CheckBack(
+            self.producer_group,
+            age_ms,
+            config.transaction_check_interval_ms,
+            config.transaction_check_max,
+        )
+        tx_id, is_stored = store.store(messages, validate_tag(name), back)
+        return HalfTransaction(name, tx_id, self.producer_group, messages), is_stored
+
+    def _required_listener(self) -> TransactionListener:
+        if self._listener is None:
+            raise InvalidConfig(
+                "a transactional producer needs a transaction listener, which runs and checks the "
+                "local transactions: give one to the constructor."
+            )
+        return self._listener
+
+    def _executed(
+        self, listener: TransactionListener, half: HalfTransaction, arg: Any
+    ) -> tuple[LocalTransactionState, str]:
+        """The result of the local transaction; an exception is only logged."""
+        try:
+            state = listener.execute_local_transaction(half, arg)
+        except Exception as error:
+            log.exception("local transaction %s", half.transaction_id)
+            return LocalTransactionState.UNKNOW, f"{type(error).__name__}: {error}"
+        return LocalTransactionState(state or LocalTransactionState.UNKNOW), ""
+
+    def _end(self, half: HalfTransaction, state: LocalTransactionState) -> None:
+        """One attempt, as in RocketMQ: a check decides what is lost here."""
+        try:
+            if state is LocalTransactionState.COMMIT_MESSAGE:
+                self.commit(half)
+            elif state is LocalTransactionState.ROLLBACK_MESSAGE:
+                self.rollback(half)
+            else:
+                self._count("unknown")
+        except TxlogError as error:
+            log.warning("half transaction %s is left to a check: %s", half.transaction_id, error)
+
+    def _result(
+        self,
+        half: HalfTransaction,
+        status: SendStatus,
+        state: LocalTransactionState,
+        remark: str,
+    ) -> TransactionSendResult:
+        return TransactionSendResult(status, half.transaction_id, half.tx_id, state, remark)
+
+    def _started(self, method: str) -> HalfStore:
+        if getpid() != self._process:
+            raise in_a_fork("transactional producer", method)
+        if self._store is None:
+            raise IllegalTransition(f"{method}() is not possible: call start() first.")
+        if self._checks is None:
+            raise IllegalTransition(
+                f"{method}() is not possible: this producer is shut down; open a new one."
+            )
+        return self._store
+
+    # Checking.
+
+    def check(self) -> int:
+        """One pass over the group's due half transactions; returns how many there were."""
+        self._started("check")
+        checks = self._checks
+        return checks.run_once() if checks is not None else 0
+
+    def _check_quietly(self) -> None:
+        try:
+            self.check()
+        except IllegalTransition:
+            return  # The producer is being shut down.
+        except TxlogError as error:
+            log.warning("half transactions of %s were not checked: %s", self.producer_group, error)
+        except Exception:  # Otherwise the thread would end, and checks would stop.
+            log.exception("half transactions of %s were not checked", self.producer_group)
+
+    def statistics(self) -> HalfStatistics:
+        """What this producer has done since it was started."""
+        return self._statistics
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            changed = {what: getattr(self._statistics, what) + 1}
+            self._statistics = replace(self._statistics, **changed)
+
+
+def _given_messages(messages: object) -> tuple[Message, ...]:
+    """One or several. Raises InvalidRecord."""
+    if isinstance(messages, Message):
+        return (messages,)
+    if isinstance(messages, Sequence) and all(isinstance(one, Message) for one in messages):
+        return tuple(messages)
+    raise InvalidRecord(
+        f"{messages!r:.80} is not a message; give Message(topic, value), or a list of them."
+    )
+
+
+def _require_half(half: object) -> None:
+    """Raises UsageError."""
+    if not isinstance(half, HalfTransaction):
+        raise UsageError(
+            f"{half!r:.80} is not a half transaction; give the result of send_half, or the "
+            "listener was given."
+        )
+    given_transaction(half.tx_id)

@@ -1,0 +1,1 @@
+"""Positions as users name them: offsets, times, resets and subscriptions."""

@@ -1,0 +1,165 @@
+"""A consumer's starting positions, and what its group has committed as far as the consumer knows.
+
+It guards I6 on the client's side: a commit starts at the group's last known position, so that a
+faster consumer of the same group is noticed. It must not know what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from txlog.client.consumer.consumer_group import ConsumerGroupMetadata, pending_offsets
+from txlog.client.positions.auto_offset_reset import AutoOffsetReset
+from txlog.engine.connection import Connection
+from txlog.errors import NoOffsetForPartition, OutcomeUnknown, RetriableError, TxlogError
+from txlog.groups.state import PendingOffset
+from txlog.model import IsolationLevel, OffsetAndMetadata, TopicPartition
+from txlog.topic.topic_log import TopicLog
+
+
+class GroupPositions:
+    """The group of one consumer; without a group it only says where to begin."""
+
+    def __init__(self, connection: Connection, group_id: str, isolation: IsolationLevel) -> None:
+        self._connection = connection
+        self._group_id = group_id
+        self._isolation = isolation
+        self._metadata = ConsumerGroupMetadata(group_id)
+        self._uncommitted: set[TopicPartition] = set()
+        """Partitions in which the group has no position yet: the first commit stores one."""
+        self._unanswered: dict[TopicPartition, set[int]] = {}
+        """Positions of commits of unknown outcome."""
+
+    def starts(
+        self,
+        resets: Mapping[TopicPartition, AutoOffsetReset],
+        sought: Mapping[TopicPartition, int],
+    ) -> tuple[dict[TopicPartition, tuple[TopicLog, int]], NoOffsetForPartition | None]:
+        """Where each partition begins: at the sought offset, at the group's position, or according
+        to its reset. A group without a position begins its first range there (I6).
+
+        Includes the topic that each refers to (rule R11). The topics are caught up. Also returns an
+        error for partitions without a starting position; the others begin all the same. Raises
+        UnstableOffsetCommit, and if a topic was deleted meanwhile UnknownPartition, CommitFailed.
+        """
+        if not resets:
+            return {}, None
+        partitions = sorted(resets)
+        topics = {name: self._topic(name) for name in dict.fromkeys(w.topic for w in partitions)}
+        for where in partitions:
+            topics[where.topic].check_partition(where.partition)
+        positions, replaced = self._committed(partitions, topics)
+        missing = [where for where in partitions if where not in positions]
+        lost = [w for w in missing if w not in sought and resets[w].kind == "none"]
+        missing = [where for where in missing if where not in lost]
+        now_ms = self._connection.runtime.clock.wall_ms()
+        for where in missing:
+            if where in sought:
+                positions[where] = sought[where]
+                continue
+            topic = topics[where.topic]
+            positions[where] = resets[where].offset(topic, where.partition, self._isolation, now_ms)
+        self._uncommitted.update(missing)
+        self._metadata.committed.update(positions)
+        self._metadata.topic_ids.update({w: topics[w.topic].topic_id for w in positions})
+        self._metadata.replaced.update({w: replaced.get(w, "") for w in positions})
+        begun = sorted(positions)
+        starts = {w: (topics[w.topic], sought.get(w, positions[w])) for w in begun}
+        return starts, self._no_offset(lost[0]) if lost else None
+
+    def _committed(
+        self, partitions: list[TopicPartition], topics: Mapping[str, TopicLog]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
+        """The group's positions, and those in an earlier topic of that name."""
+        positions: dict[TopicPartition, int] = {}
+        replaced: dict[TopicPartition, str] = {}
+        if self._group_id:
+            for where, at in self._connection.offsets.fetch(self._group_id, partitions).items():
+                topic_id = topics[where.topic].topic_id
+                replaced[where] = self._connection.offsets.replaced(where, topic_id, at)
+                if at is not None and not replaced[where]:
+                    positions[where] = at.offset
+        return positions, replaced
+
+    def _no_offset(self, where: TopicPartition) -> NoOffsetForPartition:
+        return NoOffsetForPartition(
+            f"group {self._group_id!r} has no committed offset in {where} and auto.offset.reset is "
+            "none; seek() in it, or set auto.offset.reset to earliest or latest.",
+            topic=where.topic,
+            partition=where.partition,
+        )
+
+    def _topic(self, name: str) -> TopicLog:
+        """The topic, caught up, even if it was created again since the caller read it."""
+        topic = self._connection.cluster.topic(name)
+        return topic if topic.state.partitions else self._connection.cluster.present_topic(name)
+
+    def fetch(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """The group's committed positions; None also for an unknown topic or partition.
+
+        Raises UnstableOffsetCommit.
+        """
+        wanted = list(partitions)
+        names = sorted({where.topic for where in wanted})
+        find, answers = self._connection.cluster.find_topic, self._connection.cluster.answers
+        topics = answers([partial(find, name) for name in names])
+        topic_ids = {topic.name: topic.topic_id for topic in topics if topic is not None}
+        found = self._connection.offsets.fetch(self._group_id, wanted, topic_ids)
+        return {where: None if at is None else at.offset for where, at in found.items()}
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], *, asked: bool
+    ) -> None:
+        """Commit these positions. Raises CommitFailed, UnknownTopic, OffsetOutOfRange.
+
+        With `asked` all of them, else only those that changed. A requested commit may be a note at
+        the same offset. A first position counts as changed although nothing was read: with
+        `auto.offset.reset=latest` the next start would skip records. After OutcomeUnknown or a
+        retriable error the next commit finds out what became of this one (I13).
+        """
+        self._learn_outcomes()
+        pending = pending_offsets(self._connection, offsets, self.metadata())
+        changed = tuple(
+            offset
+            for offset in pending
+            if asked or offset.start != offset.end or offset.where in self._uncommitted
+        )
+        if changed:
+            self._commit(changed)
+        self._metadata.committed.update({offset.where: offset.end for offset in changed})
+        self._uncommitted -= {offset.where for offset in changed}
+        for offset in changed:
+            self._unanswered.pop(offset.where, None)
+
+    def _commit(self, changed: tuple[PendingOffset, ...]) -> None:
+        """Noted as unanswered before it is sent, because Ctrl-C may come at any moment (I13)."""
+        for offset in changed:
+            self._unanswered.setdefault(offset.where, set()).add(offset.end)
+        try:
+            self._connection.offsets.commit(self._group_id, changed)
+        except (OutcomeUnknown, RetriableError):
+            raise
+        except TxlogError:
+            for offset in changed:
+                self._unanswered[offset.where].discard(offset.end)
+                if not self._unanswered[offset.where]:
+                    del self._unanswered[offset.where]
+            raise
+
+    def _learn_outcomes(self) -> None:
+        """If the group is where an unanswered commit would have moved it, that commit succeeded, or
+        another instance has read the same records, which amounts to the same."""
+        if not self._unanswered:
+            return
+        stands = self._connection.offsets.group(self._group_id).committed
+        for where, ends in self._unanswered.items():
+            at = stands.get(where)
+            is_ours = at is not None and at.topic_id == self._metadata.topic_ids.get(where)
+            if at is not None and is_ours and at.offset in ends:
+                self._metadata.committed[where] = at.offset
+                self._uncommitted.discard(where)
+
+    def metadata(self) -> ConsumerGroupMetadata:
+        """The group, and its known positions; a transaction updates them."""
+        return self._metadata

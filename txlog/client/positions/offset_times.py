@@ -1,0 +1,34 @@
+"""From a time to an offset, by the index first and by one batch last."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.model import IsolationLevel, OffsetAndTimestamp
+from txlog.topic.read.reader import read_rows, row_source, sliced, visible_end
+from txlog.topic.records.conversion import TIMESTAMP_COLUMN
+from txlog.topic.records.plain_numbers import whole_numbers
+from txlog.topic.topic_log import TopicLog
+
+
+def offset_for_time(
+    topic: TopicLog, partition: int, timestamp_ms: int, isolation: IsolationLevel
+) -> OffsetAndTimestamp | None:
+    """The earliest visible record whose time is `timestamp_ms` or later (Kafka's rule)."""
+    state = topic.state
+    log_start = state.partitions[partition].log_start
+    end = visible_end(state, partition, isolation)
+    for row in topic.batches_at_time(state, partition, timestamp_ms):
+        if row.next_offset <= log_start or row.base_offset >= end or not row.record_count:
+            continue
+        if row.aborted and isolation is IsolationLevel.READ_COMMITTED:
+            continue
+        for whole in read_rows(row_source(topic, state), [row], columns=[TIMESTAMP_COLUMN]):
+            fetched = sliced(whole, log_start, end)
+            stamps = whole_numbers(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
+            late = np.flatnonzero(stamps >= timestamp_ms)
+            if len(late):
+                index = int(late[0])
+                return OffsetAndTimestamp(fetched.offset_at(index), int(stamps[index]))
+    return None

@@ -1,0 +1,1 @@
+"""The producer: idempotent and transactional sends, flushes, and what stages them."""

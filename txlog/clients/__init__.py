@@ -1,1 +1,0 @@
-"""The clients: the producer, the consumer and the admin, in Kafka's words."""

@@ -1,0 +1,1 @@
+"""What clients and the Spark plugin write with: connections, and sessions of transactions."""

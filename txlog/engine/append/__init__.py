@@ -1,0 +1,1 @@
+"""Records on their way into segments: partitions, columns, batches, and their delivery."""

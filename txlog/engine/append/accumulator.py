@@ -1,0 +1,320 @@
+"""Records that wait for their flush: one pile a topic, turned into one Arrow batch.
+
+It guards that `send` itself refuses a record that its topic cannot hold, before anything is
+written. `add` is the hot path: it only checks types and appends to lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txlog.engine.append.delivery import Delivery, RecordFuture
+from txlog.engine.append.partitioner import partition_for_keys
+from txlog.errors import InvalidRecord, RecordTooLarge
+from txlog.topic.records.rows import record_batch_from_rows
+from txlog.topic.records.schema import (
+    KAFKA_SCHEMA,
+    TIMESTAMP_FIELD,
+    is_kafka_schema,
+    physical_schema,
+)
+from txlog.topic.topic_log import TopicLog
+
+Headers = Sequence[tuple[str, bytes | None]]
+Partitions = npt.NDArray[np.int32]
+
+_HEADERS_TYPE = KAFKA_SCHEMA.field("headers").type
+_ROW_OVERHEAD_BYTES = 64
+
+
+Look = Callable[[], TopicLog]
+"""A look that is under way: answers the topic of that name as of now, or raises what it found."""
+
+
+class Pile(Protocol):
+    """Waiting records of one topic."""
+
+    topic: TopicLog
+    look: Look | None
+    """Of a topic that was taken as this process knew it when the pile was begun."""
+    size_bytes: int
+    delivery: Delivery
+
+    def add(
+        self,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> RecordFuture:
+        """Add one record. Raises InvalidRecord, RecordTooLarge."""
+
+    def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
+        """All records in the physical schema, and the partition of each."""
+
+    @property
+    def is_of_now(self) -> bool:
+        """Whether the topic's schema and configuration are still those that the pile began with."""
+
+
+def new_pile(topic: TopicLog, flush: Callable[[], None]) -> Pile:
+    """The right pile for the schema of the topic, which is caught up."""
+    if is_kafka_schema(topic.schema()):
+        return KafkaPile(topic, flush)
+    return TypedPile(topic, flush)
+
+
+def check_partition(topic: TopicLog, partition: object) -> int:
+    """Raises UnknownPartition, InvalidRecord."""
+    if isinstance(partition, bool) or not isinstance(partition, int):
+        raise InvalidRecord(f"partition must be a whole number, not {partition!r}.")
+    topic.check_partition(partition)
+    return partition
+
+
+class KafkaPile:
+    """Records of key, value and headers."""
+
+    __slots__ = (
+        "_headers",
+        "_keys",
+        "_size_max",
+        "_values",
+        "_wanted",
+        "delivery",
+        "look",
+        "size_bytes",
+        "topic",
+    )
+
+    def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
+        self.topic = topic
+        self.look: Look | None = None
+        self._size_max = topic.state.config.max_message_bytes
+        self.delivery = Delivery(topic.name, flush)
+        self.size_bytes = 0
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._headers: dict[int, list[dict[str, object]]] = {}
+        self._wanted: dict[int, int] = {}
+        """Index of a record -> the partition that its sender asked for."""
+
+    def add(
+        self,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> RecordFuture:
+        """See Pile."""
+        size = 0
+        if value is not None:
+            if type(value) is not bytes:
+                raise _not_bytes(self.topic.name, "value", value)
+            size = len(value)
+        if key is not None:
+            if type(key) is not bytes:
+                raise _not_bytes(self.topic.name, "key", key)
+            size += len(key)
+        checked = None
+        if headers:
+            checked, more = _checked_headers(headers)
+            size += more
+        if size > self._size_max:
+            raise too_large(self.topic.name, size, self._size_max)
+        if partition is not None:
+            check_partition(self.topic, partition)
+        keys, delivery = self._keys, self.delivery
+        index = len(delivery.timestamps)
+        if len(keys) != index:
+            self._drop_torn(index)
+        keys.append(key)
+        self._values.append(value)
+        if partition is not None:
+            self._wanted[index] = partition
+        if checked is not None:
+            self._headers[index] = checked
+        delivery.timestamps.append(timestamp_ms)
+        self.size_bytes += size + _ROW_OVERHEAD_BYTES
+        return RecordFuture(delivery, index)
+
+    @property
+    def is_of_now(self) -> bool:
+        """See Pile."""
+        is_as_large = self._size_max == self.topic.state.config.max_message_bytes
+        return is_as_large and is_kafka_schema(self.topic.schema())
+
+    def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
+        """See Pile."""
+        count = len(self.delivery.timestamps)
+        self._drop_torn(count)
+        keys = pa.array(self._keys, pa.binary())
+        columns = [
+            keys,
+            pa.array(self._values, pa.binary()),
+            pa.array([self._headers.get(i) for i in range(count)], _HEADERS_TYPE)
+            if self._headers
+            else pa.nulls(count, _HEADERS_TYPE),
+            _timestamps(self.delivery.timestamps),
+        ]
+        batch = pa.RecordBatch.from_arrays(columns, schema=physical_schema(KAFKA_SCHEMA))
+        chosen = keyed_partitions(keys, len(self.topic.state.partitions), sticky)
+        return batch, _with_wanted(chosen, self._wanted)
+
+    def _drop_torn(self, count: int) -> None:
+        """Drop what Ctrl-C left of an incomplete record: a record counts once it has its time."""
+        del self._keys[count:], self._values[count:]
+        self._headers.pop(count, None)
+        self._wanted.pop(count, None)
+
+
+class TypedPile:
+    """Records that are rows of the topic's own columns."""
+
+    def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
+        self.topic = topic
+        self.look: Look | None = None
+        self._schema = topic.schema()
+        self.delivery = Delivery(topic.name, flush)
+        self.size_bytes = 0
+        self._is_nested = any(pa.types.is_nested(kind) for kind in self._schema.types)
+        self._rows: list[Mapping[str, object]] = []
+        self._keys: list[bytes | None] = []
+        self._wanted: dict[int, int] = {}
+
+    def add(
+        self,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int,
+    ) -> RecordFuture:
+        """See Pile; `value` is a mapping from column to Python value."""
+        if not isinstance(value, Mapping):
+            raise InvalidRecord(
+                f"topic {self.topic.name!r} is typed: value must be a dict of its columns "
+                f"({', '.join(self._schema.names)}), not {type(value).__name__}."
+            )
+        if headers:
+            raise InvalidRecord(f"topic {self.topic.name!r} is typed and has no headers.")
+        if key is not None and type(key) is not bytes:
+            raise _not_bytes(self.topic.name, "key", key)
+        row_batch = record_batch_from_rows([value], self._schema)
+        if row_batch.nbytes > self.topic.state.config.max_message_bytes:
+            raise too_large(
+                self.topic.name, row_batch.nbytes, self.topic.state.config.max_message_bytes
+            )
+        if partition is not None:
+            check_partition(self.topic, partition)
+        row = deepcopy(dict(value)) if self._is_nested else dict(value)
+        index = len(self.delivery.timestamps)
+        self._drop_torn(index)
+        self._rows.append(row)
+        self._keys.append(key)
+        if partition is not None:
+            self._wanted[index] = partition
+        self.delivery.timestamps.append(timestamp_ms)
+        self.size_bytes += row_batch.nbytes + _ROW_OVERHEAD_BYTES
+        return RecordFuture(self.delivery, index)
+
+    @property
+    def is_of_now(self) -> bool:
+        """See Pile."""
+        return bool(self._schema.equals(self.topic.schema()))
+
+    def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
+        """See Pile."""
+        self._drop_torn(len(self.delivery.timestamps))
+        rows = record_batch_from_rows(self._rows, self._schema)
+        key_column = self.topic.state.config.key_column
+        keys = pa.array(self._keys, pa.binary())
+        count = len(self.topic.state.partitions)
+        chosen = keyed_partitions(keys, count, sticky)
+        if key_column and keys.null_count:
+            column = rows.column(self._schema.get_field_index(key_column))
+            by_column = keyed_partitions(column, count, sticky)
+            chosen = np.where(np.asarray(keys.is_null()), by_column, chosen)
+        stamps = _timestamps(self.delivery.timestamps)
+        batch = pa.RecordBatch.from_arrays(
+            [*rows.columns, stamps], schema=physical_schema(self._schema)
+        )
+        return batch, _with_wanted(chosen, self._wanted)
+
+    def _drop_torn(self, count: int) -> None:
+        """See KafkaPile."""
+        del self._rows[count:], self._keys[count:]
+        self._wanted.pop(count, None)
+
+
+def keyed_partitions(keys: pa.Array, count: int, sticky: int) -> Partitions:
+    """By key; records without one share the partition given by `sticky`."""
+    return partition_for_keys(keys, count, lambda _: sticky % count)
+
+
+def _with_wanted(chosen: Partitions, wanted: Mapping[int, int]) -> Partitions:
+    if wanted:
+        chosen[list(wanted)] = list(wanted.values())
+    return chosen
+
+
+def _timestamps(values: list[int]) -> pa.Array:
+    return pa.array(np.asarray(values, dtype=np.int64)).view(TIMESTAMP_FIELD.type)
+
+
+def _checked_headers(headers: object) -> tuple[list[dict[str, object]], int]:
+    if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
+        raise InvalidRecord(
+            f"headers are a list of pairs, as in [('trace', b'7')], not {headers!r:.80}."
+        )
+    checked: list[dict[str, object]] = []
+    size = 0
+    for pair in headers:
+        name, value = _checked_header(pair)
+        checked.append({"key": name, "value": value})
+        size += len(name) + len(value or b"")
+    return checked, size
+
+
+def _checked_header(pair: object) -> tuple[str, bytes | None]:
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        name, value = pair
+        if isinstance(name, str) and isinstance(value, bytes | None) and _is_text(name):
+            return name, value
+    raise InvalidRecord(f"a header is a pair of a text and bytes (or None), not {pair!r:.80}.")
+
+
+def _is_text(value: str) -> bool:
+    # Half a surrogate pair cannot be encoded in UTF-8.
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_bytes(topic: str, what: str, value: object) -> InvalidRecord:
+    return InvalidRecord(
+        f"topic {topic!r}: the {what} must be bytes or None, not {type(value).__name__}; encode "
+        f"it, or give the producer a {what}_serializer.",
+        topic=topic,
+    )
+
+
+def too_large(topic: str, size: int, limit: int) -> RecordTooLarge:
+    """The error for a record over `max.message.bytes`."""
+    return RecordTooLarge(
+        f"a record of {size} bytes for topic {topic!r} is over its max.message.bytes of {limit}; "
+        "send less, or raise the limit with 'txlog topic config'.",
+        topic=topic,
+        size_bytes=size,
+        limit_bytes=limit,
+    )

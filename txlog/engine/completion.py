@@ -1,0 +1,149 @@
+"""What is left of a transaction once it is decided: markers, its groups' offsets, then COMMITTED.
+
+It guards R36 (COMMITTED after the offsets of every group, or in one entry with them), R8 (offsets
+after all topics) and R45 (the next decision after the markers, which this process has seen). Each
+step goes on in the background after a moment, so that the next transaction of the producer may take
+it into an entry of its own: its pend brings the offsets, its PREPARE_COMMIT brings COMMITTED. One
+whose producer does nothing more is complete after two such moments. A crash in between leaves a
+decided transaction, which the next process to meet it finishes. It must not know how a transaction
+is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from txlog.clock import Postponed, begun
+from txlog.coordinator.coordinator import Coordinator
+from txlog.engine.connection import Connection
+from txlog.journal.machine import Together
+from txlog.model import TxId
+
+Step: TypeAlias = Callable[[Sequence[Any]], None]
+"""Of the next transaction: is given commands that its entry brings along."""
+
+
+class Completion:
+    """The end of one transaction. Its owner calls it from one thread at a time."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        coordinator: Coordinator,
+        transactional_id: str,
+        tx_id: TxId,
+        groups: tuple[str, ...] = (),
+        *,
+        is_visible: bool = True,
+    ) -> None:
+        """`is_visible`: its markers are in every topic; else they are written now, in the
+        background. `groups` have its offsets pending still."""
+        self._connection = connection
+        self._coordinator = coordinator
+        self._transactional_id = transactional_id
+        self._tx_id = tx_id
+        partition_of = connection.offsets.partition_of
+        is_one_journal = all(partition_of(group) == coordinator.partition for group in groups)
+        self._own = groups if is_one_journal else ()
+        """Groups in the coordinator's journal: their offsets come with COMMITTED."""
+        self._groups = () if is_one_journal else groups
+        self._markers: Callable[[], object] | None = None
+        self._committed: Postponed[None] | None = None
+        self._offsets: Postponed[None] | None = None
+        if is_visible:
+            self._go_on()
+        else:
+            self._markers = begun(connection.runtime.fan_out, self._write_markers)
+
+    def _write_markers(self) -> None:
+        self._coordinator.write_markers(self._transactional_id, self._tx_id)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """The next step follows after a moment."""
+        if self._groups:
+            self._offsets = self._postponed(self._end_offsets)
+        else:
+            self._committed = self._postponed(self._complete)
+
+    def _postponed(self, step: Callable[[], None]) -> Postponed[None]:
+        cluster = self._connection.cluster
+        return cluster.runtime.fan_out.postpone(step, cluster.process.completion_linger_ms)
+
+    def _end_offsets(self) -> None:
+        self._coordinator.end_offsets(self._transactional_id, self._tx_id)
+        self._groups = ()
+        self._go_on()
+
+    def _complete(self) -> None:
+        self._coordinator.execute(self._last_command())
+
+    def _last_command(self) -> Any:
+        completed = self._coordinator.completion(self._transactional_id, self._tx_id)
+        if not self._own:
+            return completed
+        return Together((*map(self._applied, self._own), completed))
+
+    def _applied(self, group: str) -> Any:
+        return self._connection.offsets.apply_command(group, self._tx_id)
+
+    def join(self) -> None:
+        """Wait until it is complete, or complete it. Raises what keeps it from that, once: then it
+        is left to the next process that meets it, as after a crash."""
+        self._join_offsets()
+        committed, self._committed = self._committed, None
+        if committed is not None:
+            committed()
+
+    def _join_markers(self) -> None:
+        markers, self._markers = self._markers, None
+        if markers is not None:
+            markers()
+
+    def _join_offsets(self) -> None:
+        self._join_markers()
+        offsets, self._offsets = self._offsets, None
+        if offsets is not None:
+            offsets()
+
+    def beside_pend(self, group: str, pend: Step) -> None:
+        """Make the next transaction's pend on `group`; its entry brings along what has to be before
+        it. Raises what the pend raises, and as `join` does."""
+        if group in self._own:
+            self.beside_decision(pend)
+            return
+        if group not in self._groups:
+            pend(())
+            return
+        self._join_markers()
+        if self._offsets is not None and self._offsets.take():
+            self._bring_offsets(group, pend)
+        else:
+            self._join_offsets()
+            pend(())
+
+    def _bring_offsets(self, group: str, pend: Step) -> None:
+        """If it fails, all of them are applied later: to apply them again changes nothing (R6)."""
+        try:
+            pend((self._applied(group),))
+            self._groups = tuple(other for other in self._groups if other != group)
+        finally:
+            self._offsets = None
+            self._go_on()
+
+    def beside_decision(self, decide: Step) -> None:
+        """Make the next transaction's BEGIN or PREPARE_COMMIT; its entry brings along what has to
+        be before it. First the markers are in all topics (R45), and offsets in other journals are
+        applied (R36). Raises what `decide` raises, and as `join` does."""
+        self._join_offsets()
+        if self._committed is None or not self._committed.take():
+            self.join()
+            decide(())
+            return
+        try:
+            decide((self._last_command(),))
+            self._committed = None
+        except BaseException:
+            self._go_on()
+            raise

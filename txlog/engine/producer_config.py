@@ -1,0 +1,138 @@
+"""The producer's configuration, in Kafka's words (ProducerConfig). Data only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from txlog.engine import kafka_names
+from txlog.errors import InvalidConfig
+from txlog.model import validate_transactional_id
+from txlog.settings import ProcessSettings, SettingsGroup
+
+log = logging.getLogger(__name__)
+
+BUFFER_BYTES_MAX = 1 << 30
+"""One flush becomes one Arrow array a column, and such an array holds less than 2 GiB."""
+
+
+ACKS = ("all", "-1", "1", "0")
+STAGED, IN_LOG = "staged", "in.log"
+TRANSACTION_RECORDS = (STAGED, IN_LOG)
+COMMIT_RETURNS = ("visible", "decided")
+IN_FLIGHT_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig(SettingsGroup):
+    """Values of one producer; `from_dotted` reads Kafka's dotted names."""
+
+    kind: ClassVar[str] = "producer configuration"
+    foreign: ClassVar[Mapping[str, str]] = kafka_names.PRODUCER
+
+    transactional_id: str = ""
+    """Names the producer across restarts; empty: not transactional."""
+    enable_idempotence: bool = True
+    """Repeats of an append are acknowledged and not stored."""
+    transaction_timeout_ms: int = 60_000
+    """After so long an open transaction may be aborted by anyone."""
+    transaction_records: str = STAGED
+    """staged: records of an open transaction are uploaded, and stand in no topic before the commit:
+    it delays no reader, and few writes wait for each other. in.log: they stand in their topics at
+    once, for read_uncommitted to see, also if it aborts, as in Kafka."""
+    commit_returns: str = "visible"
+    """When `commit_transaction` returns. visible: every topic shows the records to read_committed.
+    decided: they are committed, whichever process dies, and show a moment later, as in Kafka."""
+    transaction_group: str = ""
+    """Transactions of one group share a coordinator; by default the transactional id."""
+    buffer_memory: int = 32 << 20
+    """Bytes that `send` collects before it writes them itself."""
+    acks: str = "all"
+    """all (or -1), 1 or 0. Every write is durable before it is acknowledged, whatever this says;
+    but Kafka's rule holds that an idempotent producer needs all."""
+    retries: int = 2_147_483_647
+    """How often an append whose outcome is unknown is sent again, within `append.attempts.max`:
+    with enable.idempotence=false, 0 is at most once and any more is at least once."""
+    max_in_flight_requests_per_connection: int = 5
+    """One append of a producer is under way at a time, whatever this says; an idempotent producer
+    accepts at most 5, as in Kafka."""
+    delivery_timeout_ms: int = 120_000
+    """After so long an append whose outcome is unknown is not sent again by itself."""
+
+    def __post_init__(self) -> None:
+        if self.transactional_id:
+            validate_transactional_id(self.transactional_id)
+            if not self.enable_idempotence:
+                raise InvalidConfig(
+                    "transactional.id needs enable.idempotence=true; leave enable.idempotence out."
+                )
+        if self.transaction_records not in TRANSACTION_RECORDS:
+            raise InvalidConfig(
+                f"transaction.records is {self.transaction_records!r}; it must be one of "
+                f"{', '.join(TRANSACTION_RECORDS)}."
+            )
+        if self.commit_returns not in COMMIT_RETURNS:
+            raise InvalidConfig(
+                f"commit.returns is {self.commit_returns!r}; it must be one of "
+                f"{', '.join(COMMIT_RETURNS)}."
+            )
+        if self.acks not in ACKS:
+            raise InvalidConfig(f"acks is {self.acks!r}; it must be one of {', '.join(ACKS)}.")
+        if self.enable_idempotence and (conflict := self._conflict()):
+            raise InvalidConfig(
+                f"enable.idempotence=true needs {conflict}; change that, or leave out one of them."
+            )
+        self._check_numbers()
+
+    def _conflict(self) -> str:
+        """What an idempotent producer may not have (KIP-679), or nothing."""
+        in_flight = self.max_in_flight_requests_per_connection
+        if self.acks not in ("all", "-1"):
+            return f"acks=all, not {self.acks}"
+        if self.retries == 0:
+            return "retries above 0"
+        if in_flight > IN_FLIGHT_MAX:
+            return (
+                f"max.in.flight.requests.per.connection of at most {IN_FLIGHT_MAX}, not {in_flight}"
+            )
+        return ""
+
+    def _check_numbers(self) -> None:
+        if self.retries < 0:
+            raise InvalidConfig(f"retries is {self.retries}; it must be at least 0.")
+        for name in ("max.in.flight.requests.per.connection", "delivery.timeout.ms"):
+            if getattr(self, name.replace(".", "_")) < 1:
+                raise InvalidConfig(f"{name} must be at least 1.")
+        longest = ProcessSettings().transaction_max_timeout_ms
+        if not 1 <= self.transaction_timeout_ms <= longest:
+            raise InvalidConfig(
+                f"transaction.timeout.ms is {self.transaction_timeout_ms}; it must be between 1 "
+                f"and transaction.max.timeout.ms, {longest}."
+            )
+        if not 1 <= self.buffer_memory <= BUFFER_BYTES_MAX:
+            raise InvalidConfig(
+                f"buffer.memory is {self.buffer_memory}; it must be between 1 byte and "
+                f"{BUFFER_BYTES_MAX}."
+            )
+
+    @classmethod
+    def of_user(cls, values: Mapping[str, object]) -> ProducerConfig:
+        """What a user asks for. Idempotence is on unless it is named, or cannot be (KIP-679).
+
+        Raises InvalidConfig for what contradicts itself, as Kafka's constructor does.
+        """
+        asked = {**values, "acks": str(values.get("acks", "all"))}
+        if "enable.idempotence" in asked:
+            return cls.from_dotted(asked)
+        without = cls.from_dotted({**asked, "enable.idempotence": False, "transactional.id": ""})
+        conflict = without._conflict()
+        if not conflict:
+            return cls.from_dotted(asked)
+        if values.get("transactional.id"):
+            raise InvalidConfig(
+                f"transactional.id needs an idempotent producer, and that needs {conflict}."
+            )
+        log.info("the producer is not idempotent: that would need %s", conflict)
+        return without

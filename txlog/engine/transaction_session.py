@@ -1,0 +1,460 @@
+"""A producer's transaction as its client sees it: declare, append, pend, prepare, apply.
+
+The steps are those of docs/architecture.md; each is durable before the next begins. A crash before
+PREPARE_COMMIT leaves a transaction that times out or that the next instance aborts; after it,
+any process can finish the transaction. It must not know how records are buffered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from txlog.clock import begun
+from txlog.coordinator.coordinator import InitOptions
+from txlog.coordinator.events import Participant, Registration, ReplayMark
+from txlog.coordinator.state import TransactionalId
+from txlog.engine.completion import Completion, Step
+from txlog.engine.connection import Connection
+from txlog.engine.producer_config import STAGED, ProducerConfig
+from txlog.errors import (
+    CommitFailed,
+    InternalError,
+    InvalidConfig,
+    InvalidProducerEpoch,
+    OutcomeUnknown,
+    ProducerFenced,
+    StoreDenied,
+    StoreUnavailable,
+    TransactionAborted,
+    TxlogError,
+)
+from txlog.groups.state import PendingOffset, PendOffsets
+from txlog.model import TxId
+from txlog.settings import ProcessSettings
+from txlog.topic.topic_log import TopicLog
+
+log = logging.getLogger(__name__)
+
+NO_PENDS: Mapping[str, tuple[PendingOffset, ...]] = MappingProxyType({})
+
+
+class TransactionSession:
+    """The registered instance of a transactional id, and its one open transaction."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        transactional_id: str,
+        transaction_group: str = "",
+        timeout_ms: int | None = None,
+        *,
+        is_staged: bool = False,
+        is_visible: bool = True,
+    ) -> None:
+        """`is_staged`: a transaction begins with its PREPARE_COMMIT, unless it is declared.
+        `is_visible`: `commit` returns once every topic shows it, and not with the decision.
+
+        Raises InvalidConfig if what it has staged could be collected before it times out (R42).
+        """
+        process = connection.cluster.process
+        self.transactional_id = transactional_id
+        self._connection = connection
+        self._coordinator = connection.coordinator_of(transaction_group or transactional_id)
+        self._timeout_ms = timeout_ms or process.transaction_timeout_ms
+        if is_staged:
+            _require_outlived(self._timeout_ms, process)
+        self._instance = ""
+        self._registration: Registration | None = None
+        self._number = -1
+        self._tag = ""
+        self._is_staged = is_staged
+        self._is_visible = is_visible
+        self._begun = False
+        self._opened_ms = 0.0
+        """When `begin` was called, by the monotonic clock."""
+        self._look: Callable[[], None] | None = None
+        """A look at the coordinator that is under way, or done."""
+        self._may_be_decided = False
+        """A commit was asked for, and not refused as aborted."""
+        self._declared: dict[str, set[int]] = {}
+        self._groups: list[str] = []
+        self._completion: Completion | None = None
+        """Of the transaction before."""
+
+    @classmethod
+    def of_producer(cls, connection: Connection, config: ProducerConfig) -> TransactionSession:
+        """As a producer is configured. Raises InvalidConfig."""
+        return cls(
+            connection,
+            config.transactional_id,
+            config.transaction_group,
+            config.transaction_timeout_ms,
+            is_staged=config.transaction_records == STAGED,
+            is_visible=config.commit_returns == "visible",
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise InternalError(
+            "a registered instance was to be given to another process, which might give out its "
+            "transactions once more (rule R35). Please report this."
+        )
+
+    @property
+    def registration(self) -> Registration:
+        """The producer id and epoch of this instance."""
+        if self._registration is None:
+            raise InternalError("a transaction before its registration. Please report this.")
+        return self._registration
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether BEGIN is written."""
+        return self._begun
+
+    @property
+    def may_be_decided(self) -> bool:
+        """Whether a commit was asked for, and not refused as aborted."""
+        return self._may_be_decided
+
+    @property
+    def tx_id(self) -> TxId:
+        """The open transaction."""
+        return TxId(self.registration.pid, self.registration.epoch, self._number)
+
+    def register(
+        self,
+        instance: str,
+        *,
+        is_run: bool = False,
+        groups: tuple[str, ...] = (),
+        take_over: bool = False,
+        may_skip: bool = False,
+    ) -> Registration:
+        """Become the id's newest instance. Raises GroupOwned, ProducerFenced."""
+        self._instance = instance
+        options = InitOptions(self._timeout_ms, False, is_run, groups, take_over, may_skip=may_skip)
+        return self._register(options)
+
+    def renew(self) -> Registration:
+        """A new epoch for the same instance. Raises ProducerFenced if another has taken over."""
+        return self._register(InitOptions(self._timeout_ms, succeeds=self._instance))
+
+    def _register(self, options: InitOptions) -> Registration:
+        self.join()
+        self._registration = self._coordinator.init_producer(
+            self.transactional_id, self._instance, options
+        )
+        self._number = self._registration.begun_number
+        return self._registration
+
+    def begin(self, tag: str = "", *, looks: bool = True) -> TxId:
+        """Name the next transaction; nothing is written yet. `tag` is its idempotency key.
+
+        If it `looks`, one request tells whether another instance has taken over, so that a fenced
+        one does no work in vain; a staged transaction without a tag makes it beside its first
+        upload. Raises ProducerFenced, DuplicateTransaction.
+
+        The one before may still be completing (R8): its completion is waited for where the
+        coordinator is needed next.
+        """
+        if looks and (not self._is_staged or tag):
+            following = replace(self.tx_id, number=self._number + 1)
+            self._coordinator.require_current(self.transactional_id, following, tag)
+        self._number += 1
+        self._look = None
+        self._opened_ms = self._connection.runtime.clock.monotonic_ms()
+        self._tag = tag
+        self._begun = self._may_be_decided = False
+        self._declared = {}
+        self._groups = []
+        return self.tx_id
+
+    def look(self) -> None:
+        """Begin to ask whether another instance has taken over, beside what takes as long."""
+        ask = partial(
+            self._coordinator.require_current, self.transactional_id, self.tx_id, self._tag
+        )
+        self._look = begun(self._connection.runtime.fan_out, ask)
+
+    def require_looked(self) -> None:
+        """Raises what the look has found: ProducerFenced, TransactionAborted."""
+        if self._look is None:
+            return
+        with self.told_apart():
+            try:
+                self._look()
+            except (StoreUnavailable, OutcomeUnknown, StoreDenied) as error:
+                log.info("%s: not known whether it is fenced: %s", self.transactional_id, error)
+
+    def has_declared(self, topic: TopicLog, partitions: set[int]) -> bool:
+        """Whether records may go to these partitions now."""
+        return self._begun and partitions <= self._declared.get(topic.topic_id, set())
+
+    def declare(self, topic: TopicLog, partitions: set[int], timeout_ms: int | None = None) -> None:
+        """Make partitions part of the transaction before the first record goes there.
+
+        `timeout_ms` is of a transaction that begins with this; default: the session's.
+        """
+        if self.has_declared(topic, partitions):
+            return
+        participant = Participant(topic.topic_id, topic.name, tuple(sorted(partitions)))
+        with self.told_apart():
+            self._add(participant, timeout_ms=timeout_ms)
+        self._declared.setdefault(topic.topic_id, set()).update(partitions)
+
+    def _add(self, *participants: Participant, timeout_ms: int | None = None) -> None:
+        """BEGIN if it has not begun. Without participants a begun one is only asked whether it
+        goes on: nothing is written."""
+        if self._begun:
+            self._coordinator.add_participants(self.transactional_id, self.tx_id, participants)
+            return
+        self.require_in_time()
+
+        def begin(before: Sequence[Any]) -> None:
+            self._coordinator.begin(
+                self.transactional_id,
+                self.tx_id,
+                timeout_ms or self._timeout_ms,
+                participants,
+                self._tag,
+                before=before,
+            )
+
+        self._after_completion(begin)
+        self._begun = True
+
+    def _after_completion(self, decide: Step) -> None:
+        """BEGIN or PREPARE_COMMIT, which may bring COMMITTED of the transaction before (R5)."""
+        completion = self._completion
+        if completion is None:
+            decide(())
+            return
+        try:
+            completion.beside_decision(decide)
+        except TxlogError:
+            self._completion = None  # It goes on by itself; whatever is in the way is finished.
+            raise
+        self._completion = None
+
+    @contextmanager
+    def told_apart(self) -> Iterator[None]:
+        """Find out who ended this epoch. Raises ProducerFenced only if another instance took over.
+
+        A timeout or an operator that aborts a transaction ends its epoch, too. Its owner may abort
+        and go on in a new one: it gets TransactionAborted (KIP-588).
+        """
+        try:
+            yield
+        except (ProducerFenced, InvalidProducerEpoch) as error:
+            self._require_newest()
+            raise TransactionAborted(
+                f"transaction {self.tx_id} was ended by a timeout or an operator. Abort it here, "
+                "then begin again.",
+                tx_id=str(self.tx_id),
+            ) from error
+
+    def pend(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
+        """Pend a group's offsets.
+
+        Raises CommitFailed, UnstableOffsetCommit, TransactionAborted, FencedError.
+        """
+        if self._begun or not self._is_staged:
+            with self.told_apart():
+                self._add()
+            self.pend_staged(group, offsets)
+            return
+        self.look()
+        try:
+            self.pend_staged(group, offsets)
+        except CommitFailed:  # Another instance of the id was faster, perhaps: then it is fenced.
+            self.require_looked()
+            raise
+        self.require_looked()
+
+    def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
+        """The same for one that begins with its PREPARE_COMMIT; it lives as long as that (R41)."""
+
+        def pend(before: Sequence[Any]) -> None:
+            self._connection.offsets.pend(
+                group,
+                self.tx_id,
+                self.transactional_id,
+                self._coordinator.partition,
+                offsets,
+                self._timeout_ms,
+                before=before,
+            )
+
+        if self._completion is None:
+            pend(())
+        else:
+            self._completion.beside_pend(group, pend)
+        if group not in self._groups:
+            self._groups.append(group)
+
+    def commit(
+        self,
+        participants: tuple[Participant, ...] = (),
+        mark: ReplayMark | None = None,
+        *,
+        pends: Mapping[str, tuple[PendingOffset, ...]] = NO_PENDS,
+    ) -> dict[str, Mapping[int, int]]:
+        """Decide, apply everywhere, and complete in the background (rule R8).
+
+        `pends` are put aside in the entry of the decision, for groups that are in the journal of
+        this coordinator.
+
+        Returns where staged records are, as far as this call has written the markers: topic id ->
+        partition -> first offset. May be called again after an error that says so: each step is
+        idempotent.
+        """
+        base_offsets: dict[str, Mapping[int, int]] = {}
+        is_empty = not (participants or pends or self._groups or self._tag or mark is not None)
+        if is_empty and not self._begun:
+            with self.told_apart():
+                self._coordinator.require_current(self.transactional_id, self.tx_id)
+        else:
+            self._prepare(participants, mark, self._pend_commands(pends))
+            base_offsets = self._apply(waits_for_offsets=not (self._is_staged or pends))
+        return base_offsets
+
+    def _pend_commands(
+        self, pends: Mapping[str, tuple[PendingOffset, ...]]
+    ) -> tuple[PendOffsets, ...]:
+        self._groups = list(dict.fromkeys((*self._groups, *pends)))
+        return tuple(
+            self._connection.offsets.pend_command(
+                group,
+                self.tx_id,
+                self.transactional_id,
+                self._coordinator.partition,
+                offsets,
+                self._timeout_ms,
+            )
+            for group, offsets in pends.items()
+        )
+
+    def _apply(self, *, waits_for_offsets: bool) -> dict[str, Mapping[int, int]]:
+        """Apply the decision in every topic; what a caller need not wait for follows."""
+        base_offsets: dict[str, Mapping[int, int]] = {}
+        groups = tuple(self._groups)
+        if self._is_visible and not waits_for_offsets:
+            base_offsets = self._coordinator.write_markers(self.transactional_id, self.tx_id)
+        elif self._is_visible:
+            base_offsets = self._coordinator.apply(self.transactional_id, self.tx_id)
+            groups = ()
+        self._completion = Completion(
+            self._connection,
+            self._coordinator,
+            self.transactional_id,
+            self.tx_id,
+            groups,
+            is_visible=self._is_visible,
+        )
+        return base_offsets
+
+    def require_in_time(self) -> None:
+        """Without BEGIN no other process bounds a transaction: the client does (R42).
+
+        Raises TransactionAborted."""
+        elapsed_ms = self._connection.runtime.clock.monotonic_ms() - self._opened_ms
+        if self._is_staged and not self._begun and elapsed_ms > self._timeout_ms:
+            raise TransactionAborted(
+                f"transaction {self.tx_id} was open for {elapsed_ms:.0f} ms, and its "
+                f"transaction.timeout.ms is {self._timeout_ms}. Abort it, then repeat all of it; "
+                "a producer with a longer one has more time for it.",
+                tx_id=str(self.tx_id),
+            )
+
+    def _prepare(
+        self,
+        participants: tuple[Participant, ...],
+        mark: ReplayMark | None,
+        together: Sequence[Any],
+    ) -> None:
+        if not self._may_be_decided:
+            self.require_in_time()
+        self._may_be_decided = True
+
+        def prepare(before: Sequence[Any]) -> None:
+            self._coordinator.prepare_commit(
+                self.transactional_id,
+                self.tx_id,
+                participants,
+                tuple(self._groups),
+                mark,
+                self._tag,
+                before=before,
+                together=together,
+            )
+
+        try:
+            self._after_completion(prepare)
+        except TransactionAborted:
+            self._may_be_decided = False
+            self._require_newest()
+            raise
+
+    def _require_newest(self) -> TransactionalId:
+        """What is known of the id. Raises ProducerFenced if another instance has taken over, or
+        the id was forgotten meanwhile: it was not used for too long."""
+        known = self._coordinator.catch_up().ids.get(self.transactional_id)
+        if known is None:
+            raise ProducerFenced(
+                f"{self.transactional_id!r} was forgotten after transactional.id.expiration.ms "
+                "without a transaction. Close this producer and open a new one.",
+                transactional_id=self.transactional_id,
+            )
+        if known.instance != self._instance:
+            raise ProducerFenced(
+                f"instance {known.instance} of {self.transactional_id!r} has taken over, and "
+                f"aborted transaction {self.tx_id} of this one. Close this one.",
+                transactional_id=self.transactional_id,
+                current_instance=known.instance,
+            )
+        return known
+
+    def abort(self) -> bool:
+        """Abort; nothing is written if nothing was declared, pended or prepared (R38). Answers
+        whether its epoch has ended.
+
+        Raises IllegalTransition after the decision, OutcomeUnknown if it may have committed and is
+        forgotten, and ProducerFenced once all of it is aborted.
+        """
+        if self._begun or self._groups or (self._is_staged and self._may_be_decided):
+            undecided = not self._may_be_decided
+            self._coordinator.abort(self.transactional_id, self.tx_id, undecided=undecided)
+            for group in self._groups:
+                self._connection.offsets.release_pending(group, self.tx_id)
+        newest = self._require_newest()
+        return (newest.pid, newest.epoch) != (self.tx_id.pid, self.tx_id.epoch)
+
+    def join(self) -> None:
+        """Wait for the completion of the previous transaction."""
+        if self._completion is None:
+            return
+        try:
+            self._completion.join()
+        except TxlogError:
+            self._completion = None
+            raise
+        self._completion = None
+
+
+def _require_outlived(timeout_ms: int, process: ProcessSettings) -> None:
+    """Segments and the id must exist as long as a transaction that no journal knows of."""
+    for name in ("staging.retention.ms", "transactional.id.expiration.ms"):
+        kept_ms = getattr(process, name.replace(".", "_"))
+        if timeout_ms >= kept_ms:
+            raise InvalidConfig(
+                f"transaction.timeout.ms is {timeout_ms}, and {name} {kept_ms}: with "
+                "transaction.records=staged it must be less. Give it less, or set "
+                "transaction.records=in.log.",
+                name="transaction.timeout.ms",
+            )

@@ -1,0 +1,1 @@
+"""A replica of a journal: it follows entries, and appends its own in turn."""

@@ -1,0 +1,312 @@
+"""How a process follows a journal: opening it, reading runs of entries, snapshots on the way.
+
+It guards that no entry is applied that may not be believed (rule R15), and that a hole is damage
+and never skipped (I15). It writes snapshots, which only make opening quick, and no entry: that is
+`replica.py`'s. It must not know what events mean.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import Generic
+
+from txlog.clock import Runtime
+from txlog.errors import CorruptData, TxlogError
+from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
+from txlog.journal.boundaries.boundary_checks import BoundaryChecks
+from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
+from txlog.journal.fold import after_entry
+from txlog.journal.machine import Machine, StateT
+from txlog.journal.replication import replica_errors
+from txlog.journal.replication.carrying import Newest, newest
+from txlog.journal.replication.opening import Opened, exists, open_journal, write_snapshot
+from txlog.journal.replication.reads_ahead import Reads, ReadsAhead
+from txlog.journal.replication.replica_options import ReplicaOptions
+from txlog.journal.replication.run import Run
+from txlog.layout import JournalLayout
+from txlog.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+EXPECTED_MAX = 6
+"""Entries that are requested in advance."""
+
+
+class Follower(Generic[StateT]):
+    """One process's copy of a journal's state. The caller of a method holds its lock."""
+
+    def __init__(
+        self,
+        store: Store,
+        layout: JournalLayout,
+        machine: Machine[StateT],
+        runtime: Runtime,
+        options: ReplicaOptions | None = None,
+    ) -> None:
+        self.layout = layout
+        self._store = store
+        self._machine = machine
+        self._runtime = runtime
+        self._options = options or ReplicaOptions()
+        self._lock = runtime.new_lock()
+        self._opened = False
+        self._at = Opened(machine.initial(), 0, GENESIS_CRC32, NO_BOUNDARY)
+        """How far this process has followed: one value, so that Ctrl-C never leaves half of it."""
+        trust_ms = self._options.trust_ms
+        self._checks = BoundaryChecks(store, layout, runtime, self._options.presence, trust_ms)
+        self._openings = 0
+        self._idle_polls = 0
+        self._is_snapshot_due = False
+        """The snapshot of the last slot is damaged: the next slot has another one (rule R47)."""
+        self._newest: Newest | None = None
+        """The newest entry, if another process has written it a moment ago."""
+        self._first_window = 1
+        """Entries that the next look begins with: two after opening, so that a hole is seen."""
+        self._ahead: ReadsAhead | None = None
+        """What opening has read ahead, for the call that opens alone: an absence grows old."""
+        self._found_last = 0
+        """Entries that the last look found, up to EXPECTED_MAX: the next one asks for as many and
+        one more at once, where each request is a round trip."""
+
+    @property
+    def state(self) -> StateT:
+        """The newest state that this process has seen; `catch_up` refreshes it."""
+        return self._at.state
+
+    @property
+    def next_slot(self) -> int:
+        """The slot above the last entry that was applied."""
+        return self._at.next_slot
+
+    def show(self, state: StateT) -> None:
+        """Let `state` be this one, which another process has seen, until this process opens the
+        journal: to read, never to decide by, and no boundary check (R31)."""
+        with self._lock:
+            if not self._opened:
+                self._at = replace(self._at, state=state)
+
+    def _open(self) -> None:
+        self._options.presence.require()
+        if not self._opened:
+            self._adopt(self._read_opening(NO_BOUNDARY))
+
+    def _read_opening(self, known: Boundary) -> Opened[StateT]:
+        """The newest available state."""
+        self._ahead = None
+        store: Reads = self._store
+        if self._options.is_far:
+            store = self._ahead = ReadsAhead(store, self._runtime.fan_out)
+        read = partial(open_journal, store, self.layout, self._machine, known)
+        return self._checks.by_opening(read)
+
+    def _adopt(self, opened: Opened[StateT]) -> None:
+        self._at = opened
+        self._first_window = 2
+        self._opened = True
+        if opened.damaged:
+            self._catch_up()
+            self._write_snapshot(check=True)
+
+    def _catch_up(
+        self, found: bytes | None = None, *, certain: bool = False, reads_on: bool = True
+    ) -> None:
+        """Read a run of entries, apply it if it is believed (R15); again while runs are full:
+        a process that lags far holds one of them at a time. `found` is the next entry; without
+        `reads_on` it is all of the run."""
+        self._forget_ahead()
+        self._open()
+        reopened = 0
+        while reopened < self._options.process.publish_attempts_max:
+            run = self._checks.beside(partial(self._read_run, found, reads_on))
+            if found is None:
+                self._found_last = min(len(run.entries), EXPECTED_MAX)
+            found, reads_on = None, True
+            if not (run.entries or certain or self._is_absence_judged()):
+                return
+            if not self._is_believed(self._at.next_slot):
+                self._reopen()
+                reopened += 1
+                continue
+            for entry, crc32 in run.entries:
+                self._ingest(entry, crc32)
+            if not run.is_full:
+                return
+            self._skip_ahead()
+        raise replica_errors.pruned_too_fast(self.layout)
+
+    def _is_believed(self, slot: int) -> bool:
+        """Whether what was just answered about `slot`, and those above it, counts (R15)."""
+        is_believed = self._checks.is_believed(slot, self._at.boundary)
+        self._at = replace(self._at, boundary=self._checks.newest(self._at.boundary))
+        return is_believed
+
+    def _read_boundary(self) -> None:
+        self._at = replace(self._at, boundary=self._checks.look(self._at.boundary).boundary)
+
+    def _catch_up_to_the_newest_boundary(self) -> None:
+        """Trusting no earlier check: the caller is about to raise it."""
+        self._checks.forget()
+        self._catch_up(certain=True)
+
+    def _skip_ahead(self) -> None:
+        """A process that lags by a full run goes on from the newest snapshot, if it is further on.
+
+        It is only a short cut: the entries lead there, too.
+        """
+        try:
+            opened = self._read_opening(self._at.boundary)
+        except CorruptData as error:
+            log.info("%s: read entry by entry: %s", self.layout.root, error)
+            return
+        if opened.next_slot > self._at.next_slot and not opened.damaged:
+            self._adopt(opened)
+
+    def _is_absence_judged(self) -> bool:
+        """Always, where checks are trusted; elsewhere each time a boundary would have to be read
+        for it, and some polls lag."""
+        if self._checks.are_trusted:
+            return True
+        self._idle_polls += 1
+        if self._idle_polls < self._options.process.boundary_probe_polls:
+            return False
+        self._idle_polls = 0
+        return True
+
+    def _read_run(self, found: bytes | None, reads_on: bool) -> Run:
+        """Entries from the next slot on, as far as they reach without a hole, or until it is full.
+
+        It is full only beyond the limits: what ends below them has reached the tip.
+        """
+        run = Run()
+        slot = self._at.next_slot
+        at_hand = self._at_hand(slot, found)
+        window = self._window if len(at_hand) < 2 else 2 * len(at_hand)
+        while not run.is_full:
+            bodies, at_hand = at_hand or self._fetch(slot, window), []
+            for number, data in enumerate(bodies):
+                if data is None:
+                    later = bodies[number + 1 :]
+                    if self._first_window > 1 and not later:
+                        later = self._fetch(slot + 1, 1)
+                    self._require_no_hole(slot, later)
+                    self._first_window = 1
+                    return run
+                run.add(decode_own_entry(data, self.layout, slot), len(data))
+                slot += 1
+            if not reads_on:
+                return run
+            window = min(window * 2, self._options.process.catch_up_window_max)
+        return run
+
+    def _forget_ahead(self) -> None:
+        """What was absent when the journal was opened may be there by this call."""
+        self._ahead = None
+
+    def _at_hand(self, slot: int, found: bytes | None) -> list[bytes | None]:
+        """What is known of the next slots: a winner's entry, or what opening has read ahead."""
+        ahead, self._ahead = self._ahead, None
+        if found is not None:
+            return [found]
+        bodies: list[bytes | None] = []
+        while ahead is not None and ahead.expects(path := self.layout.entry(slot + len(bodies))):
+            bodies.append(ahead.get(path))
+        return bodies
+
+    def _ingest_next(self, slot: int, bodies: list[bytes | None]) -> None:
+        """What was got of the entries from `slot` on, which is the next one, as far as they follow
+        each other: no hole is judged, nor that there are no more."""
+        run = Run()
+        for number, data in enumerate(bodies):
+            if data is None:
+                break
+            run.add(decode_own_entry(data, self.layout, slot + number), len(data))
+        if not run.entries or not self._opened or slot != self._at.next_slot:
+            return
+        if not self._is_believed(slot):
+            self._reopen()
+            return
+        for entry, crc32 in run.entries:
+            self._ingest(entry, crc32)
+
+    @property
+    def _window(self) -> int:
+        """Entries that are asked for at once at first: as many as came last time, and the one after
+        them. So a process that finds the same few at each look waits once for them."""
+        expected = self._found_last if self._checks.are_trusted else 0
+        return max(self._first_window, 1 + expected)
+
+    def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
+        """A writer makes an entry when the one below it is there, so a later one proves that it
+        was. It may have come between the two looks, or have been pruned, which only a boundary
+        check that is sent now can tell (R34); otherwise it is lost.
+        """
+        path = self.layout.entry(slot)
+        if all(data is None for data in later) or self._store.get(path) is not None:
+            return
+        self._read_boundary()
+        if self._at.boundary.lowest_slot <= slot:
+            raise replica_errors.missing_entry(path)
+
+    def _fetch(self, slot: int, count: int) -> list[bytes | None]:
+        names = [self.layout.entry(slot + index) for index in range(count)]
+        if count == 1 or self._options.reads_in_turn:
+            return [self._store.get(name) for name in names]
+        return self._runtime.fan_out.run_all([partial(self._store.get, name) for name in names])
+
+    def _ingest(self, entry: Entry, crc32: int) -> None:
+        path = self.layout.entry(entry.slot)
+        if entry.prior_crc32 != self._at.crc32:
+            raise replica_errors.broken_chain(path, entry.prior_crc32, self._at.crc32)
+        self._adopt_entry(after_entry(self._machine, self.state, entry, path), entry.slot, crc32)
+        self._forget_saved(entry.slot)
+        if self._options.is_far:
+            clock = self._runtime.clock
+            self._newest = newest(
+                entry.carries, entry.written_at_ms, clock.wall_ms(), clock.monotonic_ms()
+            )
+
+    def _forget_saved(self, slot: int) -> None:
+        """Let go of chunks that the writer of this entry has saved with its snapshot.
+
+        Chunks are saved before the snapshot that refers to them. Without this look, a process that
+        only follows would keep every chunk of the journal in memory.
+        """
+        if (slot + 1) % self._options.snapshot_entries == 0:
+            path = self.layout.snapshot(slot)
+            if self._machine.unsaved_chunks(self.state) and exists(self._store, path):
+                self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
+
+    def _adopt_entry(self, state: StateT, slot: int, crc32: int) -> None:
+        self._at = replace(self._at, state=state, next_slot=slot + 1, crc32=crc32)
+
+    def _reopen(self) -> None:
+        log.info("%s: its boundary rose; opening it again", self.layout.root)
+        self._opened = False
+        self._openings += 1
+        self._adopt(self._read_opening(self._at.boundary))
+
+    # Snapshots.
+
+    def _write_snapshot(self, check: bool = False) -> None:
+        """Best effort: a commit never fails because a snapshot could not be written."""
+        try:
+            is_written = self._saved(check)
+        except TxlogError as error:
+            slot = self._at.next_slot - 1
+            log.warning("%s: no snapshot at slot %d: %s", self.layout.root, slot, error)
+            return
+        if is_written:
+            self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
+
+    def _saved(self, check: bool) -> bool:
+        """Write a snapshot of now; False if a damaged one has its name (rule R47)."""
+        head = self._head()
+        done = write_snapshot(self._store, self.layout, self._machine, self.state, head, check)
+        self._is_snapshot_due = not done
+        return done
+
+    def _head(self) -> tuple[int, int, int]:
+        """What a snapshot of now says of itself: last slot, CRC32 and boundary."""
+        return (self._at.next_slot - 1, self._at.crc32, self._at.boundary.ordinal)

@@ -1,0 +1,33 @@
+"""The parameters of a replica: numbers of the log and of the process, as data.
+
+It must not know the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from txlog.journal.boundaries.presence import Presence
+from txlog.settings import ProcessSettings
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """Parameters of a replica; from LogSettings and ProcessSettings."""
+
+    snapshot_entries: int = 64
+    process: ProcessSettings = field(default_factory=ProcessSettings)
+    writer: str = "txlog"
+    """Names this process in the entries it writes: information only."""
+    presence: Presence = field(default_factory=Presence)
+    """Checks whether the log still exists."""
+    log_id: str = ""
+    """The log whose journals these are."""
+    reads_in_turn: bool = False
+    """The store answers faster than a thread starts, so entries are read one by one."""
+    is_far: bool = False
+    """A request takes a round trip."""
+    trust_ms: int = 0
+    """How long a boundary check is trusted (R15); 0: each answer has its own, after it."""
+    grace_ms: int = 0
+    """Entries are deleted only below a boundary older than this (R14); 0: below any."""

@@ -1,1 +1,0 @@
-"""Holds records: topics, partitions, segments and what a reader may see of them."""

@@ -1,0 +1,1 @@
+"""Maintenance: retention, expiry, and the deletion of what nothing refers to."""

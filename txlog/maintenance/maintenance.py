@@ -1,0 +1,309 @@
+"""Recurring work, in one pass: end late transactions, delete old records.
+
+Any number of processes may run it at once, or none: every step is a decision in a journal, and only
+space and names wait for it. A failure with one subject is reported, and the others are still
+processed. It decides nothing itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from txlog.engine.connection import Connection
+from txlog.errors import InvalidName, TxlogError, UnknownTopic
+from txlog.journal.replication.replica import BOUNDARIES_APART_ENTRIES
+from txlog.maintenance.producer_expiry import retirable_producers
+from txlog.maintenance.retention_bounds import deletable_log_starts
+from txlog.maintenance.vacuum import Candidates, Vacuum
+from txlog.settings import ProcessSettings
+from txlog.storage.new_object import sweep_unfinished
+from txlog.topic.events import AdvanceLogStart, RetireProducers
+from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep.compaction import CompactionLimits, compact
+from txlog.topic.upkeep.merging import merge_segments
+
+log = logging.getLogger(__name__)
+
+DAY_MS = 86_400_000
+RETIRED_PIDS_MAX = 10_000
+"""Producer ids of one command: its event must fit in an entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceAction:
+    """One step that a pass did, or could not do."""
+
+    task: str
+    """Such as `retention`."""
+    subject: str
+    """A topic, a transactional id, a coordinator."""
+    detail: str
+    is_failure: bool = False
+
+
+@dataclass(slots=True)
+class MaintenanceReport:
+    """What one pass did, in order."""
+
+    actions: list[MaintenanceAction] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[MaintenanceAction]:
+        """The steps that failed."""
+        return [action for action in self.actions if action.is_failure]
+
+
+class _Prunable(Protocol):
+    """A journal, or several."""
+
+    @property
+    def kept_entries(self) -> int:
+        """Entries that the last pruning kept, although they are below a boundary."""
+
+    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
+        """Returns how many entries were deleted."""
+
+
+class Maintenance:
+    """Maintains one log. For one thread."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        settings: ProcessSettings | None = None,
+        topics: Iterable[str] = (),
+    ) -> None:
+        """`topics`: only these are maintained; without any, all of them."""
+        self._connection = connection
+        self._settings = settings or connection.cluster.process
+        self._topics = tuple(topics)
+        self._vacuum = Vacuum(connection, self._settings.staging_retention_ms)
+        self._candidates: Candidates | None = None
+        self._kept_entries: dict[str, int] = {}
+        """Subject -> entries that its last pruning kept for the time being."""
+        self._report = MaintenanceReport()
+
+    def run_once(self, *, vacuum: bool = True) -> MaintenanceReport:
+        """One pass. Raises InvalidName, UnknownTopic for named topics; every other error is in the
+        report."""
+        self._report = MaintenanceReport()
+        cluster = self._connection.cluster
+        topics = [found for name in self._names() if (found := self._found(name)) is not None]
+        if not self._topics:
+            self._transactions()
+        self._open_all(topics)
+        for topic in topics:
+            self._attempt("opening", topic.name, partial(self._topic, topic))
+        if not self._topics:
+            self._prune_others()
+            if vacuum:
+                self._attempt("temporary files", cluster.store.url, self._temporaries)
+                self._attempt("vacuum", cluster.store.url, self._vacuum_once)
+        return self._report
+
+    def vacuum_once(self) -> MaintenanceReport:
+        """Only the second half of a vacuum, if the last pass has found something to delete."""
+        self._report = MaintenanceReport()
+        self._attempt("vacuum", self._connection.cluster.store.url, self._vacuum_once)
+        return self._report
+
+    def _attempt(self, task: str, subject: str, call: Callable[[], str]) -> None:
+        """`call` returns what it did, or an empty text."""
+        try:
+            detail = call()
+        except TxlogError as error:
+            self._failed(task, subject, error)
+            return
+        if detail:
+            self._report.actions.append(MaintenanceAction(task, subject, detail))
+
+    def _failed(self, task: str, subject: str, error: TxlogError) -> None:
+        log.warning("%s of %s: %s", task, subject, error.message)
+        failed = MaintenanceAction(task, subject, error.message, is_failure=True)
+        self._report.actions.append(failed)
+
+    def _names(self) -> Iterable[str]:
+        """Names of this pass's topics; if they cannot be listed, the rest is still maintained."""
+        if self._topics:
+            return self._topics
+        try:
+            return sorted(self._connection.cluster.state().topics)
+        except TxlogError as error:
+            self._failed("opening", "cluster", error)
+            return ()
+
+    def _found(self, name: str) -> TopicLog | None:
+        try:
+            return self._connection.cluster.topic(name)
+        except (InvalidName, UnknownTopic):
+            if self._topics:
+                raise
+        except TxlogError as error:
+            self._failed("opening", name, error)
+        return None  # It was deleted since it was listed, or cannot be read.
+
+    def _open_all(self, topics: Sequence[TopicLog]) -> None:
+        """In parallel on a distant store. A topic that cannot be opened is reported in its own
+        step."""
+        cluster = self._connection.cluster
+        if not cluster.is_near:
+            list(cluster.answers([partial(_opened, topic) for topic in topics]))
+
+    # Transactions.
+
+    def _transactions(self) -> None:
+        before_ms = self._now_ms() - self._settings.transactional_id_expiration_ms
+        for coordinator in self._connection.coordinators():
+            subject = f"coordinator {coordinator.partition}"
+
+            def finish(run: Callable[[], Iterable[object]] = coordinator.maintain) -> str:
+                return _listed("ended", run())
+
+            def expire(run: Callable[[int], Iterable[object]] = coordinator.expire_ids) -> str:
+                return _listed("forgot", run(before_ms))
+
+            self._attempt("transactions", subject, finish)
+            self._attempt("transactional ids", subject, expire)
+        self._attempt(
+            "pending offsets",
+            "consumer groups",
+            lambda: _listed("ended those of", self._connection.offsets.maintain()),
+        )
+
+    def _now_ms(self) -> int:
+        return self._connection.runtime.clock.wall_ms()
+
+    # Topics.
+
+    def _topic(self, topic: TopicLog) -> str:
+        if topic.catch_up(certain=True).closed:
+            # Vacuum deletes the rest.
+            self._attempt("deletion", topic.name, partial(self._finish_deletion, topic.name))
+            return ""
+        tasks: dict[str, Callable[[TopicLog], str]] = {
+            "retention": self._retention,
+            "compaction": self._compaction,
+            "merging": self._merging,
+            "producer ids": self._producers,
+            "pruning": self._pruning,
+        }
+        for task, call in tasks.items():
+            self._attempt(task, topic.name, partial(call, topic))
+        return ""
+
+    def _finish_deletion(self, name: str) -> str:
+        finished = self._connection.cluster.finish_deletion(name)
+        return "finished what was cut off" if finished else ""
+
+    def _retention(self, topic: TopicLog) -> str:
+        starts = deletable_log_starts(self._connection, topic, self._now_ms())
+        if not starts:
+            return ""
+        before = [partition.log_start for partition in topic.state.partitions]
+        topic.execute(AdvanceLogStart(starts))
+        count = sum(after - before[partition] for partition, after in starts.items())
+        return f"offsets deleted: {count}, partitions: {len(starts)}"
+
+    def _compaction(self, topic: TopicLog) -> str:
+        limits = CompactionLimits(self._settings.compaction_keys_max, self._settings.batch_bytes)
+        found = compact(topic, self._now_ms(), limits)
+        removed = found.records_removed
+        if not (removed or found.interrupted):
+            return ""
+        total = removed + found.records_kept
+        return f"records removed: {removed} of {total}" + _why(found.interrupted)
+
+    def _merging(self, topic: TopicLog) -> str:
+        found = merge_segments(topic, self._settings.batch_bytes)
+        if not (found.segments_before or found.interrupted):
+            return ""
+        before, after = found.segments_before, found.segments_after
+        return f"segments: {before} merged into {after}" + _why(found.interrupted)
+
+    def _producers(self, topic: TopicLog) -> str:
+        before_ms = self._now_ms() - self._settings.producer_id_expiration_ms
+        pids = retirable_producers(self._connection, topic, before_ms)
+        count = 0
+        for first in range(0, len(pids), RETIRED_PIDS_MAX):
+            some = pids[first : first + RETIRED_PIDS_MAX]
+            count += len(topic.execute(RetireProducers(some, before_ms)))
+        return f"producers forgotten: {count}" if count else ""
+
+    def _pruning(self, topic: TopicLog) -> str:
+        return self._pruned(topic.name, topic)
+
+    # Everything else.
+
+    def _prune_others(self) -> None:
+        journals: dict[str, _Prunable] = {"cluster": self._connection.cluster}
+        for coordinator in self._connection.coordinators():
+            journals[f"coordinator {coordinator.partition}"] = coordinator
+        for subject, journal in journals.items():
+            self._attempt("pruning", subject, partial(self._pruned, subject, journal))
+
+    def _pruned(self, subject: str, journals: _Prunable) -> str:
+        """What was deleted, and what is kept until no process can trust an earlier check: reported
+        once, and again when the number changes."""
+        settings = self._settings
+        count = journals.prune(settings.journal_retention_entries, BOUNDARIES_APART_ENTRIES)
+        deleted = f"entries deleted: {count}" if count else ""
+        kept_before = self._kept_entries.get(subject, 0)
+        self._kept_entries[subject] = journals.kept_entries
+        if journals.kept_entries in (0, kept_before):
+            return deleted
+        days = self._connection.cluster.file.settings.boundary_grace_ms / DAY_MS
+        kept = f"entries kept for {days:.3g} days (boundary.grace.ms): {journals.kept_entries}"
+        return f"{deleted}; {kept}" if deleted else kept
+
+    def _temporaries(self) -> str:
+        """Delete what dead writers left half written; nothing can refer to it."""
+        store, age_ms = self._connection.cluster.store, self._settings.staging_retention_ms
+        count = sweep_unfinished(store, age_ms)
+        return f"files deleted: {count}" if count else ""
+
+    def _vacuum_once(self) -> str:
+        """Look, and in a later pass delete what was seen long enough ago (docs/design/0014)."""
+        if self._candidates is None or self._candidates.is_empty:
+            self._candidates = self._vacuum.look()
+            return ""
+        return "" if self.second_look_in_ms() else self._sweep(self._candidates)
+
+    @property
+    def candidates(self) -> Candidates:
+        """What the last pass found unreferenced, and a later one may delete."""
+        return self._candidates or Candidates()
+
+    def second_look_in_ms(self) -> float | None:
+        """When what the last pass found unreferenced may be deleted; None if it found nothing."""
+        before = self._candidates
+        if before is None or before.is_empty:
+            return None
+        waited_ms = self._connection.runtime.clock.monotonic_ms() - before.looked_ms
+        return max(self._settings.file_delete_delay_ms - waited_ms, 0)
+
+    def _sweep(self, before: Candidates) -> str:
+        swept = self._vacuum.sweep(before)
+        self._candidates = self._vacuum.look()
+        if not (swept.objects or swept.topics_ended):
+            return ""
+        topics = _listed("; ended the journals of", swept.topics_ended)
+        return f"objects deleted: {swept.objects}, bytes: {swept.bytes}{topics}"
+
+
+def _opened(topic: TopicLog) -> None:
+    with suppress(TxlogError):
+        topic.catch_up()
+
+
+def _listed(verb: str, found: Iterable[object]) -> str:
+    names = [str(one) for one in found]
+    return f"{verb} {', '.join(names)}" if names else ""
+
+
+def _why(interrupted: str) -> str:
+    return f"; ended early: {interrupted}" if interrupted else ""

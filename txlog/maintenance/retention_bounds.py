@@ -1,0 +1,65 @@
+"""Up to which offsets a topic's records may be deleted, as the whole log knows it.
+
+It guards I12: no retention touches a transaction that is not complete. Besides the topic's own last
+stable offset, it keeps what a decided transaction has here until its coordinator says that it is
+complete everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from txlog.engine.connection import Connection
+from txlog.model import TxId
+from txlog.topic.state import NEW_PRODUCER, TopicState
+from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep.retention import expired_log_starts
+
+
+def deletable_log_starts(connection: Connection, topic: TopicLog, now_ms: int) -> dict[int, int]:
+    """partition -> where its log could start, by `retention.ms` and `retention.bytes`.
+
+    Raises CorruptData, StoreUnavailable.
+    """
+    state = topic.catch_up(certain=True)
+    wanted = expired_log_starts(state, lambda ref: topic.chunk(state, ref), now_ms)
+    return bounded_log_starts(connection, topic, wanted) if wanted else {}
+
+
+def bounded_log_starts(
+    connection: Connection, topic: TopicLog, wanted: Mapping[int, int]
+) -> dict[int, int]:
+    """The same offsets, lowered to incomplete transactions; only those that rise."""
+    opened = [
+        transaction.tx_id
+        for coordinator in connection.caught_up()
+        for _, transaction in coordinator.state.open_transactions()
+        if any(p.topic_id == topic.topic_id for p in transaction.participants)
+    ]
+    state = topic.catch_up(certain=True)
+    bounds = [first_offsets(state, tx_id) for tx_id in opened]
+    found = {}
+    for partition, offset in wanted.items():
+        lowest = [bound[partition] for bound in bounds if partition in bound]
+        limit = min([offset, state.last_stable_offset(partition), *lowest])
+        if limit > state.partitions[partition].log_start:
+            found[partition] = limit
+    return found
+
+
+def first_offsets(state: TopicState, tx_id: TxId) -> Mapping[int, int]:
+    """partition -> the first record of that transaction; all log starts if they are unknown."""
+    producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
+    opened = producer.open
+    if opened is not None and (opened.epoch, opened.number) == (tx_id.epoch, tx_id.number):
+        return opened.first_offsets
+    found: dict[int, int] = {}
+    for row in state.tail:
+        if row.tx_id == tx_id:
+            found.setdefault(row.partition, row.base_offset)
+    mark = state.marks.get(tx_id)
+    # The first records of a long one may be sealed already, while the last are in the tail.
+    is_in_tail = mark is not None and mark.first_slot > state.sealed_slot
+    if is_in_tail or not producer.is_finished(tx_id):
+        return found
+    return {p: bounds.log_start for p, bounds in enumerate(state.partitions)}

@@ -1,0 +1,196 @@
+"""Deleting unreferenced stored objects: segments, index chunks, and the rest of deleted topics.
+
+It guards I12 and I14: an object is deleted only if it lies below a staging horizon that is in every
+journal, so that no commit can refer to it any more (R17), if the coordinators were asked before the
+topics (R18), and if two looks, apart in time, found it unreferenced. Clocks and listings decide
+nothing: they only say what to look at. A process that dies in between has deleted less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from txlog.coordinator.coordinator import Coordinator
+from txlog.engine.connection import Connection
+from txlog.errors import UnknownTopic
+from txlog.layout import TOPICS, chunk_name_of, journal_root, segment_id_at, segment_id_of
+from txlog.maintenance.segment_references import present_topics, references
+from txlog.storage.store import StoredObject
+from txlog.topic.events import AdvanceHorizon
+from txlog.topic.topic_log import TopicLog
+
+_COLLECTED = ("segments", "chunks")
+_LEFT_BY_DELETED = (*_COLLECTED, "hint.json")
+_ENTRIES = ("entries",)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """What one look found unreferenced, and when it looked (monotonic clock)."""
+
+    objects: tuple[StoredObject, ...] = ()
+    topics: tuple[str, ...] = ()
+    """Deleted topics whose journals still exist."""
+    looked_ms: float = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to delete."""
+        return not (self.objects or self.topics)
+
+    @property
+    def size_bytes(self) -> int:
+        """Their total size."""
+        return sum(stored.size_bytes for stored in self.objects)
+
+
+@dataclass(slots=True)
+class VacuumReport:
+    """What a vacuum deleted."""
+
+    objects: int = 0
+    bytes: int = 0
+    topics_ended: list[str] = field(default_factory=list)
+    """Deleted topics whose journals were ended by this pass."""
+
+
+class Vacuum:
+    """One log's vacuum, as one process runs it; any number of processes may."""
+
+    def __init__(self, connection: Connection, staging_retention_ms: int) -> None:
+        """`staging_retention_ms`: younger segments are kept."""
+        self._connection = connection
+        self._staging_retention_ms = staging_retention_ms
+
+    def look(self) -> Candidates:
+        """What could be deleted: nothing is changed. Raises CorruptData, StoreUnavailable."""
+        horizon = self._wanted_horizon()
+        listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
+        roots = frozenset(topic.layout.root for topic in present_topics(self._connection))
+        found = list(self._unreferenced(listed, horizon, roots))
+        doomed = [topic.name for topic in self._deleted(listed, _ENTRIES) if topic.is_end_due()]
+        now_ms = self._connection.runtime.clock.monotonic_ms()
+        return Candidates(tuple(found), tuple(doomed), now_ms)
+
+    def sweep(self, before: Candidates) -> VacuumReport:
+        """Delete those candidates of an earlier look that are still unreferenced.
+
+        Raises CorruptData, StoreUnavailable; then call it again.
+        """
+        report = VacuumReport()
+        roots, horizon = self._advance_horizon(before)
+        known = {stored.path for stored in before.objects}
+        listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
+        report.topics_ended = self._end_deleted(listed)
+        found = self._unreferenced(listed, horizon, roots)
+        again = [stored for stored in found if stored.path in known]
+        store = self._connection.cluster.store
+        self._connection.runtime.fan_out.run_all([partial(store.delete, s.path) for s in again])
+        report.objects = len(again)
+        report.bytes = sum(stored.size_bytes for stored in again)
+        return report
+
+    def _wanted_horizon(self) -> str:
+        now_ms = self._connection.runtime.clock.wall_ms()
+        return segment_id_at(now_ms - self._staging_retention_ms)
+
+    def _advance_horizon(self, before: Candidates) -> tuple[frozenset[str], str]:
+        """Raise the horizon above these candidates in every topic and coordinator, before the
+        second look.
+
+        A horizon that is already high enough is not written: an interrupted vacuum, as on a full
+        disk, does not repeat its work. Returns the topics' roots, because a topic that is created
+        afterwards has no horizon and nothing of it may be deleted; and the lowest horizon of all.
+        """
+        wanted = self._wanted_horizon()
+        topics = {topic.layout.root: topic for topic in present_topics(self._connection)}
+        newest = _newest_id(before.objects, topics, wanted)
+        standing: dict[str, str] = {}
+        for root, topic in topics.items():
+            try:
+                standing[root] = _topic_horizon(topic, newest, wanted)
+            except UnknownTopic:  # It was deleted meanwhile; its deletion may be interrupted.
+                self._connection.cluster.finish_deletion(topic.name)
+        # Topics first, and no coordinator above the lowest of them: producers name staged segments
+        # above the topic's horizon.
+        lowest = min(standing.values(), default=wanted)
+        coordinators = self._connection.coordinators()
+        in_coordinators = [_coordinator_horizon(one, newest, lowest) for one in coordinators]
+        return frozenset(standing), min(lowest, *in_coordinators)
+
+    def _end_deleted(self, listed: Sequence[StoredObject]) -> list[str]:
+        """Write the last boundary of every deleted topic that has none yet (rule R14)."""
+        ended = []
+        for topic in self._deleted(listed, _ENTRIES):
+            if _is_ended(topic) and topic.is_end_due():
+                topic.end()
+                ended.append(topic.name)
+        return ended
+
+    def _deleted(self, listed: Iterable[StoredObject], kinds: Container[str]) -> Iterator[TopicLog]:
+        """Topics that have objects of these kinds and no name any more; listed before the names
+        are read. An ended topic keeps its last boundary and snapshot for ever."""
+        cluster = self._connection.cluster
+        present = {t.opened.topic_id for t in cluster.state().topics.values()}
+        parts = (_parts(stored.path) for stored in listed)
+        for root in sorted({root for root, kind, _ in parts if root and kind in kinds}):
+            _, name, topic_id = root.split("/")
+            if topic_id not in present:
+                yield cluster.topic_of_id(name, topic_id)
+
+    def _unreferenced(
+        self, listed: Iterable[StoredObject], horizon: str, roots: frozenset[str]
+    ) -> Iterator[StoredObject]:
+        """Only of topics in `roots`: there no new reference below the horizon can appear."""
+        objects = list(listed)
+        deleted = self._deleted(objects, _LEFT_BY_DELETED)
+        ended = {topic.layout.root for topic in deleted if _is_ended(topic)}
+        referenced = references(self._connection)
+        for stored in objects:
+            root, kind, object_id = _parts(stored.path)
+            if root in ended:
+                is_litter = kind in _LEFT_BY_DELETED
+            else:
+                # An original chunk has no name, and a replaced one never comes back.
+                is_old = kind in _COLLECTED and (not object_id or object_id < horizon)
+                is_litter = root in roots and is_old and stored.path not in referenced
+            if is_litter:
+                yield stored
+
+
+def _parts(path: str) -> tuple[str, str, str]:
+    """A topic's folder, the kind of the object, and the id to compare with the horizon; all empty
+    for a name that txlog does not write: the object belongs to another program."""
+    root = journal_root(path)
+    if root is None:
+        return "", "", ""
+    kind = path.split("/")[3]
+    return root, kind, chunk_name_of(path) if kind == "chunks" else segment_id_of(path)
+
+
+def _newest_id(objects: Iterable[StoredObject], topics: Container[str], horizon: str) -> str:
+    """The highest id of those that may be deleted only below a horizon; empty if there is none."""
+    parts = (_parts(stored.path) for stored in objects)
+    ids = (name for root, kind, name in parts if root in topics and kind in _COLLECTED)
+    return max((name for name in ids if name < horizon), default="")
+
+
+def _topic_horizon(topic: TopicLog, newest: str, wanted: str) -> str:
+    """The topic's horizon, raised unless it was above `newest`. Raises UnknownTopic."""
+    if newest and topic.catch_up(certain=True).horizon <= newest:
+        topic.execute(AdvanceHorizon(wanted))
+    return topic.state.horizon
+
+
+def _coordinator_horizon(coordinator: Coordinator, newest: str, wanted: str) -> str:
+    """The same for a coordinator."""
+    if newest and coordinator.catch_up().horizon <= newest:
+        coordinator.advance_horizon(wanted)
+    return coordinator.state.horizon
+
+
+def _is_ended(topic: TopicLog) -> bool:
+    """Whether a deleted topic accepts no commands any more."""
+    return topic.catch_up(certain=True).closed

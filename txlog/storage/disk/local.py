@@ -1,0 +1,398 @@
+"""A folder on a disk as a store.
+
+It guards I1 by link(2): a whole, synced temporary file gets its name only if the name is free, so
+that no reader sees a part of an object and only one writer wins. What it reports as created
+survives a loss of power: the file, its folder and every newly made parent are synced first. Another
+process may find an object a moment before that. It can tell, because the temporary name still
+exists, and syncs the folder itself: otherwise it would build on an object that may be lost. (Where
+there are no hard links it cannot tell.) fsspec's own exclusive write is not used: it is not
+exclusive. Everything happens below the root's open handle (`root_folder.py`), through no symbolic
+link, and with regular files only. This module must not know what the objects mean.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TypeVar
+
+from txlog.clock import Runtime
+from txlog.errors import InternalError, OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
+from txlog.storage.disk.draft import Draft, NewFile, write_parts
+from txlog.storage.disk.folder_turns import FolderTurns
+from txlog.storage.disk.folder_walk import sweep_temporaries, walk
+from txlog.storage.disk.open_below import HANDLE, OPEN_FOLDER, open_below
+from txlog.storage.disk.os_error import store_error
+from txlog.storage.disk.publish import Publish, publish_exclusively, sync_descriptor
+from txlog.storage.disk.root_folder import RootFolder
+from txlog.storage.object_path import TEMPORARY_PREFIX, check_path, check_prefix
+from txlog.storage.policy.readback import check_entry_body
+from txlog.storage.size_limit import require_size
+from txlog.storage.store import (
+    Body,
+    ByteRange,
+    Bytes,
+    Created,
+    CreateResult,
+    Exists,
+    StoredObject,
+    whole,
+)
+
+T = TypeVar("T")
+
+MAP_BYTES_MIN = 1 << 18
+"""If one call asks for this many bytes, `get_ranges` maps the file and copies nothing."""
+
+CREATE_ATTEMPTS_MAX = 4
+"""How often a name may be taken and then be absent, which happens only while it is deleted."""
+
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe in an object's place is opened without waiting, and then refused."""
+
+_ABSENT = (FileNotFoundError, NotADirectoryError)
+_CREATED = Created()
+
+
+class LocalStore:
+    """The folder `root` as a store; several processes may share it.
+
+    `durable=False` leaves out every sync: for tests and throw-away logs. Files are immutable once
+    they have their name, so mapped reads stay valid even when the file is deleted (not on NFS).
+    Unpickling opens it again.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        runtime: Runtime,
+        durable: bool = True,
+        publish: Publish = publish_exclusively,
+    ) -> None:
+        self._folder = os.path.abspath(os.fspath(root))
+        self._base = self._folder.rstrip("/") + "/"
+        self._runtime = runtime
+        self._entropy = runtime.entropy
+        self._durable = durable
+        self._publish = publish
+        self._root = RootFolder(self._folder, durable)
+        self._turns = FolderTurns(partial(_opened_folder, self._root), runtime)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (LocalStore, (self._folder, self._runtime, self._durable, self._publish))
+
+    @property
+    def url(self) -> str:
+        """The absolute path of the folder."""
+        return self._folder
+
+    @property
+    def is_near(self) -> bool:
+        """See NearStore.is_near."""
+        return True
+
+    def hold(self, path: str) -> bool:
+        """See HoldsLog.hold."""
+        check_path(path)
+        self._root.hold(path)
+        return True
+
+    def turn(self, folder: str) -> AbstractContextManager[bool]:
+        """See GivesTurns.turn."""
+        return self._turns.turn(folder)
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        """See Store.create. After OutcomeUnknown the file is visible, but perhaps not on disk."""
+        check_path(path)
+        check_entry_body(path, data)
+        self._root.require_same()
+        for _ in range(CREATE_ATTEMPTS_MAX):
+            found = self.get(path)  # Costs microseconds, and saves a loser its writes and syncs.
+            if found is None:
+                if self._write(path, data):
+                    return _CREATED
+                continue
+            if found != data:
+                return Exists(found)
+            self._sync_again(path)  # The link's answer was lost, or this call was repeated.
+            return _CREATED
+        target = self._base + path
+        raise StoreUnavailable(
+            f"{target} was taken and then absent {CREATE_ATTEMPTS_MAX} times. Call again; on NFS, "
+            "mount without attribute caching (actimeo=0).",
+            path=target,
+        )
+
+    def get(self, path: str) -> bytes | None:
+        """See Store.get. What it returns survives a loss of power, whichever process wrote it."""
+        found = self._read_file(path, partial(_read_all, path, self._base + path))
+        if found is None:
+            return None
+        data, names = found
+        if names > 1 and self._durable:  # Its writer has not synced the name yet, or died.
+            try:
+                self._sync_folder_of(path)
+            except OSError as error:
+                raise store_error(error, "read", self._base + path) from error
+        return data
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        """See Store.get_ranges. Large reads are views of the mapped file and copy nothing.
+
+        For objects with unique names: no reader knows these before they are safe.
+        """
+        return self._read_file(path, partial(_read_ranges, ranges))
+
+    def put_new(self, path: str, data: Body) -> None:
+        """See Store.put_new. Raises InternalError if other bytes have the name."""
+        check_path(path)
+        self._root.require_same()
+        if self._write(path, data):
+            return
+        if (found := self.get(path)) is None or found != whole(data):
+            raise _taken(self._base + path)
+        self._sync_again(path)
+
+    def open_new(self, path: str) -> NewFile:
+        """See TakesPieces.open_new."""
+        check_path(path)
+        self._root.require_same()
+        with self._reported("create", path):
+            return NewFile(path, self._begin(path), self._finish, self._reported)
+
+    def _finish(self, file: NewFile) -> None:
+        """Sync, name, sync the name. Raises InternalError if the name is taken."""
+        with self._reported("create", file.path):
+            if self._durable:
+                os.fsync(file.draft.descriptor)
+            published = self._publish(*file.draft.names)
+        if not published:
+            raise _taken(self._base + file.path)
+        self._sync_name(file.path, file.draft.folder)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See Store.replace. Not synced: a hint may be lost."""
+        check_path(path)
+        self._root.require_same()
+        with self._reported("replace", path):
+            draft = self._write_draft(path, data, durable=False)
+            try:
+                folder, temporary, name = draft.names
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                draft.remove()
+                raise
+            finally:
+                draft.close()
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        """See Store.list_after. A symbolic link in the prefix is an error; others are left out."""
+        check_prefix(prefix)
+        folder = prefix.rpartition("/")[0]
+        root = self._root_handle("list")
+        if root is None:
+            return iter(())
+        return walk(root, self._base, f"{folder}/" if folder else "", prefix, after)
+
+    def delete(self, path: str) -> None:
+        """See Store.delete. Empty folders stay: another writer may be about to use them."""
+        check_path(path)
+        self._root.require_same()
+        if (root := self._root_handle("delete")) is None:
+            return
+        folder, _, name = path.rpartition("/")
+        try:
+            handle = open_below(root, folder or ".", HANDLE | os.O_DIRECTORY)
+            try:
+                os.unlink(name, dir_fd=handle)
+            finally:
+                os.close(handle)
+        except _ABSENT:
+            return
+        except OSError as error:
+            raise store_error(error, "delete", self._base + path) from error
+
+    def sweep_temporaries(self, age_min_ms: int) -> int:
+        """See LeavesTemporaries.sweep_temporaries."""
+        self._root.require_same()
+        root = self._root_handle("delete")
+        try:
+            return 0 if root is None else sweep_temporaries(root, self._runtime, age_min_ms)
+        except OSError as error:
+            raise store_error(error, "delete", self._folder) from error
+
+    def _read_file(self, path: str, read: Callable[[int], T]) -> T | None:
+        check_path(path)
+        if (root := self._root_handle("read")) is None:
+            return None
+        try:
+            descriptor = open_below(root, path, _READ)
+            try:
+                _require_file(descriptor, self._base + path)
+                return read(descriptor)
+            finally:
+                os.close(descriptor)
+        except _ABSENT:
+            self._root.require_same()  # The opened log may have it.
+            return None
+        except OSError as error:
+            raise store_error(error, "read", self._base + path) from error
+
+    def _root_handle(self, action: str) -> int | None:
+        try:
+            return self._root.handle()
+        except OSError as error:
+            raise store_error(error, action, self._folder) from error
+
+    @contextmanager
+    def _reported(self, action: str, path: str) -> Iterator[None]:
+        """Convert an OSError to a txlog error; for a missing folder, by the state of the root."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                self._root.require_same()
+            raise store_error(error, action, self._base + path) from error
+
+    def _write(self, path: str, data: Body) -> bool:
+        """Write, sync, name. False, with nothing changed, if the name is taken."""
+        with self._reported("create", path):
+            draft = self._write_draft(path, data, self._durable)
+        try:
+            with self._reported("create", path):
+                try:
+                    published = self._publish(*draft.names)
+                except (
+                    Exception
+                ):  # Not Ctrl-C, which may come after the link, before its name is safe.
+                    draft.remove()
+                    raise
+            if published:
+                self._sync_name(path, draft.folder)
+            draft.remove()  # Not earlier: until then it marks the name as not safe.
+        finally:
+            draft.close()
+        return published
+
+    def _write_draft(self, path: str, data: Body, durable: bool) -> Draft:
+        """A new file beside `path` with all of `data`; it is removed on any failure."""
+        draft = self._begin(path)
+        try:
+            write_parts(draft.descriptor, data if isinstance(data, tuple) else (data,))
+            if durable:
+                os.fsync(draft.descriptor)
+        except BaseException:
+            draft.remove()
+            draft.close()
+            raise
+        return draft
+
+    def _begin(self, path: str) -> Draft:
+        folder, _, name = path.rpartition("/")
+        return Draft(
+            self._root.open_folder(folder), f"{TEMPORARY_PREFIX}{self._entropy.token()}", name
+        )
+
+    def _sync_folder_of(self, path: str) -> None:
+        folder = _opened_folder(self._root, path.rpartition("/")[0] or ".")
+        try:
+            sync_descriptor(folder)
+        finally:
+            os.close(folder)
+
+    def _sync_again(self, path: str) -> None:
+        """Like `_sync_name`, for an object that already existed with this content."""
+        if self._durable:
+            try:
+                self._sync_folder_of(path)
+            except OSError as error:
+                raise self._not_synced(path, error) from error
+        self._require_in_log(path)
+
+    def _sync_name(self, path: str, folder: int) -> None:
+        """Make the names in that open folder safe, and check that they are in the opened log."""
+        if self._durable:
+            try:
+                sync_descriptor(folder)
+            except OSError as error:
+                raise self._not_synced(path, error) from error
+        self._require_in_log(path)
+
+    def _require_in_log(self, path: str) -> None:
+        """Checked once the object exists, and before any caller is told so."""
+        try:
+            self._root.require_same()
+        except TxlogError as error:
+            raise self._unknown(path, str(error.facts.get("reason", error.message))) from error
+
+    def _not_synced(self, path: str, error: OSError) -> OutcomeUnknown:
+        reason = os.strerror(error.errno or 0)
+        return self._unknown(path, f"its folder could not be synced ({reason}); check the disk")
+
+    def _unknown(self, path: str, reason: str) -> OutcomeUnknown:
+        place = self._base + path
+        return OutcomeUnknown(
+            f"it is not known whether {place} was created for good: {reason}. Call again with the "
+            "same content, and clean up nothing before that.",
+            path=place,
+        )
+
+
+def _opened_folder(root: RootFolder, folder: str) -> int:
+    """A descriptor of a folder below the root. Raises OSError."""
+    handle = root.handle()
+    if handle is None:
+        raise FileNotFoundError(root.path)
+    return open_below(handle, folder, OPEN_FOLDER)
+
+
+def _taken(target: str) -> InternalError:
+    return InternalError(
+        f"{target} exists already with other content, but its name should be unique. "
+        "Nothing was overwritten; please report this.",
+        path=target,
+    )
+
+
+def _require_file(descriptor: int, place: str) -> None:
+    """Raises StoreDenied for anything but a file: a pipe could block its reader for ever."""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise StoreDenied(
+            f"cannot read {place}: it is not a regular file but a folder, a pipe or a device. "
+            "Check that nothing but the log's own files and folders is in the way, then call "
+            "again.",
+            place=place,
+        )
+
+
+def _read_all(path: str, place: str, descriptor: int) -> tuple[bytes, int]:
+    """The content, and how many names the file has. Raises CorruptData if it is too large."""
+    status = os.fstat(descriptor)
+    require_size(path, status.st_size, place)
+    return _read(descriptor, status.st_size, 0), status.st_nlink
+
+
+def _read(descriptor: int, length: int, start: int) -> bytes:
+    data = os.pread(descriptor, length, start)
+    if len(data) == length:
+        return data
+    parts = [data]
+    read = len(data)
+    while data and read < length:
+        data = os.pread(descriptor, length - read, start + read)
+        parts.append(data)
+        read += len(data)
+    return b"".join(parts)
+
+
+def _read_ranges(ranges: Sequence[ByteRange], descriptor: int) -> list[Bytes]:
+    if sum(wanted.length for wanted in ranges) < MAP_BYTES_MIN:
+        return [_read(descriptor, wanted.length, wanted.start) for wanted in ranges]
+    if os.fstat(descriptor).st_size == 0:  # An empty file cannot be mapped.
+        return [b"" for _ in ranges]
+    view = memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+    return [view[wanted.start : wanted.start + wanted.length] for wanted in ranges]

@@ -1,0 +1,179 @@
+"""The root of a store on a disk, held open: every operation uses this handle, never the path.
+
+It guards that what is acknowledged is in the log that was opened. The handle still belongs to that
+folder after it is removed, renamed or unmounted, or another takes its place: what is written
+through it lands nowhere else, and comparing it with the path shows whether the path still leads
+here. The log's own file is held in the same way, because a root may be emptied and used again.
+While a handle is open, no new file gets its inode. It must not know what the objects mean.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import weakref
+from contextlib import suppress
+
+from txlog.errors import NotATxlog
+from txlog.storage.disk.open_below import HANDLE, OPEN_FOLDER, open_below
+from txlog.storage.disk.os_error import store_error
+from txlog.storage.disk.publish import sync_descriptor, sync_folder
+
+_GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE))
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Held:
+    """An open file or folder and its identity; it is closed with this object."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.descriptor = descriptor
+        self.name = name
+        self._close = weakref.finalize(self, os.close, descriptor)
+        status = os.fstat(descriptor)
+        self._identity = (status.st_dev, status.st_ino)
+
+    def is_at(self, path: str, folder: int | None = None) -> bool:
+        """Whether `path` leads here. Raises OSError."""
+        try:
+            found = os.stat(path, dir_fd=folder, follow_symlinks=folder is None)
+        except OSError as error:
+            if error.errno in _GONE:
+                return False
+            raise
+        return (found.st_dev, found.st_ino) == self._identity
+
+
+class RootFolder:
+    """The folder at `path`, opened when it is first needed, and the same one from then on.
+
+    `path` may be a link; it is resolved once. Safe to use from threads and forked processes.
+    """
+
+    def __init__(self, path: str, durable: bool) -> None:
+        self.path = path
+        self._durable = durable
+        self._root: Held | None = None
+        self._file: Held | None = None
+        self._above: list[str] = []
+        """Folders that lead to the root, whose names are not known to be on disk."""
+        self._settled: set[str] = set()
+        """Folders whose own names are known to be on disk. A cache: a missing one is created."""
+
+    def handle(self) -> int | None:
+        """The root's descriptor, or None while there is none. Raises OSError."""
+        if self._root is None:
+            try:
+                self._open(above=1)
+            except FileNotFoundError:
+                return None
+        return None if self._root is None else self._root.descriptor
+
+    def hold(self, path: str) -> None:
+        """Bind the root to the file that is at `path` in it now.
+
+        Raises NotATxlog if there is no such file, or another one is already held.
+        """
+        try:
+            root = self.handle()
+            if root is None:
+                raise self._gone("there is no such folder")
+            held = Held(open_below(root, path, _READ), path)
+        except FileNotFoundError:
+            raise self._gone(f"there is no {path} in it") from None
+        except OSError as error:
+            raise store_error(error, "read", f"{self.path}/{path}") from error
+        if self._file is None:
+            self._file = held
+        self.require_same()
+
+    def require_same(self) -> None:
+        """Raises NotATxlog if the root's path leads to another root, or another held file."""
+        try:
+            reason = self._reason_gone()
+        except OSError as error:
+            raise store_error(error, "read", self.path) from error
+        if reason:
+            raise self._gone(reason)
+
+    def open_folder(self, folder: str) -> int:
+        """A descriptor of that folder, created if absent, whose name is safe. Raises OSError.
+
+        Another process may have created a parent and died before it synced it, so the names of the
+        root and of all below it are synced, once a process; above it only those created here.
+        """
+        if self._root is None:
+            self._make()
+        root = self._required()
+        if folder in self._settled:
+            try:
+                return open_below(root, folder or ".", OPEN_FOLDER)
+            except FileNotFoundError:  # Another process removed it.
+                self._settled.clear()
+        descriptor = self._settle(root, folder)
+        self._settled.add(folder)
+        return descriptor
+
+    def _required(self) -> int:
+        if self._root is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        return self._root.descriptor
+
+    def _open(self, above: int) -> None:
+        place = os.path.realpath(self.path)
+        root = Held(os.open(place, HANDLE | os.O_DIRECTORY), place)
+        parents = [place]
+        while len(parents) <= above:
+            parents.append(os.path.dirname(parents[-1]))
+        if self._root is None:
+            self._root, self._above = root, parents[1:]
+
+    def _make(self) -> None:
+        """Create the root, and any missing folders above it."""
+        place = existing = os.path.realpath(self.path)
+        missing = 0
+        while not os.path.isdir(existing) and existing != "/":
+            existing = os.path.dirname(existing)
+            missing += 1
+        os.makedirs(place, exist_ok=True)
+        self._open(above=max(missing, 1))
+
+    def _settle(self, root: int, folder: str) -> int:
+        handles = [open_below(root, ".", OPEN_FOLDER)]
+        try:
+            for part in folder.split("/") if folder else ():
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=handles[-1])
+                handles.append(open_below(handles[-1], part, OPEN_FOLDER))
+            if self._durable:
+                for parent in reversed(handles[:-1]):
+                    sync_descriptor(parent)
+                self._sync_above()
+            return os.dup(handles[-1])
+        finally:
+            for handle in handles:
+                os.close(handle)
+
+    def _sync_above(self) -> None:
+        above = list(self._above)
+        for folder in above:
+            with suppress(PermissionError):  # Some folders may be unreadable.
+                sync_folder(folder)
+        self._above = []
+
+    def _reason_gone(self) -> str:
+        root, file = self._root, self._file
+        if root is not None and not root.is_at(root.name):
+            return "the path leads to another folder now, or to none"
+        if root is None or file is None or file.is_at(file.name, root.descriptor):
+            return ""
+        return f"{file.name} in it was replaced or removed"
+
+    def _gone(self, reason: str) -> NotATxlog:
+        return NotATxlog(
+            f"the log that was opened at {self.path} is not there any more: {reason}. Nothing was "
+            "written. Put it back if it was moved or unmounted, or open the log that is there now "
+            "with a new producer, consumer or query; then send again what was refused.",
+            path=self.path,
+            reason=reason,
+        )

@@ -1,0 +1,1 @@
+"""Object stores behind obstore and fsspec, and what they have in common."""

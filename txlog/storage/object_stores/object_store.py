@@ -1,0 +1,210 @@
+"""A bucket, or a prefix in one, as a store; any service with a conditional PUT serves.
+
+It guards I1 by one conditional PUT an object, which `readback.py` reads back after anything but a
+clean success. `retry.py` sets limits and repeats, `object_failure.py` says what a failure means,
+and LIST decides nothing. It must not know which client makes the requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from txlog.clock import Runtime
+from txlog.errors import InternalError, TxlogError
+from txlog.layout import bytes_max
+from txlog.storage.byte_spans import Span, cut, merge
+from txlog.storage.object_path import check_path, check_prefix
+from txlog.storage.object_stores.object_client import Clients, ObjectClient, Page, Pages, Unread
+from txlog.storage.object_stores.object_failure import Failure, Meaning, Service, as_error
+from txlog.storage.policy.readback import PutAnswer, check_entry_body, create_with_readback
+from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answered
+from txlog.storage.size_limit import require_size
+from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
+
+
+class ObjectStore:
+    """Objects below `prefix` in a bucket. Safe to use from threads and in forked processes."""
+
+    def __init__(
+        self,
+        service: Service,
+        prefix: str,
+        runtime: Runtime,
+        settings: RetrySettings,
+        clients: Clients,
+    ) -> None:
+        self._service = service
+        self._base = f"{prefix}/" if prefix else ""
+        self._runtime = runtime
+        self._settings = settings
+        self._clients = clients
+
+    @property
+    def url(self) -> str:
+        """Scheme, bucket and prefix, without credentials."""
+        return self._place("").rstrip("/")
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        """See Store.create."""
+        check_path(path)
+        check_entry_body(path, data)
+        return self._create(path, data)
+
+    def get(self, path: str) -> bytes | None:
+        """See Store.get. One request."""
+        check_path(path)
+        attempts = self._attempts()
+        return call_until_answered(self._place(path), attempts, partial(self._read, path, attempts))
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        """See Store.get_ranges. One request for each run of ranges that lie close together."""
+        check_path(path)
+        spans = merge(ranges)
+        attempts = self._attempts(sum(span.length for span in spans))
+        parts: dict[Span, Bytes | None] = {}
+
+        def read_missing() -> None:
+            missing = [span for span in spans if span not in parts]
+            answers = self._client.get_spans(attempts, self._base + path, missing)
+            for span, answer in zip(missing, answers, strict=True):
+                parts[span] = self._part(path, answer)
+
+        call_until_answered(self._place(path), attempts, read_missing)
+        found = [part for part in parts.values() if part is not None]
+        return cut(ranges, list(parts), found) if len(found) == len(parts) else None
+
+    def put_new(self, path: str, data: Body) -> None:
+        """See Store.put_new. Raises InternalError on a used name."""
+        check_path(path)
+        if isinstance(self._create(path, whole(data)), Exists):
+            raise InternalError(
+                f"{self._place(path)} exists already with other content, but its name should be "
+                "unique. Nothing was overwritten; please report this.",
+                path=path,
+            )
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See Store.replace."""
+        check_path(path)
+        attempts = self._attempts(len(data))
+
+        def overwrite() -> None:
+            failure = self._client.put(attempts, self._base + path, bytes(data), if_absent=False)
+            if failure is not None:
+                raise self._error(failure, "replace", path)
+
+        call_until_answered(self._place(path), attempts, overwrite)
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        """See Store.list_after. One request for each page, made when it is needed."""
+        check_prefix(prefix)
+        return self._listed(prefix, after)
+
+    def delete(self, path: str) -> None:
+        """See Store.delete."""
+        check_path(path)
+        attempts = self._attempts()
+
+        def remove() -> None:
+            failure = self._client.delete(attempts, self._base + path)
+            if failure is not None and failure.meaning is not Meaning.ABSENT:
+                raise self._error(failure, "delete", path)
+
+        call_until_answered(self._place(path), attempts, remove)
+
+    def _create(self, path: str, data: bytes) -> CreateResult:
+        attempts = self._attempts(len(data))
+        put = partial(self._put_answer, path, data, attempts)
+        read = partial(self._read, path, attempts)
+        return create_with_readback(self._place(path), data, attempts, put, read)
+
+    def _put_answer(self, path: str, data: bytes, attempts: Attempts) -> PutAnswer:
+        failure = self._client.put(attempts, self._base + path, data, if_absent=True)
+        if failure is None:
+            return PutAnswer.STORED
+        attempts.last_failure = failure.reason
+        match failure.meaning:
+            case Meaning.TAKEN:
+                return PutAnswer.TAKEN
+            case Meaning.NOT_REACHED:
+                return PutAnswer.NOT_STORED
+            case Meaning.UNCLEAR:
+                return PutAnswer.UNKNOWN
+            case _:
+                raise self._error(failure, "create", path)
+
+    def _read(self, path: str, attempts: Attempts) -> bytes | None:
+        """One GET of the whole object."""
+        answer = self._client.get(attempts, self._base + path, bytes_max(path))
+        if isinstance(answer, Unread):
+            require_size(path, answer.size_bytes, self._place(path))
+            return None
+        part = self._part(path, answer)
+        return None if part is None else bytes(part)
+
+    def _part(self, path: str, answer: Bytes | Failure) -> Bytes | None:
+        """The result of a GET; None if absent. Raises StoreUnavailable, StoreDenied."""
+        if not isinstance(answer, Failure):
+            return answer
+        match answer.meaning:
+            case Meaning.ABSENT:
+                return None
+            case Meaning.BEYOND_END:
+                return b""
+            case _:
+                raise self._error(answer, "read", path)
+
+    def _listed(self, prefix: str, after: str) -> Iterator[StoredObject]:
+        pages = self._pages(self._client, prefix, after)
+        while True:
+            page = self._page(prefix, pages)
+            if page is None:
+                pages = self._pages(self._second_client(prefix), prefix, after)
+                continue
+            for stored in page.objects:
+                path = stored.path.removeprefix(self._base)
+                if path > after:  # Some services ignore where to start.
+                    yield StoredObject(path, stored.size_bytes, stored.modified_ms)
+                    after = path
+            if page.is_last:
+                return
+
+    def _pages(self, client: ObjectClient, prefix: str, after: str) -> Pages:
+        return client.pages(self._base + prefix, self._base + after if after else "")
+
+    def _page(self, prefix: str, pages: Pages) -> Page | None:
+        """The next page, or None if this client cannot read it."""
+        attempts = self._attempts()
+
+        def ask() -> Page | None:
+            answer = pages.next(attempts)
+            if not isinstance(answer, Failure):
+                return answer
+            if answer.meaning is Meaning.STRANGE_NAME:
+                return None
+            raise self._error(answer, "list", prefix)
+
+        return call_until_answered(self._place(prefix), attempts, ask)
+
+    def _second_client(self, prefix: str) -> ObjectClient:
+        """Raises StoreDenied if there is none."""
+        second = self._clients.second()
+        if second is None:
+            failure = Failure(Meaning.STRANGE_NAME, "a name that the client cannot represent")
+            raise self._error(failure, "list", prefix)
+        return second
+
+    @property
+    def _client(self) -> ObjectClient:
+        """This process's client; looked up at each request, as a fork may happen between two."""
+        return self._clients.first()
+
+    def _attempts(self, size_bytes: int = 0) -> Attempts:
+        return Attempts(self._settings, self._runtime, size_bytes)
+
+    def _place(self, path: str) -> str:
+        return f"{self._service.scheme}://{self._service.bucket}/{self._base}{path}"
+
+    def _error(self, failure: Failure, action: str, path: str) -> TxlogError:
+        return as_error(failure, action, self._place(path), self._service)

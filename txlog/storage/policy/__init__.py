@@ -1,0 +1,1 @@
+"""What holds for every store: retries, read-back after an unknown outcome, and the probe."""

@@ -1,0 +1,106 @@
+"""Created or not: how a store that answers unclearly is asked until it is clear.
+
+It guards I1 and I13. The HTTP client or the network may send a conditional write again, and then
+"exists" can mean this caller's own write; an answer may be lost; a write may land after its caller
+gave up. So every answer but a clean success leads to a read. Equal bytes are the caller's, because
+every body carries a random token; other bytes are another writer's. Absence proves nothing, because
+the write may still land: the same bytes are sent to the same name again. It must not know a
+protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from txlog.errors import InternalError, OutcomeUnknown, StoreUnavailable, TxlogError
+from txlog.storage.policy.retry import Attempts
+from txlog.storage.store import ENTRY_BYTES_MAX, Created, CreateResult, Exists
+
+
+class PutAnswer(Enum):
+    """The result of one conditional write, according to the store."""
+
+    STORED = "stored"
+    """A clean success."""
+
+    TAKEN = "taken"
+    """The name is in use, perhaps by this very write (HTTP 412)."""
+
+    NOT_STORED = "not stored"
+    """Certainly without effect: the store was not reached, or asks for a repeat (HTTP 409)."""
+
+    UNKNOWN = "unknown"
+    """It may have been stored, or may still be: no answer, or a server failure."""
+
+
+def check_entry_body(path: str, data: bytes) -> None:
+    """Refuse a body that one conditional write cannot carry. Raises InternalError."""
+    if not 0 < len(data) <= ENTRY_BYTES_MAX:
+        raise InternalError(
+            f"the body of {path} has {len(data)} bytes; create takes 1 to {ENTRY_BYTES_MAX}. "
+            "Nothing was written; please report this.",
+            path=path,
+            size_bytes=len(data),
+        )
+
+
+def resolve(data: bytes, found: bytes | None) -> CreateResult | None:
+    """What a read proves about a write of `data`: ours, another's, or (None) nothing yet."""
+    if found is None:
+        return None
+    return Created() if found == data else Exists(found)
+
+
+def create_with_readback(
+    place: str,
+    data: bytes,
+    attempts: Attempts,
+    put: Callable[[], PutAnswer],
+    read: Callable[[], bytes | None],
+) -> CreateResult:
+    """Write `data` if absent, as often as `attempts` allows, until it is clear who has the name.
+
+    `put` and `read` make one request each; `read` raises StoreUnavailable if there is no answer.
+    Raises StoreUnavailable if certainly nothing was stored, OutcomeUnknown if that is unclear, and
+    what `put` or `read` raises otherwise, as long as no earlier request can have stored anything.
+    """
+    perhaps_stored = False
+    try:
+        for _ in attempts:
+            answer = put()
+            if answer is PutAnswer.STORED:
+                return Created()
+            if answer is PutAnswer.NOT_STORED and not perhaps_stored:
+                continue
+            perhaps_stored = True
+            result = resolve(data, _read_or_none(read))
+            if result is not None:
+                return result
+    except TxlogError as error:
+        if perhaps_stored:
+            raise _unknown(place, error.message) from error
+        raise
+    if perhaps_stored:
+        raise _unknown(place, attempts.summary())
+    raise StoreUnavailable(
+        f"{place} was not created: {attempts.summary()}. Call again; check that the store can be "
+        "reached.",
+        place=place,
+    )
+
+
+def _read_or_none(read: Callable[[], bytes | None]) -> bytes | None:
+    """An unanswered read proves as little as absence."""
+    try:
+        return read()
+    except StoreUnavailable:
+        return None
+
+
+def _unknown(place: str, reason: str) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"it is not known whether {place} was created: {reason}. It may still appear. Create the "
+        "same content there again, and clean up nothing before it is seen.",
+        place=place,
+    )

@@ -1,0 +1,1 @@
+"""S3: its buckets, options, credentials and failures."""

@@ -1,0 +1,72 @@
+"""What an exception of s3fs, botocore or aiohttp means for a request, by its HTTP status.
+
+It guards I13: of the exception's type it believes only that no request was made; any other type may
+hide a request that was executed. It must not make requests; `object_failure.py` says what a status
+means.
+"""
+
+from __future__ import annotations
+
+from txlog.storage.object_stores.object_failure import Failure, Meaning, read_status
+
+_NEVER_SENT = frozenset(
+    (
+        "NoCredentialsError",
+        "PartialCredentialsError",
+        "CredentialRetrievalError",
+        "TokenRetrievalError",
+        "ProfileNotFound",
+        "ConfigNotFound",
+        "ConfigParseError",
+        "InvalidConfigError",
+        "ParamValidationError",
+        "NoRegionError",
+        "UnknownServiceError",
+        "TypeError",
+        "ValueError",
+    )
+)
+"""Names of botocore exceptions that are raised before anything is sent; it is not imported."""
+
+
+def read_failure(error: BaseException, *, answered_before: bool) -> Failure:
+    """What `error`, raised by s3fs, botocore or aiohttp, means for the request.
+
+    `answered_before`: whether any request of this client has had an answer. If so, a refused
+    connection proves nothing, because aiohttp repeats a request whose kept connection broke.
+    """
+    response = _response(error)
+    if response is not None:
+        return _read_response(response)
+    names = {kind.__name__ for kind in type(error).__mro__}
+    reason = type(error).__name__
+    if names & _NEVER_SENT:
+        return Failure(Meaning.DENIED, reason)
+    if not answered_before and _failed_to_connect(error, names):
+        return Failure(Meaning.NOT_REACHED, reason)
+    return Failure(Meaning.UNCLEAR, reason)
+
+
+def _response(error: BaseException) -> dict[str, dict[str, object]] | None:
+    """botocore's parsed answer: on the error itself, or on the one that s3fs translated."""
+    for candidate in (error, error.__cause__):
+        response = getattr(candidate, "response", None)
+        if isinstance(response, dict):
+            return response
+    return None
+
+
+def _read_response(response: dict[str, dict[str, object]]) -> Failure:
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    code = str(response.get("Error", {}).get("Code", ""))
+    return read_status(status if isinstance(status, int) else 0, code)
+
+
+def _failed_to_connect(error: BaseException, names: set[str]) -> bool:
+    """botocore keeps aiohttp's error in `kwargs`; its own classes also mean broken connections."""
+    if "ConnectTimeoutError" in names:
+        return True
+    details = getattr(error, "kwargs", None)
+    inner = details.get("error") if isinstance(details, dict) else None
+    inner_names = {kind.__name__ for kind in type(inner).__mro__}
+    return bool(inner_names & {"ClientConnectorError", "gaierror"})

@@ -1,0 +1,1 @@
+"""Facts of stored journals and topics, which the invariants are checked against."""

@@ -1,0 +1,93 @@
+"""Batches of a topic as its stored bytes tell them: from its events, or from its index.
+
+It only reads; whether the two agree is for `index_facts` and `topic_facts` to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txlog.errors import CorruptData
+from txlog.model import TxId
+from txlog.storage.store import Store
+from txlog.testing.facts.journal_walk import Walk
+from txlog.topic.index.index import ChunkKey, ChunkRef, IndexedBatch, decode_refs, decode_rows
+from txlog.topic.records.batch import SegmentBatch
+from txlog.topic.state import TopicState
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A batch at its place in the log, as the events tell it."""
+
+    slot: int
+    partition: int
+    base_offset: int
+    path: str
+    batch: SegmentBatch
+    pid: int
+    epoch: int
+    number: int
+    base_sequence: int
+
+    @property
+    def tx_id(self) -> TxId | None:
+        """The transaction it belongs to."""
+        return None if self.number < 0 else TxId(self.pid, self.epoch, self.number)
+
+
+def row_of(row: IndexedBatch) -> Row:
+    """A row of the index in the form of an event's."""
+    batch = SegmentBatch(
+        row.partition,
+        row.record_count,
+        row.position,
+        row.length,
+        row.crc32,
+        row.timestamp_min_ms,
+        row.timestamp_max_ms,
+    )
+    return Row(
+        row.slot,
+        row.partition,
+        row.base_offset,
+        row.segment,
+        batch,
+        row.pid,
+        row.epoch,
+        row.number,
+        row.base_sequence,
+    )
+
+
+def stored_rows(
+    store: Store, walk: Walk[TopicState], state: TopicState, *, is_present: bool = True
+) -> Iterator[IndexedBatch]:
+    """Rows of a state's index: from the store where it has the chunk, else as folded."""
+    for ref in state.sealed.roots():
+        yield from _chunk_rows(store, walk, state, ref, is_present)
+    yield from state.tail
+
+
+def _chunk_rows(
+    store: Store, walk: Walk[TopicState], state: TopicState, ref: ChunkRef, is_present: bool
+) -> Iterator[IndexedBatch]:
+    path = walk.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
+    unsaved = state.sealed.unsaved
+    folded = (c.data for c in unsaved if ChunkKey(c.first_slot, c.last_slot) == ref.key)
+    data = store.get(path) or next(folded, None)
+    if data is None:
+        if is_present:
+            walk.report("I15", path, "the index refers to this chunk, and it is missing")
+        return
+    try:
+        if not ref.level:
+            yield from decode_rows(data, ref, path)
+            return
+        below = decode_refs(data, ref, path)
+    except CorruptData as error:
+        walk.report("I15", path, error.message)
+        return
+    for inner in below:
+        yield from _chunk_rows(store, walk, state, inner, is_present)

@@ -1,0 +1,47 @@
+"""Several actors in one process: threads that share a connection, its replicas and their locks.
+
+What they ask of one journal at the same time goes into one entry. When the process dies, all of
+them die; in the next life they meet in one process again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txlog.testing.simulation.actors.role import Role
+from txlog.testing.simulation.environment.process import SimulatedProcess
+
+
+class Crew:
+    """The process that its members share, as long as it lives."""
+
+    def __init__(self) -> None:
+        self._process: SimulatedProcess | None = None
+
+    def process(self, own: SimulatedProcess) -> SimulatedProcess:
+        """The one that is there, or else this one."""
+        if self._process is None or self._process.network.is_dead:
+            self._process = own
+        return self._process
+
+
+class Member:
+    """A role in a process that others are in as well."""
+
+    is_reader = False
+
+    def __init__(self, role: Role, crew: Crew) -> None:
+        self.name = role.name
+        self.comes_back = role.comes_back
+        self._role = role
+        self._crew = crew
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        self._role.live(self._crew.process(process))
+
+
+def crew(*roles: Role) -> Sequence[Role]:
+    """These roles, in one process."""
+    shared = Crew()
+    return [Member(role, shared) for role in roles]

@@ -1,0 +1,65 @@
+"""Readers as actors: they poll while everything goes on, and to the end when it is over."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from txlog.client.consumer.consumer import Consumer
+from txlog.testing.simulation.actors.role import UNCLEAR, poll_wait_ms
+from txlog.testing.simulation.environment.process import SimulatedProcess
+from txlog.testing.simulation.topics import as_history, require_topics
+
+QUIET_TRIES = 50
+"""Polls that a reader makes at the last call; more mean that it is stuck."""
+
+
+class Reader:
+    """Follows topics from their start; a new life begins there again."""
+
+    is_reader: ClassVar[bool] = True
+    comes_back: ClassVar[bool] = True
+
+    def __init__(self, name: str, topics: tuple[str, ...], isolation: str) -> None:
+        self.name = name
+        self._topics = topics
+        self._isolation = isolation
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        consumer: Consumer | None = None
+        scene = process.network.scene
+        while not scene.last_call:
+            consumer = self._poll(process, consumer) or consumer
+            process.sleep(*((10, 30_000) if process.is_busy else (60_000, 300_000)))
+        empty = 0
+        for _ in range(QUIET_TRIES):
+            before = len(scene.history.events)
+            consumer = self._poll(process, consumer) or consumer
+            empty = empty + 1 if len(scene.history.events) == before else 0
+            if empty > lag(process):
+                process.note("caught_up", isolation=self._isolation, topics=self._topics)
+                return
+        process.note("stuck", isolation=self._isolation, topics=self._topics)
+
+    def _poll(self, process: SimulatedProcess, consumer: Consumer | None) -> Consumer | None:
+        try:
+            if consumer is None:
+                require_topics(process.connection, self._topics)
+                consumer = Consumer(
+                    *self._topics,
+                    root=process.connection,
+                    isolation_level=self._isolation,
+                    auto_offset_reset="earliest",
+                    enable_auto_commit=False,
+                )
+            polled = consumer.poll(poll_wait_ms(process), process.random.choice((2, 10, 500)))
+        except UNCLEAR:
+            return consumer
+        if polled:
+            process.note("poll", isolation=self._isolation, records=as_history(polled))
+        return consumer
+
+
+def lag(process: SimulatedProcess) -> int:
+    """Polls without a record after which nothing more comes: one may lag behind pruning (R15)."""
+    return process.connection.cluster.process.boundary_probe_polls

@@ -1,0 +1,243 @@
+"""Who looks after a log, as an actor: pruning, maintenance, more partitions, more columns.
+
+Whatever else removes or moves what is stored gets an actor like this one: a method for each kind of
+work, drawn by the process's own chance, all the while.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import ClassVar
+
+import pyarrow as pa
+
+from txlog.client.admin import Admin
+from txlog.coordinator.recovery import apply_decision
+from txlog.coordinator.states import PREPARED
+from txlog.errors import (
+    IncompatibleSchema,
+    InvalidConfig,
+    OffsetOutOfRange,
+    TopicExists,
+    UnknownTopic,
+)
+from txlog.maintenance.maintenance import Maintenance
+from txlog.model import TopicPartition
+from txlog.settings import ProcessSettings
+from txlog.testing.simulation.actors.role import EXPECTED, Recurring
+from txlog.testing.simulation.environment.process import SimulatedProcess
+from txlog.testing.simulation.topics import ADDED, config_of, is_typed, schema_of
+from txlog.topic.upkeep.compaction import CompactionLimits, compact
+from txlog.topic.upkeep.merging import merge_segments
+
+PARTITIONS_MAX = 4
+
+LIMITS = ProcessSettings(
+    publish_attempts_max=30,
+    finish_attempts_max=6,
+    staging_retention_ms=2_000,
+    file_delete_delay_ms=500,
+    journal_retention_entries=4,
+)
+"""Of maintenance: so short that it does all of its work within a world's time."""
+
+
+_HARMLESS = (
+    "prune_topic",
+    "prune_coordinator",
+    "prune_cluster",
+    "maintain",
+    "add_partition",
+    "evolve",
+)
+"""Duties that delete no record."""
+
+GROWTH = ("add_partition", "evolve")
+"""Duties that make topics wider."""
+
+
+class Steward(Recurring):
+    """Does one thing after the other; some of it twice, as two of its kind may be there."""
+
+    def __init__(
+        self,
+        name: str,
+        topics: tuple[str, ...],
+        duties: tuple[str, ...] = _HARMLESS,
+        pause_max_ms: float = 5_000,
+    ) -> None:
+        """`duties` are names of methods."""
+        super().__init__(name)
+        self._topics = topics
+        self._duties = duties
+        self.pause_ms = (10, pause_max_ms * len(duties))
+
+    def turn(self, process: SimulatedProcess) -> None:
+        """One of its duties."""
+        getattr(self, process.random.choice(self._duties))(process)
+
+    def prune_topic(self, process: SimulatedProcess) -> None:
+        """Old entries of a topic go."""
+        topic = process.connection.cluster.topic(process.random.choice(self._topics))
+        _note_pruned(process, topic.prune(process.random.randint(0, 3)))
+
+    def prune_coordinator(self, process: SimulatedProcess) -> None:
+        """Old entries of a coordinator go."""
+        coordinator = process.random.choice(process.connection.coordinators())
+        _note_pruned(process, coordinator.prune(process.random.randint(0, 3)))
+
+    def prune_cluster(self, process: SimulatedProcess) -> None:
+        """Old entries of the list of topics go."""
+        _note_pruned(process, process.connection.cluster.prune(process.random.randint(0, 3)))
+
+    def maintain(self, process: SimulatedProcess) -> None:
+        """What is decided is finished, and what is late ended."""
+        for coordinator in process.connection.coordinators():
+            coordinator.maintain()
+
+    def add_partition(self, process: SimulatedProcess) -> None:
+        """A topic gets one more partition."""
+        name = process.random.choice(self._topics)
+        cluster = process.connection.cluster
+        count = len(cluster.present_topic(name).state.partitions)
+        if count >= PARTITIONS_MAX:
+            return
+        try:
+            Admin(process.connection).create_partitions(name, count + 1)
+        except InvalidConfig as error:  # Another actor was faster, and the number only grows.
+            if len(cluster.present_topic(name, certain=True).state.partitions) <= count:
+                process.note("failure", text=f"one partition more is refused: {error}")
+            return
+        process.note("maintained", tasks=["new partition"])
+
+    def evolve(self, process: SimulatedProcess) -> None:
+        """A typed topic gets one more column."""
+        name = process.random.choice(list(filter(is_typed, self._topics)))
+        column = pa.field(process.random.choice(ADDED), pa.int64())
+        cluster = process.connection.cluster
+        before = cluster.present_topic(name).schema()
+        if column.name in before.names:
+            return
+        try:
+            Admin(process.connection).evolve_schema(name, before.append(column))
+        except IncompatibleSchema as error:  # Another actor added another column first.
+            if cluster.present_topic(name, certain=True).schema() == before:
+                process.note("failure", text=f"one column more is refused: {error}")
+            return
+        after = cluster.present_topic(name, certain=True).schema()
+        if not {*before.names, column.name} <= set(after.names):
+            text = f"{name} had {before.names}, got {column.name}, and has {after.names}"
+            process.note("failure", text=text)
+        process.note("maintained", tasks=["new column"])
+
+    def compact(self, process: SimulatedProcess) -> None:
+        """Of each key the newest record stays, and no tombstone for ever."""
+        topic = process.connection.cluster.present_topic(process.random.choice(self._topics))
+        settings = process.connection.cluster.process
+        limits = CompactionLimits(settings.compaction_keys_max, settings.batch_bytes)
+        compact(topic, process.runtime.clock.wall_ms(), limits)
+
+    def delete_records(self, process: SimulatedProcess) -> None:
+        """The oldest records of a partition go."""
+        name = process.random.choice(self._topics)
+        state = process.connection.cluster.present_topic(name, certain=True).state
+        partition = process.random.randrange(len(state.partitions))
+        low, high = state.partitions[partition].log_start, state.last_stable_offset(partition)
+        where = TopicPartition(name, partition)
+        offset = process.random.randint(low, high)
+        process.note("deleting", topic=name, partition=partition, offset=offset)
+        with suppress(OffsetOutOfRange):  # What is not complete everywhere is kept.
+            Admin(process.connection).delete_records({where: offset})
+
+    def recreate(self, process: SimulatedProcess) -> None:
+        """A topic is deleted, and after a while there is one of its name again."""
+        name = process.random.choice(self._topics)
+        admin = Admin(process.connection)
+        with suppress(UnknownTopic):
+            admin.delete_topics([name])
+            process.sleep(1, 5_000)
+        create_again(admin, name)
+
+
+def create_again(admin: Admin, name: str) -> None:
+    """A topic of that name, if there is none."""
+    with suppress(TopicExists):
+        admin.create_topic(name, 1, schema_of(name), config_of(name))
+
+
+class Keeper:
+    """Runs the log's own maintenance, pass after pass: merging, retention, compaction, vacuum."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        maintenance: Maintenance | None = None
+        while process.is_busy:
+            process.sleep(10, 30_000)
+            try:
+                maintenance = maintenance or Maintenance(process.connection, LIMITS)
+                if process.random.random() < 0.7:
+                    merge_often(process)
+                if process.random.random() < 0.3:
+                    prune_often(process)
+                report = maintenance.run_once()
+                process.sleep(1_000, 10_000)
+                report.actions.extend(maintenance.vacuum_once().actions)
+            except EXPECTED:
+                continue
+            done = sorted({action.task for action in report.actions if not action.is_failure})
+            process.note("maintained", tasks=done)
+            if process.random.random() < 0.2:
+                process.network.die()  # The job ends; another process begins with the next one.
+
+
+def merge_often(process: SimulatedProcess) -> None:
+    """Merging, long before it pays."""
+    cluster = process.connection.cluster
+    names = sorted(cluster.state().topics)
+    if not names:  # All are deleted, for now.
+        return
+    topic = cluster.present_topic(process.random.choice(names))
+    found = merge_segments(topic, cluster.process.batch_bytes, segments_min=2)
+    if found.segments_after:
+        process.note("maintained", tasks=["merging"])
+
+
+def prune_often(process: SimulatedProcess) -> None:
+    """Pruning, long before it pays: maintenance itself does it every few thousand entries."""
+    connection = process.connection
+    names = sorted(connection.cluster.state().topics)
+    keep = process.random.randint(0, 6)
+    for name in names:
+        _note_pruned(process, connection.cluster.present_topic(name).prune(keep, 3))
+    for coordinator in connection.coordinators():
+        _note_pruned(process, coordinator.prune(keep, 3))
+    _note_pruned(process, connection.cluster.prune(keep, 3))
+
+
+def _note_pruned(process: SimulatedProcess, entries: int) -> None:
+    if entries:
+        process.note("maintained", tasks=["pruning"])
+
+
+class Straggler(Recurring):
+    """Meets a decided transaction, stalls, and applies it long after others have finished it."""
+
+    pause_ms = (5, 500)
+
+    def turn(self, process: SimulatedProcess) -> None:
+        """Every decision that it meets."""
+        connection = process.connection
+        for coordinator in connection.coordinators():
+            state = coordinator.catch_up()
+            for name, met in list(state.open_transactions()):
+                if met.state in PREPARED:
+                    floor = state.ids[name].floor(met.tx_id)
+                    process.sleep(10, 60_000)
+                    partition = coordinator.partition
+                    apply_decision(connection.cluster, connection.offsets, partition, met, floor)

@@ -1,0 +1,205 @@
+"""A bank as actors: transfers between topics, and auditors whose cuts must always sum to nothing.
+
+Transfers are staged: their records lie unreferenced until the decision. An auditor reads as the
+Spark source does, from one consistent cut to the next (I11, R13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import ClassVar
+
+from txlog.client.consumer.consumer_record import records
+from txlog.client.half_messages.half_message import Message
+from txlog.client.half_messages.half_store import stage
+from txlog.coordinator.events import Participant
+from txlog.engine.blocked_reader import BlockedReader
+from txlog.engine.transaction_session import TransactionSession
+from txlog.errors import AbortableError, FencedError, OffsetOutOfRange, SegmentExpired
+from txlog.model import IsolationLevel, TopicPartition, TxId
+from txlog.testing.simulation.actors.producers import TRIES, with_news
+from txlog.testing.simulation.actors.role import EXPECTED, TIMEOUT_MS, UNCLEAR
+from txlog.testing.simulation.environment.process import SimulatedProcess
+from txlog.testing.simulation.history import Record
+from txlog.testing.simulation.topics import payload, text_of
+from txlog.topic.look import look
+from txlog.topic.read.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
+from txlog.topic.read.reader import read_rows, row_source, sliced, visible_rows
+from txlog.topic.topic_log import TopicLog
+
+CUTS_MAX = 100
+"""Cuts that an auditor makes at the last call; more mean that it is stuck."""
+
+
+class Teller:
+    """Moves amounts between accounts, two or three records of two topics a transfer."""
+
+    is_reader: ClassVar[bool] = False
+    comes_back: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        name: str,
+        transactional_id: str,
+        topics: tuple[str, ...],
+        wait_ms: int = 0,
+        rest_ms: int = 10_000,
+    ) -> None:
+        """`wait_ms`: up to so long it waits before a decision, and again before it applies it;
+        `rest_ms`: up to so long between two transfers."""
+        self.name = name
+        self._id = transactional_id
+        self._topics = topics
+        self._wait_ms = wait_ms
+        self._rest_ms = rest_ms
+        self._transfers = 0
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        process.note("holds", transactional_id=self._id)
+        session: TransactionSession | None = None
+        while process.is_busy:
+            try:
+                session = session or self._registered(process)
+                if not self._transfer(process, session):
+                    session = None
+            except EXPECTED:
+                session = None
+            process.sleep(1, self._rest_ms)
+
+    def _registered(self, process: SimulatedProcess) -> TransactionSession:
+        session = TransactionSession(process.connection, self._id, timeout_ms=TIMEOUT_MS)
+        session.register(process.runtime.entropy.token())
+        return session
+
+    def _transfer(self, process: SimulatedProcess, session: TransactionSession) -> bool:
+        """One transfer; whether the session can go on."""
+        session.begin()
+        tx = str(session.tx_id)
+        messages = list(self._messages(process))
+        values = [(message.key or b"").decode() for message in messages]
+        for message, value in zip(messages, values, strict=True):
+            process.note("send", tx=tx, topic=message.topic, values=[value])
+        process.note("staged", tx=tx)
+        bare = [Message(m.topic, m.value, partition=m.partition) for m in messages]
+        participants = stage(process.connection, bare, tx)
+        process.note("committing", tx=tx, values=values)
+        for _ in range(TRIES):
+            try:
+                self._wait(process, session, participants)
+                session.commit(participants)
+            except UNCLEAR:
+                process.sleep(1, 2_000)
+            except (AbortableError, FencedError) as error:
+                is_late = self._wait_ms > 0 and isinstance(error, SegmentExpired)
+                process.note("commit", tx=tx, answer="expired" if is_late else "failed")
+                return False
+            else:
+                process.note("commit", tx=tx, answer="ok")
+                return True
+        process.note("commit", tx=tx, answer="unknown")
+        with suppress(*EXPECTED):
+            session.abort()
+        return False
+
+    def _wait(
+        self,
+        process: SimulatedProcess,
+        session: TransactionSession,
+        participants: tuple[Participant, ...],
+    ) -> None:
+        """It takes its time before the decision, and before it is applied."""
+        if self._wait_ms:
+            process.sleep(self._wait_ms / 4, self._wait_ms)
+            coordinator = process.connection.coordinator_of(self._id)
+            coordinator.prepare_commit(self._id, session.tx_id, participants)
+            process.sleep(self._wait_ms / 4, self._wait_ms)
+
+    def _messages(self, process: SimulatedProcess) -> Iterator[Message]:
+        """Amounts that sum to nothing; the key carries the text."""
+        self._transfers += 1
+        amount = process.random.randint(1, 99)
+        topics = process.random.sample(self._topics, 2)
+        parts = [amount, -amount]
+        if process.random.random() < 0.3:
+            topics.append(process.random.choice(self._topics))
+            parts = [amount, -amount - 1, 1]
+        for number, (topic, part) in enumerate(zip(topics, parts, strict=True)):
+            partitions = len(process.connection.cluster.present_topic(topic).state.partitions)
+            value = with_news(process, topic, f"{self.name}/{self._transfers}.{number}")
+            value = f"{value}:{part:+d}"
+            where = process.random.randrange(partitions)
+            yield Message(topic, payload(topic, value), value.encode(), partition=where)
+
+
+class Auditor:
+    """Reads several topics from cut to cut, each at most so many records long."""
+
+    is_reader: ClassVar[bool] = True
+    comes_back: ClassVar[bool] = True
+
+    def __init__(self, name: str, topics: tuple[str, ...]) -> None:
+        self.name = name
+        self._topics = topics
+
+    def live(self, process: SimulatedProcess) -> None:
+        """See Role.live."""
+        starts: Ends = {}
+        scene = process.network.scene
+        while not scene.last_call:
+            with suppress(*UNCLEAR):
+                self._audit(process, starts)
+            process.sleep(*((10, 30_000) if process.is_busy else (60_000, 300_000)))
+        empty = 0
+        for _ in range(CUTS_MAX):
+            empty = 0 if self._audit(process, starts) else empty + 1
+            if empty > 1:
+                process.note("caught_up", isolation="read_committed", topics=self._topics)
+                return
+        process.note("stuck", isolation="read_committed", topics=self._topics)
+
+    def _audit(self, process: SimulatedProcess, starts: Ends) -> bool:
+        """Read up to the next cut; whether there was anything."""
+        logs = [process.connection.cluster.topic(name) for name in self._topics]
+        look(logs, process.runtime.fan_out)
+        views = [view_of(log) for log in logs]
+        for view in views:
+            for partition in range(len(view.state.partitions)):
+                where, log_start = view.where(partition), view.state.partitions[partition].log_start
+                starts[where] = max(starts.get(where, 0), log_start)
+        highs = stable_ends(views, starts)
+        limit = process.random.choice((1, 4, 1_000))
+        ends = limited_cut(views, starts, highs, limit)
+        try:
+            found = [record for log in logs for record in _records(log, starts, ends)]
+        except OffsetOutOfRange:
+            return True  # Deleted since the look.
+        self._unblock(process, views, starts)
+        if all(ends[where] == starts[where] for where in ends):
+            return False
+        process.note("cut", topics=self._topics, records=found, limit=limit)
+        starts.update(ends)
+        return True
+
+    def _unblock(self, process: SimulatedProcess, views: Sequence[TopicView], at: Ends) -> None:
+        """As the Spark source does: what is in the way, or applied in some topics only."""
+        in_the_way: set[TxId] = {tx_id for _, tx_id, _ in undelivered(views)}
+        for view in views:
+            for tx_id, opened in view.state.open_transactions():
+                if any(at[view.where(p)] >= first for p, first in opened.first_offsets.items()):
+                    in_the_way.add(tx_id)
+        BlockedReader(process.connection).unblock(in_the_way)
+
+
+def _records(log: TopicLog, starts: Ends, ends: Ends) -> Iterator[Record]:
+    """Committed records between two cuts."""
+    state = log.state
+    for partition in range(len(state.partitions)):
+        where = TopicPartition(log.name, partition)
+        start, end = starts[where], ends[where]
+        committed = IsolationLevel.READ_COMMITTED
+        rows = list(visible_rows(log, state, partition, start, end, committed))
+        for fetched in read_rows(row_source(log, state), rows):
+            for record in records(log.name, sliced(fetched, start, end)):
+                yield [record.topic, record.partition, record.offset, text_of(record)]

@@ -1,0 +1,1 @@
+"""Checks of a history: everything that a log may not do."""

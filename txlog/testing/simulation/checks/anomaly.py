@@ -1,0 +1,27 @@
+"""What checks of a history find: one thing that may not be, and at which step it shows.
+
+It must not know what is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from txlog.testing.simulation.checks.history_facts import Facts
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Anomaly:
+    """One thing that may not be."""
+
+    at: int
+    """The step at which it shows; -1 for the end."""
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} at step {self.at}: {self.message}"
+
+
+Check = Callable[[Facts], Iterator[Anomaly]]

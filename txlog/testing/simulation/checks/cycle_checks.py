@@ -1,0 +1,128 @@
+"""Circles of committed transactions: who wrote before whom, and who read from whom.
+
+They are G0 and G1c of Adya, as far as a log forbids them. It proves I3 as an order of moments:
+what is read was decided and shown before. It reads the events alone; of how a transaction came to
+its offsets it must know only whether that was before its decision or after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+from typing import NamedTuple
+
+from txlog.testing.simulation.checks.anomaly import Anomaly
+from txlog.testing.simulation.checks.history_facts import READ_COMMITTED, Facts
+from txlog.testing.simulation.checks.transaction_graph import cycles
+from txlog.testing.simulation.history import Record
+
+
+def write_cycles(facts: Facts) -> Iterator[Anomaly]:
+    """G0: partitions of a topic hold staged transactions in one order.
+
+    Those in the log may interleave their writes, as in Kafka; so may topics (rule R13).
+    """
+    for topic, records in _committed(facts):
+        wrote: dict[str, set[str]] = {}
+        for earlier, later in _written_after(facts, records):
+            wrote.setdefault(earlier, set()).add(later)
+        for cycle in cycles(wrote):
+            step = max(map(facts.begun, cycle))
+            yield Anomaly(step, "G0 write cycle", f"{topic}: {' -> '.join(cycle)}")
+
+
+def circular_flow(facts: Facts) -> Iterator[Anomaly]:
+    """G1c: no actor read what was written after what it made from it, itself or through others.
+
+    A transaction begins, is decided, and is shown in each of its topics. An actor that reads a
+    record is
+    shown it, and what he makes from it begins later. Staged records get their offsets when they are
+    shown, so that topics may hold two transactions in two orders (R13); those in the log have
+    theirs before the decision, and may stand between each other.
+    """
+    follow: dict[_Moment, set[_Moment]] = {}
+    for earlier, later in (*_lives(facts), *_reads(facts), *_writes(facts)):
+        follow.setdefault(earlier, set()).add(later)
+    for cycle in cycles(follow):
+        if any(moment.what == _BEGINS for moment in cycle):  # Else there was no read: it is G0.
+            step = max(facts.begun(moment.tx) for moment in cycle)
+            text = " -> ".join(map(str, cycle))
+            yield Anomaly(step, "G1c circular information flow", text)
+
+
+class _Moment(NamedTuple):
+    tx: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.tx} {self.what}"
+
+
+_BEGINS = "begins"
+
+
+def _begins(tx: str) -> _Moment:
+    return _Moment(tx, _BEGINS)
+
+
+def _decided(tx: str) -> _Moment:
+    return _Moment(tx, "is decided")
+
+
+def _shown(tx: str, topic: str) -> _Moment:
+    return _Moment(tx, f"is shown in {topic}")
+
+
+def _lives(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
+    """Of one transaction."""
+    for topic, records in _committed(facts):
+        for tx in {facts.writer.get(record[3]) for record in records} - {None}:
+            yield _begins(str(tx)), _decided(str(tx))
+            yield _decided(str(tx)), _shown(str(tx), topic)
+
+
+def _reads(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
+    for event in facts.history.of("consumed"):
+        for value in event["reads"] if facts.is_committed(event["tx"]) else ():
+            source, record = facts.writer.get(value), facts.shown.get(value)
+            if source is not None and record is not None:
+                yield _shown(source, record[0]), _begins(event["tx"])
+
+
+def _writes(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
+    """One got an offset before another one did in the same partition."""
+    for topic, records in _committed(facts):
+        for extents in _extents(facts, records).values():
+            for one, other in permutations(sorted(extents), 2):
+                if extents[one][0] < extents[other][-1]:
+                    yield (
+                        _shown(one, topic) if one in facts.staged else _begins(one),
+                        _shown(other, topic) if other in facts.staged else _decided(other),
+                    )
+
+
+def _extents(facts: Facts, records: list[Record]) -> dict[int, dict[str, list[int]]]:
+    """Partition -> transaction -> its offsets there."""
+    found: dict[int, dict[str, list[int]]] = {}
+    for _, partition, offset, value in records:
+        tx = facts.writer.get(value)
+        if tx is not None:
+            found.setdefault(partition, {}).setdefault(tx, []).append(offset)
+    return found
+
+
+def _committed(facts: Facts) -> Iterator[tuple[str, list[Record]]]:
+    """Each topic with its committed records."""
+    for (isolation, topic), records in facts.final.items():
+        if isolation == READ_COMMITTED:
+            yield topic, records
+
+
+def _written_after(facts: Facts, records: list[Record]) -> Iterator[tuple[str, str]]:
+    last: dict[int, str] = {}
+    for _, partition, _, value in records:
+        tx = facts.writer.get(value)
+        if tx is not None and tx in facts.staged:
+            if last.get(partition, tx) != tx:
+                yield last[partition], tx
+            last[partition] = tx

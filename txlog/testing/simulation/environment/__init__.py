@@ -1,0 +1,1 @@
+"""The world around the actors: scheduler, network, store, clocks and faults."""

@@ -1,0 +1,255 @@
+"""What was ever stored in each topic, from the entries and segments that the service ever took.
+
+Retention, compaction, vacuum and the deletion of topics remove records and objects. The service
+keeps a copy of each, and here they become the topics as they would be if nothing had been removed:
+what checkers hold everything against. It proves I12 on the way, as only here the order of entries
+of different journals is known, and what each rewriting took away. It must not use the product's
+replicas, indexes or readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from txlog.journal.entry import decode_entry
+from txlog.journal.fold import decoded_events
+from txlog.layout import JournalLayout, LogLayout, journal_root
+from txlog.model import TxId
+from txlog.settings import TopicConfig
+from txlog.testing.simulation.history import Record
+from txlog.testing.simulation.topics import texts_of
+from txlog.topic.events import (
+    BatchesAppended,
+    ChunksReplaced,
+    LogStartAdvanced,
+    MarkerWritten,
+    TopicClosed,
+    TopicEvent,
+    TopicOpened,
+)
+from txlog.topic.index.index import ChunkRef, IndexedBatch, decode_refs, decode_rows
+from txlog.topic.machine import TopicMachine
+from txlog.topic.records.batch import Segment, SegmentBatch
+from txlog.topic.records.segment import decode_batch
+
+
+class Stored(NamedTuple):
+    """An object as it was first stored."""
+
+    number: int
+    """It rises."""
+    step: int
+    """How many requests there had been when it was stored: not when it was asked for, nor answered,
+    and whatever was answered; 0 for what was there before."""
+    ms: float
+    """When, in virtual time; 0.0 for what was there before."""
+    data: bytes
+
+
+Archive = Mapping[str, Stored]
+"""Path -> what was stored there first."""
+
+
+@dataclass(slots=True)
+class Incarnation:
+    """One topic, from its creation to its deletion or the end."""
+
+    name: str
+    topic_id: str
+    opened_at: int
+    config: TopicConfig
+    closed_in: str = ""
+    """The entry that deleted it."""
+    records: list[Record] = field(default_factory=list)
+    log_starts: dict[int, int] = field(default_factory=dict)
+    violations: list[tuple[str, str]] = field(default_factory=list)
+    """Entries, and what may not be in them: deletions of what was not finished (I12)."""
+    owners: list[tuple[int, int, TxId]] = field(default_factory=list)
+    """Partition, offset after the batch, and transaction of each batch of one."""
+    deletions: list[tuple[str, Mapping[int, int]]] = field(default_factory=list)
+    """The entries that raised log starts, and to what."""
+    gone: dict[str, str] = field(default_factory=dict)
+    """Text of a record that was rewritten away -> the entry that did it."""
+    markers: dict[TxId, tuple[int, Sequence[str]]] = field(default_factory=dict)
+    """When each transaction was finished here, and the ids of all topics it wrote."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was deleted."""
+        return bool(self.closed_in)
+
+    def facts(self, archive: Archive) -> dict[str, Any]:
+        """As the event `stored` has them."""
+        config = self.config
+
+        def moment(path: str) -> list[float]:
+            return [archive[path].step, archive[path].ms]
+
+        return {
+            "topic": self.name,
+            "topic_id": self.topic_id,
+            "is_closed": self.is_closed,
+            "closed_at": archive[self.closed_in].step if self.is_closed else -1,
+            "log_starts": {str(p): start for p, start in sorted(self.log_starts.items())},
+            "records": self.records,
+            "violations": [[archive[path].step, text] for path, text in self.violations],
+            "keeps_ms": config.retention_ms if config.retention_bytes < 0 else -1,
+            "keeps_tombstones_ms": config.delete_retention_ms,
+            "deletions": [
+                [*moment(path), {str(p): start for p, start in sorted(starts.items())}]
+                for path, starts in self.deletions
+            ],
+            "gone": {text: moment(path) for text, path in self.gone.items()},
+        }
+
+
+def incarnations(archive: Archive, names: Collection[str]) -> list[Incarnation]:
+    """Every topic that ever had one of these names, in the order of their creation."""
+    roots = {journal_root(path) or "" for path in archive}
+    parts = [root.split("/")[1:] for root in roots if root.startswith("topics/")]
+    found = [_Fold(archive, LogLayout("").topic(*part)).run() for part in parts if part[0] in names]
+    known = sorted((one for one in found if one is not None), key=lambda one: one.opened_at)
+    _check_completeness(archive, known)
+    return known
+
+
+def _check_completeness(archive: Archive, known: Sequence[Incarnation]) -> None:
+    """I12: what a transaction has is deleted in no topic before it is finished in all of them."""
+    by_id = {one.topic_id: one for one in known}
+    for one in known:
+        for path, starts in one.deletions:
+            at = archive[path].number
+            for partition, end, tx_id in one.owners:
+                _, topic_ids = one.markers.get(tx_id, (0, ()))
+                late = [
+                    other.name
+                    for other in (by_id[topic_id] for topic_id in topic_ids)
+                    if not other.is_closed and other.markers.get(tx_id, (at + 1,))[0] > at
+                ]
+                if end <= starts.get(partition, 0) and late:
+                    text = (
+                        f"{one.name}-{partition} was deleted up to {starts[partition]}, and "
+                        f"{tx_id} was not finished in {late}"
+                    )
+                    one.violations.append((path, text))
+
+
+def uploaded(archive: Archive, names: Collection[str]) -> dict[str, str]:
+    """Text of each record of topics with these names -> the segment that it was first stored in."""
+    found: dict[str, str] = {}
+    for path, stored in archive.items():
+        folder, _, rest = path.partition("/")
+        if folder == "topics" and "/segments/" in path and rest.partition("/")[0] in names:
+            rows = pa.ipc.open_file(pa.py_buffer(stored.data)).read_all()
+            for batch in rows.to_batches():
+                for text in texts_of(batch):
+                    found.setdefault(text, path)
+    return found
+
+
+class _Fold:
+    """Counts offsets anew from the events of one journal."""
+
+    def __init__(self, archive: Archive, layout: JournalLayout) -> None:
+        self._archive = archive
+        self._layout = layout
+        self._topic: Incarnation | None = None
+        self._ends: dict[int, int] = {}
+        self._open: dict[TxId, dict[int, int]] = {}
+
+    def run(self) -> Incarnation | None:
+        """All entries in order; None if the topic was never opened."""
+        for path, event in self._events():
+            at = self._archive[path].number
+            if self._topic is not None and self._topic.is_closed:
+                text = f"{event} comes after the deletion (rule R11)"
+                self._topic.violations.append((path, text))
+            match event:
+                case TopicOpened():
+                    self._topic = Incarnation(event.name, event.topic_id, at, event.config)
+                case BatchesAppended():
+                    self._place(event.segments, event.tx_id, is_open=True)
+                case MarkerWritten():
+                    self._open.pop(event.tx_id, None)
+                    self._place(event.segments, event.tx_id, is_open=False)
+                    self.topic.markers.setdefault(event.tx_id, (at, event.topic_ids))
+                case LogStartAdvanced():
+                    self._delete(path, event.log_starts)
+                case ChunksReplaced():
+                    self._rewrite(path, event.added)
+                case TopicClosed():
+                    self.topic.closed_in = path
+        if self._topic is not None:
+            self._topic.records.sort(key=lambda record: (record[1], record[2]))
+        return self._topic
+
+    @property
+    def topic(self) -> Incarnation:
+        """It is opened by the first event."""
+        assert self._topic is not None
+        return self._topic
+
+    def _events(self) -> Iterator[tuple[str, TopicEvent]]:
+        """Each with the entry that it is in."""
+        machine = TopicMachine()
+        for slot in count():
+            path = self._layout.entry(slot)
+            if path not in self._archive:
+                return
+            entry, _ = decode_entry(self._archive[path].data, path, slot)
+            for event in decoded_events(machine, entry, path):
+                yield path, event
+
+    def _place(self, segments: Sequence[Segment], tx_id: TxId | None, *, is_open: bool) -> None:
+        for segment in segments:
+            for batch in segment.batches:
+                base = self._ends.get(batch.partition, 0)
+                self._ends[batch.partition] = base + batch.row_count
+                if tx_id is not None:
+                    end = base + batch.row_count
+                    self.topic.owners.append((batch.partition, end, tx_id))
+                    if is_open:
+                        self._open.setdefault(tx_id, {}).setdefault(batch.partition, base)
+                for number, text in enumerate(self._texts(segment.path, batch)):
+                    place = [self.topic.name, batch.partition, base + number]
+                    self.topic.records.append([*place, text])
+
+    def _texts(self, path: str, batch: SegmentBatch | IndexedBatch) -> list[str]:
+        data = self._archive[path].data
+        schema = pa.ipc.open_file(pa.py_buffer(data)).schema
+        stored = data[batch.position : batch.position + batch.length]
+        if isinstance(batch, IndexedBatch):
+            batch = replace(batch, row_count=batch.record_count)
+        return list(texts_of(decode_batch(stored, batch, schema, object_name=path)))
+
+    def _rewrite(self, path: str, added: Sequence[ChunkRef]) -> None:
+        """What these chunks cover and do not have any more is gone."""
+        for ref in added:
+            chunk = self._layout.chunk(ref.first_slot, ref.last_slot, ref.name)
+            data = self._archive[chunk].data
+            if ref.level:
+                self._rewrite(path, decode_refs(data, ref, chunk))
+                continue
+            for row in decode_rows(data, ref, chunk):
+                kept = set(self._texts(row.segment, row) if row.record_count else ())
+                for _, partition, offset, text in self.topic.records:
+                    is_covered = row.base_offset <= offset < row.next_offset
+                    if partition == row.partition and is_covered and text not in kept:
+                        self.topic.gone.setdefault(text, path)
+
+    def _delete(self, path: str, log_starts: Mapping[int, int]) -> None:
+        self.topic.deletions.append((path, log_starts))
+        self.topic.log_starts.update(log_starts)
+        for tx_id, firsts in self._open.items():
+            for partition, first in firsts.items():
+                if log_starts.get(partition, 0) > first:
+                    text = (
+                        f"{self.topic.name}-{partition} was deleted up to {log_starts[partition]}, "
+                        f"and {tx_id} is open from {first} on"
+                    )
+                    self.topic.violations.append((path, text))

@@ -1,0 +1,327 @@
+"""The way from one process to the service, and everything that goes wrong on it.
+
+Each request is one turn of its actor, so that any number of processes interleave at every one. A
+fault is drawn for each request by the world's seed. It must not know what the objects mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, NoReturn, TypeVar, cast
+
+from txlog.storage.object_stores.object_failure import Failure
+from txlog.storage.policy.retry import Attempts
+from txlog.storage.s3.s3_failure import read_failure
+from txlog.testing.simulation.environment.faults import LOST_MS_MAX
+from txlog.testing.simulation.environment.scene import Scene
+from txlog.testing.simulation.environment.service import Answer, Request, as_s3
+
+T = TypeVar("T")
+
+LATENCY_MS = 4.0
+"""Mean time that a request takes to arrive."""
+
+YEAR_MS = 365 * 86_400_000
+
+NO_ROOM = 507
+"""The status of a service whose disk is full."""
+
+
+class ProcessDied(BaseException):
+    """The process is gone: nothing of it runs any more, not even its error handling."""
+
+
+class Answered(Exception):
+    """The service refused; shaped as botocore's error is, so that the product reads it itself."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(f"HTTP {answer.status}")
+        self.response = {
+            "ResponseMetadata": {"HTTPStatusCode": answer.status},
+            "Error": {"Code": answer.code},
+        }
+
+
+class NoAnswer(Exception):
+    """The connection broke, or the client waited long enough."""
+
+
+class Network:
+    """One process's way to the service: `S3Requests`, which `S3Store` is given."""
+
+    def __init__(self, scene: Scene, process: str) -> None:
+        self.scene = scene
+        self.process = process
+        self.is_dead = False
+        self.wall_offset_ms = 0.0
+        """How far the process's wall clock is off."""
+        self.lost_ms = 0.0
+        """Time that none of the process's clocks knows of."""
+        self._cut_off_until_ms = 0.0
+        self._denied_until_ms = 0.0
+        self._broken_page = ("", -1.0)
+        """Where a listing cannot go on, and until when."""
+
+    # What S3Store calls.
+
+    def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
+        """See S3Requests.ask: a coroutine that never waits, as all waiting is done by turns."""
+        try:
+            return _finished(call(_Files(self, attempts.timeout_ms())))
+        except Exception as error:  # noqa: BLE001 - the product reads what it means
+            return read_failure(error, answered_before=True)
+
+    def ask_all(
+        self, attempts: Attempts, calls: Sequence[Callable[[Any], Awaitable[T]]]
+    ) -> list[T | Failure]:
+        """See S3Requests.ask_all: one after the other."""
+        return [self.ask(attempts, call) for call in calls]
+
+    # One request.
+
+    def send(self, request: Request, timeout_ms: float) -> Answer:
+        """Carry it out, or let it go wrong. Raises NoAnswer, ProcessDied."""
+        self.require_alive()
+        scene = self.scene
+        scene.requests += 1
+        fault = scene.draw(request)
+        latency_ms = scene.scheduler.random.expovariate(1 / LATENCY_MS)
+        if scene.is_busy and scene.scheduler.now_ms < self._cut_off_until_ms:
+            scene.count("partition")
+            fault = scene.scheduler.random.choice(_CUT_OFF)
+        elif fault and fault not in _COUNTED_LATER:
+            scene.count(fault)
+        if fault in _BEFORE:
+            latency_ms = _BEFORE[fault](self, latency_ms)
+        if latency_ms > timeout_ms:
+            if request.changes and fault == "slow":
+                self._land(request, latency_ms)
+            self._give_up(request, timeout_ms, "timeout")
+        scene.scheduler.sleep(latency_ms)
+        handler = _AT_THE_SERVICE.get(fault)
+        answer = self._carry_out(request) if handler is None else handler(self, request, timeout_ms)
+        self.require_alive()  # Another actor of the process may have met its end meanwhile.
+        scene.trace_of(self.process, request, f"{answer.status} {fault}".rstrip())
+        return answer
+
+    def require_alive(self) -> None:
+        """Raises ProcessDied."""
+        if self.is_dead:
+            raise ProcessDied
+
+    def die(self) -> NoReturn:
+        """Whatever this process had is gone."""
+        self.is_dead = True
+        raise ProcessDied
+
+    def _carry_out(self, request: Request) -> Answer:
+        if not self.scene.is_busy:
+            self.scene.service.full_until_ms = -1.0  # Room was made.
+        if self.scene.is_busy and self.scene.scheduler.now_ms < self._denied_until_ms:
+            self.scene.count("denied")
+            return Answer(403, "ExpiredToken")
+        if request.is_later_page and self._is_broken(request):
+            return Answer(503, "SlowDown")
+        answer = self.scene.carry_out(request)
+        if answer.status == NO_ROOM:
+            self.scene.count("disk_full")
+        return answer
+
+    def _is_broken(self, request: Request) -> bool:
+        after, until_ms = self._broken_page
+        return self.scene.is_busy and (
+            request.after == after and self.scene.scheduler.now_ms < until_ms
+        )
+
+    def _land(self, request: Request, delay_ms: float) -> None:
+        self.scene.land(request, delay_ms, self.process, lambda: self.is_dead)
+
+    def _give_up(self, request: Request, wait_ms: float, what: str) -> NoReturn:
+        self.scene.trace_of(self.process, request, what)
+        self.scene.scheduler.sleep(wait_ms)
+        self.require_alive()
+        raise NoAnswer(what)
+
+    # Faults before the request is carried out; they answer how long it takes.
+
+    def _slow(self, latency_ms: float) -> float:
+        return latency_ms * 100 + self.scene.log_uniform(10, 20_000)
+
+    def _part(self, latency_ms: float) -> float:
+        scheduler = self.scene.scheduler
+        self._cut_off_until_ms = scheduler.now_ms + self.scene.log_uniform(100, 60_000)
+        return latency_ms
+
+    def _deny(self, latency_ms: float) -> float:
+        scheduler = self.scene.scheduler
+        self._denied_until_ms = scheduler.now_ms + self.scene.log_uniform(10, 10_000)
+        return latency_ms
+
+    def _jump(self, latency_ms: float) -> float:
+        span_ms = self.scene.log_uniform(1_000, YEAR_MS)
+        self.wall_offset_ms = self.scene.scheduler.random.choice((-span_ms, span_ms, 0.0))
+        return latency_ms
+
+    def _fill(self, latency_ms: float) -> float:
+        scheduler = self.scene.scheduler
+        self.scene.service.full_until_ms = scheduler.now_ms + self.scene.log_uniform(10, 60_000)
+        return latency_ms
+
+    # Faults at the service.
+
+    def _crash_before(self, request: Request, timeout_ms: float) -> Answer:
+        self.scene.trace_of(self.process, request, "died before it")
+        self.die()
+
+    def _crash_after(self, request: Request, timeout_ms: float) -> Answer:
+        answer = self._carry_out(request)
+        self.scene.trace_of(self.process, request, f"{answer.status}, died after it")
+        self.die()
+
+    def _crash_midway(self, request: Request, timeout_ms: float) -> Answer:
+        self._land(request, self.scene.log_uniform(1, 300_000))
+        self.scene.trace_of(self.process, request, "died, to land late")
+        self.die()
+
+    def _pause(self, request: Request, timeout_ms: float) -> Answer:
+        """Time stands still for this process alone, before the request is carried out or after;
+        then it goes on as if nothing had been."""
+        duration_ms = self.scene.log_uniform(5_000, 400_000)
+        if self.scene.scheduler.random.random() < 0.5:
+            self.scene.scheduler.sleep(duration_ms)
+            return self._carry_out(request)
+        answer = self._carry_out(request)
+        self.scene.count("pause_after")
+        self.scene.scheduler.sleep(duration_ms)
+        return answer
+
+    def _stop_clock(self, request: Request, timeout_ms: float) -> Answer:
+        """The machine is frozen, and its clocks go on from where they were."""
+        left_ms = LOST_MS_MAX - self.lost_ms
+        lost_ms = min(left_ms, self.scene.log_uniform(100, LOST_MS_MAX))
+        before = self.scene.scheduler.random.random() < 0.5
+        answer = None if before else self._carry_out(request)
+        self.scene.scheduler.sleep(lost_ms)
+        self.lost_ms += lost_ms
+        return self._carry_out(request) if answer is None else answer
+
+    def _lost_response(self, request: Request, timeout_ms: float) -> Answer:
+        answer = self._carry_out(request)
+        self._give_up(request, 0.0, f"{answer.status}, answer lost")
+
+    def _lost_request(self, request: Request, timeout_ms: float) -> Answer:
+        self._give_up(request, timeout_ms, "request lost")
+
+    def _late_landing(self, request: Request, timeout_ms: float) -> Answer:
+        self._land(request, self.scene.log_uniform(1, 300_000))
+        self._give_up(request, self.scene.log_uniform(1, timeout_ms), "to land late")
+
+    def _duplicate(self, request: Request, timeout_ms: float) -> Answer:
+        self._land(request, self.scene.log_uniform(1, 300_000))
+        return self._carry_out(request)
+
+    def _replayed(self, request: Request, timeout_ms: float) -> Answer:
+        self._carry_out(request)
+        return self._carry_out(request)
+
+    def _conflict(self, request: Request, timeout_ms: float) -> Answer:
+        return Answer(409, "ConditionalRequestConflict")
+
+    def _unavailable(self, request: Request, timeout_ms: float) -> Answer:
+        return Answer(503, "SlowDown")
+
+    def _error_after(self, request: Request, timeout_ms: float) -> Answer:
+        self._carry_out(request)
+        return Answer(500, "InternalError")
+
+    def _stale_list(self, request: Request, timeout_ms: float) -> Answer:
+        draw = self.scene.scheduler.random
+        hidden = frozenset(number for number in range(64) if draw.random() < 0.3)
+        answer = self.scene.service.stale_page(request, hidden)
+        if answer != self._carry_out(request):
+            self.scene.count("stale_list")
+        return answer
+
+    def _partial_list(self, request: Request, timeout_ms: float) -> Answer:
+        """Repeats of the same page fail as well, so that the listing ends there."""
+        until_ms = self.scene.scheduler.now_ms + self.scene.log_uniform(10, 60_000)
+        self._broken_page = (request.after, until_ms)
+        return Answer(503, "SlowDown")
+
+
+_BEFORE: Mapping[str, Callable[[Network, float], float]] = {
+    "slow": Network._slow,
+    "clock_jump": Network._jump,
+    "disk_full": Network._fill,
+    "partition": Network._part,
+    "denied": Network._deny,
+}
+_CUT_OFF = ("lost_request", "lost_response", "lost_request", "late_landing")
+"""What befalls a request of a process that is cut off."""
+
+_COUNTED_LATER = frozenset(
+    ("disk_full", "late_landing", "duplicate", "stale_list", "partition", "denied")
+)
+"""Faults that may change nothing: what they do change is counted, where it does."""
+
+_AT_THE_SERVICE: Mapping[str, Callable[[Network, Request, float], Answer]] = {
+    "crash_before": Network._crash_before,
+    "crash_midway": Network._crash_midway,
+    "crash_after": Network._crash_after,
+    "pause": Network._pause,
+    "clock_stop": Network._stop_clock,
+    "lost_response": Network._lost_response,
+    "lost_request": Network._lost_request,
+    "late_landing": Network._late_landing,
+    "duplicate": Network._duplicate,
+    "replayed": Network._replayed,
+    "conflict_409": Network._conflict,
+    "error_503": Network._unavailable,
+    "error_500_after": Network._error_after,
+    "stale_list": Network._stale_list,
+    "partial_list": Network._partial_list,
+}
+
+
+def _finished(awaitable: Awaitable[T]) -> T:
+    """The result of a coroutine that has nothing to wait for."""
+    try:
+        cast("Coroutine[object, None, T]", awaitable).send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a simulated request waited for something.")
+
+
+class _Files:
+    """What stands for s3fs."""
+
+    def __init__(self, network: Network, timeout_ms: float) -> None:
+        self._network = network
+        self._timeout_ms = timeout_ms
+
+    async def _call_s3(self, method: str, **parameters: object) -> dict[str, object]:
+        request = Request.of(method, parameters)
+        answer = self._network.send(request, self._timeout_ms)
+        if not answer.is_success:
+            raise Answered(answer)
+        if method == "list_objects_v2":
+            return as_s3(answer)
+        return {"Body": _Body(answer.body)}
+
+
+class _Body:
+    """A response's stream."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    async def __aenter__(self) -> _Body:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def read(self) -> bytes:
+        """All of it."""
+        return self._data

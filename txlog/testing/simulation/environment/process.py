@@ -1,0 +1,189 @@
+"""One simulated process: its own connection, clock and chance, on one thread or on several actors'.
+
+Everything that it has in memory is lost when it dies. It must not share an object of the product
+with another process: they meet in the store only.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import cache, partial
+from typing import TypeAlias, TypeVar
+
+from txlog.catalog.cluster import open_cluster
+from txlog.clock import Postponed, Runtime
+from txlog.engine.connection import Connection
+from txlog.errors import TxlogError
+from txlog.settings import ProcessSettings
+from txlog.storage.policy.retry import RetrySettings
+from txlog.storage.s3.s3 import S3Store
+from txlog.testing.clock import SeededEntropy
+from txlog.testing.simulation.environment.network import Network, ProcessDied
+from txlog.testing.simulation.environment.scheduler import Scheduler, TurnEvent, TurnLock
+from txlog.testing.simulation.environment.service import BUCKET
+
+T = TypeVar("T")
+
+NewLock: TypeAlias = Callable[[], AbstractContextManager[object]]
+
+EPOCH_MS = 1_750_000_000_000
+"""Where virtual wall clocks begin, in ms since 1970."""
+
+
+class ProcessClock:
+    """The world's time, as this process sees it: its wall clock may be off, and all of its clocks
+    may have stood still."""
+
+    def __init__(self, scheduler: Scheduler, network: Network) -> None:
+        self._scheduler = scheduler
+        self._network = network
+
+    def wall_ms(self) -> int:
+        """See Clock.wall_ms."""
+        return int(EPOCH_MS + self.monotonic_ms() + self._network.wall_offset_ms)
+
+    def monotonic_ms(self) -> float:
+        """See Clock.monotonic_ms."""
+        return self._scheduler.now_ms - self._network.lost_ms
+
+    def boot_ms(self) -> float:
+        """See Clock.boot_ms."""
+        return self.monotonic_ms()
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Others run meanwhile."""
+        self._scheduler.sleep(duration_ms)
+
+
+class DrawnFanOut:
+    """Calls that threads would make at once: in any order here, and later ones perhaps never."""
+
+    def __init__(self, choices: random.Random, new_lock: NewLock) -> None:
+        self._random = choices
+        self._new_lock = new_lock
+        self._waiting: list[Callable[[], object]] = []
+
+    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """See FanOut.run_all."""
+        order = list(range(len(calls)))
+        self._random.shuffle(order)
+        answers = {number: _tried(calls[number]) for number in order}
+        return [answers[number]() for number in range(len(calls))]
+
+    def run_together(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """See FanOut.run_together; there are no threads."""
+        return self.run_all(calls)
+
+    def start(self, call: Callable[[], T]) -> Callable[[], T]:
+        """See FanOut.start: now, or when a caller waits for it, or when the process is idle."""
+        if self._random.random() < 0.5:
+            return _tried(call)
+        lock = self._new_lock()
+        made: Callable[[], Callable[[], T]] = cache(lambda: _tried(call))
+
+        def once() -> Callable[[], T]:
+            with lock:
+                return made()
+
+        self._waiting.append(once)
+        return lambda: once()()
+
+    def postpone(self, call: Callable[[], T], delay_ms: float) -> Postponed[T]:
+        """See FanOut.postpone: now, or on request, or when the process is idle, unless it
+        is taken before."""
+        postponed = Postponed(call, self._new_lock())
+        if self._random.random() < 0.5:
+            postponed.begin()
+        else:
+            self._waiting.append(postponed.begin)
+        return postponed
+
+    def idle(self) -> None:
+        """Nothing else is to be done: what waits is done."""
+        while self._waiting:  # Also what those begin.
+            self._waiting.pop(0)()
+
+
+def _tried(call: Callable[[], T]) -> Callable[[], T]:
+    """Make the call now; its result, or its error, comes when it is asked for."""
+    try:
+        result = call()
+    except TxlogError as error:
+        failure = error
+
+        def fail() -> T:
+            raise failure
+
+        return fail
+    return lambda: result
+
+
+class SpawnedBackground:
+    """What a process does beside its work is an actor of its own, which dies with the process."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def repeat(self, call: Callable[[], object], interval_ms: float) -> Callable[[], None]:
+        """See Background.repeat; refused: actors make such calls in their own turns."""
+        raise RuntimeError("a simulated process has no timers; make the call yourself.")
+
+    def begin(self, call: Callable[[], object]) -> None:
+        """See Background.begin."""
+
+        def live() -> None:
+            with suppress(ProcessDied):
+                call()
+
+        self._network.scene.scheduler.spawn(f"{self._network.process}, beside", live)
+
+
+class SimulatedProcess:
+    """One life of a process. It is made, and used, in its actor's turns only."""
+
+    def __init__(self, network: Network, seed: str, limits: ProcessSettings) -> None:
+        scheduler = network.scene.scheduler
+        self.network = network
+        self.random = random.Random(seed)
+        new_lock = partial(TurnLock, scheduler)
+        self.fan_out = DrawnFanOut(self.random, new_lock)
+        self.runtime = Runtime(
+            ProcessClock(scheduler, network),
+            SeededEntropy(seed),
+            self.fan_out,
+            SpawnedBackground(network),
+            new_lock,
+            partial(TurnEvent, scheduler),
+        )
+        retries = RetrySettings(deadline_ms=15_000, attempts_max=3, pause_max_ms=500)
+        self.store = S3Store(BUCKET, "", self.runtime, settings=retries, requests=network)
+        self._limits = limits
+        self._connection: Connection | None = None
+        self._lock = new_lock()
+
+    @property
+    def connection(self) -> Connection:
+        """The log, opened at the first use. Raises StoreUnavailable."""
+        with self._lock:
+            if self._connection is None:
+                writer = self.network.process
+                cluster = open_cluster(self.store, self.runtime, self._limits, writer=writer)
+                self._connection = Connection(cluster)
+            return self._connection
+
+    def sleep(self, low_ms: float, high_ms: float) -> None:
+        """For a time of any order of magnitude between these; background work is done first."""
+        self.fan_out.idle()
+        self.runtime.clock.sleep_ms(self.network.scene.log_uniform(low_ms, high_ms))
+        self.network.require_alive()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether new work is to be begun: faults last as long."""
+        return self.network.scene.is_busy
+
+    def note(self, what: str, **facts: object) -> None:
+        """Add to the history what this process does, or is told."""
+        self.network.scene.note(self.network.process, what, **facts)

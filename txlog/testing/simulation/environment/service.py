@@ -1,0 +1,167 @@
+"""An S3 service of the simulated world: what is stored, and what each request is answered.
+
+`S3Store` itself runs on it, with its read-backs, its repeats and its reading of HTTP statuses: the
+service stands where s3fs and the network are. A conditional PUT is exclusive and whole, as the
+conformance suite demands of a service; all that may go wrong on the way is `network.py`'s.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from txlog.clock import Runtime
+from txlog.storage.memory import MemoryStore
+from txlog.testing.simulation.environment.archive import Stored
+
+PAGE_OBJECTS = 5
+"""Objects of one page of a listing: few, so that listings have several."""
+
+BUCKET = "simulated"
+
+_ARCHIVED = ("/entries/", "/segments/", "/chunks/")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, as it was sent."""
+
+    method: str
+    """s3fs's name of it: put_object, get_object, delete_object, list_objects_v2."""
+    path: str
+    body: bytes = b""
+    if_absent: bool = False
+    first: int = 0
+    """Of a range."""
+    last: int | None = None
+    after: str = ""
+    """Where a listing goes on."""
+    is_later_page: bool = False
+    """Of a listing that has begun."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether it writes."""
+        return self.method in ("put_object", "delete_object")
+
+    @classmethod
+    def of(cls, method: str, parameters: Mapping[str, object]) -> Request:
+        """From the parameters that s3fs is called with."""
+        span = str(parameters.get("Range", "bytes=0-")).removeprefix("bytes=").partition("-")
+        path = parameters.get("Key", parameters.get("Prefix", ""))
+        after = parameters.get("ContinuationToken") or parameters.get("StartAfter") or ""
+        return cls(
+            method,
+            str(path),
+            bytes(parameters.get("Body", b"")),  # type: ignore[call-overload]
+            "IfNoneMatch" in parameters,
+            int(span[0]),
+            int(span[2]) if span[2] else None,
+            str(after),
+            "ContinuationToken" in parameters,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, S3's error code, and what came back."""
+
+    status: int
+    code: str = ""
+    body: bytes = b""
+    listed: tuple[tuple[str, int, int], ...] = ()
+    """Path, size and time of each object of a page."""
+    goes_on: bool = False
+
+    @property
+    def is_success(self) -> bool:
+        """Whether s3fs would return it, and not raise."""
+        return self.status < 300
+
+
+class Service:
+    """The objects, and their one true state at any moment."""
+
+    def __init__(self, runtime: Runtime, objects: Mapping[str, bytes]) -> None:
+        self.store = MemoryStore(runtime)
+        """What is stored, for checkers: their reads are not part of the history."""
+        self.archive: dict[str, Stored] = {}
+        """Every entry, segment and chunk of an index that was ever stored, as it was first."""
+        for path, data in objects.items():
+            self._store(path, data, 0.0, 0)
+        self.full_until_ms = -1.0
+        self.deleted: dict[str, int] = {}
+        """Path -> size of what a stale listing may still show."""
+
+    def carry_out(self, request: Request, now_ms: float, step: int) -> Answer:
+        """Do it, whole and at once. `step`: how many requests there have been."""
+        match request.method:
+            case "put_object":
+                return self._put(request, now_ms, step)
+            case "get_object":
+                return self._get(request)
+            case "delete_object":
+                found = self.store.get(request.path)
+                if found is not None:
+                    self.deleted[request.path] = len(found)
+                self.store.delete(request.path)
+                return Answer(204)
+            case _:
+                return self.page(self._listed(request), request)
+
+    def _put(self, request: Request, now_ms: float, step: int) -> Answer:
+        if request.if_absent and self.store.get(request.path) is not None:
+            return Answer(412, "PreconditionFailed")
+        if now_ms < self.full_until_ms:
+            return Answer(507, "InsufficientStorage")
+        self._store(request.path, request.body, now_ms, step)
+        self.deleted.pop(request.path, None)
+        return Answer(200)
+
+    def _store(self, path: str, data: bytes, now_ms: float, step: int) -> None:
+        self.store.replace(path, data)
+        if any(kind in path for kind in _ARCHIVED):
+            self.archive.setdefault(path, Stored(len(self.archive), step, now_ms, data))
+
+    def _get(self, request: Request) -> Answer:
+        data = self.store.get(request.path)
+        if data is None:
+            return Answer(404, "NoSuchKey")
+        if request.first >= len(data) > 0:
+            return Answer(416, "InvalidRange")
+        end = len(data) if request.last is None else request.last + 1
+        return Answer(200, body=data[request.first : end])
+
+    def _listed(self, request: Request) -> Iterator[tuple[str, int, int]]:
+        for found in self.store.list_after(request.path, request.after):
+            yield found.path, found.size_bytes, found.modified_ms
+
+    def page(self, listed: Iterator[tuple[str, int, int]], request: Request) -> Answer:
+        """The first page of these objects."""
+        found = sorted(item for item in listed if item[0] > request.after)
+        return Answer(200, listed=tuple(found[:PAGE_OBJECTS]), goes_on=len(found) > PAGE_OBJECTS)
+
+    def stale_page(self, request: Request, hidden: frozenset[int]) -> Answer:
+        """A page that lacks objects (by their number), and shows deleted ones."""
+        listed = [item for n, item in enumerate(self._listed(request)) if n not in hidden]
+        gone = [(path, size, 0) for path, size in self.deleted.items()]
+        return self.page(
+            iter([*listed, *(item for item in gone if item[0].startswith(request.path))]), request
+        )
+
+
+def as_s3(answer: Answer) -> dict[str, object]:
+    """A page of a listing as botocore parses it."""
+    contents = [
+        {
+            "Key": path,
+            "Size": size_bytes,
+            "LastModified": datetime.datetime.fromtimestamp(modified_ms / 1000, datetime.UTC),
+        }
+        for path, size_bytes, modified_ms in answer.listed
+    ]
+    page: dict[str, object] = {"Contents": contents, "IsTruncated": answer.goes_on}
+    if answer.goes_on:
+        page["NextContinuationToken"] = answer.listed[-1][0]
+    return page

@@ -1,0 +1,292 @@
+"""One world: a seed, a scenario, and what came of it.
+
+It puts the parts together: the service with a log on it, the roles with their processes, faults
+until the work is done, then rest, and a judge that reads everything. It must not check anything:
+see `history_checks.py` and `invariants.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import pyarrow as pa
+
+from txlog.catalog.cluster import open_cluster
+from txlog.catalog.cluster_file import ClusterFile
+from txlog.client.admin import Admin
+from txlog.clock import Runtime, SerialFanOut
+from txlog.engine.connection import Connection
+from txlog.errors import UnknownPartition, UnknownTopic
+from txlog.journal.codec import encode
+from txlog.journal.entry import FORMAT_VERSION, seal
+from txlog.layout import CLUSTER_FILE
+from txlog.settings import LogSettings, ProcessSettings
+from txlog.storage.memory import MemoryStore
+from txlog.testing.clock import ManualClock, SeededEntropy
+from txlog.testing.simulation.actors.role import TIMEOUT_MS, Role
+from txlog.testing.simulation.actors.stewards import create_again
+from txlog.testing.simulation.environment.faults import (
+    LOST_MS_MAX,
+    Faults,
+    calmed,
+    drawn,
+    length_drawn,
+)
+from txlog.testing.simulation.environment.judge import note_end
+from txlog.testing.simulation.environment.logged import listening
+from txlog.testing.simulation.environment.network import Network, ProcessDied
+from txlog.testing.simulation.environment.process import EPOCH_MS, SimulatedProcess
+from txlog.testing.simulation.environment.scene import Scene
+from txlog.testing.simulation.environment.scheduler import TURNS_MAX, Scheduler
+from txlog.testing.simulation.environment.service import Service
+from txlog.testing.simulation.topics import (
+    ADDED,
+    config_of,
+    is_mortal,
+    is_typed,
+    schema_of,
+)
+
+REST_MS = 4 * TIMEOUT_MS
+"""How long a world rests after its last work: every timeout is over then."""
+
+PROBE_POLLS_MAX = 6
+"""Polls that a reader of a pruned journal may lag for."""
+
+LIVES_MAX = 6
+"""Of a role; those that must come back have more."""
+
+LOG_ID = "10" * 16
+"""Of the log that each world begins with."""
+
+NEVER_MS = 1 << 60
+
+DATES_APART_MS = 4_000
+"""How far the dates are apart that the servers of one store give."""
+
+BOUNDARY_TRUST_MS = 5_000
+BOUNDARY_GRACE_MS = BOUNDARY_TRUST_MS + LOST_MS_MAX + DATES_APART_MS + 1_000
+"""As much as the worlds do to it, and no more (rule R15)."""
+
+LIVES_AMONG_MORTALS_MAX = 50
+"""The same, where a deleted topic ends lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Who is there, on which topics."""
+
+    name: str
+    topics: Mapping[str, int]
+    """Name -> partitions."""
+    roles: Callable[[random.Random], Sequence[Role]]
+    requests_max: int = 170
+    """Requests until faults stop, and no work is begun any more; some seeds have several times as
+    many."""
+    begin: Callable[[Connection], None] | None = None
+    """What has happened to the log before, if anything has."""
+    faults: Callable[[random.Random], Faults] = drawn
+    """What may go wrong."""
+    log_presence_interval_ms: int = NEVER_MS
+    """How often processes look whether their log is still there; only in some worlds it may go."""
+    boundary_trust_ms: int = 0
+    """How long processes trust a look at a boundary, which then is old enough to delete by after
+    BOUNDARY_GRACE_MS. By default they look again each time."""
+
+
+@dataclass(slots=True)
+class World:
+    """The world of one seed. `run` once."""
+
+    scenario: Scenario
+    seed: int
+    faults: Faults | None = None
+    """Instead of those that the seed draws."""
+    scene: Scene = field(init=False)
+    roles: Sequence[Role] = field(init=False)
+    length: int = field(init=False)
+    """How many times as long as usual its history is."""
+    _working: int = field(init=False, default=0)
+    _reading: int = field(init=False, default=0)
+    _limits: ProcessSettings = field(init=False, default_factory=ProcessSettings)
+
+    def __post_init__(self) -> None:
+        choices = random.Random(f"{self.scenario.name}/{self.seed}")
+        scheduler = Scheduler(choices)
+        settings = LogSettings(
+            transaction_state_log_num_partitions=choices.choice((1, 2)),
+            journal_snapshot_entries=choices.choice((2, 3, 4, 8)),
+            boundary_trust_ms=self.scenario.boundary_trust_ms,
+            boundary_grace_ms=BOUNDARY_GRACE_MS if self.scenario.boundary_trust_ms else 0,
+        )
+        self._limits = ProcessSettings(
+            publish_attempts_max=30,
+            boundary_probe_polls=choices.choice((1, 2, PROBE_POLLS_MAX)),
+            log_presence_interval_ms=self.scenario.log_presence_interval_ms,
+            catch_up_window_max=4,
+            append_attempts_max=3,
+            finish_attempts_max=6,
+        )
+        shape = random.Random(f"{self.scenario.name}/{self.seed}/shape")
+        self.length = length_drawn(shape)
+        topics = tuple(self.scenario.topics.items())
+        objects = _new_log(settings, topics, self.scenario.begin, shape.random() < 0.3)
+        dates = random.Random(f"{self.scenario.name}/{self.seed}/dates")
+        apart_ms = DATES_APART_MS if self.scenario.boundary_trust_ms else 0
+        clock = _ServiceClock(scheduler, dates, apart_ms)
+        runtime = Runtime(clock, SeededEntropy(), SerialFanOut())
+        service = Service(runtime, objects)
+        scheduler.turns_max = TURNS_MAX * self.length
+        drawn_faults = calmed(self.scenario.faults(choices), self.length, shape)
+        faults = drawn_faults if self.faults is None else self.faults
+        self.scene = Scene(scheduler, service, faults, self.scenario.requests_max * self.length)
+        self.roles = self.scenario.roles(choices)
+
+    def run(self) -> None:
+        """Its whole history."""
+        scheduler = self.scene.scheduler
+        for role in self.roles:
+            if role.is_reader:
+                self._reading += 1
+            else:
+                self._working += 1
+            scheduler.spawn(role.name, self._lives(role), scheduler.random.uniform(0, 100))
+        scheduler.spawn("rest", self._rest)
+        scheduler.on_failure = lambda who, text: self.scene.note(who, "failure", text=text)
+        with listening(self.scene):
+            scheduler.run()
+        if scheduler.was_endless:
+            self.scene.note("world", "failure", text="the history does not come to an end")
+
+    def process(self, name: str) -> SimulatedProcess:
+        """A process that knows nothing yet."""
+        seed = f"{self.scenario.name}/{self.seed}/{name}"
+        return SimulatedProcess(Network(self.scene, name), seed, self._limits)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that happened and that is stored: equal for equal seeds."""
+        digest = hashlib.sha256()
+        for line in self.scene.history.lines():
+            digest.update(line.encode())
+        digest.update(json.dumps(self.scene.trace).encode())
+        store = self.scene.service.store
+        for found in store.list_after(""):
+            digest.update(found.path.encode() + (store.get(found.path) or b""))
+        return digest.hexdigest()
+
+    def _lives(self, role: Role) -> Callable[[], None]:
+        def live() -> None:
+            life = 0
+            try:
+                while not self._is_over(role, self.process(f"{role.name}#{life}")):
+                    life += 1
+                    if life >= self._lives_max and not role.comes_back:
+                        return
+                    self.scene.scheduler.sleep(self.scene.log_uniform(1, 60_000))
+            finally:
+                if role.is_reader:
+                    self._reading -= 1
+                else:
+                    self._working -= 1
+
+        return live
+
+    def _is_over(self, role: Role, process: SimulatedProcess) -> bool:
+        """Whether that life ended as it should."""
+        try:
+            role.live(process)
+        except ProcessDied:
+            process.note("died")
+            return False
+        except (UnknownTopic, UnknownPartition) as error:
+            if not any(map(is_mortal, self.scenario.topics)):
+                raise
+            process.note("ended", text=error.message)
+            return False
+        return True
+
+    @property
+    def _lives_max(self) -> int:
+        is_mortal_world = any(map(is_mortal, self.scenario.topics))
+        lives = LIVES_AMONG_MORTALS_MAX if is_mortal_world else LIVES_MAX
+        return lives * self.length
+
+    # After the work.
+
+    def _rest(self) -> None:
+        scheduler = self.scene.scheduler
+        while self._working or self.scene.under_way or self.scene.is_busy:
+            scheduler.sleep(1_000)
+        scheduler.sleep(REST_MS)
+        self._maintain()
+        self.scene.last_call = True
+        while self._reading:
+            scheduler.sleep(1_000)
+        note_end(self.process("judge"), self.scenario.topics)
+
+    def _maintain(self) -> None:
+        """What a cron job does; twice, as a clock that was ahead may have begun something that is
+        not late the first time."""
+        process = self.process("maintenance")
+        for _ in range(2):
+            for coordinator in process.connection.coordinators():
+                coordinator.maintain()
+            process.runtime.clock.sleep_ms(REST_MS)
+        for topic in filter(is_mortal, self.scenario.topics):
+            create_again(Admin(process.connection), topic)
+
+
+class _ServiceClock:
+    """Dates what is stored; each server of the store by a clock of its own."""
+
+    def __init__(self, scheduler: Scheduler, choices: random.Random, apart_ms: float) -> None:
+        self._scheduler = scheduler
+        self._random = choices
+        self._off_ms = [choices.uniform(-apart_ms / 2, apart_ms / 2) for _ in range(3)]
+
+    def wall_ms(self) -> int:
+        """See Clock.wall_ms."""
+        return int(EPOCH_MS + self._scheduler.now_ms + self._random.choice(self._off_ms))
+
+    def monotonic_ms(self) -> float:
+        """See Clock.monotonic_ms."""
+        return self._scheduler.now_ms
+
+    def boot_ms(self) -> float:
+        """See Clock.boot_ms."""
+        return self._scheduler.now_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """A service does not sleep."""
+
+
+def forget_logs() -> None:
+    """Create every log again: one that was made with a planted bug must not be reused."""
+    _new_log.cache_clear()
+
+
+@cache
+def _new_log(
+    settings: LogSettings,
+    topics: tuple[tuple[str, int], ...],
+    begin: Callable[[Connection], None] | None,
+    is_evolved: bool,
+) -> Mapping[str, bytes]:
+    """The objects of a log with these topics: made once, as every world begins with a copy."""
+    runtime = Runtime(ManualClock(EPOCH_MS), SeededEntropy("log"), SerialFanOut())
+    store = MemoryStore(runtime)
+    body = json.dumps(encode(ClusterFile(FORMAT_VERSION, LOG_ID, 0, settings, "{}"))).encode()
+    store.create(CLUSTER_FILE, seal(body))
+    admin = Admin(Connection(open_cluster(store, runtime, writer="start")))
+    for name, partitions in topics:
+        admin.create_topic(name, partitions, schema_of(name), config_of(name))
+        if is_evolved and is_typed(name) and not is_mortal(name):
+            admin.evolve_schema(name, schema_of(name).append(pa.field(ADDED[0], pa.int64())))
+    if begin is not None:
+        begin(admin.connection)
+    return {found.path: store.get(found.path) or b"" for found in store.list_after("")}

@@ -1,0 +1,1 @@
+"""A topic's index: where each batch of records is."""

@@ -1,0 +1,410 @@
+"""The batch index of a topic: which bytes hold which offsets. Pure values.
+
+Recent batches are in the state itself (the tail); older ones are sealed into chunks that are
+written once and shared by all later snapshots, in a tree, so that the state stays small however
+long the log is (docs/design/0003). Only decided batches below every open transaction are sealed: a
+chunk never changes; merging and compaction put other chunks in its place. It guards I2 (dense
+offsets: every row continues the one before it). Another process may have written a chunk, so it
+also guards I16: every step into the tree leads to a lower level and to other slots, so it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from typing import Annotated, TypeAlias, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.errors import CorruptData, InvariantViolated
+from txlog.journal.arrow_file import NotAnArrowFile, decode_file, encode_file
+from txlog.journal.codec import bounds_of, decode, encode
+from txlog.journal.machine import Chunk
+from txlog.model import (
+    OFFSET_MAX,
+    ByteCount,
+    Crc32,
+    EpochOrNone,
+    Offset,
+    OffsetOrNone,
+    Partition,
+    ProducerIdOrNone,
+    Slot,
+    SlotOrNone,
+    TxId,
+    Within,
+)
+from txlog.stored import stored, stored_form, stored_list
+from txlog.topic.records.batch import ROWS_MAX
+from txlog.topic.records.plain_numbers import whole_numbers
+
+FANOUT = 64
+"""References on one level of the tree before they are packed into a node."""
+
+LEVELS_MAX = 16
+"""Levels of the tree: 64 to the 11th batches are more than there are slots."""
+
+Level: TypeAlias = Annotated[int, Within(0, LEVELS_MAX - 1)]
+LevelCount: TypeAlias = Annotated[int, Within(0, LEVELS_MAX)]
+
+OffsetCount: TypeAlias = Annotated[int, Within(1, OFFSET_MAX)]
+"""Offsets that one row covers: compaction may have emptied very many."""
+StoredRows: TypeAlias = Annotated[int, Within(-1, ROWS_MAX)]
+
+
+@stored_list(
+    "indexed_batch",
+    slot="slot",
+    partition="partition",
+    base_offset="base_offset",
+    row_count="row_count",
+    segment="segment",
+    position="position",
+    length="length",
+    crc32="crc32",
+    schema_id="schema_id",
+    timestamp_min_ms="timestamp_min_ms",
+    timestamp_max_ms="timestamp_max_ms",
+    pid="producer_id",
+    epoch="producer_epoch",
+    number="transaction_number",
+    base_sequence="base_sequence",
+    first_slot="first_slot",
+    decided_slot="decided_slot",
+    aborted="aborted",
+    stored_rows="stored_rows",
+    delete_horizon_ms="delete_horizon_ms",
+    topic_ids="topic_ids",
+)
+@dataclass(frozen=True, slots=True)
+class IndexedBatch:
+    """One record batch: where its bytes are, and its properties."""
+
+    slot: Slot
+    partition: Partition
+    base_offset: Offset
+    row_count: OffsetCount
+    segment: str
+    position: ByteCount
+    length: ByteCount
+    crc32: Crc32
+    schema_id: Offset
+    timestamp_min_ms: int
+    timestamp_max_ms: int
+    pid: ProducerIdOrNone
+    epoch: EpochOrNone
+    number: OffsetOrNone
+    """The number of its transaction, or -1 if it has none."""
+    base_sequence: OffsetOrNone
+    first_slot: SlotOrNone = -1
+    """Slot of the first record of its transaction, once that is decided."""
+    decided_slot: SlotOrNone = -1
+    """Slot of the transaction's marker; -1 while it is open, or without a transaction."""
+    aborted: bool = False
+    stored_rows: StoredRows = -1
+    """Records that compaction has left, each with its offset in the segment; -1: all, with
+    consecutive offsets; 0: there is nothing to read."""
+    delete_horizon_ms: int = -1
+    """When compaction may drop its tombstones; -1 if it has not met any."""
+    topic_ids: tuple[str, ...] = ()
+    """All topics of its transaction, if there are several."""
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last one that it covers."""
+        return self.base_offset + self.row_count
+
+    @property
+    def record_count(self) -> int:
+        """Records in its bytes."""
+        return self.row_count if self.stored_rows < 0 else self.stored_rows
+
+    @property
+    def tx_id(self) -> TxId | None:
+        """The transaction it belongs to."""
+        return None if self.number < 0 else TxId(self.pid, self.epoch, self.number)
+
+
+@stored_list(
+    "span",
+    partition="partition",
+    first_offset="first_offset",
+    next_offset="end_offset",
+    timestamp_max_ms="timestamp_max_ms",
+    length_bytes="length_bytes",
+)
+@dataclass(frozen=True, slots=True)
+class PartitionSpan:
+    """What a chunk covers of one partition."""
+
+    partition: Partition
+    first_offset: Offset
+    next_offset: Offset
+    timestamp_max_ms: int
+    length_bytes: ByteCount
+
+
+@stored_list("chunk_key", first_slot="first_slot", last_slot="last_slot", name="name")
+@dataclass(frozen=True, slots=True)
+class ChunkKey:
+    """The name of a chunk within its topic."""
+
+    first_slot: Slot
+    last_slot: Slot
+    name: str = ""
+
+
+@stored(
+    "chunk_ref",
+    first_slot="first_slot",
+    last_slot="last_slot",
+    level="level",
+    length="length",
+    crc32="crc32",
+    spans="spans",
+    name="name",
+)
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """A chunk: its slots, how to check its bytes, and what it covers."""
+
+    first_slot: Slot
+    last_slot: Slot
+    level: Level
+    """0: batches; above: references to chunks of the level below."""
+    length: ByteCount
+    crc32: Crc32
+    spans: tuple[PartitionSpan, ...]
+    name: str = ""
+    """Distinguishes it from the chunks that it replaced; empty if it replaced none."""
+
+    @property
+    def key(self) -> ChunkKey:
+        """The chunk's name among all chunks of the topic."""
+        return ChunkKey(self.first_slot, self.last_slot, self.name)
+
+    def span(self, partition: int) -> PartitionSpan | None:
+        """What it covers of that partition."""
+        return next((span for span in self.spans if span.partition == partition), None)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedIndex:
+    """The tree of chunks. `levels[0]` are the newest leaves; each level is older than the one
+    below it. `unsaved` are contents that may not be in the store yet."""
+
+    levels: tuple[tuple[ChunkRef, ...], ...] = ()
+    unsaved: tuple[Chunk, ...] = field(default=(), compare=False)
+
+    def roots(self) -> tuple[ChunkRef, ...]:
+        """All references of the state, oldest first."""
+        return tuple(ref for level in reversed(self.levels) for ref in level)
+
+    def with_leaf(
+        self, first_slot: int, last_slot: int, rows: Sequence[IndexedBatch]
+    ) -> SealedIndex:
+        """The index with one more leaf."""
+        chunk = Chunk(first_slot, last_slot, encode_rows(rows))
+        return self._with_ref(
+            0, chunk_ref(chunk.data, _key(chunk), 0, spans_of_rows(rows)), (*self.unsaved, chunk)
+        )
+
+    def find(self, removed: Sequence[ChunkKey]) -> tuple[int, int] | None:
+        """Level and place of these references, if all exist and are consecutive."""
+        for level, refs in enumerate(self.levels):
+            keys = [ref.key for ref in refs]
+            if removed and removed[0] in keys:
+                place = keys.index(removed[0])
+                is_run = keys[place : place + len(removed)] == list(removed)
+                return (level, place) if is_run else None
+        return None
+
+    def replaced(self, removed: Sequence[ChunkKey], added: tuple[ChunkRef, ...]) -> SealedIndex:
+        """The index with these references in place of those, which `find` must find."""
+        found = self.find(removed)
+        if found is None:
+            raise InvariantViolated(
+                f"I2: chunks {removed[:1]} are not in the index. Please report this."
+            )
+        level, place = found
+        refs = self.levels[level]
+        levels = list(self.levels)
+        levels[level] = (*refs[:place], *added, *refs[place + len(removed) :])
+        replaced = SealedIndex(tuple(levels), self.unsaved)
+        if any(ref.level != level for ref in added) or not are_in_order(replaced.roots()):
+            raise InvariantViolated("I2: chunks replace other slots than they contain.")
+        return replaced
+
+    def from_log_starts(self, log_starts: Sequence[int]) -> SealedIndex:
+        """The index without chunks that have nothing at or above these offsets, by partition."""
+        levels = tuple(
+            tuple(ref for ref in refs if is_alive(ref.spans, log_starts)) for refs in self.levels
+        )
+        return SealedIndex(levels, self.unsaved)
+
+    def _with_ref(self, level: int, ref: ChunkRef, unsaved: tuple[Chunk, ...]) -> SealedIndex:
+        levels = [*self.levels] if level < len(self.levels) else [*self.levels, ()]
+        levels[level] = (*levels[level], ref)
+        if len(levels[level]) < FANOUT:
+            return SealedIndex(tuple(levels), unsaved)
+        refs = levels[level]
+        levels[level] = ()
+        chunk = Chunk(refs[0].first_slot, refs[-1].last_slot, encode_refs(refs))
+        packed = SealedIndex(tuple(levels), unsaved)
+        return packed._with_ref(
+            level + 1,
+            chunk_ref(chunk.data, _key(chunk), level + 1, merged_spans(refs)),
+            (*unsaved, chunk),
+        )
+
+
+def is_alive(spans: Iterable[PartitionSpan], log_starts: Sequence[int]) -> bool:
+    """Whether any of it is at or above the log starts, given by partition."""
+    return any(span.next_offset > log_starts[span.partition] for span in spans)
+
+
+def _key(chunk: Chunk) -> ChunkKey:
+    return ChunkKey(chunk.first_slot, chunk.last_slot)
+
+
+def spans_of_rows(rows: Iterable[IndexedBatch]) -> tuple[PartitionSpan, ...]:
+    """What these batches cover, by partition."""
+    return _merge(
+        PartitionSpan(
+            row.partition, row.base_offset, row.next_offset, row.timestamp_max_ms, row.length
+        )
+        for row in rows
+    )
+
+
+def chunk_ref(data: bytes, key: ChunkKey, level: int, spans: tuple[PartitionSpan, ...]) -> ChunkRef:
+    """The reference to a chunk with these bytes."""
+    return ChunkRef(
+        key.first_slot, key.last_slot, level, len(data), zlib.crc32(data), spans, key.name
+    )
+
+
+def merged_spans(refs: Iterable[ChunkRef]) -> tuple[PartitionSpan, ...]:
+    """What these chunks cover, by partition."""
+    return _merge(span for ref in refs for span in ref.spans)
+
+
+def _merge(spans: Iterable[PartitionSpan]) -> tuple[PartitionSpan, ...]:
+    merged: dict[int, PartitionSpan] = {}
+    for span in spans:
+        known = merged.get(span.partition, span)
+        extra = 0 if known is span else span.length_bytes
+        merged[span.partition] = PartitionSpan(
+            span.partition,
+            min(known.first_offset, span.first_offset),
+            max(known.next_offset, span.next_offset),
+            max(known.timestamp_max_ms, span.timestamp_max_ms),
+            known.length_bytes + extra,
+        )
+    return tuple(merged[partition] for partition in sorted(merged))
+
+
+_ARROW_TYPES = {
+    int: pa.int64(),
+    str: pa.string(),
+    bool: pa.bool_(),
+    tuple[str, ...]: pa.list_(pa.string()),
+}
+_ROW_HINTS = get_type_hints(IndexedBatch)
+_ROW_FIELDS = stored_form(IndexedBatch).fields
+_ROW_SCHEMA = pa.schema(
+    [(name, _ARROW_TYPES[_ROW_HINTS[attribute]]) for attribute, name in _ROW_FIELDS.items()]
+)
+_ROW_ARGUMENTS = [_ROW_FIELDS[part.name] for part in fields(IndexedBatch)]
+_NUMBERS = [part.name for part in _ROW_SCHEMA if part.type == pa.int64()]
+_BOUNDS = [
+    bounds_of(IndexedBatch, attribute)
+    for attribute, name in _ROW_FIELDS.items()
+    if name in _NUMBERS
+]
+_LOWEST = np.array([[bounds.low] for bounds in _BOUNDS])
+_HIGHEST = np.array([[bounds.high] for bounds in _BOUNDS])
+_REF_SCHEMA = pa.schema([pa.field("ref", pa.string())])
+
+
+def encode_rows(rows: Sequence[IndexedBatch]) -> bytes:
+    """A leaf: one Arrow IPC file, a row a batch. Equal rows give equal bytes."""
+    columns = [
+        pa.array([getattr(row, attribute) for row in rows], type=part.type)
+        for attribute, part in zip(_ROW_FIELDS, _ROW_SCHEMA, strict=True)
+    ]
+    return encode_file(pa.record_batch(columns, schema=_ROW_SCHEMA))
+
+
+def encode_refs(refs: Sequence[ChunkRef]) -> bytes:
+    """A node: one Arrow IPC file, a row a reference."""
+    texts = [json.dumps(encode(ref), separators=(",", ":")) for ref in refs]
+    return encode_file(pa.record_batch([pa.array(texts, pa.string())], schema=_REF_SCHEMA))
+
+
+def decode_rows(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch, ...]:
+    """The batches of a leaf. Raises CorruptData naming `path`."""
+    batch = _checked(data, ref, path, _ROW_SCHEMA)
+    _check_numbers(batch, ref, path)
+    columns = batch.to_pydict()
+    columns["topic_ids"] = map(tuple, columns["topic_ids"])
+    lists = [columns[name] for name in _ROW_ARGUMENTS]
+    return tuple(map(IndexedBatch, *lists))
+
+
+def _check_numbers(batch: pa.RecordBatch, ref: ChunkRef, path: str) -> None:
+    """Check that a leaf's numbers are within bounds, and its slots are those of the reference."""
+    if any(column.null_count for column in batch.columns):
+        raise _not_a_chunk(path, "a value is missing")
+    numbers = np.stack([whole_numbers(batch.column(name)) for name in _NUMBERS])
+    wrong = ((numbers < _LOWEST) | (numbers > _HIGHEST)).any(axis=1)
+    if wrong.any():
+        raise _not_a_chunk(path, f"its {_NUMBERS[int(wrong.argmax())]} is out of bounds")
+    slots = numbers[0]
+    if len(slots) and not ref.first_slot <= slots.min() <= slots.max() <= ref.last_slot:
+        raise _not_a_chunk(path, "it contains batches of other slots than it says")
+
+
+def decode_refs(data: bytes, ref: ChunkRef, path: str) -> tuple[ChunkRef, ...]:
+    """The references of a node. Raises CorruptData naming `path`."""
+    texts = _checked(data, ref, path, _REF_SCHEMA)["ref"].to_pylist()
+    try:
+        found = tuple(decode(ChunkRef, json.loads(text)) for text in texts)
+    except (ValueError, TypeError, RecursionError, CorruptData) as error:
+        raise _not_a_chunk(path, f"a reference cannot be read: {error!s:.80}") from error
+    is_within = bool(found) and (
+        found[0].first_slot >= ref.first_slot and found[-1].last_slot <= ref.last_slot
+    )
+    if not is_within or any(child.level != ref.level - 1 for child in found):
+        raise _not_a_chunk(path, "it refers to chunks that are not below it")
+    if not are_in_order(found):
+        raise _not_a_chunk(path, "its references are not consecutive")
+    return found
+
+
+def are_in_order(refs: Sequence[ChunkRef]) -> bool:
+    """Whether each covers later slots than the one before it: no slot is covered twice."""
+    is_forward = all(ref.first_slot <= ref.last_slot for ref in refs)
+    return is_forward and all(a.last_slot < b.first_slot for a, b in pairwise(refs))
+
+
+def _checked(data: bytes, ref: ChunkRef, path: str, schema: pa.Schema) -> pa.RecordBatch:
+    if len(data) != ref.length or zlib.crc32(data) != ref.crc32:
+        raise CorruptData(
+            f"{path} is damaged: it has {len(data)} bytes with CRC32 {zlib.crc32(data)}, not "
+            f"{ref.length} with {ref.crc32}. Restore it from a backup.",
+            path=path,
+        )
+    try:
+        return decode_file(data, schema)
+    except NotAnArrowFile as error:
+        raise _not_a_chunk(path, str(error)) from error
+
+
+def _not_a_chunk(path: str, why: str) -> CorruptData:
+    text = f"{path} is not an index chunk ({why}). Restore it from a backup."
+    return CorruptData(text, path=path)

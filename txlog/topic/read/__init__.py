@@ -1,0 +1,1 @@
+"""Reading a topic: records of a partition, and consistent cuts over topics."""

@@ -1,0 +1,403 @@
+"""Consistent cuts: end offsets below which every transaction is complete or absent. Pure.
+
+It guards I11, also across partitions and topics, and R13: the least unit is a connected group of
+transactions, and a limit may be exceeded by one such group only. It uses only the batch index,
+never a record; how much of it depends on the distance to the end, not on the length of the log.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from txlog.model import Decision, TopicPartition, TxId
+from txlog.topic.index.index import IndexedBatch
+from txlog.topic.retired_producers import is_retired
+from txlog.topic.state import NEW_PRODUCER, AppliedTransaction, TopicState, TxMark
+from txlog.topic.topic_log import TopicLog
+
+Ends: TypeAlias = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """A topic at one moment, and how to walk through its index."""
+
+    state: TopicState
+    rows_from_slot: Callable[[int], Iterator[IndexedBatch]]
+    """Batches from that slot on, in slot order."""
+    rows_since: Callable[[Mapping[int, int]], Iterator[IndexedBatch]]
+    """Batches at or after those offsets, in slot order."""
+
+    def where(self, partition: int) -> TopicPartition:
+        """That partition, by name."""
+        return TopicPartition(self.state.name, partition)
+
+
+def view_of(topic: TopicLog) -> TopicView:
+    """A topic's newest state, and its index."""
+    state = topic.state
+    return TopicView(
+        state,
+        lambda slot: topic.batches_from_slot(state, slot),
+        lambda starts: topic.batches_since(state, starts),
+    )
+
+
+def undelivered(topics: Sequence[TopicView]) -> Iterator[tuple[TopicView, TxId, Mapping[int, int]]]:
+    """Committed transactions that some of these topics have applied and others have not.
+
+    Yields each topic that has applied one, with its first offset in every partition. At one moment
+    only a producer's last transaction can be in this state (rule R5), or those above its floor if
+    it has several open (rule R7). But views are from several moments (see `look`): a transaction
+    that was decided after the first of them may be new to one view and absent from the others.
+    """
+    by_id = {view.state.topic_id: view.state for view in topics}
+    if len(by_id) < 2:
+        return
+
+    def is_everywhere(tx_id: TxId, topic_ids: Iterable[str]) -> bool:
+        found = (by_id[topic_id] for topic_id in topic_ids if topic_id in by_id)
+        return all(_is_finished(state, tx_id) for state in found)
+
+    for view in topics:
+        for tx_id, applied in _last_applied(view.state):
+            if not is_everywhere(tx_id, applied.topic_ids):
+                yield view, tx_id, applied.first_offsets
+        for tx_id, mark in view.state.marks.items():
+            if not (mark.aborted or is_everywhere(tx_id, mark.topic_ids)):
+                yield view, tx_id, _first_offsets(view, tx_id, mark)
+
+
+def _last_applied(state: TopicState) -> Iterator[tuple[TxId, AppliedTransaction]]:
+    for pid, producer in state.producers.items():
+        for applied in (producer.last, *producer.earlier):
+            if applied is not None and applied.decision is not Decision.ABORT:
+                yield TxId(pid, applied.epoch, applied.number), applied
+
+
+def _first_offsets(view: TopicView, tx_id: TxId, mark: TxMark) -> Mapping[int, int]:
+    firsts: dict[int, int] = {}
+    for row in view.rows_from_slot(mark.first_slot):
+        if row.tx_id == tx_id:
+            firsts.setdefault(row.partition, row.base_offset)
+    return firsts
+
+
+def _is_finished(state: TopicState, tx_id: TxId) -> bool:
+    if state.closed or is_retired(state.retired, tx_id.pid):
+        return True  # A producer retires only when all of its transactions are complete.
+    return state.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id)
+
+
+def stable_ends(topics: Sequence[TopicView], starts: Mapping[TopicPartition, int]) -> Ends:
+    """The highest consistent cut at read_committed, according to these views.
+
+    `starts` is a consistent cut below it: the reader's position.
+    """
+    ends = {
+        view.where(partition): view.state.last_stable_offset(partition)
+        for view in topics
+        for partition in range(len(view.state.partitions))
+    }
+    for view, _, first_offsets in undelivered(topics):
+        _lower(ends, view, first_offsets)
+    while _close_downward(topics, starts, ends):
+        pass
+    # A reader at a log start is in the middle of records that were deleted up to it.
+    return {where: max(end, starts[where]) for where, end in ends.items()}
+
+
+def _lower(ends: Ends, view: TopicView, offsets: Mapping[int, int]) -> bool:
+    lowered = False
+    for partition, offset in offsets.items():
+        if offset < ends[view.where(partition)]:
+            ends[view.where(partition)] = offset
+            lowered = True
+    return lowered
+
+
+def _close_downward(
+    topics: Sequence[TopicView], starts: Mapping[TopicPartition, int], ends: Ends
+) -> bool:
+    """Remove what a transaction above the cut has below it; True if that lowered the cut."""
+    above: dict[TxId, tuple[str, ...]] = {}
+    first_slots: dict[tuple[str, TxId], int] = {}
+    for view in topics:
+        own = view.state.topic_id
+        for row in view.rows_since(_of_topic(view, ends)):
+            if _is_committed(row) and (tx_id := row.tx_id) is not None:
+                above[tx_id] = row.topic_ids or (own,)
+                first_slots[own, tx_id] = row.first_slot
+    lowered = False
+    for view in topics:
+        torn = {tx_id for tx_id, topic_ids in above.items() if view.state.topic_id in topic_ids}
+        if torn:
+            for row in _rows_of(view, torn, first_slots, starts):
+                if row.tx_id in torn:
+                    lowered |= _lower(ends, view, {row.partition: row.base_offset})
+    return lowered
+
+
+def _of_topic(view: TopicView, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
+    return {p: offsets[view.where(p)] for p in range(len(view.state.partitions))}
+
+
+def _rows_of(
+    view: TopicView,
+    tx_ids: set[TxId],
+    first_slots: Mapping[tuple[str, TxId], int],
+    starts: Mapping[TopicPartition, int],
+) -> Iterator[IndexedBatch]:
+    """Rows that include all of these transactions' in this topic, beginning as late as possible."""
+    slots = []
+    for tx_id in tx_ids:
+        mark = view.state.marks.get(tx_id)
+        slot = mark.first_slot if mark else first_slots.get((view.state.topic_id, tx_id))
+        if slot is None:
+            # It is wholly below the cut here and sealed; the reader has not passed it yet.
+            return view.rows_since(_of_topic(view, starts))
+        slots.append(slot)
+    return view.rows_from_slot(min(slots))
+
+
+def _is_committed(row: IndexedBatch) -> bool:
+    return row.number >= 0 and row.decided_slot >= 0 and not row.aborted
+
+
+@dataclass(slots=True)
+class _Window:
+    """The rows of one topic from the start of a batch on, walked only as far as necessary."""
+
+    view: TopicView
+    starts: Mapping[int, int]
+    highs: Mapping[int, int]
+    rows: list[IndexedBatch] = field(default_factory=list)
+    parts: dict[TxId, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    """Committed transaction -> partition -> its first offset and the offset after its last."""
+    decided: dict[TxId, int] = field(default_factory=dict)
+    """Committed transaction -> the slot that decided it."""
+    slot: int = -1
+    exhausted: bool = False
+    _walk: Iterator[IndexedBatch] | None = None
+
+    @property
+    def backlog(self) -> int:
+        """Offsets from the window's start to the highest cut."""
+        return sum(high - self.starts[partition] for partition, high in self.highs.items())
+
+    def pull(self) -> IndexedBatch | None:
+        """The next row below the highest cut."""
+        if self._walk is None:
+            self._walk = self.view.rows_since(self.starts)
+        for row in self._walk:
+            self.slot = row.slot
+            if row.base_offset < self.highs[row.partition]:
+                self._note(row)
+                return row
+        self.exhausted = True
+        return None
+
+    def _note(self, row: IndexedBatch) -> None:
+        self.rows.append(row)
+        if _is_committed(row) and row.tx_id is not None:
+            self.decided.setdefault(row.tx_id, row.decided_slot)
+            known = self.parts.setdefault(row.tx_id, {})
+            begin = self.begin_of(row)
+            first, end = known.get(row.partition, (begin, row.next_offset))
+            known[row.partition] = (min(first, begin), max(end, row.next_offset))
+
+    def begin_of(self, row: IndexedBatch) -> int:
+        """Where it begins for this reader, which may be in its middle: at a log start."""
+        return max(row.base_offset, self.starts[row.partition])
+
+    def oldest(self) -> IndexedBatch | None:
+        """The first row; None if everything below the highest cut was deleted."""
+        return self.rows[0] if self.rows else self.pull()
+
+    def is_late(self, ends: Ends) -> bool:
+        """Whether the cut takes nothing of the oldest row."""
+        first = self.oldest()
+        return first is not None and not _is_below(self, first, ends)
+
+    def until_slot(self, slot: int) -> None:
+        """Walk past that slot."""
+        while not self.exhausted and self.slot <= slot:
+            self.pull()
+
+    def until_transaction(self, tx_id: TxId) -> None:
+        """Walk until that transaction was seen and is complete, or to the end."""
+        while not self.exhausted and tx_id not in self.parts:
+            self.pull()
+        if tx_id in self.decided:
+            self.until_slot(self.decided[tx_id])
+
+
+def limited_cut(
+    topics: Sequence[TopicView], starts: Mapping[TopicPartition, int], highs: Ends, limit: int
+) -> Ends:
+    """The next consistent cut that advances by at most `limit` offsets from `starts`.
+
+    `starts` and `highs` are consistent cuts. Topics share the limit by their backlog, at least one
+    offset each as far as it suffices; within a topic, records are taken in the order in which they
+    were written. If a topic's share does not hold its oldest transaction, with all that is
+    connected, that group is taken first. A group larger than the limit is taken alone (rule R13)
+    when it is its topic's turn, so that it does not wait for ever beside a busy topic. Deleted
+    offsets count for nothing.
+    """
+    begins = _past_deleted(topics, starts, highs)
+    windows = [w for view in topics if (w := _window(view, begins, highs)).backlog]
+    ends = _shared(windows, begins, highs, limit)
+    late = [window for window in windows if window.is_late(ends)]
+    if not late:
+        return ends
+    in_turn = windows[_turn(begins, len(windows))]
+    group = _oldest_group(windows, in_turn if in_turn in late else late[0], begins, limit)
+    room = limit - sum(group[where] - begins[where] for where in group)
+    if room >= 0:
+        return _shared([_window(view, group, highs) for view in topics], group, highs, room)
+    return group if in_turn in late or ends == begins else ends
+
+
+def _past_deleted(
+    topics: Sequence[TopicView], starts: Mapping[TopicPartition, int], highs: Ends
+) -> Ends:
+    begins = dict(starts)
+    for view in topics:
+        for number, partition in enumerate(view.state.partitions):
+            where = view.where(number)
+            begins[where] = max(starts[where], min(partition.log_start, highs[where]))
+    return begins
+
+
+def _turn(starts: Ends, count: int) -> int:
+    """A number below `count` that differs from cut to cut, without memory of the last one."""
+    return zlib.crc32(str(sum(starts.values())).encode()) % count
+
+
+def _shared(windows: Sequence[_Window], starts: Ends, highs: Ends, limit: int) -> Ends:
+    """Every topic by its share; incomplete transactions are left out."""
+    backlog = sum(window.backlog for window in windows)
+    if backlog <= limit:
+        return dict(highs)
+    ends = dict(starts)
+    room = limit
+    for window in sorted(windows, key=lambda window: -window.backlog):
+        share = min(room, max(1, limit * window.backlog // backlog)) if window.backlog else 0
+        _fill(window, ends, share)
+        room -= share
+    _exclude_torn(windows, ends)
+    return ends
+
+
+def _window(view: TopicView, starts: Ends, highs: Ends) -> _Window:
+    partitions = range(len(view.state.partitions))
+    return _Window(
+        view,
+        {p: starts[view.where(p)] for p in partitions},
+        {p: highs[view.where(p)] for p in partitions},
+    )
+
+
+def _fill(window: _Window, ends: Ends, limit: int) -> None:
+    """Take rows in the order of the journal until the limit is reached; after the last one there
+    are only deleted offsets."""
+    room = limit
+    while room > 0 and (row := window.pull()) is not None:
+        where = window.view.where(row.partition)
+        begin = max(row.base_offset, ends[where])
+        count = min(row.next_offset, window.highs[row.partition]) - begin
+        if count > room and row.number >= 0:
+            return
+        ends[where] = begin + min(count, room)
+        room -= count
+    if window.exhausted:
+        ends.update({window.view.where(p): high for p, high in window.highs.items()})
+
+
+def _exclude_torn(windows: Sequence[_Window], ends: Ends) -> None:
+    """Lower the cut until no transaction crosses it."""
+    lowered = True
+    while lowered:
+        lowered = False
+        for window in windows:
+            lowered |= _exclude_torn_once(window, windows, ends)
+
+
+def _exclude_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) -> bool:
+    taken = _taken(window, ends)
+    if taken:
+        window.until_slot(max(row.decided_slot for row in taken.values()))
+    lowered = False
+    for tx_id, row in taken.items():
+        involved = [
+            other
+            for other in windows
+            if other is window or other.view.state.topic_id in row.topic_ids
+        ]
+        if all(_is_whole(other, tx_id, ends) for other in involved):
+            continue
+        for other in involved:
+            firsts = {p: first for p, (first, _) in other.parts.get(tx_id, {}).items()}
+            lowered |= _lower(ends, other.view, firsts)
+    return lowered
+
+
+def _taken(window: _Window, ends: Ends) -> dict[TxId, IndexedBatch]:
+    """Committed transactions with a record below the cut, each with one of its rows."""
+    found: dict[TxId, IndexedBatch] = {}
+    for row in window.rows:
+        if _is_committed(row) and _is_below(window, row, ends) and (tx_id := row.tx_id):
+            found[tx_id] = row
+    return found
+
+
+def _is_below(window: _Window, row: IndexedBatch, ends: Ends) -> bool:
+    return window.begin_of(row) < ends[window.view.where(row.partition)]
+
+
+def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:
+    """Whether all of the transaction's records in this topic are below the cut."""
+    if tx_id not in window.parts:
+        # It comes later here; or retention deleted its records, and there is nothing to tear.
+        window.until_transaction(tx_id)
+    parts = window.parts.get(tx_id, {})
+    return all(end <= ends[window.view.where(p)] for p, (_, end) in parts.items())
+
+
+def _oldest_group(windows: Sequence[_Window], window: _Window, starts: Ends, limit: int) -> Ends:
+    """Raise the cut above the oldest batch of a topic, and above all that is connected to it.
+
+    Records outside of transactions are connected to nothing: at most `limit` of them are taken.
+    """
+    ends = dict(starts)
+    first = window.oldest()
+    if first is None:
+        return ends
+    where = window.view.where(first.partition)
+    whole = min(first.next_offset, window.highs[first.partition])
+    ends[where] = whole if first.number >= 0 else min(whole, starts[where] + limit)
+    raised = True
+    while raised:
+        raised = False
+        for other in windows:
+            raised |= _include_torn_once(other, windows, ends)
+    return ends
+
+
+def _include_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) -> bool:
+    taken = _taken(window, ends)
+    raised = False
+    for tx_id, row in taken.items():
+        window.until_slot(row.decided_slot)
+        for other in windows:
+            if other is not window and other.view.state.topic_id not in row.topic_ids:
+                continue
+            other.until_transaction(tx_id)
+            for partition, (_, end) in other.parts.get(tx_id, {}).items():
+                where = other.view.where(partition)
+                raised |= end > ends[where]
+                ends[where] = max(ends[where], end)
+    return raised

@@ -1,0 +1,393 @@
+"""Reading records: from batches of the index to Arrow record batches.
+
+It guards I3 (aborted and open transactions are left out at read_committed), I15 (every batch is
+checked against its length and CRC32 before it is decoded) and R19 (a missing segment is judged
+against the state as it is now: merging may have put its records elsewhere). It must not know
+consumer groups or positions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txlog.clock import FanOut, begun
+from txlog.errors import CorruptData, MissingObject
+from txlog.journal.message import MessageHead
+from txlog.layout import is_segment
+from txlog.model import IsolationLevel
+from txlog.storage.store import ByteRange, Bytes, Store
+from txlog.topic.index.index import IndexedBatch
+from txlog.topic.records.batch import SegmentBatch
+from txlog.topic.records.conversion import OFFSET_COLUMN, adapt
+from txlog.topic.records.plain_numbers import whole_numbers
+from txlog.topic.records.schema import compacted_schema, physical_schema
+from txlog.topic.records.segment import batch_head, decode_batch
+from txlog.topic.state import TopicState
+from txlog.topic.topic_log import TopicLog
+
+FETCH_BYTES_MAX = 16 << 20
+"""Bytes requested from the store at once: a reader's memory besides its results."""
+
+FETCHES_AHEAD_MAX = 8
+FETCHES_AHEAD_BYTES_MAX = 32 << 20
+"""Requests that a task of Spark's has under way, and what they hold in memory together (I16)."""
+
+_DECODED_TOGETHER = 32
+"""Batches that one thread decodes: small ones are not worth a call each."""
+
+DECODED_FETCH_BYTES_MAX = 64 << 20
+"""Memory of batches that are read ahead together, unless one of them takes more (I16)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedBatch:
+    """Records of one partition, in order of offset.
+
+    `batch` has the topic's columns and `_timestamp`, or the requested columns.
+    """
+
+    partition: int
+    base_offset: int
+    """The first offset that it covers."""
+    batch: pa.RecordBatch
+    stored_offsets: npt.NDArray[np.int64] | None = None
+    """Offset of each record, if compaction has removed others; None: they are consecutive from
+    `base_offset` on."""
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Offset of each record."""
+        if self.stored_offsets is not None:
+            return self.stored_offsets
+        return np.arange(self.base_offset, self.base_offset + self.batch.num_rows)
+
+    def offset_at(self, index: int) -> int:
+        """Offset of one record."""
+        if self.stored_offsets is not None:
+            return int(self.stored_offsets[index])
+        return self.base_offset + index
+
+
+def visible_end(state: TopicState, partition: int, isolation: IsolationLevel) -> int:
+    """The offset up to which a reader may read: the LSO at read_committed, else the end."""
+    if isolation is IsolationLevel.READ_COMMITTED:
+        return state.last_stable_offset(partition)
+    return state.end_offset(partition)
+
+
+def visible_rows(
+    topic: TopicLog,
+    state: TopicState,
+    partition: int,
+    start: int,
+    end: int,
+    isolation: IsolationLevel,
+) -> Iterator[IndexedBatch]:
+    """Index rows of records that a reader may see in [start, end)."""
+    first = max(start, state.partitions[partition].log_start)
+    stop = min(end, visible_end(state, partition, isolation))
+    for row in topic.batches(state, partition, first, stop):
+        if row.record_count and not (row.aborted and isolation is IsolationLevel.READ_COMMITTED):
+            yield row
+
+
+@dataclass(frozen=True, slots=True)
+class RowSource:
+    """Where to read rows of one topic from; has no journal, so that it can be sent to tasks."""
+
+    store: Store
+    topic: str
+    schemas: Mapping[int, pa.Schema]
+    """Topic schema of each id that may occur, and of the newest."""
+    newest_schema_id: int
+    relocate: Callable[[IndexedBatch], Sequence[IndexedBatch]]
+    """Called if a row's segment is missing: returns the rows that now have its records, if merging
+    or compaction moved them. Raises OffsetOutOfRange if they were deleted, MissingObject."""
+
+
+def row_source(topic: TopicLog, state: TopicState, start: int | None = None) -> RowSource:
+    """The rows of a topic whose journal is open in this process.
+
+    `start` is the first requested offset; by default the log start in `state`.
+    """
+
+    def relocate(row: IndexedBatch) -> list[IndexedBatch]:
+        wanted = state.partitions[row.partition].log_start if start is None else start
+        return relocated_rows(topic, row, wanted)
+
+    schemas = {number: topic.schema(number) for number in range(len(state.schemas))}
+    return RowSource(
+        topic.store,
+        topic.name,
+        schemas,
+        state.newest_schema_id,
+        relocate,
+    )
+
+
+def relocated_rows(topic: TopicLog, row: IndexedBatch, start: int) -> list[IndexedBatch]:
+    """Where the records of a row with a missing segment are now (rule R19).
+
+    Records below `start` are not needed: a deletion may have cut the row. Raises OffsetOutOfRange
+    if others were deleted, MissingObject if the log still refers to the segment.
+    """
+    state = topic.catch_up(certain=True)
+    first = max(start, row.base_offset)
+    topic.check_offset(state, row.partition, first)
+    found = list(topic.batches(state, row.partition, first, row.next_offset))
+    if any(other.segment == row.segment for other in found):
+        raise MissingObject(
+            f"{row.segment} is missing, and topic {topic.name!r} still refers to it (partition "
+            f"{row.partition}, offset {row.base_offset}). Restore it from a backup.",
+            path=row.segment,
+            partition=row.partition,
+            offset=row.base_offset,
+        )
+    return [other for other in found if other.record_count]
+
+
+def read_rows(
+    source: RowSource, rows: Sequence[IndexedBatch], columns: Sequence[str] | None = None
+) -> Iterator[FetchedBatch]:
+    """Decode these batches, in order, in the topic's newest schema.
+
+    Raises CorruptData naming the segment, MissingObject, StoreUnavailable.
+    """
+    for group in _in_fetches(rows):
+        yield from _read(source, group, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows of one source that are to be read, and of which columns; None: of all."""
+
+    source: RowSource
+    rows: Sequence[IndexedBatch]
+    columns: Sequence[str] | None = None
+
+
+def read_beforehand(
+    wanted: Sequence[Wanted], fan_out: FanOut, fetches_max: int = FETCHES_AHEAD_MAX
+) -> Iterator[tuple[int, FetchedBatch]]:
+    """The same for several sources in turn: each batch with its source's place in `wanted`.
+
+    Up to `fetches_max` requests are under way at once, for FETCHES_AHEAD_BYTES_MAX together.
+    """
+    left = deque((place, group) for place, w in enumerate(wanted) for group in _in_fetches(w.rows))
+    under_way: deque[tuple[int, int, Callable[[], list[tuple[IndexedBatch, Bytes | None]]]]]
+    under_way = deque()
+    while left or under_way:
+        while left and len(under_way) < fetches_max:
+            place, group = left[0]
+            size = sum(row.length for row in group)
+            if under_way and size + sum(s for _, s, _ in under_way) > FETCHES_AHEAD_BYTES_MAX:
+                break
+            left.popleft()
+            fetch = begun(fan_out, partial(_fetched, wanted[place].source, group))
+            under_way.append((place, size, fetch))
+        place, _, fetched = under_way.popleft()
+        one = wanted[place]
+        for row, data in fetched():
+            yield from ((place, batch) for batch in _decoded(one.source, row, data, one.columns))
+
+
+def read_at_once(
+    source: RowSource, rows: Sequence[IndexedBatch], fan_out: FanOut
+) -> list[FetchedBatch]:
+    """All of them, with several requests in parallel. Raises as `read_rows` does."""
+    calls = [lambda g=group: list(_read(source, g, None)) for group in _in_fetches(rows)]
+    return [fetched for found in fan_out.run_all(calls) for fetched in found]
+
+
+def read_ahead(
+    source: RowSource, rows: Sequence[IndexedBatch], fan_out: FanOut, decoded_bytes_max: int
+) -> tuple[list[FetchedBatch], int]:
+    """The first of these batches, and how many: at least one, and as many as claim to take
+    `decoded_bytes_max` in memory, which may be a thousand times their size in the store.
+
+    Raises as `read_rows` does.
+    """
+    calls = [partial(_fetched, source, group) for group in _in_fetches(rows)]
+    found = [pair for pairs in fan_out.run_all(calls) for pair in pairs]
+    heads: list[MessageHead | None] = []
+    taken = 0
+    for row, data in found:
+        head = None if data is None else batch_head(data, row.segment)
+        taken += row.length if head is None else head.decoded_bytes
+        if heads and taken > decoded_bytes_max:
+            break
+        heads.append(head)
+    starts = range(0, len(heads), _DECODED_TOGETHER)
+    decoded = fan_out.run_all([partial(_all_decoded, source, found, heads, at) for at in starts])
+    return [one for many in decoded for one in many], len(heads)
+
+
+def _all_decoded(
+    source: RowSource,
+    found: Sequence[tuple[IndexedBatch, Bytes | None]],
+    heads: Sequence[MessageHead | None],
+    start: int,
+) -> list[FetchedBatch]:
+    """A group of them, from `start` on."""
+    known = heads[start : start + _DECODED_TOGETHER]
+    pairs = zip(found[start:], known, strict=False)
+    return [one for pair, head in pairs for one in _decoded(source, *pair, None, head)]
+
+
+def _fetched(
+    source: RowSource, group: Sequence[IndexedBatch]
+) -> list[tuple[IndexedBatch, Bytes | None]]:
+    """The rows with their bytes; None if their segment is missing."""
+    path = group[0].segment
+    if not is_segment(path):
+        raise CorruptData(
+            f"topic {source.topic!r} says that offset {group[0].base_offset} of partition "
+            f"{group[0].partition} is in {path!r:.100}, which is not a name of a segment. Run "
+            "'txlog verify' to find the entry or snapshot that says so.",
+            path=path,
+        )
+    ranges = [ByteRange(row.position, row.length) for row in group]
+    found = source.store.get_ranges(path, ranges)
+    return list(zip(group, [None] * len(group) if found is None else found, strict=True))
+
+
+def _decoded(
+    source: RowSource,
+    row: IndexedBatch,
+    data: Bytes | None,
+    columns: Sequence[str] | None,
+    head: MessageHead | None = None,
+) -> list[FetchedBatch]:
+    if data is None:
+        return list(_read_elsewhere(source, row, columns))
+    return [_decode(source, row, data, columns, head)]
+
+
+def _read(
+    source: RowSource, group: Sequence[IndexedBatch], columns: Sequence[str] | None
+) -> Iterator[FetchedBatch]:
+    for row, data in _fetched(source, group):
+        yield from _decoded(source, row, data, columns)
+
+
+def _read_elsewhere(
+    source: RowSource, row: IndexedBatch, columns: Sequence[str] | None
+) -> Iterator[FetchedBatch]:
+    """The records of a row that were moved. It ends, because each look is at a later state."""
+    for other in source.relocate(row):
+        for fetched in _read(source, [other], columns):
+            yield sliced(fetched, row.base_offset, row.next_offset)
+
+
+def sliced(fetched: FetchedBatch, start: int, end: int) -> FetchedBatch:
+    """The part of a batch with offsets in [start, end); zero-copy."""
+    offsets = fetched.stored_offsets
+    if offsets is None:
+        first = max(start - fetched.base_offset, 0)
+        last = min(end - fetched.base_offset, fetched.batch.num_rows)
+    else:
+        first, last = map(int, np.searchsorted(offsets, [start, end]))
+    if first == 0 and last == fetched.batch.num_rows:
+        return fetched
+    count = max(last - first, 0)
+    part = None if offsets is None else offsets[first : first + count]
+    base_offset = fetched.base_offset + first if offsets is None else max(start, 0)
+    return FetchedBatch(
+        fetched.partition, base_offset, fetched.batch.slice(min(first, last), count), part
+    )
+
+
+def sliced_rows(fetched: FetchedBatch, first: int, count: int) -> FetchedBatch:
+    """The part of a batch from its record number `first` on, at most `count`; zero-copy."""
+    offsets = fetched.stored_offsets
+    part = None if offsets is None else offsets[first : first + count]
+    base_offset = fetched.base_offset if not first else fetched.offset_at(first)
+    return FetchedBatch(fetched.partition, base_offset, fetched.batch.slice(first, count), part)
+
+
+def evolved(fetched: FetchedBatch, physical: pa.Schema) -> FetchedBatch:
+    """The batch in a later physical schema of its topic."""
+    if fetched.batch.schema.equals(physical):
+        return fetched
+    return replace(fetched, batch=adapt(fetched.batch, physical))
+
+
+def _in_fetches(rows: Sequence[IndexedBatch]) -> Iterator[list[IndexedBatch]]:
+    """Runs of rows of one segment, limited in bytes, so that each run is one request."""
+    group: list[IndexedBatch] = []
+    size = 0
+    for row in rows:
+        if group and (row.segment != group[0].segment or size + row.length > FETCH_BYTES_MAX):
+            yield group
+            group, size = [], 0
+        group.append(row)
+        size += row.length
+    if group:
+        yield group
+
+
+def _decode(
+    source: RowSource,
+    row: IndexedBatch,
+    data: Bytes,
+    columns: Sequence[str] | None,
+    head: MessageHead | None,
+) -> FetchedBatch:
+    stored = SegmentBatch(
+        row.partition,
+        row.record_count,
+        row.position,
+        row.length,
+        row.crc32,
+        row.timestamp_min_ms,
+        row.timestamp_max_ms,
+    )
+    if row.schema_id not in source.schemas:
+        raise CorruptData(
+            f"topic {source.topic!r} says that {row.segment} has schema {row.schema_id}, and "
+            f"knows {len(source.schemas)}. Run 'txlog verify' to find the entry or snapshot that "
+            "says so.",
+            path=row.segment,
+        )
+    schema = source.schemas[row.schema_id]
+    written = physical_schema(schema) if row.stored_rows < 0 else compacted_schema(schema)
+    present = None if columns is None else [name for name in columns if name in written.names]
+    if present is not None and row.stored_rows >= 0:
+        present.append(OFFSET_COLUMN)
+    batch = decode_batch(data, stored, written, columns=present, object_name=row.segment, head=head)
+    offsets = None
+    if row.stored_rows >= 0:
+        offsets = _checked_offsets(row, batch)
+        batch = batch.drop_columns([OFFSET_COLUMN])
+    batch = _in_newest_schema(source, row, batch, columns)
+    return FetchedBatch(row.partition, row.base_offset, batch, offsets)
+
+
+def _checked_offsets(row: IndexedBatch, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """I2: offsets rise, within the bounds of the index row. Raises CorruptData."""
+    offsets = whole_numbers(batch.column(OFFSET_COLUMN))
+    rises = bool((np.diff(offsets) > 0).all())
+    if not rises or offsets[0] < row.base_offset or offsets[-1] >= row.next_offset:
+        raise CorruptData(
+            f"{row.segment} at byte {row.position} contains offsets that are not those of "
+            f"[{row.base_offset}, {row.next_offset}). Restore it from a backup.",
+            path=row.segment,
+        )
+    return offsets
+
+
+def _in_newest_schema(
+    source: RowSource, row: IndexedBatch, batch: pa.RecordBatch, columns: Sequence[str] | None
+) -> pa.RecordBatch:
+    if columns is None and row.schema_id == source.newest_schema_id:
+        return batch
+    newest = physical_schema(source.schemas[source.newest_schema_id])
+    wanted = newest if columns is None else pa.schema([newest.field(name) for name in columns])
+    return batch if batch.schema.equals(wanted) else adapt(batch, wanted)

@@ -1,0 +1,173 @@
+"""Bring a record batch into a topic's schema, losing nothing.
+
+Pure functions over Arrow data. A value that cannot be kept exactly is refused with the name of its
+column before anything is written: a column that the topic lacks, a null where none may be, a type
+that does not fit. Unlike a bare Arrow cast, nothing here drops a field silently.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.errors import InvalidRecord
+from txlog.topic.records.column_types import fits
+
+TIMESTAMP_COLUMN = "_timestamp"
+TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.timestamp("ms", "UTC"), nullable=False)
+OFFSET_COLUMN = "_offset"
+OFFSET_FIELD = pa.field(OFFSET_COLUMN, pa.int64(), nullable=False)
+"""Only in batches from which compaction has removed records: the offset of each that is left."""
+
+
+def adapt(batch: pa.RecordBatch, target_schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly `target_schema`, which must be a validated or a physical schema.
+
+    Columns go by name. Missing nullable ones are filled with nulls, narrower types widened, other
+    layouts of the same values (large, view, dictionary) made plain; columns that are already right
+    are not copied. Raises InvalidRecord if anything would be lost or does not fit.
+    """
+    if batch.schema.equals(target_schema, check_metadata=True):
+        _require_no_null(batch)
+        return batch
+    _require_known_columns(batch, target_schema)
+    columns = [_column(batch, field) for field in target_schema]
+    adapted = pa.RecordBatch.from_arrays(columns, schema=target_schema)
+    _require_no_null(adapted)
+    return adapted
+
+
+def with_timestamp(batch: pa.RecordBatch, timestamp_ms: int) -> pa.RecordBatch:
+    """The batch with a `_timestamp` column, last; a null or missing one becomes `timestamp_ms`.
+
+    Raises InvalidRecord if the batch has a `_timestamp` column of another kind.
+    """
+    schema = batch.schema
+    index = schema.get_field_index(TIMESTAMP_COLUMN)
+    if index < 0:
+        constant = np.full(batch.num_rows, timestamp_ms, dtype=np.int64)
+        stamps = pa.array(constant).view(TIMESTAMP_FIELD.type)
+    else:
+        stamps = _convert(batch.column(index), pa.field(TIMESTAMP_COLUMN, TIMESTAMP_FIELD.type))
+        batch = batch.remove_column(index)
+        if stamps.null_count:
+            stamps = stamps.fill_null(pa.scalar(timestamp_ms, TIMESTAMP_FIELD.type))
+    fields = [*batch.schema, TIMESTAMP_FIELD]
+    return pa.RecordBatch.from_arrays([*batch.columns, stamps], schema=pa.schema(fields))
+
+
+def null_array(row_count: int, kind: pa.DataType) -> pa.Array:
+    """`row_count` nulls in buffers that are no larger than they need be.
+
+    `pa.nulls` shares one large buffer of zeros between a list and its empty items, and the IPC
+    writer stores all of it in every slice.
+    """
+    return pa.nulls(1, kind).take(pa.array(np.zeros(row_count, dtype=np.int64)))
+
+
+def _require_known_columns(batch: pa.RecordBatch, target: pa.Schema) -> None:
+    names = batch.schema.names
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidRecord(f"columns {twice} occur twice; rename or drop one.", columns=twice)
+    known = set(target.names)
+    for name in names:
+        values = batch.column(name)
+        if name not in known and values.null_count < len(values):
+            raise InvalidRecord(
+                f"the topic has no column {name!r} (it has {', '.join(target.names)}), and the "
+                "batch has values in it. Drop the column, or add it to the topic's schema first.",
+                column=name,
+            )
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    index = batch.schema.get_field_index(field.name)
+    if index >= 0:
+        return _convert(batch.column(index), field)
+    if not field.nullable and batch.num_rows:
+        raise InvalidRecord(
+            f"column {field.name!r} ({field.type}, not null) is missing from the batch; add it.",
+            column=field.name,
+        )
+    return null_array(batch.num_rows, field.type)
+
+
+def _convert(values: pa.Array, field: pa.Field) -> pa.Array:
+    if values.type.equals(field.type, check_metadata=True):
+        return values
+    if pa.types.is_null(values.type):
+        return null_array(len(values), field.type)
+    if not fits(values.type, field.type):
+        raise _misfit(values, field, "the types do not fit")
+    try:
+        return _cast(values, field.type)
+    except (pa.ArrowException, OverflowError) as error:
+        raise _misfit(values, field, str(error)) from error
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(values.type):
+        # A direct cast asks for a kernel for each pair of types; after this there is one.
+        values = values.dictionary_decode()
+    return values.cast(kind, safe=True)
+
+
+def _misfit(values: pa.Array, field: pa.Field, reason: str) -> InvalidRecord:
+    return InvalidRecord(
+        f"column {field.name!r} is {values.type} in the batch and {field.type} in the topic: "
+        f"{reason}. Cast the column to {field.type}, or widen the topic's schema.",
+        column=field.name,
+        actual=str(values.type),
+        expected=str(field.type),
+    )
+
+
+def _require_no_null(batch: pa.RecordBatch) -> None:
+    for field, values in zip(batch.schema, batch.columns, strict=True):
+        path = _null_path(field, values, field.name)
+        if path is not None:
+            raise InvalidRecord(
+                f"column {path!r} is declared not null and has a null in this batch; give it a "
+                "value, or make the column nullable in the topic's schema.",
+                column=path,
+            )
+
+
+def _null_path(field: pa.Field, values: pa.Array, path: str) -> str | None:
+    """Where the first forbidden null is; Arrow itself does not check."""
+    if not field.nullable and values.null_count:
+        return path
+    if not _has_required(field.type):
+        return None
+    # Values below a null parent do not count.
+    present = values.drop_null() if values.null_count else values
+    for child, items in _children(present):
+        found = _null_path(child, items, f"{path}.{child.name}")
+        if found is not None:
+            return found
+    return None
+
+
+def _has_required(kind: pa.DataType) -> bool:
+    if not pa.types.is_nested(kind):
+        return False
+    if pa.types.is_map(kind):
+        return not kind.item_field.nullable or _has_required(kind.item_type)
+    return any(not child.nullable or _has_required(child.type) for child in _child_fields(kind))
+
+
+def _child_fields(kind: pa.DataType) -> list[pa.Field]:
+    return [kind.field(index) for index in range(kind.num_fields)]
+
+
+def _children(values: pa.Array) -> list[tuple[pa.Field, pa.Array]]:
+    """The children of an array without nulls, cut to the rows of a slice."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return list(zip(_child_fields(kind), values.flatten(), strict=True))
+    if pa.types.is_map(kind):
+        # `items` of a slice are those of the whole array.
+        first, last = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        return [(kind.item_field, values.items.slice(first, last - first))]
+    return [(kind.value_field, values.flatten())]

@@ -1,0 +1,399 @@
+"""What a command on a topic leads to. Pure.
+
+It applies markers in the order of their transactions (R6, R7), records every marker and refuses
+what follows it (R10), and refuses another incarnation of the topic (R11) and segments below the
+staging horizon (R17). A rejection is the error that is raised. It guards I7 (sequences), I8
+(fencing by epoch) and I9 (a transaction's end touches only its own records).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from txlog.errors import (
+    IllegalTransition,
+    InternalError,
+    InvalidConfig,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    OffsetOutOfRange,
+    PublishContention,
+    SegmentExpired,
+    TransactionAborted,
+    UnknownPartition,
+    UnknownProducerId,
+    UnknownTopic,
+)
+from txlog.journal.machine import Decided
+from txlog.layout import segment_id_of
+from txlog.model import PARTITIONS_MAX, Decision, TxId
+from txlog.settings import TopicConfig
+from txlog.topic.events import (
+    NO_PRODUCER,
+    AddPartitions,
+    AdvanceCleaner,
+    AdvanceHorizon,
+    AdvanceLogStart,
+    AlterConfig,
+    AppendBatches,
+    AppendResult,
+    BatchesAppended,
+    ChunksReplaced,
+    CleanerAdvanced,
+    CleanerCheckpoint,
+    CloseTopic,
+    ConfigAltered,
+    EvolveSchema,
+    HorizonAdvanced,
+    IndexSealed,
+    LogStartAdvanced,
+    MarkerWritten,
+    OpenTopic,
+    PartitionsAdded,
+    ProducersRetired,
+    ReplaceChunks,
+    RetireProducers,
+    SchemaEvolved,
+    SealIndex,
+    TopicClosed,
+    TopicCommand,
+    TopicEvent,
+    WriteMarker,
+)
+from txlog.topic.records.batch import Segment
+from txlog.topic.retired_producers import is_retired
+from txlog.topic.sequence import Repeated, check_sequence
+from txlog.topic.state import NEW_PRODUCER, ProducerState, TopicState
+
+
+def decide(state: TopicState, command: TopicCommand) -> Decided:
+    """The events of `command`. Raises the rejection."""
+    match command:
+        case OpenTopic():
+            return Decided() if state.topic_id else Decided((command.opened,))
+        case CloseTopic():
+            return Decided() if state.closed else Decided((TopicClosed(),))
+        case WriteMarker():
+            return _decide_marker(state, command)
+    _require_open(state)
+    match command:
+        case AppendBatches():
+            return _decide_append(state, command)
+        case AddPartitions():
+            return _decide_partitions(state, command)
+        case EvolveSchema():
+            return _decide_schema(state, command)
+        case AlterConfig():
+            return _decide_config(state, command)
+        case AdvanceHorizon():
+            if command.segment_id <= state.horizon:
+                return Decided()
+            return Decided((HorizonAdvanced(command.segment_id),))
+        case AdvanceLogStart():
+            return _decide_log_start(state, command)
+        case SealIndex():
+            return Decided((IndexSealed(),) if state.tail else ())
+        case ReplaceChunks():
+            return _decide_chunks(state, command)
+        case AdvanceCleaner():
+            _require_key_column(state, command.key_column)
+            if command.checkpoint == state.cleaner:
+                return Decided()
+            return Decided((CleanerAdvanced(command.checkpoint),))
+        case RetireProducers():
+            return _decide_retired(state, command)
+
+
+def _require_open(state: TopicState) -> None:
+    if not state.topic_id:
+        raise InternalError("the topic's journal was never opened. Please report this.")
+    if state.closed:
+        raise UnknownTopic(
+            f"topic {state.name!r} was deleted while it was in use; create it again, or stop "
+            "writing to it.",
+            topic=state.name,
+            topic_id=state.topic_id,
+        )
+
+
+def _decide_append(state: TopicState, command: AppendBatches) -> Decided:
+    _check_segments(state, command.segments)
+    row_counts = _row_counts(command.segments)
+    if command.pid == NO_PRODUCER:
+        base_offsets = {p: state.partitions[p].next_offset for p in row_counts}
+        event = BatchesAppended(command.segments, base_offsets)
+        return Decided((event,), AppendResult(base_offsets), once=True)
+    producer = state.producers.get(command.pid, NEW_PRODUCER)
+    _check_producer(state, producer, command)
+    return _decide_sequenced(state, producer, command, row_counts)
+
+
+def _require_above_horizon(state: TopicState, segment_id: str) -> None:
+    """Rule R17: below the horizon an unreferenced segment may already be deleted."""
+    if segment_id < state.horizon:
+        raise SegmentExpired(
+            f"segment {segment_id} is older than the staging horizon of topic {state.name!r} and "
+            "may have been collected; write the records again under a new name.",
+            segment_id=segment_id,
+        )
+
+
+def _check_segments(state: TopicState, segments: Iterable[Segment]) -> None:
+    for segment in segments:
+        _require_above_horizon(state, segment_id_of(segment.path))
+        check_segment(state, segment)
+
+
+def check_segment(state: TopicState, segment: Segment) -> None:
+    """Check that the topic has its schema and its partitions."""
+    if not 0 <= segment.schema_id < len(state.schemas):
+        raise InternalError(
+            f"{segment.path} names schema {segment.schema_id}, which topic {state.name!r} "
+            "does not have. Please report this."
+        )
+    for batch in segment.batches:
+        if not 0 <= batch.partition < len(state.partitions):
+            raise InvalidRecord(
+                f"topic {state.name!r} has partitions 0 to {len(state.partitions) - 1}, not "
+                f"{batch.partition}; choose one of them or add partitions.",
+                partition=batch.partition,
+            )
+
+
+def _row_counts(segments: Iterable[Segment]) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for segment in segments:
+        for batch in segment.batches:
+            counts[batch.partition] = counts.get(batch.partition, 0) + batch.row_count
+    return counts
+
+
+def _check_producer(state: TopicState, producer: ProducerState, command: AppendBatches) -> None:
+    """Fencing by epoch (I8), and the order of a producer's transactions (R10)."""
+    if is_retired(state.retired, command.pid):
+        raise UnknownProducerId(
+            f"topic {state.name!r} has forgotten producer {command.pid}, which was silent for too "
+            "long: what is stored of it is no longer known. Close this producer and open a new "
+            "one; what it had not acknowledged may or may not be stored.",
+            pid=command.pid,
+        )
+    if command.epoch < producer.epoch:
+        raise InvalidProducerEpoch(
+            f"topic {state.name!r} has seen epoch {producer.epoch} of producer {command.pid}; this "
+            f"one has {command.epoch}: a newer instance has taken over. Close this producer.",
+            pid=command.pid,
+            epoch=command.epoch,
+        )
+    tx_id, opened = command.tx_id, producer.open
+    if tx_id is None:
+        if opened is not None:
+            raise IllegalTransition(
+                f"producer {command.pid} has an open transaction in topic {state.name!r} and may "
+                "not append outside of it; finish the transaction first."
+            )
+        return
+    if producer.is_finished(tx_id):
+        raise TransactionAborted(
+            f"transaction {tx_id} is finished in topic {state.name!r} (its marker is written); it "
+            "was aborted, perhaps by its timeout. Abort it here, then begin again.",
+            tx_id=str(tx_id),
+        )
+    if opened is not None and (opened.epoch, opened.number) != (tx_id.epoch, tx_id.number):
+        raise InternalError(
+            f"producer {command.pid} has transaction {opened.number} open in topic "
+            f"{state.name!r} and sends records of {tx_id.number} (rule R10). Please report this."
+        )
+
+
+def _decide_sequenced(
+    state: TopicState, producer: ProducerState, command: AppendBatches, row_counts: dict[int, int]
+) -> Decided:
+    answer: dict[int, int] = {}
+    repeated: set[int] = set()
+    for partition, row_count in row_counts.items():
+        check = check_sequence(
+            f"topic {state.name!r} partition {partition}, producer {command.pid}",
+            command.base_sequences[partition],
+            row_count,
+            producer.last_sequence(partition, command.epoch),
+            producer.recent.get(partition, ()),
+        )
+        if isinstance(check, Repeated):
+            answer[partition] = check.base_offset
+            repeated.add(partition)
+        else:
+            answer[partition] = state.partitions[partition].next_offset
+    fresh = {p: offset for p, offset in answer.items() if p not in repeated}
+    result = AppendResult(answer, frozenset(repeated))
+    if not fresh:
+        return Decided((), result)
+    event = BatchesAppended(
+        segments=_without(command.segments, repeated),
+        base_offsets=fresh,
+        pid=command.pid,
+        epoch=command.epoch,
+        tx_id=command.tx_id,
+        base_sequences={p: command.base_sequences[p] for p in fresh},
+    )
+    return Decided((event,), result)
+
+
+def _without(segments: tuple[Segment, ...], partitions: set[int]) -> tuple[Segment, ...]:
+    """The segments without the batches of those partitions."""
+    if not partitions:
+        return segments
+    kept = []
+    for segment in segments:
+        batches = tuple(b for b in segment.batches if b.partition not in partitions)
+        if batches:
+            kept.append(Segment(segment.path, segment.schema_id, batches))
+    return tuple(kept)
+
+
+def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
+    """Idempotent by order (R6, R7). A deleted topic needs no marker: it has no readers.
+
+    A retired producer's marker is not new either: its transactions were complete before it retired.
+    None of that ever changes. No other refusal of a decision exists (R46).
+    """
+    if state.closed or is_retired(state.retired, command.tx_id.pid):
+        return Decided(settled=True)
+    producer = state.producers.get(command.tx_id.pid, NEW_PRODUCER)
+    if producer.is_finished(command.tx_id):
+        return Decided((), _staged_offsets(state, command.tx_id), settled=True)
+    segments = command.segments if command.decision is Decision.COMMIT else ()
+    for segment in segments:  # An old state may not know them yet: a refusal is checked again.
+        check_segment(state, segment)
+    base_offsets = {p: state.partitions[p].next_offset for p in _row_counts(segments)}
+    event = MarkerWritten(
+        tx_id=command.tx_id,
+        decision=command.decision,
+        floor=command.floor,
+        coordinator=command.coordinator,
+        fence_epoch=command.fence_epoch,
+        topic_ids=command.topic_ids,
+        segments=segments,
+        base_offsets=base_offsets,
+    )
+    return Decided((event,), base_offsets)
+
+
+def _staged_offsets(state: TopicState, tx_id: TxId) -> dict[int, int] | None:
+    """partition -> offset of the first record that its marker appended, whichever process wrote it;
+    None if it is unknown by now."""
+    mark = state.marks.get(tx_id)
+    if mark is None:
+        return None
+    found: dict[int, int] = {}
+    for row in reversed(state.tail):
+        if row.slot < mark.slot:
+            break
+        if row.slot == mark.slot and row.tx_id == tx_id:
+            found[row.partition] = row.base_offset
+    return found or None
+
+
+def _decide_log_start(state: TopicState, command: AdvanceLogStart) -> Decided:
+    """Nothing at or above the last stable offset is deleted (I12)."""
+    risen: dict[int, int] = {}
+    for partition, offset in command.log_starts.items():
+        if not 0 <= partition < len(state.partitions):
+            raise UnknownPartition(
+                f"topic {state.name!r} has partitions 0 to {len(state.partitions) - 1}, not "
+                f"{partition}.",
+                topic=state.name,
+                partition=partition,
+            )
+        stable = state.last_stable_offset(partition)
+        if offset > stable:
+            raise OffsetOutOfRange(
+                f"records of topic {state.name!r} partition {partition} can be deleted up to "
+                f"offset {stable}, where the first open transaction begins or the log ends, not "
+                f"up to {offset}.",
+                topic=state.name,
+                partition=partition,
+                offset=offset,
+                last_stable_offset=stable,
+            )
+        if offset > state.partitions[partition].log_start:
+            risen[partition] = offset
+    known = {p: state.partitions[p].log_start for p in command.log_starts}
+    return Decided((LogStartAdvanced(risen),) if risen else (), {**known, **risen})
+
+
+def _decide_chunks(state: TopicState, command: ReplaceChunks) -> Decided:
+    """Rewritten chunks replace exactly those from which they were made."""
+    if command.key_column is not None:
+        _require_key_column(state, command.key_column)
+    for name in (*command.segment_ids, *(ref.name for ref in command.added)):
+        _require_above_horizon(state, name)
+    if state.sealed.find(command.removed) is None:
+        raise PublishContention(
+            f"the index of topic {state.name!r} was changed by another process meanwhile; look at "
+            "it again."
+        )
+    return Decided((ChunksReplaced(command.removed, command.added),))
+
+
+def _require_key_column(state: TopicState, key_column: str) -> None:
+    """Compaction is valid only for the key that it used: the topic's current key."""
+    if key_column != state.config.key_column:
+        raise PublishContention(
+            f"the key.column of topic {state.name!r} was changed from {key_column!r} to "
+            f"{state.config.key_column!r} meanwhile; compact it again."
+        )
+
+
+def _decide_config(state: TopicState, command: AlterConfig) -> Decided:
+    """Another admin's concurrent change is not overwritten."""
+    if state.config not in (command.expected, command.config):
+        raise PublishContention(
+            f"the configuration of topic {state.name!r} was changed by another admin meanwhile; "
+            "look at it again."
+        )
+    return Decided(tuple(_configured(state, command.config)))
+
+
+def _configured(state: TopicState, config: TopicConfig) -> Iterator[TopicEvent]:
+    """Nothing has been compacted by another key yet, so the cleaner starts again."""
+    if config != state.config:
+        yield ConfigAltered(config)
+    cleaner = CleanerCheckpoint(merged_slot=state.cleaner.merged_slot)
+    if config.key_column != state.config.key_column and cleaner != state.cleaner:
+        yield CleanerAdvanced(cleaner)
+
+
+def _decide_retired(state: TopicState, command: RetireProducers) -> Decided:
+    """Producers with an open transaction, or that returned meanwhile, are kept (rule R11)."""
+    idle = []
+    for pid in sorted(set(command.pids)):
+        known = state.producers.get(pid)
+        if known is None or known.open is not None:
+            continue
+        if known.is_transactional or known.stored_ms < command.silent_before_ms:
+            idle.append(pid)
+    pids = tuple(idle)
+    return Decided((ProducersRetired(pids),) if pids else (), pids)
+
+
+def _decide_partitions(state: TopicState, command: AddPartitions) -> Decided:
+    count = len(state.partitions)
+    if command.partition_count == count:
+        return Decided()
+    if not count < command.partition_count <= PARTITIONS_MAX:
+        raise InvalidConfig(
+            f"topic {state.name!r} has {count} partitions and cannot have "
+            f"{command.partition_count}: the number only grows, to at most {PARTITIONS_MAX}."
+        )
+    return Decided((PartitionsAdded(command.partition_count),))
+
+
+def _decide_schema(state: TopicState, command: EvolveSchema) -> Decided:
+    if command.schema == state.schemas[-1]:
+        return Decided((), state.newest_schema_id)
+    if command.expected_id != state.newest_schema_id:
+        raise PublishContention(
+            f"the schema of topic {state.name!r} was changed by another process meanwhile; try "
+            "again."
+        )
+    return Decided((SchemaEvolved(command.schema),), len(state.schemas))

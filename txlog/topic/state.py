@@ -1,0 +1,495 @@
+"""State of a topic's journal, and what each event does to it. Pure: a fold, nothing else.
+
+It guards I2 (offsets are given in slot order and never change), I9 (a marker touches only its own
+transaction) and the last stable offset. `topic_rules.py` decides what a command may lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from txlog.errors import InvariantViolated
+from txlog.layout import segment_time_ms
+from txlog.model import Decision, Epoch, Offset, OffsetOrNone, Partition, Slot, TxId
+from txlog.settings import TopicConfig
+from txlog.stored import stored, stored_list
+from txlog.topic.events import (
+    NO_PRODUCER,
+    BatchesAppended,
+    ChunksReplaced,
+    CleanerAdvanced,
+    CleanerCheckpoint,
+    ConfigAltered,
+    HorizonAdvanced,
+    IndexSealed,
+    LogStartAdvanced,
+    MarkerWritten,
+    PartitionsAdded,
+    ProducersRetired,
+    SchemaEvolved,
+    TopicClosed,
+    TopicEvent,
+    TopicOpened,
+)
+from txlog.topic.index.index import IndexedBatch, SealedIndex
+from txlog.topic.number_ranges import NumberRanges, above, holds, with_number
+from txlog.topic.records.batch import Segment
+from txlog.topic.retired_producers import with_retired
+
+RECENT_BATCHES = 5
+"""Batches of a producer and partition whose offsets are known to repeats (Kafka keeps as many)."""
+
+
+_DEFAULTS = TopicConfig()
+
+
+@stored("partition", log_start="log_start_offset", next_offset="log_end_offset")
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Where a partition begins and ends."""
+
+    log_start: Offset = 0
+    next_offset: Offset = 0
+
+
+@stored_list(
+    "recent_batch",
+    base_sequence="base_sequence",
+    last_sequence="last_sequence",
+    base_offset="base_offset",
+)
+@dataclass(frozen=True, slots=True)
+class RecentBatch:
+    """A stored flush of a producer to a partition: the answer to a repeat of it."""
+
+    base_sequence: Offset
+    last_sequence: Offset
+    base_offset: Offset
+
+
+@stored(
+    "open_transaction",
+    number="number",
+    epoch="producer_epoch",
+    first_slot="first_slot",
+    first_offsets="first_offsets",
+)
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction with records in the log and no marker yet."""
+
+    number: Offset
+    epoch: Epoch
+    first_slot: Slot
+    first_offsets: Mapping[Partition, Offset]
+    """partition -> offset of its first record there."""
+
+
+@stored(
+    "applied_transaction",
+    number="number",
+    epoch="producer_epoch",
+    slot="slot",
+    decision="decision",
+    topic_ids="topic_ids",
+    coordinator="coordinator",
+    first_offsets="first_offsets",
+)
+@dataclass(frozen=True, slots=True)
+class AppliedTransaction:
+    """A transaction that was finished here, and may not be finished in its other topics yet: a
+    producer's last one (rule R5), or one above its floor (rule R7)."""
+
+    number: Offset
+    epoch: Epoch
+    slot: Slot
+    decision: Decision
+    topic_ids: tuple[str, ...] = ()
+    coordinator: OffsetOrNone = -1
+    first_offsets: Mapping[Partition, Offset] = field(default_factory=dict)
+    """partition -> offset of its first record here; only if it wrote several topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """What the topic remembers of a pid (Kafka's ProducerStateEntry)."""
+
+    epoch: int
+    recent: Mapping[int, tuple[RecentBatch, ...]] = field(default_factory=dict)
+    """partition -> its last batches of this epoch, oldest first."""
+    open: OpenTransaction | None = None
+    finished_epoch: int = -1
+    finished_floor: int = -1
+    finished_above: NumberRanges = ()
+    """Numbers above the floor that are finished too (rule R7): there may be very many of them
+    while one transaction stays open."""
+    last: AppliedTransaction | None = None
+    stored_ms: int = 0
+    """When its newest appended segment was named: information, because clocks may be wrong."""
+
+    earlier: tuple[AppliedTransaction, ...] = ()
+    """Earlier ones above the floor that wrote to several topics: if the producer has several open,
+    they may not be finished in the other topics yet (rule R7)."""
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it has, or had, a transaction here; such an id never appends outside of one."""
+        return self.open is not None or self.finished_epoch >= 0
+
+    def last_sequence(self, partition: int, epoch: int) -> int:
+        """Sequence of the last stored record of that epoch; -1 before the first."""
+        recent = self.recent.get(partition, ()) if epoch == self.epoch else ()
+        return recent[-1].last_sequence if recent else -1
+
+    def is_finished(self, tx_id: TxId) -> bool:
+        """Whether that transaction's marker was applied: by order (rules R6, R7)."""
+        if tx_id.epoch != self.finished_epoch:
+            return tx_id.epoch < self.finished_epoch
+        number = tx_id.number
+        return number <= self.finished_floor or holds(self.finished_above, number)
+
+
+NEW_PRODUCER = ProducerState(epoch=-1)
+
+
+@stored("mark", slot="slot", first_slot="first_slot", aborted="aborted", topic_ids="topic_ids")
+@dataclass(frozen=True, slots=True)
+class TxMark:
+    """How a transaction with records in the tail was decided."""
+
+    slot: Slot
+    first_slot: Slot
+    aborted: bool
+    topic_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """Everything that a replica of a topic's journal knows."""
+
+    topic_id: str = ""
+    """Empty before the journal is opened."""
+    name: str = ""
+    closed: bool = False
+    config: TopicConfig = _DEFAULTS
+    schemas: tuple[str, ...] = ()
+    partitions: tuple[PartitionState, ...] = ()
+    producers: Mapping[int, ProducerState] = field(default_factory=dict)
+    retired: NumberRanges = ()
+    """Producer ids that are forgotten for good."""
+    horizon: str = ""
+    """Segments with a smaller id are refused."""
+    cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
+    tail: tuple[IndexedBatch, ...] = ()
+    marks: Mapping[TxId, TxMark] = field(default_factory=dict)
+    """Decided transactions that have records in the tail, or were decided since its beginning."""
+    sealed: SealedIndex = field(default_factory=SealedIndex)
+    sealed_slot: int = -1
+    """The last slot that the sealed index covers."""
+
+    @property
+    def newest_schema_id(self) -> int:
+        """Id of the schema that new records should have."""
+        return len(self.schemas) - 1
+
+    def open_transactions(self) -> Iterator[tuple[TxId, OpenTransaction]]:
+        """Transactions with records and without a marker."""
+        for pid, producer in self.producers.items():
+            if producer.open is not None:
+                yield TxId(pid, producer.open.epoch, producer.open.number), producer.open
+
+    def bounds(self, partition: int) -> PartitionState:
+        """Where a partition begins and ends; empty if the topic does not have it."""
+        return self.partitions[partition] if partition < len(self.partitions) else PartitionState()
+
+    def end_offset(self, partition: int) -> int:
+        """The offset after the last record, whatever its transaction's state."""
+        return self.partitions[partition].next_offset
+
+    def last_stable_offset(self, partition: int) -> int:
+        """Offset of the first record of an open transaction, else the end (LSO)."""
+        first = [
+            transaction.first_offsets[partition]
+            for _, transaction in self.open_transactions()
+            if partition in transaction.first_offsets
+        ]
+        return min(first, default=self.partitions[partition].next_offset)
+
+    def decided(self, row: IndexedBatch) -> IndexedBatch:
+        """A tail row with the decision of its marker, if it has one by now."""
+        mark = self.marks.get(row.tx_id) if row.number >= 0 else None  # type: ignore[arg-type]
+        if mark is None:
+            return row
+        return replace(
+            row,
+            first_slot=mark.first_slot,
+            decided_slot=mark.slot,
+            aborted=mark.aborted,
+            topic_ids=mark.topic_ids,
+        )
+
+
+def apply(state: TopicState, event: TopicEvent, slot: int) -> TopicState:
+    """The state after `event`, which is in `slot`."""
+    match event:
+        case BatchesAppended():
+            return _append(state, event, slot)
+        case MarkerWritten():
+            return _mark(state, event, slot)
+        case TopicOpened():
+            return _open(event)
+        case PartitionsAdded():
+            added = event.partition_count - len(state.partitions)
+            return replace(state, partitions=state.partitions + (PartitionState(),) * added)
+        case SchemaEvolved():
+            return replace(state, schemas=(*state.schemas, event.schema))
+        case ConfigAltered():
+            return replace(state, config=event.config)
+        case HorizonAdvanced():
+            return replace(state, horizon=event.segment_id)
+        case LogStartAdvanced():
+            return _log_start_advanced(state, event)
+        case IndexSealed():
+            return sealed_at(state, slot, 1)
+        case ChunksReplaced():
+            return replace(state, sealed=state.sealed.replaced(event.removed, event.added))
+        case CleanerAdvanced():
+            return replace(state, cleaner=event.checkpoint)
+        case ProducersRetired():
+            return _producers_retired(state, event.pids)
+        case TopicClosed():
+            return _closed(state)
+
+
+def _open(event: TopicOpened) -> TopicState:
+    return TopicState(
+        topic_id=event.topic_id,
+        name=event.name,
+        config=event.config,
+        schemas=(event.schema,),
+        partitions=(PartitionState(),) * event.partition_count,
+    )
+
+
+def _closed(state: TopicState) -> TopicState:
+    """No reader needs it: the rest is as small as possible, because its last snapshot stays."""
+    return TopicState(
+        topic_id=state.topic_id,
+        name=state.name,
+        closed=True,
+        config=state.config,
+        schemas=state.schemas,
+        partitions=state.partitions,
+    )
+
+
+def _log_start_advanced(state: TopicState, event: LogStartAdvanced) -> TopicState:
+    """Nothing of an open transaction is below a log start (I12), so whole rows can be dropped."""
+    partitions = list(state.partitions)
+    for partition, log_start in event.log_starts.items():
+        known = partitions[partition]
+        partitions[partition] = replace(known, log_start=max(log_start, known.log_start))
+    log_starts = [partition.log_start for partition in partitions]
+    return replace(
+        state,
+        partitions=tuple(partitions),
+        tail=tuple(row for row in state.tail if row.next_offset > log_starts[row.partition]),
+        sealed=state.sealed.from_log_starts(log_starts),
+    )
+
+
+def _producers_retired(state: TopicState, pids: Iterable[int]) -> TopicState:
+    gone = set(pids)
+    kept = {pid: known for pid, known in state.producers.items() if pid not in gone}
+    return replace(state, producers=kept, retired=with_retired(state.retired, gone))
+
+
+def _append(state: TopicState, event: BatchesAppended, slot: int) -> TopicState:
+    tx_number = -1 if event.tx_id is None else event.tx_id.number
+    rows = tuple(_indexed(event.segments, event.base_offsets, slot, event, tx_number))
+    state = _extended(state, rows, event.base_offsets)
+    if event.pid == NO_PRODUCER:
+        return state
+    producer = _appended(state.producers.get(event.pid, NEW_PRODUCER), event, rows, slot)
+    return replace(state, producers={**state.producers, event.pid: producer})
+
+
+def _indexed(
+    segments: Iterable[Segment],
+    base_offsets: Mapping[int, int],
+    slot: int,
+    event: BatchesAppended | None,
+    number: int,
+    tx_id: TxId | None = None,
+) -> Iterator[IndexedBatch]:
+    """Index rows of an event: offsets and sequences are consecutive within each partition."""
+    next_offset = dict(base_offsets)
+    base_sequences = event.base_sequences if event is not None else {}
+    pid, epoch = (event.pid, event.epoch) if event is not None else (-1, -1)
+    if tx_id is not None:
+        pid, epoch = tx_id.pid, tx_id.epoch
+    for segment in segments:
+        for batch in segment.batches:
+            partition = batch.partition
+            offset = next_offset[partition]
+            next_offset[partition] = offset + batch.row_count
+            base = base_sequences.get(partition, -1)
+            sequence = -1 if base < 0 else base + offset - base_offsets[partition]
+            yield IndexedBatch(
+                slot,
+                partition,
+                offset,
+                batch.row_count,
+                segment.path,
+                batch.position,
+                batch.length,
+                batch.crc32,
+                segment.schema_id,
+                batch.timestamp_min_ms,
+                batch.timestamp_max_ms,
+                pid,
+                epoch,
+                number,
+                sequence,
+            )
+
+
+def _extended(
+    state: TopicState, rows: tuple[IndexedBatch, ...], base_offsets: Mapping[int, int]
+) -> TopicState:
+    """The tail and the partitions with these rows; I2: they begin where the partition ends."""
+    partitions = list(state.partitions)
+    for partition, base_offset in base_offsets.items():
+        if partitions[partition].next_offset != base_offset:
+            raise InvariantViolated(
+                f"I2: topic {state.name!r} partition {partition} ends at "
+                f"{partitions[partition].next_offset}, but records were stored at {base_offset}. "
+                "Please report this, with the journal."
+            )
+    for row in rows:
+        partitions[row.partition] = replace(partitions[row.partition], next_offset=row.next_offset)
+    return replace(state, partitions=tuple(partitions), tail=state.tail + rows)
+
+
+def _appended(
+    producer: ProducerState, event: BatchesAppended, rows: tuple[IndexedBatch, ...], slot: int
+) -> ProducerState:
+    """The producer's sequences, and its open transaction, after an append."""
+    recent = dict(producer.recent) if event.epoch == producer.epoch else {}
+    row_counts: dict[int, int] = {}
+    for row in rows:
+        row_counts[row.partition] = row_counts.get(row.partition, 0) + row.row_count
+    for partition, base in event.base_sequences.items():
+        if partition in row_counts:
+            batch = RecentBatch(
+                base, base + row_counts[partition] - 1, event.base_offsets[partition]
+            )
+            recent[partition] = (*recent.get(partition, ()), batch)[-RECENT_BATCHES:]
+    opened = producer.open
+    if event.tx_id is not None:
+        known = opened.first_offsets if opened is not None else {}
+        opened = OpenTransaction(
+            number=event.tx_id.number,
+            epoch=event.tx_id.epoch,
+            first_slot=opened.first_slot if opened is not None else slot,
+            first_offsets={**event.base_offsets, **known},
+        )
+    stored_ms = max(segment_time_ms(segment.path) for segment in event.segments)
+    return replace(
+        producer,
+        epoch=event.epoch,
+        recent=recent,
+        open=opened,
+        stored_ms=max(stored_ms, producer.stored_ms),
+    )
+
+
+def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
+    """Every marker is recorded, whether or not its transaction is open here (rule R10)."""
+    tx_id = event.tx_id
+    producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
+    is_own = producer.open is not None and (
+        (producer.open.epoch, producer.open.number) == (tx_id.epoch, tx_id.number)
+    )
+    rows = tuple(
+        _indexed(event.segments, event.base_offsets, slot, None, tx_id.number, tx_id=tx_id)
+    )
+    state = _extended(state, rows, event.base_offsets)
+    if rows or is_own:
+        first_slot = producer.open.first_slot if is_own and producer.open else slot
+        mark = TxMark(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
+        state = replace(state, marks={**state.marks, tx_id: mark})
+    first_offsets = dict(event.base_offsets)
+    if is_own and producer.open is not None:
+        first_offsets |= producer.open.first_offsets
+    producer = _finished(producer, event, slot, first_offsets if event.topic_ids else {})
+    if is_own:
+        producer = replace(producer, open=None)
+    return replace(state, producers={**state.producers, tx_id.pid: producer})
+
+
+def _finished(
+    producer: ProducerState, event: MarkerWritten, slot: int, first_offsets: Mapping[int, int]
+) -> ProducerState:
+    """The order of finished transactions, and the fence, after a marker (rules R6, R7, R10)."""
+    tx_id = event.tx_id
+    same_epoch = tx_id.epoch == producer.finished_epoch
+    floor = max(event.floor, producer.finished_floor) if same_epoch else event.floor
+    finished = with_number(producer.finished_above if same_epoch else (), tx_id.number)
+    epoch = max(producer.epoch, tx_id.epoch, event.fence_epoch)
+    return replace(
+        producer,
+        epoch=epoch,
+        recent=producer.recent if epoch == producer.epoch else {},
+        finished_epoch=tx_id.epoch,
+        finished_floor=floor,
+        finished_above=above(finished, floor),
+        last=AppliedTransaction(
+            tx_id.number,
+            tx_id.epoch,
+            slot,
+            event.decision,
+            event.topic_ids,
+            event.coordinator,
+            first_offsets,
+        ),
+        earlier=_earlier(producer, tx_id.epoch, floor),
+    )
+
+
+def _earlier(producer: ProducerState, epoch: int, floor: int) -> tuple[AppliedTransaction, ...]:
+    """Transactions before the newest that may be unfinished in other topics. Each is examined only
+    when the floor rises: while one transaction is open, the cost of a marker must not grow with the
+    number before it.
+    """
+    kept = producer.earlier
+    if (epoch, floor) != (producer.finished_epoch, producer.finished_floor):
+        kept = tuple(one for one in kept if one.epoch == epoch and one.number > floor)
+    last = producer.last
+    if last is None or not last.topic_ids or last.epoch != epoch or last.number <= floor:
+        return kept
+    return (*kept, last)
+
+
+def sealed_at(state: TopicState, slot: int, window_slots: int) -> TopicState:
+    """Move old, decided rows from the tail into the sealed index; the newest window stays.
+
+    Nothing at or above the first record of an open transaction is sealed, so a chunk never
+    changes, and a consistent cut finds every undecided neighbour in the tail (rule R13).
+    """
+    first_open = min((t.first_slot for _, t in state.open_transactions()), default=slot + 1)
+    limit = min(slot - window_slots, first_open - 1)
+    if limit <= state.sealed_slot:
+        return state
+    split = next(
+        (index for index, row in enumerate(state.tail) if row.slot > limit), len(state.tail)
+    )
+    rows = tuple(state.decided(row) for row in state.tail[:split])
+    tail = state.tail[split:]
+    alive = {row.tx_id for row in tail}
+    marks = {
+        tx_id: mark for tx_id, mark in state.marks.items() if tx_id in alive or mark.slot > limit
+    }
+    sealed = state.sealed.with_leaf(state.sealed_slot + 1, limit, rows) if rows else state.sealed
+    return replace(state, tail=tail, marks=marks, sealed=sealed, sealed_slot=limit)

@@ -1,0 +1,425 @@
+"""One topic on its journal: staging segments, appending, markers, and finding batches by offset.
+
+All I/O of a topic but the reading of records is here; `topic_rules.py` decides what may happen. It
+must not know transactions beyond their markers, nor consumer groups.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from txlog.clock import FanOut, Runtime, segment_id
+from txlog.errors import (
+    BoundaryMoved,
+    CorruptData,
+    InvalidRecord,
+    MissingObject,
+    OffsetOutOfRange,
+    UnknownPartition,
+    UnknownTopic,
+)
+from txlog.journal.lost import require_nothing_led_to
+from txlog.journal.replication.replica import Replica
+from txlog.journal.replication.replica_options import ReplicaOptions
+from txlog.layout import JournalLayout, LogLayout
+from txlog.model import PARTITIONS_MAX
+from txlog.storage.store import Store
+from txlog.topic.events import OpenTopic, TopicCommand, TopicOpened, WriteMarker
+from txlog.topic.index.index import (
+    ChunkKey,
+    ChunkRef,
+    IndexedBatch,
+    PartitionSpan,
+    decode_refs,
+    decode_rows,
+)
+from txlog.topic.machine import TopicMachine
+from txlog.topic.records.batch import Segment
+from txlog.topic.records.schema import decode_schema
+from txlog.topic.records.segment import encode_segment
+from txlog.topic.records.segment_draft import SegmentDraft
+from txlog.topic.state import TopicState
+from txlog.topic.stored_values import require_own_rows
+
+CHUNKS_CACHED_MAX = 256
+
+ChunkContent: TypeAlias = tuple[IndexedBatch, ...] | tuple[ChunkRef, ...]
+
+
+class TopicLog:
+    """A topic's journal and segments, as one process sees them. Safe to use from threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        opened: TopicOpened,
+        runtime: Runtime,
+        options: ReplicaOptions,
+    ) -> None:
+        self.opened = opened
+        self.store = store
+        self.layout: JournalLayout = LogLayout(options.log_id).topic(opened.name, opened.topic_id)
+        self._runtime = runtime
+        self._options = options
+        self._replica = Replica(
+            store, self.layout, TopicMachine(options.snapshot_entries), runtime, options
+        )
+        self._schemas: dict[int, pa.Schema] = {}
+        self._chunks: OrderedDict[ChunkKey, ChunkContent] = OrderedDict()
+        self._chunks_lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        return self.opened.name
+
+    @property
+    def fan_out(self) -> FanOut:
+        """Makes several requests at once."""
+        return self._runtime.fan_out
+
+    @property
+    def topic_id(self) -> str:
+        """Its incarnation id (rule R11)."""
+        return self.opened.topic_id
+
+    @property
+    def state(self) -> TopicState:
+        """The newest state that this process has seen."""
+        return self._replica.state
+
+    @property
+    def next_slot(self) -> int:
+        """The journal's slot above the last entry that this process has seen."""
+        return self._replica.next_slot
+
+    def catch_up(self, *, certain: bool = False) -> TopicState:
+        """The current state; opens the journal if it is not open yet.
+
+        Without `certain` it may lag for a few calls if old entries were pruned meanwhile (R15).
+        Raises CorruptData if the journal is lost, and the store's errors.
+        """
+        state = self._replica.catch_up(certain=certain)
+        if not state.topic_id:
+            require_nothing_led_to(self.store, self.layout)
+            self._replica.execute(OpenTopic(self.opened))
+            state = self._replica.state
+        if state.topic_id != self.topic_id:
+            raise CorruptData(
+                f"{self.layout.root} holds the journal of topic {state.name!r} (id "
+                f"{state.topic_id}): objects of two topics were swapped. Restore them from a "
+                "backup.",
+                path=self.layout.root,
+            )
+        return state
+
+    def entry_at(self, slot: int) -> bytes | None:
+        """What stands there just now: one request. Only `take_entry` may believe it."""
+        return self.store.get(self.layout.entry(slot))
+
+    def take_entry(self, slot: int, data: bytes) -> bool:
+        """Go on by an entry that was found there, if it is the next one; answers whether it was.
+
+        No more is read. Raises as `catch_up` does.
+        """
+        return self._replica.take(slot, data)
+
+    def show(self, state: TopicState) -> None:
+        """Let `state` be as another process has seen it, until this one opens the journal: for
+        staging records (`handed_over.py`)."""
+        self._replica.show(state)
+
+    def look(self) -> TopicState:
+        """The current state of a topic that may not have a name yet; begins nothing."""
+        return self._replica.catch_up()
+
+    def begin(self) -> None:
+        """Write its first entry, if there is none. Only for the process that has just created its
+        id: no other process can have left anything in its folder before."""
+        self._replica.execute(OpenTopic(self.opened))
+
+    def execute(self, command: TopicCommand) -> Any:
+        """Run a command of `topic_events`; returns its answer or raises its rejection."""
+        if not self._replica.state.topic_id:
+            self.catch_up()
+        return self._replica.execute(command, is_carried=isinstance(command, WriteMarker))
+
+    def bring(self, markers: Sequence[WriteMarker]) -> None:
+        """Write markers of other processes' transactions, as far as they fit; what does not is
+        left to those. Raises the store's errors."""
+        self._replica.bring(markers)
+
+    @property
+    def is_carrying(self) -> bool:
+        """Whether this process carries (`txlog/journal/replication/carrying.py`)."""
+        return self._replica.is_carrying
+
+    def carry_by(self, begin: Callable[[TopicLog], None]) -> None:
+        """From now on `begin` is called when this process is to carry; it must not wait."""
+        self._replica.carry = partial(begin, self)
+
+    def end_carrying(self) -> None:
+        """There is nothing to carry any more, or this process cannot."""
+        self._replica.is_carrying = False
+
+    def snapshot(self) -> int:
+        """Write a snapshot now; returns the last slot that it covers."""
+        return self._replica.snapshot()
+
+    def prune(self, keep_entries: int, apart_entries: int = 1) -> int:
+        """Delete old journal entries behind a boundary; returns how many."""
+        return self._replica.prune(keep_entries, apart_entries)
+
+    @property
+    def kept_entries(self) -> int:
+        """Entries that the last pruning left until their boundary is old enough (rule R14)."""
+        return self._replica.kept_entries
+
+    def end(self) -> int:
+        """End the journal of a deleted topic; returns how many entries were deleted."""
+        return self._replica.close()
+
+    def is_end_due(self) -> bool:
+        """Whether `end` would do something now, while there are entries."""
+        return self._replica.is_close_due()
+
+    def new_name(self) -> str:
+        """A new name for an object of the topic, above the staging horizon; names sort by the time
+        they were drawn."""
+        return segment_id(self._runtime, self.state.horizon)
+
+    # Schemas and segments.
+
+    def schema(self, schema_id: int | None = None) -> pa.Schema:
+        """The Arrow schema of that id; the newest by default. Raises CorruptData if it is
+        unknown."""
+        state = self.state if self.state.topic_id else self.catch_up()
+        wanted = state.newest_schema_id if schema_id is None else schema_id
+        if wanted not in self._schemas:
+            if wanted >= len(state.schemas):  # The staging process had seen more (R15).
+                state = self.catch_up(certain=True)
+            if not 0 <= wanted < len(state.schemas):
+                raise CorruptData(
+                    f"records of topic {self.name!r} have schema {wanted}, but it has "
+                    f"{len(state.schemas)}: {self.layout.root} is older than the objects that "
+                    "refer to it. If a part of this log was restored from a backup, restore all of "
+                    "it from the same one.",
+                    path=self.layout.root,
+                )
+            self._schemas[wanted] = decode_schema(state.schemas[wanted])
+        return self._schemas[wanted]
+
+    def stage(self, batches: Mapping[int, Sequence[pa.RecordBatch]], schema_id: int) -> Segment:
+        """Write one segment with these batches (by partition, in the physical schema).
+
+        It is durable on return; readers see it only when an append or a marker names it.
+        """
+        for added in batches.values():
+            for batch in added:
+                self.require_keys(batch)
+        data, parts = encode_segment(
+            batches,
+            compression=self.state.config.compression_type,
+            batch_bytes_max=self._options.process.batch_bytes,
+        )
+        path = self.layout.segment(self.new_name())
+        self.store.put_new(path, data)
+        return Segment(path, schema_id, parts)
+
+    def new_segment(self, schema_id: int, *, is_rewrite: bool = False) -> SegmentDraft:
+        """The same, batch by batch: the segment does not exist before the draft is finished.
+
+        `is_rewrite`: the records are in the topic already, and remain in it unchanged.
+        """
+        return SegmentDraft(
+            self.store,
+            self.layout.segment(self.new_name()),
+            schema_id,
+            compression=self.state.config.compression_type,
+            batch_bytes_max=self._options.process.batch_bytes,
+            require=(lambda batch: None) if is_rewrite else self.require_keys,
+        )
+
+    def require_keys(self, batch: pa.RecordBatch) -> None:
+        """Compaction keeps the newest record of each key, so each needs one (Kafka's rule).
+
+        Raises InvalidRecord.
+        """
+        config = self.state.config
+        if config.is_compacted and batch.column(config.key_column or "key").null_count:
+            raise InvalidRecord(
+                f"topic {self.name!r} is compacted (cleanup.policy), and a record has no key in "
+                f"column {config.key_column or 'key'!r}. Give each record a key.",
+                topic=self.name,
+            )
+
+    # Finding batches.
+
+    def check_partition(self, partition: int) -> None:
+        """Raises UnknownPartition according to the current state: this process may not know the
+        newest partitions yet, and an old check of a pruned journal lags (rule R15)."""
+        count = len(self.state.partitions)
+        if count <= partition < PARTITIONS_MAX:
+            count = len(self.catch_up(certain=True).partitions)
+        if not 0 <= partition < count:
+            raise UnknownPartition(
+                f"topic {self.name!r} has partitions 0 to {count - 1}, not {partition}.",
+                topic=self.name,
+                partition=partition,
+            )
+
+    def check_offset(self, state: TopicState, partition: int, offset: int) -> None:
+        """Raises OffsetOutOfRange unless the offset can be read from, now or later."""
+        bounds = state.bounds(partition)
+        if not bounds.log_start <= offset <= bounds.next_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of topic {self.name!r} partition {partition} is out of range: it "
+                f"has {bounds.log_start} to {bounds.next_offset}. Seek to one of these, or set "
+                "auto.offset.reset.",
+                topic=self.name,
+                partition=partition,
+                offset=offset,
+                log_start=bounds.log_start,
+                end=bounds.next_offset,
+            )
+
+    def require_offset(self, partition: int, offset: int) -> None:
+        """The same for the current state: this process may not know the newest records yet, as an
+        old check of a pruned journal lags (rule R15)."""
+        state = self.state
+        if offset > state.bounds(partition).next_offset:
+            state = self.catch_up(certain=True)
+        self.check_offset(state, partition, offset)
+
+    def batches(
+        self, state: TopicState, partition: int, start: int, end: int
+    ) -> Iterator[IndexedBatch]:
+        """Batches of a partition that have an offset in [start, end), in order."""
+        return self._rows(
+            state,
+            lambda ref: _overlaps(ref, partition, start, end),
+            lambda row: (
+                row.partition == partition and row.base_offset < end and row.next_offset > start
+            ),
+        )
+
+    def batches_at_time(
+        self, state: TopicState, partition: int, timestamp_ms: int
+    ) -> Iterator[IndexedBatch]:
+        """Batches of a partition with a record of that time or later, in order of offset."""
+
+        def is_late(part: IndexedBatch | PartitionSpan) -> bool:
+            return part.partition == partition and part.timestamp_max_ms >= timestamp_ms
+
+        return self._rows(state, lambda ref: any(map(is_late, ref.spans)), is_late)
+
+    def batches_from_slot(self, state: TopicState, first_slot: int) -> Iterator[IndexedBatch]:
+        """Batches of every partition from that journal slot on, in slot order."""
+        return self._rows(
+            state, lambda ref: ref.last_slot >= first_slot, lambda row: row.slot >= first_slot
+        )
+
+    def batches_since(self, state: TopicState, starts: Mapping[int, int]) -> Iterator[IndexedBatch]:
+        """Batches at or after those offsets (partition -> offset), in slot order."""
+
+        def is_newer(part: IndexedBatch | PartitionSpan) -> bool:
+            return part.partition in starts and part.next_offset > starts[part.partition]
+
+        return self._rows(state, lambda ref: any(map(is_newer, ref.spans)), is_newer)
+
+    def _rows(
+        self,
+        state: TopicState,
+        is_wanted_chunk: Callable[[ChunkRef], bool],
+        is_wanted: Callable[[IndexedBatch], bool],
+    ) -> Iterator[IndexedBatch]:
+        if state.closed:
+            raise UnknownTopic(
+                f"topic {self.name!r} was deleted while it was in use, with all its records.",
+                topic=self.name,
+                topic_id=self.topic_id,
+            )
+        for ref in state.sealed.roots():
+            yield from filter(is_wanted, self._chunk_rows(state, ref, is_wanted_chunk))
+        for row in filter(is_wanted, state.tail):
+            yield state.decided(row)
+
+    def _chunk_rows(
+        self, state: TopicState, ref: ChunkRef, is_wanted: Callable[[ChunkRef], bool]
+    ) -> Iterator[IndexedBatch]:
+        if not is_wanted(ref):
+            return
+        content = self.chunk(state, ref)
+        for part in content:
+            if isinstance(part, ChunkRef):
+                yield from self._chunk_rows(state, part, is_wanted)
+            else:
+                yield part
+
+    def chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
+        """The content of a chunk of that state: batches, or references to chunks below it.
+
+        Raises CorruptData, MissingObject, and BoundaryMoved if it was replaced and removed
+        meanwhile: catch up, then look again.
+        """
+        key = ref.key
+        with self._chunks_lock:
+            if key in self._chunks:
+                self._chunks.move_to_end(key)
+                return self._chunks[key]
+        content = self._load_chunk(state, ref)
+        with self._chunks_lock:
+            self._chunks[key] = content
+            while len(self._chunks) > CHUNKS_CACHED_MAX:
+                self._chunks.popitem(last=False)
+        return content
+
+    def _load_chunk(self, state: TopicState, ref: ChunkRef) -> ChunkContent:
+        path = self.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
+        data = next(
+            (
+                chunk.data
+                for chunk in state.sealed.unsaved
+                if ChunkKey(chunk.first_slot, chunk.last_slot) == ref.key
+            ),
+            None,
+        ) or self.store.get(path)
+        if data is None:
+            raise self._missing_chunk(state, path)
+        if ref.level:
+            return decode_refs(data, ref, path)
+        rows = decode_rows(data, ref, path)
+        try:
+            require_own_rows(self.layout.segments, rows)
+        except CorruptData as error:
+            raise CorruptData(
+                f"{path} is not an index chunk of this topic: {error.message}. Restore it from a "
+                "backup.",
+                path=path,
+            ) from error
+        return rows
+
+    def _missing_chunk(self, state: TopicState, path: str) -> MissingObject | BoundaryMoved:
+        """R19: it may be missing because the index has moved on; only the current state shows
+        it."""
+        if self.catch_up(certain=True).sealed != state.sealed:
+            return BoundaryMoved(
+                f"the index of topic {self.name!r} was rewritten while it was being read; try "
+                "again.",
+                path=path,
+            )
+        return MissingObject(
+            f"{path} is missing, and topic {self.name!r} refers to it. Restore it from a backup.",
+            path=path,
+        )
+
+
+def _overlaps(ref: ChunkRef, partition: int, start: int, end: int) -> bool:
+    span = ref.span(partition)
+    return span is not None and span.first_offset < end and span.next_offset > start

@@ -1,0 +1,1 @@
+"""Rewriting a topic: compaction, merging, and retention."""

@@ -1,0 +1,246 @@
+"""Key compaction: for every key the newest record stays, at its offset (KIP-58, KIP-354, KIP-534).
+
+It guards I2 and I12: only sealed batches are touched, which are below the last stable offset.
+Records of an aborted transaction never supersede others. A tombstone, a record without a value,
+stays for `delete.retention.ms` after the first pass that met it, so that readers that keep up see
+it. Any number of processes may compact at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txlog.settings import LONG_MAX, TopicConfig
+from txlog.topic.events import AdvanceCleaner, SealIndex
+from txlog.topic.index.index import ChunkRef, IndexedBatch
+from txlog.topic.index.index_units import units
+from txlog.topic.read.reader import FetchedBatch, read_rows, row_source
+from txlog.topic.records.schema import physical_schema
+from txlog.topic.state import TopicState
+from txlog.topic.topic_log import TopicLog
+from txlog.topic.upkeep.newest_keys import NewestKeys
+from txlog.topic.upkeep.rewriting import (
+    OVERTAKEN,
+    Part,
+    live_rows,
+    publish,
+    rewrite,
+    selected_parts,
+)
+
+_KAFKA_VALUE = "value"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionLimits:
+    """What one pass may take."""
+
+    keys_max: int
+    """Keys in memory; other keys wait for the next pass."""
+    batch_bytes: int
+
+
+@dataclass(slots=True)
+class CompactionReport:
+    """What one pass over a topic did."""
+
+    records_removed: int = 0
+    tombstones_removed: int = 0
+    records_kept: int = 0
+    bytes_written: int = 0
+    interrupted: str = ""
+    """Why it ended early: another process works on the same topic."""
+
+
+def compact(
+    topic: TopicLog, now_ms: int, limits: CompactionLimits, *, force: bool = False
+) -> CompactionReport:
+    """One pass, if it is due or `force` is given. Raises CorruptData, StoreUnavailable."""
+    report = CompactionReport()
+    state = topic.catch_up(certain=True)
+    if not state.config.is_compacted:
+        return report
+    try:
+        if not (force or is_due(topic, state, now_ms)):
+            return report
+        if state.tail:
+            topic.execute(SealIndex())
+        state = topic.state
+        _Pass(topic, state, state.config, now_ms, limits, report).run()
+    except OVERTAKEN as error:
+        report.interrupted = error.message
+    return report
+
+
+def is_due(topic: TopicLog, state: TopicState, now_ms: int) -> bool:
+    """Whether enough is new (`min.cleanable.dirty.ratio`), or a record has waited long enough."""
+    config, cleaner = state.config, state.cleaner
+    if 0 <= cleaner.delete_horizon_ms <= now_ms:
+        return True
+    dirty, total, oldest_ms = 0, 0, None
+    for ref in _leaves(topic, state, state.sealed.roots()):
+        length = sum(span.length_bytes for span in ref.spans)
+        total += length
+        if ref.last_slot > cleaner.cleaned_slot:
+            dirty += length
+            newest_ms = max(span.timestamp_max_ms for span in ref.spans)
+            oldest_ms = newest_ms if oldest_ms is None else min(oldest_ms, newest_ms)
+    for row in state.tail:
+        total += row.length
+        if row.decided_slot >= 0 or row.number < 0 or row.tx_id in state.marks:
+            dirty += row.length
+            oldest_ms = min(row.timestamp_max_ms, oldest_ms or row.timestamp_max_ms)
+    if not dirty or oldest_ms is None or _is_young(config, oldest_ms, now_ms):
+        return False
+    is_late = oldest_ms < now_ms - config.max_compaction_lag_ms
+    return is_late or dirty / total > config.min_cleanable_dirty_ratio
+
+
+def _is_young(config: TopicConfig, timestamp_ms: int, now_ms: int) -> bool:
+    lag_ms = config.min_compaction_lag_ms
+    return lag_ms > 0 and timestamp_ms > now_ms - lag_ms
+
+
+def _leaves(topic: TopicLog, state: TopicState, refs: Sequence[ChunkRef]) -> Iterator[ChunkRef]:
+    """Leaves above what was compacted, and whole nodes below it: only their sizes count."""
+    for ref in refs:
+        if not ref.level or ref.last_slot <= state.cleaner.cleaned_slot:
+            yield ref
+        else:
+            parts = [part for part in topic.chunk(state, ref) if isinstance(part, ChunkRef)]
+            yield from _leaves(topic, state, parts)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """One pass over a topic: first it finds the newest record of each key, then rewrites units."""
+
+    topic: TopicLog
+    state: TopicState
+    config: TopicConfig
+    """The topic's key at the beginning: if it changes, nothing is published."""
+    now_ms: int
+    limits: CompactionLimits
+    report: CompactionReport
+    newest: NewestKeys = field(default_factory=NewestKeys)
+    horizons: list[int] = field(default_factory=list)
+
+    @property
+    def key_column(self) -> str:
+        return self.config.key_column or "key"
+
+    def run(self) -> None:
+        last_slot = self._read_keys()
+        after_slot = -1
+        while True:
+            size = self.config.segment_bytes
+            found = units(self.topic, self.state, after_slot, size, last_slot)
+            unit = next(found, None)
+            if unit is None:
+                break
+            parts = selected_parts(
+                self.topic, self.state, live_rows(unit, self.state), self._select
+            )
+            self._count(parts)
+            if len(parts) < len(unit.rows) or any(map(_is_changed, parts)):
+                rewritten = rewrite(self.topic, unit, parts, self.limits.batch_bytes)
+                publish(self.topic, self.state, rewritten, self.config.key_column)
+                self.report.bytes_written += sum(row.length for row in rewritten.rows)
+                self.state = self.topic.state
+            after_slot = unit.last_slot
+        checkpoint = replace(
+            self.topic.state.cleaner,
+            cleaned_slot=max(last_slot, self.topic.state.cleaner.cleaned_slot),
+            delete_horizon_ms=min(self.horizons, default=-1),
+        )
+        self.topic.execute(AdvanceCleaner(checkpoint, self.config.key_column))
+
+    def _read_keys(self) -> int:
+        """Collect the keys of new records, as far as they fit; returns the last slot read."""
+        cleaned = self.state.cleaner.cleaned_slot
+        last_slot = cleaned
+        size = self.config.segment_bytes
+        for unit in units(self.topic, self.state, cleaned, size, self.state.sealed_slot):
+            rows = [row for row in live_rows(unit, self.state) if row.record_count]
+            if any(_is_young(self.config, row.timestamp_max_ms, self.now_ms) for row in rows):
+                break
+            self._take_keys([row for row in rows if not row.aborted])
+            last_slot = unit.last_slot
+            if len(self.newest) >= self.limits.keys_max:
+                break
+        return last_slot
+
+    def _take_keys(self, rows: Sequence[IndexedBatch]) -> None:
+        source = row_source(self.topic, self.state)
+        for fetched in read_rows(source, rows, columns=[self.key_column]):
+            self.newest.add(fetched.partition, fetched.batch.column(0), fetched.offsets)
+
+    def _select(self, row: IndexedBatch, fetched: FetchedBatch) -> Part:
+        """The records of a batch that stay."""
+        if not fetched.batch.num_rows or row.aborted:
+            return Part(row, _taken(fetched, np.zeros(fetched.batch.num_rows, dtype=bool)))
+        keys = self._keys(fetched.batch)
+        stays = self.newest.is_newest(row.partition, keys, fetched.offsets)
+        stays &= fetched.offsets >= self.state.partitions[row.partition].log_start
+        # Records without a key supersede nothing.
+        tombstones = _tombstones(fetched.batch, self.config.key_column) & stays
+        tombstones &= np.asarray(keys.is_valid())
+        if not tombstones.any():
+            return Part(row, _taken(fetched, stays))
+        go_ms = row.delete_horizon_ms
+        if 0 <= go_ms <= self.now_ms:
+            self.report.tombstones_removed += int(tombstones.sum())
+            return Part(row, _taken(fetched, stays & ~tombstones))
+        if go_ms < 0:
+            go_ms = min(self.now_ms + self.config.delete_retention_ms, LONG_MAX)
+        self.horizons.append(go_ms)
+        return Part(row, _taken(fetched, stays), go_ms)
+
+    def _keys(self, batch: pa.RecordBatch) -> pa.Array:
+        """Records written before the key's column was added have no key."""
+        if self.key_column in batch.schema.names:
+            return batch.column(self.key_column)
+        kind = physical_schema(self.topic.schema()).field(self.key_column).type
+        return pa.nulls(batch.num_rows, kind)
+
+    def _count(self, parts: Sequence[Part]) -> None:
+        kept = sum(part.kept.batch.num_rows for part in parts)
+        self.report.records_kept += kept
+        self.report.records_removed += sum(part.row.record_count for part in parts) - kept
+
+
+def _taken(fetched: FetchedBatch, stays: npt.NDArray[np.bool_]) -> FetchedBatch:
+    if stays.all() and fetched.stored_offsets is None:
+        return fetched
+    return FetchedBatch(
+        fetched.partition,
+        fetched.base_offset,
+        fetched.batch.filter(pa.array(stays)),
+        fetched.offsets[stays],
+    )
+
+
+def _is_changed(part: Part) -> bool:
+    return (
+        part.kept.batch.num_rows != part.row.record_count
+        or part.delete_horizon_ms != part.row.delete_horizon_ms
+    )
+
+
+def _tombstones(batch: pa.RecordBatch, key_column: str) -> npt.NDArray[np.bool_]:
+    """Records that say that their key is gone: without a value, or in a typed topic without any
+    column but the key. A topic with no column but its key has none."""
+    names = [name for name in batch.schema.names[:-1] if name != key_column]
+    if not key_column:
+        names = [_KAFKA_VALUE]
+    if not names:
+        return np.zeros(batch.num_rows, dtype=bool)
+    empty = np.ones(batch.num_rows, dtype=bool)
+    for name in names:
+        empty &= np.asarray(batch.column(name).is_null())
+    return empty

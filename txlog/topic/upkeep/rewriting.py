@@ -1,0 +1,316 @@
+"""Rewriting sealed batches into fewer and larger ones: shared by merging and compaction.
+
+It guards I2 (every offset keeps its record; the offsets that a batch covers stay covered) and I11
+(batches of different transactions are never stored as one, so that consistent cuts do not move).
+Nor are tombstones that expire at different times. New segments and chunks are durable before the
+event that refers to them; a process that dies before it leaves objects that vacuum collects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from txlog.errors import (
+    BoundaryMoved,
+    InvariantViolated,
+    PublishContention,
+    SegmentExpired,
+)
+from txlog.layout import segment_id_of
+from txlog.topic.events import ReplaceChunks
+from txlog.topic.index.index import ChunkRef, IndexedBatch
+from txlog.topic.index.index_units import Unit, rebuilt
+from txlog.topic.read.reader import FetchedBatch, RowSource, read_at_once, row_source
+from txlog.topic.records.batch import SegmentBatch
+from txlog.topic.records.conversion import OFFSET_FIELD
+from txlog.topic.records.schema import compacted_schema
+from txlog.topic.records.segment_draft import SegmentDraft
+from txlog.topic.state import TopicState
+from txlog.topic.topic_log import TopicLog
+
+OVERTAKEN = (PublishContention, BoundaryMoved, SegmentExpired)
+"""Another process was first: the rest waits for the next pass. A store that is full or does not
+answer is not among these, and is a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The records of a stored batch that stay; `row` describes their new form."""
+
+    row: IndexedBatch
+    kept: FetchedBatch
+    tombstones_go_ms: int | None = None
+    """None: it has none; -1: no pass of compaction has met those that it may have."""
+
+    @property
+    def delete_horizon_ms(self) -> int:
+        """The same as the index stores it: -1 for both."""
+        return -1 if self.tombstones_go_ms is None else self.tombstones_go_ms
+
+
+Selection: TypeAlias = Callable[[IndexedBatch, FetchedBatch], Part]
+"""Chooses what stays of a batch."""
+
+
+def everything(row: IndexedBatch, fetched: FetchedBatch) -> Part:
+    """Everything stays: merging removes nothing."""
+    return Part(row, fetched, row.delete_horizon_ms if fetched.batch.num_rows else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A rewritten unit: not part of the topic before it is published."""
+
+    unit: Unit
+    rows: tuple[IndexedBatch, ...]
+    segment_paths: tuple[str, ...]
+
+
+def live_rows(unit: Unit, state: TopicState) -> list[IndexedBatch]:
+    """Batches of a unit that have an offset at or above the log start."""
+    return [r for r in unit.rows if r.next_offset > state.partitions[r.partition].log_start]
+
+
+def selected_parts(
+    topic: TopicLog, state: TopicState, rows: Sequence[IndexedBatch], select: Selection
+) -> list[Part]:
+    """Read these batches, and choose what stays of each. Raises CorruptData (I15)."""
+    parts = [select(row, _nothing(row)) for row in rows if not row.record_count]
+    stored = [row for row in rows if row.record_count]
+    for schema_id in sorted({row.schema_id for row in stored}):
+        source = _source(topic, state, schema_id)
+        wanted = [row for row in stored if row.schema_id == schema_id]
+        fetched = read_at_once(source, wanted, topic.fan_out)
+        parts.extend(select(row, found) for row, found in zip(wanted, fetched, strict=True))
+    return parts
+
+
+def _nothing(row: IndexedBatch) -> FetchedBatch:
+    empty = pa.record_batch([pa.array([], pa.null())], names=["_"])
+    return FetchedBatch(row.partition, row.base_offset, empty, np.zeros(0, dtype=np.int64))
+
+
+def _source(topic: TopicLog, state: TopicState, schema_id: int) -> RowSource:
+    """Batches in the schema that they were written in: rewriting changes no record."""
+
+    def moved(row: IndexedBatch) -> list[IndexedBatch]:
+        raise PublishContention(
+            f"{row.segment} was removed while it was being rewritten: another process does the "
+            "same; try again.",
+            path=row.segment,
+        )
+
+    return replace(row_source(topic, state), newest_schema_id=schema_id, relocate=moved)
+
+
+def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[Part], batch_bytes: int) -> Rewritten:
+    """Store what stays of a unit in new segments, one for each schema and form."""
+    runs = _runs(sorted(parts, key=lambda part: (part.row.partition, part.row.base_offset)))
+    drafts: dict[tuple[int, bool], SegmentDraft] = {}
+    written: list[_Run] = []
+    try:
+        for run in _limited(runs, batch_bytes):
+            if run.record_count:
+                key = (run.first.schema_id, run.is_dense)
+                if key not in drafts:
+                    drafts[key] = topic.new_segment(run.first.schema_id, is_rewrite=True)
+                _write(drafts[key], run)
+            written.append(run)
+        located = {key: iter(draft.finish().batches) for key, draft in drafts.items()}
+    except BaseException:
+        for draft in drafts.values():
+            draft.discard()
+        raise
+    paths = {key: draft.path for key, draft in drafts.items()}
+    rows = [row for run in written for row in _rows(run, located, paths)]
+    rows.sort(key=lambda row: (row.slot, row.partition, row.base_offset))
+    return Rewritten(unit, tuple(rows), tuple(paths.values()))
+
+
+def publish(
+    topic: TopicLog, state: TopicState, rewritten: Rewritten, key_column: str | None = None
+) -> None:
+    """Replace the original by it; `key_column` is the key that it was compacted by.
+
+    Raises PublishContention if another process has rewritten a part of it, SegmentExpired.
+    """
+    unit = rewritten.unit
+
+    def children(node: ChunkRef) -> list[ChunkRef]:
+        return [part for part in topic.chunk(state, node) if isinstance(part, ChunkRef)]
+
+    added, chunks = rebuilt(unit, rewritten.rows, children, topic.new_name)
+    for ref, data in chunks:
+        topic.store.put_new(topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name), data)
+    segment_ids = tuple(segment_id_of(path) for path in rewritten.segment_paths)
+    topic.execute(ReplaceChunks(unit.root_keys, added, segment_ids, key_column))
+
+
+# Runs: parts that are stored as one batch.
+
+
+@dataclass(slots=True)
+class _Run:
+    """Neighbouring batches of a partition that may be stored as one."""
+
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def first(self) -> IndexedBatch:
+        return self.parts[0].row
+
+    @property
+    def record_count(self) -> int:
+        return sum(part.kept.batch.num_rows for part in self.parts)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether none of its records was ever removed."""
+        return all(part.kept.batch.num_rows == part.row.row_count for part in self.parts)
+
+    @property
+    def delete_horizon_ms(self) -> int:
+        return max(part.delete_horizon_ms for part in self.parts)
+
+
+def _identity(part: Part) -> tuple[object, ...]:
+    """Batches of different identities are never stored as one."""
+    row = part.row
+    if not part.kept.batch.num_rows and not row.topic_ids:
+        return ("empty",)
+    if row.number < 0:
+        return ("plain", row.schema_id)
+    return (row.tx_id, row.first_slot, row.decided_slot, row.aborted, row.topic_ids, row.schema_id)
+
+
+def _runs(parts: Sequence[Part]) -> Iterator[_Run]:
+    """Neighbours of one identity whose tombstones expire at one time. Empty batches join the plain
+    records before them."""
+    run = _Run()
+    identity: tuple[object, ...] = ()
+    go_ms: int | None = None
+    for part in parts:
+        own, own_go_ms = _identity(part), part.tombstones_go_ms
+        joins = own == identity or (own == ("empty",) and identity[:1] == ("plain",))
+        joins &= None in (go_ms, own_go_ms) or go_ms == own_go_ms
+        if joins and run.parts and part.row.partition == run.first.partition:
+            run.parts.append(part)
+            go_ms = go_ms if own_go_ms is None else own_go_ms
+            continue
+        if run.parts:
+            yield run
+        run, identity, go_ms = _Run([part]), own, own_go_ms
+    if run.parts:
+        yield run
+
+
+def _limited(runs: Iterable[_Run], batch_bytes: int) -> Iterator[_Run]:
+    """Runs of at most about `batch_bytes`, or one stored batch."""
+    for run in runs:
+        piece, size = _Run(), 0
+        for part in run.parts:
+            length = part.kept.batch.nbytes if part.kept.batch.num_rows else 0
+            # An empty batch never begins a piece: it does not know its neighbours' schema.
+            if piece.parts and length and size + length > batch_bytes:
+                yield piece
+                piece, size = _Run(), 0
+            piece.parts.append(part)
+            size += length
+        yield piece
+
+
+def _write(draft: SegmentDraft, run: _Run) -> None:
+    partition = run.first.partition
+    for part in run.parts:
+        batch = part.kept.batch
+        if batch.num_rows:
+            draft.add(partition, batch if run.is_dense else _with_offsets(part.kept))
+    draft.end_batch(partition)
+
+
+def _with_offsets(kept: FetchedBatch) -> pa.RecordBatch:
+    batch, offsets = kept.batch, pa.array(kept.offsets, OFFSET_FIELD.type)
+    columns = [*batch.columns[:-1], offsets, batch.columns[-1]]
+    schema = compacted_schema(pa.schema(list(batch.schema)[:-1]))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+# The index of the new segments.
+
+
+def _rows(
+    run: _Run,
+    located: dict[tuple[int, bool], Iterator[SegmentBatch]],
+    paths: dict[tuple[int, bool], str],
+) -> Iterator[IndexedBatch]:
+    """The index rows of a run: together they cover the offsets that its batches covered."""
+    last = run.parts[-1].row
+    for left, right in pairwise(run.parts):
+        if left.row.next_offset != right.row.base_offset:
+            raise InvariantViolated(
+                f"I2: partition {last.partition} has no batch between offsets "
+                f"{left.row.next_offset} and {right.row.base_offset}. Please report this."
+            )
+    if not run.record_count:
+        yield _empty(run)
+        return
+    key = (run.first.schema_id, run.is_dense)
+    offsets = np.concatenate([part.kept.offsets for part in run.parts])
+    done = 0
+    base_offset = run.first.base_offset
+    while done < len(offsets):
+        batch = next(located[key])
+        done += batch.row_count
+        next_offset = last.next_offset if done == len(offsets) else int(offsets[done - 1]) + 1
+        yield _row(run, batch, paths[key], base_offset, next_offset)
+        base_offset = next_offset
+
+
+def _row(
+    run: _Run, batch: SegmentBatch, path: str, base_offset: int, next_offset: int
+) -> IndexedBatch:
+    first = run.first
+    is_plain = first.number < 0
+    return replace(
+        first,
+        base_offset=base_offset,
+        row_count=next_offset - base_offset,
+        segment=path,
+        position=batch.position,
+        length=batch.length,
+        crc32=batch.crc32,
+        timestamp_min_ms=batch.timestamp_min_ms,
+        timestamp_max_ms=batch.timestamp_max_ms,
+        pid=-1 if is_plain else first.pid,
+        epoch=-1 if is_plain else first.epoch,
+        base_sequence=-1,
+        stored_rows=-1 if run.is_dense else batch.row_count,
+        delete_horizon_ms=run.delete_horizon_ms,
+    )
+
+
+def _empty(run: _Run) -> IndexedBatch:
+    """Offsets without records. It names no segment."""
+    first, last = run.first, run.parts[-1].row
+    row = replace(
+        first,
+        row_count=last.next_offset - first.base_offset,
+        segment="",
+        position=0,
+        length=0,
+        crc32=0,
+        timestamp_min_ms=min(part.row.timestamp_min_ms for part in run.parts),
+        timestamp_max_ms=max(part.row.timestamp_max_ms for part in run.parts),
+        base_sequence=-1,
+        stored_rows=0,
+        delete_horizon_ms=-1,
+    )
+    if first.topic_ids:
+        return row
+    return replace(row, pid=-1, epoch=-1, number=-1, first_slot=-1, decided_slot=-1, aborted=False)

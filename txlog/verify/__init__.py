@@ -1,0 +1,1 @@
+"""Verification: what a log must hold, read from its stored bytes."""

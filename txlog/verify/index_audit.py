@@ -1,0 +1,136 @@
+"""Checks a topic's index for consistency, and against the files that it refers to.
+
+It guards I2, I7 and I15 for operators: `log_audit.py` reads the records; this module checks that
+each chunk covers what the reference to it says, that no batch is in the index twice, that a
+segment's own footer names the batches that the index names, and that the segment contains nothing
+else. It may list: no decision depends on its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from txlog.errors import CorruptData, MissingObject
+from txlog.journal.audit import Finding
+from txlog.layout import is_segment
+from txlog.storage.policy.read_ahead import ReadAheadStore
+from txlog.storage.store import ByteRange, Store
+from txlog.topic.index.index import ChunkRef, IndexedBatch, merged_spans, spans_of_rows
+from txlog.topic.records.segment_scan import footer_range, named_batches
+from txlog.topic.state import TopicState
+from txlog.topic.topic_log import TopicLog
+
+BATCHES_KEPT_MAX = 1_000_000
+"""Batches that are compared: a forged index repeats one again and again, a sound one never does."""
+
+SEGMENTS_KEPT_MAX = 64
+
+ROWS_AHEAD_MAX = 64
+BYTES_AHEAD_MAX = 4 << 20
+"""Batches that are read at once from a distant store, and their total size (I16)."""
+
+Report = Callable[[Finding], object]
+
+
+class IndexAudit:
+    """One check of the index of a topic in one state."""
+
+    def __init__(self, store: Store, topic: TopicLog, state: TopicState, report: Report) -> None:
+        self._store = store
+        self._topic = topic
+        self._state = state
+        self._report = report
+        self._sizes = {
+            stored.path: stored.size_bytes for stored in store.list_after(topic.layout.segments)
+        }
+        self._seen: set[int] = set()
+        self._named = lru_cache(SEGMENTS_KEPT_MAX)(
+            lambda path: named_batches(store, path, self._sizes[path])
+        )
+
+    def check_tree(self) -> None:
+        """Each chunk covers what its reference says. Raises CorruptData, BoundaryMoved."""
+        self._check(self._state.sealed.roots())
+
+    def _check(self, refs: Sequence[ChunkRef]) -> None:
+        for ref in refs:
+            content = self._topic.chunk(self._state, ref)
+            below = [part for part in content if isinstance(part, ChunkRef)]
+            rows = [part for part in content if isinstance(part, IndexedBatch)]
+            covered = merged_spans(below) if below else spans_of_rows(rows)
+            if covered != ref.spans:
+                path = self._topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
+                text = "it covers other offsets than its reference says"
+                self._report(Finding(path, "I2", text))
+            self._check(below)
+
+    def read_ahead(self, rows: Iterable[IndexedBatch]) -> Iterator[IndexedBatch]:
+        """The same rows, in order. If the store reads ahead, the data that `check_segment` and the
+        reader of each row need was read together with its neighbours'. Raises as `rows` does, after
+        the rows before."""
+        if not isinstance(self._store, ReadAheadStore):
+            yield from rows
+            return
+        left = iter(rows)
+        while True:
+            window: list[IndexedBatch] = []
+            failure: CorruptData | None = None
+            try:
+                _fill(window, left)
+            except CorruptData as error:
+                failure = error
+            self._store.expect_ranges(self._wanted(window))
+            yield from window
+            if failure is not None:
+                raise failure
+            if not window:
+                return
+
+    def _wanted(self, window: Sequence[IndexedBatch]) -> dict[str, list[ByteRange]]:
+        """The batches, and the footers of their segments."""
+        wanted: dict[str, list[ByteRange]] = {}
+        for row in window:
+            if row.record_count and is_segment(row.segment):
+                size = self._sizes.get(row.segment)
+                footer = [] if size is None else [footer_range(size)]
+                wanted.setdefault(row.segment, footer).append(ByteRange(row.position, row.length))
+        return wanted
+
+    def is_new(self, row: IndexedBatch) -> bool:
+        """Whether the batch is met for the first time; otherwise it is a finding (I7)."""
+        place = hash((row.segment, row.position))
+        if place in self._seen:
+            text = f"the batch at byte {row.position} is in the index twice"
+            self._report(Finding(row.segment, "I7", text))
+            return False
+        if len(self._seen) >= BATCHES_KEPT_MAX:
+            self._seen.clear()
+        self._seen.add(place)
+        return True
+
+    def check_segment(self, row: IndexedBatch) -> None:
+        """Its segment's footer names it, and fills the file. A file that a listing does not show
+        yet, or any more, is left to the reader of the batch."""
+        if row.segment not in self._sizes:
+            return
+        try:
+            is_named = (row.position, row.length) in self._named(row.segment)
+        except MissingObject:
+            return  # It was merged and collected meanwhile, or the read will report it.
+        except CorruptData as error:
+            self._report(Finding(row.segment, "I15", error.message))
+            return
+        if not is_named:
+            text = f"its footer does not name the batch at byte {row.position} of the index"
+            self._report(Finding(row.segment, "I15", text))
+
+
+def _fill(window: list[IndexedBatch], rows: Iterator[IndexedBatch]) -> None:
+    size_bytes = 0
+    while len(window) < ROWS_AHEAD_MAX and size_bytes < BYTES_AHEAD_MAX:
+        row = next(rows, None)
+        if row is None:
+            return
+        window.append(row)
+        size_bytes += row.length

@@ -1,0 +1,383 @@
+"""A whole log read and checked for consistency: every journal, every stored batch, every reference.
+
+It guards I15 for operators, and finds unreferenced objects. Journals are audited one by one
+(`txlog/journal/audit.py`); here their topics' records are decoded, and the journals' references to
+segments followed. Nothing is written: the audited states are used, never a topic that opening would
+begin. Coordinators come before topics (rule R18). Other processes may write meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from txlog.catalog.state import ClusterMachine, ClusterState, unknown_topic
+from txlog.coordinator.events import Participant
+from txlog.engine.connection import Connection
+from txlog.errors import BoundaryMoved, CorruptData, OffsetOutOfRange
+from txlog.groups.shared_journal import SharedMachine, SharedState
+from txlog.journal.audit import ATTEMPTS_MAX, Audit, Finding, audit_journal
+from txlog.journal.lost import lost_journal, not_begun, objects_without_journal
+from txlog.journal.machine import Machine
+from txlog.layout import (
+    CLUSTER_FILE,
+    PROBES,
+    TOPICS,
+    JournalLayout,
+    journal_root,
+)
+from txlog.maintenance.segment_references import staged_segments, stored_objects_of
+from txlog.model import TxId
+from txlog.settings import TopicConfig
+from txlog.storage.policy.read_ahead import ReadAheadStore
+from txlog.storage.policy.read_only import ReadOnlyStore
+from txlog.storage.store import Store, StoredObject
+from txlog.topic.events import TopicOpened
+from txlog.topic.index.index import IndexedBatch
+from txlog.topic.machine import TopicMachine
+from txlog.topic.read.reader import RowSource, read_rows, relocated_rows
+from txlog.topic.records.schema import decode_schema
+from txlog.topic.records.segment_scan import segment_problem
+from txlog.topic.state import NEW_PRODUCER, TopicState
+from txlog.topic.topic_log import TopicLog
+from txlog.verify.index_audit import IndexAudit
+
+OnBytes = Callable[[int], object]
+
+_DELETED = "of a deleted topic"
+_COLLECTED = {"segments": "segment", "chunks": "index chunk"}
+"""Folders that a journal's own state must name."""
+
+
+@dataclass(slots=True)
+class JournalReport:
+    """What was read of one journal, and of the records that it refers to."""
+
+    name: str
+    entries: int = 0
+    snapshots: int = 0
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Facts that are not damage, but worth knowing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreferenced:
+    """Objects of one kind that nothing refers to."""
+
+    kind: str
+    objects: tuple[StoredObject, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Their total size."""
+        return sum(stored.size_bytes for stored in self.objects)
+
+
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    """A whole log, or some of its topics."""
+
+    journals: tuple[JournalReport, ...]
+    unreferenced: tuple[Unreferenced, ...] = ()
+    """Not searched for in single topics, nor in a damaged log, where references are missing."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Everything that is wrong, by journal."""
+        return [finding for journal in self.journals for finding in journal.findings]
+
+    @property
+    def notes(self) -> list[str]:
+        """Facts that are not damage, but worth knowing."""
+        return [note for journal in self.journals for note in journal.notes]
+
+
+def stored_objects(connection: Connection) -> list[StoredObject]:
+    """All objects below the log's root, by listing."""
+    return list(connection.cluster.store.list_after(""))
+
+
+def audit_log(
+    connection: Connection,
+    topics: Sequence[str] = (),
+    listed: Sequence[StoredObject] = (),
+    on_bytes: OnBytes = lambda _: None,
+) -> LogReport:
+    """Read a log, or only the named topics. `listed` is from `stored_objects`, taken before.
+
+    `on_bytes` is called with the bytes as they are read. Raises UnknownTopic, and the store's
+    errors. On a distant store journals are read in parallel, and ahead along the listing.
+    """
+    audit = _LogAudit(connection, listed, on_bytes)
+    if topics:
+        return LogReport(tuple(audit.topics(topics)))
+    journals = tuple(audit.everything())
+    report = LogReport(journals)
+    if report.findings:
+        return report
+    return LogReport(journals, tuple(_unreferenced(audit.known, audit.named, listed)))
+
+
+class _LogAudit:
+    """One walk over a log."""
+
+    def __init__(
+        self, connection: Connection, listed: Sequence[StoredObject], on_bytes: OnBytes
+    ) -> None:
+        self._cluster = connection.cluster
+        self._store = ReadOnlyStore(connection.cluster.store)
+        self._listed = listed
+        self._on_bytes = on_bytes
+        self._telling = connection.runtime.new_lock()
+        self._decoding = connection.runtime.new_lock()
+        """Limit of one batch's memory: it may take a thousand times its stored size."""
+        self._staged: list[tuple[str, TxId, Participant]] = []
+        self.known: set[str] = set()
+        """Folders of the journals that the log has."""
+        self.named: set[str] = set()
+        """Segments and index chunks that their states refer to."""
+
+    def topics(self, names: Sequence[str]) -> Iterator[JournalReport]:
+        """Only these."""
+        cluster = self._cluster_audit()
+        known = dict(self._topic_ids(cluster))
+        for name in names:
+            if name not in known:
+                raise unknown_topic(name, cluster.state)
+        yield from self._topics([(name, known[name]) for name in names])
+
+    def everything(self) -> Iterator[JournalReport]:
+        """All journals: the cluster's, the coordinators', the topics'."""
+        settings, layout = self._cluster.file.settings, self._cluster.layout
+        cluster = self._cluster_audit()
+        yield _report(cluster, cluster.layout.name)
+        calls: list[Callable[[], Audit[Any]]] = [
+            partial(self._audit, self._ahead(), layout.transactions(n), SharedMachine())
+            for n in range(settings.transaction_state_log_num_partitions)
+        ]
+        for found in self._cluster.answers(calls):
+            self._staged += _staged(found)
+            self.named.update(staged_segments(found.state.transactions))
+            yield _report(found, found.layout.name)
+        yield from self._topics(self._topic_ids(cluster))
+
+    def _topics(self, topics: Sequence[tuple[str, str]]) -> Iterator[JournalReport]:
+        return self._cluster.answers([partial(self._topic, *topic) for topic in topics])
+
+    def _ahead(self) -> Store:
+        """The store from which one journal is read."""
+        if self._cluster.is_near:
+            return self._store
+        return ReadAheadStore(self._store, self._cluster.fan_out, self._listed)
+
+    def _audit(self, store: Store, layout: JournalLayout, machine: Machine[Any]) -> Audit[Any]:
+        self.known.add(layout.root)
+        return audit_journal(store, layout, machine, on_bytes=self._tell)
+
+    def _tell(self, count: int) -> None:
+        with self._telling:
+            self._on_bytes(count)
+
+    def _cluster_audit(self) -> Audit[ClusterState]:
+        """Without an entry of it there is no topic: if one exists, the journal is lost."""
+        layout = self._cluster.layout.cluster()
+        of_a_topic = next(iter(self._store.list_after(f"{TOPICS}/")), None)  # Before the names.
+        found = self._audit(self._ahead(), layout, ClusterMachine())
+        if of_a_topic is not None and _is_empty(found):
+            found.findings.append(lost_journal(layout.root, [of_a_topic.path]))
+            found.is_whole = False
+        return found
+
+    def _topic_ids(self, cluster: Audit[ClusterState]) -> list[tuple[str, str]]:
+        """Name and id of each topic; also by their folders if the cluster's journal is damaged.
+
+        A deleted topic may then be among them: better than leaving one out.
+        """
+        found = {(name, topic.opened.topic_id) for name, topic in cluster.state.topics.items()}
+        if not cluster.is_whole:
+            listed = self._store.list_after(f"{TOPICS}/")
+            roots = {root for stored in listed if (root := journal_root(stored.path))}
+            found |= {(root.split("/")[1], root.split("/")[2]) for root in roots}
+        return sorted(found)
+
+    # Topics.
+
+    def _topic(self, name: str, topic_id: str) -> JournalReport:
+        opened = TopicOpened(topic_id, name, 1, "", TopicConfig())
+        topic = TopicLog(self._ahead(), opened, self._cluster.runtime, self._cluster.options)
+        for _ in range(ATTEMPTS_MAX - 1):
+            with suppress(BoundaryMoved):  # Merging or compaction has moved the records being read.
+                return self._read_once(topic)
+        return self._read_once(topic)
+
+    def _read_once(self, topic: TopicLog) -> JournalReport:
+        """Raises BoundaryMoved."""
+        window = self._cluster.file.settings.journal_snapshot_entries
+        found = self._audit(topic.store, topic.layout, TopicMachine(window))
+        report = _report(found, topic.name)
+        self._read_topic(topic, found.state, report)
+        if found.is_whole:
+            self._check_staged(topic.topic_id, found.state, report)
+            self._check_begun(topic, found, report)
+        report.findings[:] = dict.fromkeys(report.findings)
+        return report
+
+    def _check_begun(
+        self, topic: TopicLog, found: Audit[TopicState], report: JournalReport
+    ) -> None:
+        """The cluster names it: so it has a journal, or its creation was interrupted."""
+        left = objects_without_journal(self._store, topic.layout) if _is_empty(found) else None
+        if left:
+            report.findings.append(lost_journal(topic.layout.root, left))
+        elif left is not None:
+            report.notes.append(not_begun(topic.name, topic.layout.root))
+
+    def _read_topic(self, topic: TopicLog, state: TopicState, report: JournalReport) -> None:
+        """Decode every batch of the index, and check that offsets are dense."""
+        if state.closed:
+            return
+        try:
+            source = _source(topic, state)
+            index = IndexAudit(topic.store, topic, state, report.findings.append)
+            index.check_tree()
+            for partition, bounds in enumerate(state.partitions):
+                start, end = bounds.log_start, bounds.next_offset
+                rows = index.read_ahead(topic.batches(state, partition, start, _OFFSET_MAX))
+                for row in _dense(rows, partition, (start, end), topic.layout.root, report):
+                    self._read_batch(source, row, report, index)
+            named = frozenset(stored_objects_of(topic, state))
+            with self._telling:
+                self.named.update(named)
+        except CorruptData as error:
+            report.findings.append(_finding(error, topic.layout.root))
+
+    def _read_batch(
+        self, source: RowSource, row: IndexedBatch, report: JournalReport, index: IndexAudit
+    ) -> None:
+        if not row.record_count or not index.is_new(row):
+            return
+        index.check_segment(row)
+        report.batches += 1
+        report.size_bytes += row.length
+        self._tell(row.length)
+        try:
+            with self._decoding:
+                fetched = read_rows(source, [row])
+                report.records += sum(part.batch.num_rows for part in fetched)
+        except OffsetOutOfRange:
+            return  # It was deleted meanwhile (rule R19).
+        except CorruptData as error:
+            report.findings.append(_finding(error, row.segment))
+
+    def _check_staged(self, topic_id: str, state: TopicState, report: JournalReport) -> None:
+        """An open transaction's staged segments exist, and are whole, until they are applied."""
+        for root, tx_id, participant in self._staged:
+            producer = state.producers.get(tx_id.pid, NEW_PRODUCER)
+            if participant.topic_id != topic_id or producer.is_finished(tx_id):
+                continue
+            for segment in participant.segments:
+                problem = segment_problem(self._store, segment.path, segment.batches)
+                if problem:
+                    text = f"{problem} (staged by transaction {tx_id} of {root})"
+                    report.findings.append(Finding(segment.path, "I15", text))
+
+
+_OFFSET_MAX = (1 << 63) - 1
+"""Beyond any offset: batches above the end of the state are found, too."""
+
+
+def _dense(
+    rows: Iterable[IndexedBatch],
+    partition: int,
+    bounds: tuple[int, int],
+    root: str,
+    report: JournalReport,
+) -> Iterator[IndexedBatch]:
+    """The same rows; a finding wherever they skip or repeat an offset within bounds (I2)."""
+    expected, end = bounds  # The log start may be in the middle of a batch.
+    is_first = True
+    for row in rows:
+        if row.base_offset > expected or (row.base_offset < expected and not is_first):
+            text = f"partition {partition} goes on at {row.base_offset}, not {expected}"
+            report.findings.append(Finding(root, "I2", text))
+        expected, is_first = row.next_offset, False
+        yield row
+    if expected != end:
+        text = f"partition {partition} ends at {expected}, not {end}"
+        report.findings.append(Finding(root, "I2", text))
+
+
+def _source(topic: TopicLog, state: TopicState) -> RowSource:
+    schemas = {number: decode_schema(text) for number, text in enumerate(state.schemas)}
+    return RowSource(
+        topic.store,
+        topic.name,
+        schemas,
+        state.newest_schema_id,
+        lambda row: relocated_rows(topic, row, state.partitions[row.partition].log_start),
+    )
+
+
+def _report(found: Audit[Any], name: str) -> JournalReport:
+    return JournalReport(
+        name,
+        found.entries,
+        found.snapshots,
+        size_bytes=found.size_bytes,
+        findings=list(found.findings),
+    )
+
+
+def _is_empty(found: Audit[Any]) -> bool:
+    """Neither an entry nor a boundary exists, readable or not."""
+    return found.is_whole and found.tip < 0
+
+
+def _finding(error: CorruptData, path: str) -> Finding:
+    return Finding(path, "I15", error.message)
+
+
+def _staged(found: Audit[SharedState]) -> Iterator[tuple[str, TxId, Participant]]:
+    for _, transaction in found.state.transactions.open_transactions():
+        for participant in transaction.participants:
+            yield found.layout.root, transaction.tx_id, participant
+
+
+# Unreferenced objects.
+
+
+def _unreferenced(
+    known: set[str], named: set[str], listed: Iterable[StoredObject]
+) -> Iterator[Unreferenced]:
+    kinds: dict[str, list[StoredObject]] = {}
+    for stored in listed:
+        kind = _kind(stored.path, known, named)
+        if kind:
+            kinds.setdefault(kind, []).append(stored)
+    for kind, objects in sorted(kinds.items()):
+        yield Unreferenced(kind, tuple(objects))
+
+
+def _kind(path: str, known: set[str], named: set[str]) -> str:
+    """Why nothing refers to that object; "" if something does, or if it is a journal's own."""
+    root = journal_root(path)
+    if path == CLUSTER_FILE:
+        return ""
+    if path.startswith(f"{PROBES}/"):
+        return "left by a probe"
+    if root is None:
+        return "of no kind that txlog writes"
+    if root in known:
+        kind = _COLLECTED.get(path.rsplit("/", 2)[-2], "")
+        return "" if path in named else kind
+    if not root.startswith(f"{TOPICS}/"):
+        return "of no journal of this log"
+    # The last boundary of a deleted topic, and the snapshot that it names, stay for ever (R14).
+    return "" if path.startswith((f"{root}/boundaries/", f"{root}/snapshots/")) else _DELETED
