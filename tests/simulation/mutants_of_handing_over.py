@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spark_plugin.sink import commit_look
+from txlog.coordinator import rules
 from txlog.engine.transaction_session import TransactionSession
 from txlog.journal.replication.follower import Follower
 
@@ -35,6 +36,12 @@ def _without_R40(patch: Patch) -> None:
     patch.setattr(commit_look, "_require_topic", lambda connection, participant: None)
 
 
+def _whatever_it_holds(patch: Patch) -> None:
+    """A transaction id that is committed is done, whatever the repeat would commit."""
+    patch.setattr(rules, "require_same_content", lambda command, committed: None)
+
+
+_CONTENT = "tests/unit/coordinator/test_content.py::"
 _HANDED = "tests/unit/catalog/test_handed_over.py::"
 _LOOK = "tests/unit/spark_plugin/sink/test_commit_look.py::"
 
@@ -46,6 +53,10 @@ BUGS_OF_HANDING_OVER: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "an instance is handed over (R35)": (
         _instances_too,
         f"{_HANDED}test_R35_a_registered_instance_cannot_be_handed_over",
+    ),
+    "a repeat is known by its id alone (R35)": (
+        _whatever_it_holds,
+        f"{_CONTENT}test_R35_the_second_of_two_copies_is_told_that_its_records_are_not_in[complete]",
     ),
     "without R40 in a query": (
         _without_R40,

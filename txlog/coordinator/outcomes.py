@@ -29,6 +29,8 @@ class Outcome:
     tag: str = ""
     dead_letter: bool = False
     """The commit means that a half transaction was given up."""
+    content: int = 0
+    """What was committed: see content_of (R35)."""
 
 
 @stored(
@@ -40,6 +42,7 @@ class Outcome:
     aborted="aborted",
     tags="tags",
     dead_letters="dead_letters",
+    contents="contents",
 )
 @dataclass(frozen=True, slots=True)
 class OutcomeColumns:
@@ -56,6 +59,8 @@ class OutcomeColumns:
     """Index -> tag, if there is one."""
     dead_letters: tuple[int, ...] = ()
     """Indexes of half transactions that were given up."""
+    contents: tuple[int, ...] = ()
+    """What each committed (R35); empty if no commit named anything."""
 
 
 class OutcomeGeneration(Mapping[TxId, Outcome]):
@@ -118,6 +123,7 @@ def tagged(outcomes: Mapping[TxId, Outcome], tag: str) -> Sequence[TxId]:
 
 def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
     times = [outcome.at_ms for outcome in outcomes.values()]
+    contents = tuple(outcome.content for outcome in outcomes.values())
     columns = OutcomeColumns(
         pids=tuple(tx_id.pid for tx_id in outcomes),
         epochs=tuple(tx_id.epoch for tx_id in outcomes),
@@ -132,6 +138,7 @@ def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
         dead_letters=tuple(
             place for place, found in enumerate(outcomes.values()) if found.dead_letter
         ),
+        contents=contents if any(contents) else (),
     )
     return json.dumps(encode(columns), separators=(",", ":"))
 
@@ -139,8 +146,12 @@ def _encoded(outcomes: Mapping[TxId, Outcome]) -> str:
 def _decoded(text: str) -> Mapping[TxId, Outcome]:
     try:
         columns: OutcomeColumns = decode(OutcomeColumns, json.loads(text))
+        contents = columns.contents or (0,) * len(columns.pids)
         rows = list(
-            zip(columns.pids, columns.epochs, columns.numbers, columns.steps_ms, strict=True)
+            zip(
+                *(columns.pids, columns.epochs, columns.numbers, columns.steps_ms, contents),
+                strict=True,
+            )
         )
     except (ValueError, RecursionError) as error:
         raise CorruptData(
@@ -156,6 +167,9 @@ def _decoded(text: str) -> Mapping[TxId, Outcome]:
             at_ms,
             columns.tags.get(place, ""),
             place in dead,
+            content,
         )
-        for place, ((pid, epoch, number, _), at_ms) in enumerate(zip(rows, times, strict=True))
+        for place, ((pid, epoch, number, _, content), at_ms) in enumerate(
+            zip(rows, times, strict=True)
+        )
     }

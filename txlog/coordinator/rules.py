@@ -7,6 +7,7 @@ slot, so the first event decides (I4); after a newer epoch, commands of an older
 
 from __future__ import annotations
 
+from txlog.coordinator.content import UNKNOWN, require_same_content
 from txlog.coordinator.events import (
     AbortPrepared,
     AddParticipants,
@@ -347,6 +348,7 @@ def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
     if decided is Decision.COMMIT and command.dead_letter == _is_dead_letter(
         state, command.tx_id, transaction
     ):
+        require_same_content(command, _content(state, command.tx_id, transaction))
         return Decided()
     if decided is not None:
         raise _is_decided(state, command.tx_id, transaction)
@@ -384,6 +386,8 @@ def _is_committed_without_id(state: CoordinatorState, command: PrepareCommit) ->
         return False
     if outcome.decision is Decision.COMMIT and outcome.dead_letter != command.dead_letter:
         raise _is_decided(state, command.tx_id, None)
+    if outcome.decision is Decision.COMMIT:
+        require_same_content(command, outcome.content)
     return outcome.decision is Decision.COMMIT
 
 
@@ -393,6 +397,14 @@ def _is_dead_letter(state: CoordinatorState, tx_id: TxId, transaction: Transacti
         return transaction.dead_letter
     outcome = state.outcome(tx_id)
     return outcome is not None and outcome.dead_letter
+
+
+def _content(state: CoordinatorState, tx_id: TxId, transaction: Transaction | None) -> int:
+    """What the decided transaction is about (R35)."""
+    if transaction is not None:
+        return transaction.content
+    outcome = state.outcome(tx_id)
+    return UNKNOWN if outcome is None else outcome.content
 
 
 def _decision(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from txlog.clock import elapsed_ms
+from txlog.coordinator.content import content_of
 from txlog.coordinator.events import (
     AbortPrepared,
     CheckBack,
@@ -52,6 +53,7 @@ OUTCOME_GENERATIONS_MAX = 128
     checks="checks",
     checked_ms="checked_ms",
     dead_letter="dead_letter",
+    content="content",
 )
 @dataclass(frozen=True, slots=True)
 class Transaction:
@@ -73,6 +75,8 @@ class Transaction:
     checked_ms: WallMs = 0
     dead_letter: bool = False
     """Decided to go to the dead-letter topic."""
+    content: Offset = 0
+    """Of its PREPARE_COMMIT: see content_of (R35)."""
 
     def is_check_due(self, now_ms: int) -> bool:
         """Whether its next check is due, or its end."""
@@ -376,6 +380,7 @@ def _commit_prepared(state: CoordinatorState, event: CommitPrepared) -> Coordina
         groups=tuple(dict.fromkeys((*ongoing.groups, *event.groups))),
         tag=event.tag or ongoing.tag,
         dead_letter=event.dead_letter,
+        content=content_of(event.participants, event.groups),
     )
     if event.mark is not None:
         state = replace(state, marks={**state.marks, event.mark.key: event.mark})
@@ -419,7 +424,9 @@ def _completed(state: CoordinatorState, event: TransactionCompleted) -> Coordina
         updated_ms=event.at_ms,
     )
     decision = Decision.COMMIT if is_commit else Decision.ABORT
-    outcome = Outcome(decision, event.at_ms, transaction.tag, transaction.dead_letter)
+    outcome = Outcome(
+        decision, event.at_ms, transaction.tag, transaction.dead_letter, transaction.content
+    )
     return _with_outcome(_with_id(state, event.transactional_id, known), event.tx_id, outcome)
 
 

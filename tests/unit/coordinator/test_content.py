@@ -1,0 +1,114 @@
+"""R35: a repeated commit is answered as done only if it is about the same records and groups."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.coordinator_commands import NAME, PID, begin, commit, complete, registered
+from tests.memory_log import MemoryLog
+from txlog.client.producer.producer import Producer
+from txlog.coordinator.content import UNKNOWN, content_of
+from txlog.coordinator.events import ExpireTransactionalId, Participant
+from txlog.coordinator.outcomes import OutcomeGeneration
+from txlog.errors import ProducerFenced
+from txlog.model import TxId
+from txlog.topic.records.batch import Segment
+
+TX = TxId(PID, 0, 0)
+TOPIC_ID = "0123456789abcdef"
+
+
+def staged(name: str) -> Participant:
+    """A topic with one segment."""
+    path = f"topics/t/{TOPIC_ID}/segments/{name}.arrow"
+    return Participant(TOPIC_ID, "t", (), (Segment(path, 0, ()),))
+
+
+MINE, OTHER = staged("01977420dcef8c15510563d550401e72"), staged("01977420dd515b0dc4c08bb17ffdcf31")
+
+
+def test_the_content_is_what_is_named() -> None:
+    named = [
+        content_of((), ()),
+        content_of((MINE,), ()),
+        content_of((OTHER,), ()),
+        content_of((MINE,), ("g",)),
+        content_of((), ("g",)),
+        content_of((), ("h",)),
+        content_of((Participant(TOPIC_ID, "t", (0,)),), ()),
+        content_of((Participant(TOPIC_ID, "t", (1,)),), ()),
+    ]
+    assert len(set(named)) == len(named)
+    assert named[0] == UNKNOWN
+    assert content_of([MINE], ["g"]) == named[3]
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_R35_a_commit_of_other_records_is_refused_and_not_called_done(
+    is_complete: bool, is_forgotten: bool
+) -> None:
+    coordinator = registered()
+    coordinator.run(commit(TX, participants=(MINE,), groups=("g",)))
+    if is_complete or is_forgotten:
+        coordinator.run(complete(TX))
+    if is_forgotten:
+        assert coordinator.run(ExpireTransactionalId(NAME, 9_000)) is True
+    before = coordinator.state
+    coordinator.run(commit(TX, participants=(MINE,), groups=("g",)))
+    assert coordinator.state == before, "a repeat is done, and decides nothing"
+    for participants, groups in (((OTHER,), ("g",)), ((MINE,), ()), ((), ("h",))):
+        with pytest.raises(ProducerFenced, match="other records than these"):
+            coordinator.run(commit(TX, participants=participants, groups=groups))
+
+
+def test_R35_a_commit_that_names_nothing_is_a_repeat_of_any() -> None:
+    """Any process may answer for a half transaction, and one in the log names its topics before."""
+    coordinator = registered()
+    coordinator.run(begin(TX))
+    coordinator.run(commit(TX))
+    coordinator.run(commit(TX, groups=("g",)))
+    coordinator.run(complete(TX))
+    coordinator.run(commit(TX, participants=(MINE,)))
+    assert coordinator.state.outcomes[-1][TX].content == UNKNOWN
+
+
+def test_what_was_committed_is_in_the_text_of_the_outcomes() -> None:
+    coordinator = registered()
+    coordinator.run(commit(TX, participants=(MINE,)))
+    coordinator.run(complete(TX))
+    outcomes = OutcomeGeneration.of(coordinator.state.outcomes[-1])
+    assert OutcomeGeneration.of_text(outcomes.text)[TX].content == content_of((MINE,), ())
+
+
+def copied(log: MemoryLog) -> tuple[Producer, Producer]:
+    """A producer, and its copy in another process, as of a machine that was copied while it ran."""
+    copy, original = log.producer("a"), log.elsewhere("a")
+    for name in ("_registration", "_instance", "_number"):
+        setattr(copy._transaction, name, getattr(original._transaction, name))
+    return original, copy
+
+
+def complete_it(producer: Producer) -> None:
+    """Wait for COMMITTED of its transaction."""
+    assert producer._transaction is not None
+    producer._transaction.join()
+
+
+@pytest.mark.parametrize("then", [lambda producer: None, complete_it], ids=["decided", "complete"])
+def test_R35_the_second_of_two_copies_is_told_that_its_records_are_not_in(
+    then: Callable[[Producer], None],
+) -> None:
+    log = MemoryLog(transaction_records="staged")
+    log.admin.create_topic("u", 1)
+    original, copy = copied(log)
+    for producer, value in ((original, b"1"), (copy, b"2")):
+        producer.begin_transaction()
+        producer.send("u", value)
+        producer.flush()
+    original.commit_transaction()
+    then(original)
+    with pytest.raises(ProducerFenced, match="Nothing of these records was committed"):
+        copy.commit_transaction()
+    assert log.values("u") == [b"1"]
+    log.check()
