@@ -20,10 +20,10 @@ TURN_WAIT_MS_MAX = 1_000.0
 """From when on a writer goes on without its turn, however many others are before it."""
 
 STUCK_MS = 300.0
-"""The same, if nothing was named in the folder meanwhile: its holder stands still."""
+"""The same, if no file was created in the folder meanwhile: the holder stands still."""
 
 AFTER_STUCK_MS = 5_000.0
-"""After such a wait no thread of this process waits in that folder for this long."""
+"""After a wait in vain no thread of this process waits in that folder for this long."""
 
 OpenFolder = Callable[[str], int]
 """Opens a folder below the root, which may raise OSError."""
@@ -60,22 +60,25 @@ class FolderTurns:
         now_ms = self._runtime.clock.monotonic_ms()
         if now_ms < self._stuck_until_ms.get(folder, now_ms):
             return True
-        if self._is_stuck(lock):
+        if not self._gets(lock):
             self._stuck_until_ms[folder] = self._runtime.clock.monotonic_ms() + AFTER_STUCK_MS
         return True
 
-    def _is_stuck(self, lock: _Lock) -> bool:
-        """Wait for the lock, or long enough; whether its holder stands still."""
+    def _gets(self, lock: _Lock) -> bool:
+        """Wait for the lock, but not for long: whether it is this one's now.
+
+        New names do not prove that the lock changes hands: writers without a turn make them, too.
+        """
         told = self._runtime.new_event()
         self._runtime.background.begin(lambda: lock.wait(told.set))
         seen_ns, waited_ms = lock.changed_ns(), 0.0
         while waited_ms < TURN_WAIT_MS_MAX:
             if told.wait_ms(STUCK_MS):
-                return False
+                return True
             waited_ms += STUCK_MS
             before_ns, seen_ns = seen_ns, lock.changed_ns()
             if seen_ns == before_ns:
-                return True
+                return False
         return False
 
 
