@@ -17,6 +17,12 @@ import pyarrow as pa
 from txlog.engine.append.delivery import Delivery, RecordFuture
 from txlog.engine.append.partitioner import partition_for_keys
 from txlog.errors import InvalidRecord, RecordTooLarge
+from txlog.topic.records.plain_numbers import (
+    binary_column,
+    list_column,
+    missing_values,
+    numbers_column,
+)
 from txlog.topic.records.rows import record_batch_from_rows
 from txlog.topic.records.schema import (
     KAFKA_SCHEMA,
@@ -102,7 +108,7 @@ class KafkaPile:
         self.size_bytes = 0
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
-        self._headers: dict[int, list[dict[str, object]]] = {}
+        self._headers: dict[int, list[tuple[bytes, bytes | None]]] = {}
         self._wanted: dict[int, int] = {}
         """Index of a record -> the partition that its sender asked for."""
 
@@ -156,11 +162,11 @@ class KafkaPile:
         """See Pile."""
         count = len(self.delivery.timestamps)
         self._drop_torn(count)
-        keys = pa.array(self._keys, pa.binary())
+        keys = binary_column(self._keys)
         columns = [
             keys,
-            pa.array(self._values, pa.binary()),
-            pa.array([self._headers.get(i) for i in range(count)], _HEADERS_TYPE)
+            binary_column(self._values),
+            _headers_column([self._headers.get(i) for i in range(count)])
             if self._headers
             else pa.nulls(count, _HEADERS_TYPE),
             _timestamps(self.delivery.timestamps),
@@ -236,13 +242,13 @@ class TypedPile:
         self._drop_torn(len(self.delivery.timestamps))
         rows = record_batch_from_rows(self._rows, self._schema)
         key_column = self.topic.state.config.key_column
-        keys = pa.array(self._keys, pa.binary())
+        keys = binary_column(self._keys)
         count = len(self.topic.state.partitions)
         chosen = keyed_partitions(keys, count, sticky)
         if key_column and keys.null_count:
             column = rows.column(self._schema.get_field_index(key_column))
             by_column = keyed_partitions(column, count, sticky)
-            chosen = np.where(np.asarray(keys.is_null()), by_column, chosen)
+            chosen = np.where(missing_values(keys), by_column, chosen)
         stamps = _timestamps(self.delivery.timestamps)
         batch = pa.RecordBatch.from_arrays(
             [*rows.columns, stamps], schema=physical_schema(self._schema)
@@ -267,19 +273,29 @@ def _with_wanted(chosen: Partitions, wanted: Mapping[int, int]) -> Partitions:
 
 
 def _timestamps(values: list[int]) -> pa.Array:
-    return pa.array(np.asarray(values, dtype=np.int64)).view(TIMESTAMP_FIELD.type)
+    return numbers_column(np.asarray(values, dtype=np.int64), TIMESTAMP_FIELD.type)
 
 
-def _checked_headers(headers: object) -> tuple[list[dict[str, object]], int]:
+def _headers_column(headers: Sequence[list[tuple[bytes, bytes | None]] | None]) -> pa.Array:
+    pairs = [pair for found in headers for pair in found or ()]
+    items = pa.StructArray.from_arrays(
+        [binary_column([k for k, _ in pairs], pa.string()), binary_column([v for _, v in pairs])],
+        fields=list(_HEADERS_TYPE.value_type),
+    )
+    counts = [None if found is None else len(found) for found in headers]
+    return list_column(counts, items, _HEADERS_TYPE)
+
+
+def _checked_headers(headers: object) -> tuple[list[tuple[bytes, bytes | None]], int]:
     if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
         raise InvalidRecord(
             f"headers are a list of pairs, as in [('trace', b'7')], not {headers!r:.80}."
         )
-    checked: list[dict[str, object]] = []
+    checked: list[tuple[bytes, bytes | None]] = []
     size = 0
     for pair in headers:
         name, value = _checked_header(pair)
-        checked.append({"key": name, "value": value})
+        checked.append((name.encode(), value))
         size += len(name) + len(value or b"")
     return checked, size
 

@@ -14,6 +14,7 @@ from txlog.engine.append.accumulator import Partitions, check_partition, keyed_p
 from txlog.engine.append.record_times import with_record_times
 from txlog.errors import InvalidRecord
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD, adapt
+from txlog.topic.records.plain_numbers import whole_numbers
 from txlog.topic.records.schema import is_kafka_schema, physical_schema
 from txlog.topic.topic_log import TopicLog
 
@@ -140,7 +141,7 @@ def _explicit(topic: TopicLog, column: pa.Array) -> Partitions:
             f"is {column.type} with {column.null_count} nulls."
         )
     if len(column):
-        numbers = np.asarray(column)
+        numbers = whole_numbers(column)
         for partition in (int(numbers.min()), int(numbers.max())):
             topic.check_partition(partition)
-    return np.asarray(column.cast(pa.int32()))
+    return whole_numbers(column.cast(pa.int32()))

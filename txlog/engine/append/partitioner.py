@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from txlog.engine.append.murmur2 import murmur2, murmur2_many
 from txlog.errors import InvalidRecord, UnknownPartition
+from txlog.topic.records.plain_numbers import missing_values, numbers_column, whole_numbers
 
 NullKeys: TypeAlias = "int | Callable[[int], int | NDArray[np.int32]]"
 """Where records without a key go: a partition, or a function that gets their number and returns one
@@ -94,9 +95,10 @@ def partition_for_keys(
         keys = keys.dictionary_decode()
     if not keys.null_count:
         return _partitions(_hashes(keys), partition_count)
-    missing = np.asarray(keys.is_null())
+    missing = missing_values(keys)
     partitions = np.empty(len(keys), dtype=np.int32)
-    partitions[~missing] = _partitions(_hashes(keys.drop_null()), partition_count)
+    if keys.null_count < len(keys):
+        partitions[~missing] = _partitions(_hashes(keys.drop_null()), partition_count)
     chosen = np.asarray(null_keys(keys.null_count) if callable(null_keys) else null_keys)
     _require_partitions(chosen, partition_count)
     partitions[missing] = chosen
@@ -132,7 +134,7 @@ def split_by_partition(
         counts = np.bincount(partitions)
     else:
         order = partition_order(partitions)
-        batch, counts = batch.take(pa.array(order.indices)), order.counts
+        batch, counts = batch.take(numbers_column(order.indices)), order.counts
     ends = np.cumsum(counts)
     return {
         int(partition): batch.slice(
@@ -167,12 +169,12 @@ def _hashes(keys: pa.Array) -> NDArray[np.uint32]:
 
 
 def _dictionary_hashes(keys: pa.DictionaryArray) -> NDArray[np.uint32]:
-    hashes: NDArray[np.uint32] = _hashes(keys.dictionary)[np.asarray(keys.indices)]
+    hashes: NDArray[np.uint32] = _hashes(keys.dictionary)[whole_numbers(keys.indices)]
     return hashes
 
 
 def _number_hashes(keys: pa.Array) -> NDArray[np.uint32]:
-    numbers = np.asarray(keys).astype(_NUMBERS[keys.type])
+    numbers = whole_numbers(keys).astype(_NUMBERS[keys.type])
     starts = np.arange(len(numbers), dtype=np.int64) * numbers.itemsize
     lengths = np.full(len(numbers), numbers.itemsize, dtype=np.int64)
     return murmur2_many(numbers.view(np.uint8), starts, lengths)

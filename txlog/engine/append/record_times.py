@@ -7,12 +7,12 @@ client's clock decides here what is accepted, never what is safe (I14).
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
 from txlog.errors import InvalidRecord
 from txlog.settings import LOG_APPEND_TIME, LONG_MAX, TopicConfig
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, with_timestamp
+from txlog.topic.records.plain_numbers import whole_numbers
 from txlog.topic.topic_log import TopicLog
 
 
@@ -45,7 +45,7 @@ def with_record_times(topic: TopicLog, batch: pa.RecordBatch, now_ms: int) -> pa
         batch, index = batch.remove_column(index), -1
     timed = with_timestamp(batch, now_ms)
     if index >= 0 and timed.num_rows:
-        times_ms = np.asarray(timed.column(TIMESTAMP_COLUMN).view(pa.int64()))
+        times_ms = whole_numbers(timed.column(TIMESTAMP_COLUMN).view(pa.int64()))
         _require_within(topic, int(times_ms.min()), int(times_ms.max()), now_ms)
     return timed
 

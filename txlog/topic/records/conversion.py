@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from txlog.errors import InvalidRecord
 from txlog.topic.records.column_types import fits
+from txlog.topic.records.plain_numbers import numbers_column
 
 TIMESTAMP_COLUMN = "_timestamp"
 TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.timestamp("ms", "UTC"), nullable=False)
@@ -46,7 +47,7 @@ def with_timestamp(batch: pa.RecordBatch, timestamp_ms: int) -> pa.RecordBatch:
     index = schema.get_field_index(TIMESTAMP_COLUMN)
     if index < 0:
         constant = np.full(batch.num_rows, timestamp_ms, dtype=np.int64)
-        stamps = pa.array(constant).view(TIMESTAMP_FIELD.type)
+        stamps = numbers_column(constant, TIMESTAMP_FIELD.type)
     else:
         stamps = _convert(batch.column(index), pa.field(TIMESTAMP_COLUMN, TIMESTAMP_FIELD.type))
         batch = batch.remove_column(index)
@@ -62,7 +63,7 @@ def null_array(row_count: int, kind: pa.DataType) -> pa.Array:
     `pa.nulls` shares one large buffer of zeros between a list and its empty items, and the IPC
     writer stores all of it in every slice.
     """
-    return pa.nulls(1, kind).take(pa.array(np.zeros(row_count, dtype=np.int64)))
+    return pa.nulls(1, kind).take(numbers_column(np.zeros(row_count, dtype=np.int64)))
 
 
 def _require_known_columns(batch: pa.RecordBatch, target: pa.Schema) -> None:

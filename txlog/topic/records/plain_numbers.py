@@ -1,17 +1,20 @@
-"""Numbers of an Arrow column as NumPy has them, without pandas.
+"""Columns of numbers and bytes between Arrow and NumPy, without pandas.
 
-pyarrow's own conversion imports pandas wherever it is installed, which takes half a second of a
-core: longer than a new process needs to open a log far away and read its first records. It must not
-know what the numbers mean.
+pyarrow's own conversions, in both directions, import pandas wherever it is installed. That takes
+half a second of a core: longer than a new process needs to open a log far away and to read or write
+its first records. This module must not know what the columns mean.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+_INT32_MAX = 2**31 - 1
 
 
 def whole_numbers(column: pa.Array) -> npt.NDArray[Any]:
@@ -20,3 +23,53 @@ def whole_numbers(column: pa.Array) -> npt.NDArray[Any]:
         return np.asarray(column)
     numbers: Any = np.from_dlpack(column)
     return np.asarray(numbers)
+
+
+def numbers_column(numbers: npt.NDArray[Any], kind: pa.DataType | None = None) -> pa.Array:
+    """A column over these whole numbers, without nulls; `kind` has as many bytes as they have."""
+    buffer = pa.py_buffer(np.ascontiguousarray(numbers))
+    arrow = pa.from_numpy_dtype(numbers.dtype) if kind is None else kind
+    return pa.Array.from_buffers(arrow, len(numbers), [None, buffer])
+
+
+def missing_values(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which values are null, in order."""
+    count = len(column)
+    if pa.types.is_null(column.type):
+        return np.ones(count, dtype=np.bool_)
+    validity = column.buffers()[0]
+    if validity is None:
+        return np.zeros(count, dtype=np.bool_)
+    bits = np.unpackbits(np.frombuffer(validity, dtype=np.uint8), bitorder="little")
+    missing: npt.NDArray[np.bool_] = bits[column.offset : column.offset + count] == 0
+    return missing
+
+
+def binary_column(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
+    """A column of bytes, or of `kind`: text whose UTF-8 the values are; None is null."""
+    kind = pa.binary() if kind is None else kind
+    count = len(values)
+    lengths = np.fromiter((len(value or b"") for value in values), np.int64, count)
+    ends = np.cumsum(lengths)
+    if count and ends[-1] > _INT32_MAX:
+        return pa.array(values, pa.binary()).view(kind)
+    offsets = np.zeros(count + 1, dtype=np.int32)
+    offsets[1:] = ends
+    data = pa.py_buffer(b"".join(value for value in values if value))
+    return pa.Array.from_buffers(kind, count, [_validity(values), pa.py_buffer(offsets), data])
+
+
+def list_column(counts: Sequence[int | None], items: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column of lists: so many of the items each, one after the other; None is null."""
+    offsets = np.zeros(len(counts) + 1, dtype=np.int32)
+    offsets[1:] = np.cumsum(np.fromiter((count or 0 for count in counts), np.int64, len(counts)))
+    buffers = [_validity(counts), pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(kind, len(counts), buffers, children=[items])
+
+
+def _validity(values: Sequence[object]) -> pa.Buffer | None:
+    """One bit a value; None if all are there."""
+    if None not in values:
+        return None
+    are_there = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    return pa.py_buffer(np.packbits(are_there, bitorder="little"))

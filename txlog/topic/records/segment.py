@@ -19,7 +19,7 @@ from txlog.errors import CorruptData, InvalidConfig, InvalidRecord, RecordTooLar
 from txlog.journal.message import RECORD_BATCH, MessageHead, read_head
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
-from txlog.topic.records.plain_numbers import whole_numbers
+from txlog.topic.records.plain_numbers import numbers_column, whole_numbers
 
 BATCH_BYTES_MAX = 1_250_000
 """Size of a stored batch before compression. Spark reads batches of about 1 MB fastest, and passes
@@ -300,7 +300,7 @@ def _compact(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
     nested = [i for i, field in enumerate(batch.schema) if pa.types.is_nested(field.type)]
     if not nested or size <= batch.nbytes * 5 // 4 + 4096:
         return batch, size
-    every_row = pa.array(np.arange(batch.num_rows))
+    every_row = numbers_column(np.arange(batch.num_rows))
     columns = list(batch.columns)
     for index in nested:
         columns[index] = columns[index].take(every_row)

@@ -1,4 +1,4 @@
-"""Numbers of Arrow columns without pandas: a new process that reads does not wait for it."""
+"""Arrow columns without pandas: a new process does not wait for it."""
 
 import subprocess
 import sys
@@ -8,10 +8,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.source_tree import ROOT
 from txlog import Admin, Producer
-from txlog.topic.records.plain_numbers import whole_numbers
+from txlog.topic.records.plain_numbers import (
+    binary_column,
+    list_column,
+    missing_values,
+    numbers_column,
+    whole_numbers,
+)
 
 COLUMN = pa.array([3, 1, 4, 1, 5], pa.int64())
 
@@ -62,3 +70,68 @@ def test_a_process_that_reads_imports_no_pandas(tmp_path: Path) -> None:
         [sys.executable, "-c", _READS, root], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert done.stdout == "False\n"
+
+
+_WRITES = """
+import sys
+from txlog import Producer
+with Producer(sys.argv[1], transactional_id="a") as producer:
+    producer.init_transactions()
+    producer.begin_transaction()
+    for number in range(3):
+        producer.send("t", b"v%d" % number, headers=[("h", b"x"), ("none", None)])
+    producer.commit_transaction()
+print("pandas" in sys.modules)
+"""
+
+
+def test_a_process_that_writes_imports_no_pandas(tmp_path: Path) -> None:
+    assert find_spec("pandas") is not None, "else this proves nothing"
+    root = str(tmp_path / "log")
+    Admin(root, create=True).create_topic("t", 2)
+    done = subprocess.run(
+        [sys.executable, "-c", _WRITES, root], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+VALUES = st.lists(st.none() | st.binary(max_size=5), max_size=20)
+
+
+@given(VALUES)
+def test_bytes_make_the_column_that_pyarrow_makes(values: list[bytes | None]) -> None:
+    column = binary_column(values)
+    column.validate(full=True)
+    assert column.equals(pa.array(values, pa.binary()))
+    assert missing_values(column).tolist() == [value is None for value in values]
+    part = column.slice(len(values) // 2)
+    assert missing_values(part).tolist() == [value is None for value in part.to_pylist()]
+
+
+def test_text_is_given_as_its_utf_8() -> None:
+    column = binary_column(["é".encode(), None, b""], pa.string())
+    column.validate(full=True)
+    assert column.to_pylist() == ["é", None, ""]
+
+
+@given(st.lists(st.none() | st.integers(0, 3), max_size=10))
+def test_lists_make_the_column_that_pyarrow_makes(counts: list[int | None]) -> None:
+    numbers = iter(range(100))
+    lists = [None if n is None else [next(numbers) for _ in range(n)] for n in counts]
+    items = pa.array([number for found in lists for number in found or ()], pa.int64())
+    column = list_column(counts, items, pa.list_(pa.int64()))
+    column.validate(full=True)
+    assert column.equals(pa.array(lists, pa.list_(pa.int64())))
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("ms", "UTC"), pa.int32()])
+def test_numbers_make_a_column(kind: pa.DataType) -> None:
+    dtype = np.dtype(np.int32 if kind == pa.int32() else np.int64)
+    column = numbers_column(np.arange(6, dtype=dtype)[::2], kind)
+    column.validate(full=True)
+    assert (column.type, whole_numbers(column.view(str(dtype))).tolist()) == (kind, [0, 2, 4])
+
+
+def test_a_null_column_is_missing_everywhere() -> None:
+    assert missing_values(pa.nulls(3)).tolist() == [True] * 3
+    assert missing_values(pa.array([1, 2])).tolist() == [False] * 2
