@@ -5,28 +5,28 @@ from pathlib import Path
 import pytest
 
 from txlog.testing.soak.run import Soak, run_soak
-from txlog.testing.system_test.place import PlaceKind, place
+from txlog.testing.system_test.process_faults import ProcessFaultCounts
 from txlog.testing.system_test.run import SystemTest, run_system_test
-from txlog.testing.system_test.trouble import TroubleCounts
+from txlog.testing.system_test.store_location import StoreKind, store_location
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 FORMS = {
-    PlaceKind.DISK: SystemTest(
+    StoreKind.DISK: SystemTest(
         records=1_200, copiers=2, partitions=4, transaction_records=50,
-        transaction_timeout_ms=1_000, counts=TroubleCounts(1, 1, 1), seed=1,
+        transaction_timeout_ms=1_000, counts=ProcessFaultCounts(1, 1, 1), seed=1,
     ),
-    PlaceKind.S3: SystemTest(
+    StoreKind.S3: SystemTest(
         records=1_000, copiers=2, partitions=2, transaction_records=50, pause_ms=0,
-        transaction_timeout_ms=3_000, counts=TroubleCounts(1, 1, 0), seed=2,
+        transaction_timeout_ms=3_000, counts=ProcessFaultCounts(1, 1, 0), seed=2,
     ),
-    PlaceKind.PROXY: SystemTest(
+    StoreKind.PROXY: SystemTest(
         records=300, copiers=2, partitions=2, transaction_records=50, pause_ms=0,
-        transaction_timeout_ms=5_000, counts=TroubleCounts(1, 0, 0), seed=3,
+        transaction_timeout_ms=5_000, counts=ProcessFaultCounts(1, 0, 0), seed=3,
     ),
-    PlaceKind.FAR: SystemTest(
+    StoreKind.FAR: SystemTest(
         records=600, copiers=2, partitions=2, transaction_records=50, pause_ms=0,
-        transaction_timeout_ms=4_000, counts=TroubleCounts(1, 1, 0), seed=4,
+        transaction_timeout_ms=4_000, counts=ProcessFaultCounts(1, 1, 0), seed=4,
     ),
 }  # fmt: skip
 
@@ -34,20 +34,20 @@ FORMS = {
 @pytest.mark.parametrize(
     "kind",
     [
-        PlaceKind.DISK,
+        StoreKind.DISK,
         # The same server as behind the proxy, and nothing happens to the line.
-        pytest.param(PlaceKind.S3, marks=[pytest.mark.s3, pytest.mark.extra]),
-        pytest.param(PlaceKind.PROXY, marks=pytest.mark.s3),
-        pytest.param(PlaceKind.FAR, marks=[pytest.mark.s3, pytest.mark.extra]),
+        pytest.param(StoreKind.S3, marks=[pytest.mark.s3, pytest.mark.extra]),
+        pytest.param(StoreKind.PROXY, marks=pytest.mark.s3),
+        pytest.param(StoreKind.FAR, marks=[pytest.mark.s3, pytest.mark.extra]),
     ],
 )
-def test_I3_I5_I6_I8_what_is_copied_under_troubles_is_copied_once_and_in_order(
-    kind: PlaceKind, tmp_path: Path
+def test_I3_I5_I6_I8_what_is_copied_under_faults_is_copied_once_and_in_order(
+    kind: StoreKind, tmp_path: Path
 ) -> None:
     test = FORMS[kind]
-    root = str(tmp_path / "log") if kind is PlaceKind.DISK else ""
-    with place(kind, root, test.seed) as where:
-        report = run_system_test(test, where, tmp_path, note=print)
+    root = str(tmp_path / "log") if kind is StoreKind.DISK else ""
+    with store_location(kind, root, test.seed) as location:
+        report = run_system_test(test, location, tmp_path, note=print)
     print(report.figures)
     assert report.problems == []
     assert report.figures["kills"] == test.copiers * test.counts.kills

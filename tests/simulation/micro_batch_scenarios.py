@@ -37,13 +37,13 @@ from tests.simulation.micro_batches import (
 )
 from tests.simulation.rivals import Ledger, RivalDriver
 from txlog.errors import CheckpointConflict, InvalidOption
+from txlog.testing.simulation.actors.bank_transfers import ConsistentCutReader
 from txlog.testing.simulation.actors.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.actors.readers import Reader
 from txlog.testing.simulation.actors.role import Role
-from txlog.testing.simulation.actors.tellers import Auditor
 from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.environment.world import Scenario
-from txlog.testing.simulation.scenarios import tended
+from txlog.testing.simulation.scenarios import maintenance_roles
 
 # A query of two sources.
 
@@ -331,7 +331,7 @@ def _producers(*topics: str) -> list[Role]:
 
 
 def _readers(*topics: str) -> list[Role]:
-    return [Auditor("auditor", topics), Reader("committed", topics, "read_committed")]
+    return [ConsistentCutReader("auditor", topics), Reader("committed", topics, "read_committed")]
 
 
 def _unions(choices: random.Random) -> Sequence[Role]:
@@ -344,7 +344,7 @@ def _unions(choices: random.Random) -> Sequence[Role]:
         *_producers("ta", "tb"),
         *drivers,
         *_readers("tx", "ty"),
-        *tended(choices, tuple(_TOPICS), 0.3),
+        *maintenance_roles(choices, tuple(_TOPICS), 0.3),
     ]
 
 
@@ -353,7 +353,12 @@ def _late(choices: random.Random) -> Sequence[Role]:
     batch_commit._sessions.clear()
     place = LatePlace("query", Folder("query-0"), trouble=trouble_drawn(choices))
     drivers: list[Role] = [LateDriver(f"d{n}", place) for n in (1, 2)]
-    return [*_producers("ta"), *drivers, *_readers("tx", "ty"), *tended(choices, tuple(_LATE), 0.2)]
+    return [
+        *_producers("ta"),
+        *drivers,
+        *_readers("tx", "ty"),
+        *maintenance_roles(choices, tuple(_LATE), 0.2),
+    ]
 
 
 def _self_unions(choices: random.Random) -> Sequence[Role]:
@@ -362,7 +367,12 @@ def _self_unions(choices: random.Random) -> Sequence[Role]:
     place = UnionPlace("query", UnionFolder("query-0"), trouble=trouble_drawn(choices))
     sources = [Source("ta", "g", "tx"), Source("ta", "g", "ty")]
     drivers: list[Role] = [SelfUnionDriver(f"d{n}", place, sources) for n in (1, 2)]
-    return [*_producers("ta"), *drivers, *_readers("tx", "ty"), *tended(choices, tuple(_ONE), 0.3)]
+    return [
+        *_producers("ta"),
+        *drivers,
+        *_readers("tx", "ty"),
+        *maintenance_roles(choices, tuple(_ONE), 0.3),
+    ]
 
 
 def _hasty(choices: random.Random) -> Sequence[Role]:
@@ -374,7 +384,12 @@ def _hasty(choices: random.Random) -> Sequence[Role]:
         HastyDriver("d1", one, two, "g", "tx"),
         HastyDriver("d2", two, one, "h", "ty"),
     ]
-    return [*_producers("ta"), *drivers, *_readers("tx", "ty"), *tended(choices, tuple(_ONE), 0.3)]
+    return [
+        *_producers("ta"),
+        *drivers,
+        *_readers("tx", "ty"),
+        *maintenance_roles(choices, tuple(_ONE), 0.3),
+    ]
 
 
 def _rivals(choices: random.Random) -> Sequence[Role]:
@@ -394,8 +409,8 @@ def _rivals(choices: random.Random) -> Sequence[Role]:
     return [
         PlainProducer("plain", ("ta", "tb")),
         *drivers,
-        Auditor("auditor", ("tx", "ty", "tz")),
-        *tended(choices, tuple(_RIVALS), 0.2),
+        ConsistentCutReader("auditor", ("tx", "ty", "tz")),
+        *maintenance_roles(choices, tuple(_RIVALS), 0.2),
     ]
 
 
@@ -406,7 +421,7 @@ def _foreach(choices: random.Random) -> Sequence[Role]:
     is_hasty = choices.random() < 0.5
     names = ("d1",) if is_hasty else ("d1", "d2")
     drivers: list[Role] = [ForeachDriver(name, place, is_hasty) for name in names]
-    return [*drivers, *_readers("tx", "ty"), *tended(choices, tuple(_WRITTEN), 0.3)]
+    return [*drivers, *_readers("tx", "ty"), *maintenance_roles(choices, tuple(_WRITTEN), 0.3)]
 
 
 OF_MICRO_BATCHES: Mapping[str, Scenario] = {

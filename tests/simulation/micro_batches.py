@@ -175,7 +175,7 @@ class Driver:
     """Runs of one query, one after the other: each life is a run."""
 
     is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    is_always_restarted: ClassVar[bool] = False
     batches_max: ClassVar[int] = 3
     """Of a run, unless there is little trouble."""
 

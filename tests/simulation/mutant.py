@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.simulation.scenarios import SCENARIOS
-from txlog.testing.simulation.run import judged
+from txlog.testing.simulation.run import checked
 
 Patch = pytest.MonkeyPatch
 
@@ -35,7 +35,7 @@ class Mutant:
         scenario = SCENARIOS[self.scenario]
         if self.requests_max:
             scenario = replace(scenario, requests_max=self.requests_max)
-        kinds = (found.kind for found in judged(scenario, seed).findings)
+        kinds = (found.kind for found in checked(scenario, seed).findings)
         return Counter(kind for kind in kinds if kind.startswith(self.kind))
 
     def shows(self, seed: int) -> bool:

@@ -27,7 +27,7 @@ from txlog.storage.object_stores import s3fs_client
 from txlog.storage.object_stores.object_store import ObjectStore
 from txlog.storage.policy.readback import create_with_readback
 from txlog.storage.store import CreateResult
-from txlog.testing.simulation.actors import tellers
+from txlog.testing.simulation.actors import bank_transfers
 from txlog.topic import rules as topic_rules
 from txlog.topic.read import cut
 from txlog.topic.records.batch import Segment
@@ -139,7 +139,7 @@ def short_snapshot(patch: Patch) -> None:
 
 
 def no_cut(patch: Patch) -> None:
-    """An auditor reads every partition to its last stable offset."""
+    """The reader of consistent cuts reads every partition to its last stable offset."""
 
     def ends(views: Any, starts: Any) -> cut.Ends:
         return {
@@ -149,8 +149,8 @@ def no_cut(patch: Patch) -> None:
         }
 
     patch.setattr(cut, "stable_ends", ends)
-    patch.setattr(tellers, "stable_ends", ends)
-    patch.setattr(tellers, "limited_cut", lambda views, starts, highs, limit: highs)
+    patch.setattr(bank_transfers, "stable_ends", ends)
+    patch.setattr(bank_transfers, "limited_cut", lambda views, starts, highs, limit: highs)
 
 
 def cut_of_several_moments(patch: Patch) -> None:

@@ -56,7 +56,10 @@ BUGS_OF_HANDING_OVER: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "a repeat is known by its id alone (R35)": (
         _whatever_it_holds,
-        f"{_CONTENT}test_R35_the_second_of_two_copies_is_told_that_its_records_are_not_in[complete]",
+        (
+            f"{_CONTENT}test_R35_the_second_of_two_copies_is_told_that_its_records_are_not_in"
+            "[complete]"
+        ),
     ),
     "without R40 in a query": (
         _without_R40,

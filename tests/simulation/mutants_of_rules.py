@@ -29,7 +29,7 @@ from txlog.layout import JournalLayout, parse_number
 from txlog.model import Decision, TransactionOutcome, TxId
 from txlog.storage.store import Store
 from txlog.testing.invariants import log_facts
-from txlog.testing.simulation.environment import judge
+from txlog.testing.simulation.environment import final_state
 from txlog.topic.read import cut
 from txlog.topic.state import TopicState
 
@@ -62,17 +62,17 @@ def no_R4(patch: Patch) -> None:
 
 
 def no_outcomes(patch: Patch) -> None:
-    """A coordinator remembers no outcome, instead of the last 16,384; the judge reads how
-    transactions ended from the stored bytes."""
+    """A coordinator remembers no outcome, instead of the last 16,384; how
+    transactions ended is read from the stored bytes."""
 
     def outcome(process: Any, tx: str) -> TransactionOutcome:
-        found = log_facts(process.network.scene.service.store).transaction(TxId.parse(tx))
+        found = log_facts(process.network.world_state.service.store).transaction(TxId.parse(tx))
         if found is None:
             return TransactionOutcome.UNKNOWN_ID
         return _OUTCOMES[found.decision]
 
     patch.setattr(state, "_with_outcome", lambda known, tx_id, ended: known)
-    patch.setattr(judge, "outcome_of", outcome)
+    patch.setattr(final_state, "outcome_of", outcome)
 
 
 _OUTCOMES = {
@@ -88,12 +88,12 @@ def no_R39(patch: Patch) -> None:
 
 
 def few_outcomes(patch: Patch) -> None:
-    """A coordinator remembers one or two outcomes, instead of the last 16,384: no bug. The judge
-    reads from every entry that was ever stored what was decided."""
+    """A coordinator remembers one or two outcomes, instead of the last 16,384: no bug. What
+    was decided is read from every entry that was ever stored."""
 
     def outcome(process: Any, tx: str) -> TransactionOutcome:
         wanted = encode(CommitPrepared("", TxId.parse(tx), 0))["tx_id"]
-        archive = process.network.scene.service.archive
+        archive = process.network.world_state.service.archive
         for path, stored in archive.items():
             if path.startswith("transactions/") and "/entries/" in path:
                 entry, _ = decode_entry(stored.data, path, parse_number(path) or 0)
@@ -105,7 +105,7 @@ def few_outcomes(patch: Patch) -> None:
     patch.setattr(state, "OUTCOME_GENERATION", 1)
     patch.setattr(state, "OUTCOME_GENERATIONS_MAX", 1)
     patch.setattr("txlog.testing.facts.coordinator_facts.OUTCOME_GENERATIONS_MAX", 1)
-    patch.setattr(judge, "outcome_of", outcome)
+    patch.setattr(final_state, "outcome_of", outcome)
 
 
 def applied_later(patch: Patch) -> None:
@@ -342,7 +342,7 @@ def no_R13_limit(patch: Patch) -> None:
         return dict(highs) if exceeds else found
 
     patch.setattr(cut, "limited_cut", limited)
-    patch.setattr("txlog.testing.simulation.actors.tellers.limited_cut", limited)
+    patch.setattr("txlog.testing.simulation.actors.bank_transfers.limited_cut", limited)
 
 
 def aborted_shown(patch: Patch) -> None:

@@ -18,15 +18,19 @@ from tests.simulation.micro_batches import (
     trouble_drawn,
 )
 from txlog.errors import CheckpointConflict, OffsetOutOfRange
+from txlog.testing.simulation.actors.bank_transfers import ConsistentCutReader
+from txlog.testing.simulation.actors.maintenance_actors import (
+    WIDENING_DUTIES,
+    MaintenanceActor,
+    MaintenanceJob,
+)
 from txlog.testing.simulation.actors.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.actors.readers import Reader
 from txlog.testing.simulation.actors.role import Role
-from txlog.testing.simulation.actors.stewards import GROWTH, Keeper, Steward
-from txlog.testing.simulation.actors.tellers import Auditor
 from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.environment.world import Scenario
 from txlog.testing.simulation.scenarios import SCENARIOS as CORE
-from txlog.testing.simulation.scenarios import tended
+from txlog.testing.simulation.scenarios import maintenance_roles
 
 _TOPICS = {"ta": 2, "tx": 1, "ty": 2}
 
@@ -41,9 +45,9 @@ def _queries(choices: random.Random) -> Sequence[Role]:
         PlainProducer("plain", ("ta",)),
         Driver("d1", place, "g", ["ta"], ["tx", "ty"]),
         Driver("d2", place, "g", ["ta"], ["tx", "ty"]),
-        Auditor("auditor", ("tx", "ty")),
+        ConsistentCutReader("auditor", ("tx", "ty")),
         Reader("committed", tuple(_TOPICS), "read_committed"),
-        *tended(choices, tuple(_TOPICS)),
+        *maintenance_roles(choices, tuple(_TOPICS)),
     ]
     if choices.random() < 0.3:
         roles.append(Driver("d3", other, "g", ["ta"], ["tx", "ty"]))
@@ -60,9 +64,9 @@ def _numbers(choices: random.Random) -> Sequence[Role]:
     return [
         ForeignDriver("d1", place, "g", [], ["tx", "ty"]),
         ForeignDriver("d2", place, "g", [], ["tx", "ty"]),
-        Auditor("auditor", ("tx", "ty")),
+        ConsistentCutReader("auditor", ("tx", "ty")),
         Reader("committed", tuple(_COUNTED), "read_committed"),
-        *tended(choices, tuple(_COUNTED)),
+        *maintenance_roles(choices, tuple(_COUNTED)),
     ]
 
 
@@ -108,8 +112,8 @@ def _aging(choices: random.Random) -> Sequence[Role]:
         PlainProducer("plain", ("da",)),
         AgingDriver("d1", place),
         AgingDriver("d2", place),
-        Keeper("keeper"),
-        Steward("deleter", ("da",), ("delete_records", *GROWTH)),
+        MaintenanceJob("keeper"),
+        MaintenanceActor("deleter", ("da",), ("delete_records", *WIDENING_DUTIES)),
         Reader("committed", topics, "read_committed"),
     ]
 

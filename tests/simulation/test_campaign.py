@@ -41,7 +41,7 @@ def test_a_checker_that_fails_is_a_finding_that_names_the_seed(
         raise LookupError("a checker that is wrong")
 
     monkeypatch.setattr(run, "anomalies", anomalies)
-    found = run.judged(SCENARIOS["halves"], 3)
+    found = run.checked(SCENARIOS["halves"], 3)
     assert found.seed == 3
     assert [finding.kind for finding in found.findings] == ["failure"]
     assert "a checker that is wrong" in str(found)

@@ -9,9 +9,9 @@ from txlog.clock import Runtime, SerialFanOut
 from txlog.testing.clock import ManualClock, SeededEntropy
 from txlog.testing.simulation.environment.faults import Faults
 from txlog.testing.simulation.environment.network import Network, NoAnswer, ProcessDied
-from txlog.testing.simulation.environment.scene import Scene
 from txlog.testing.simulation.environment.scheduler import Scheduler
 from txlog.testing.simulation.environment.service import Request, Service
+from txlog.testing.simulation.environment.world_state import WorldState
 
 FAULTS = (
     "error_500_after",
@@ -30,14 +30,14 @@ def test_the_archive_knows_when_an_object_was_stored_whatever_was_answered(fault
     scheduler = Scheduler(random.Random(3))
     service = Service(Runtime(ManualClock(), SeededEntropy(0), SerialFanOut()), {})
     faults = Faults(**{fault: 1.0})
-    scene = Scene(scheduler, service, faults, requests_max=100, requests=41)
+    world_state = WorldState(scheduler, service, faults, requests_max=100, requests=41)
     entry = Request("put_object", "cluster/entries/00000000000000000000.json", b"{}", True)
 
     def put() -> None:
         with suppress(NoAnswer, ProcessDied):
-            Network(scene, "p").send(entry, timeout_ms=10_000)
+            Network(world_state, "p").send(entry, timeout_ms=10_000)
 
     scheduler.spawn("p", put)
     scheduler.run()
-    assert scene.counts, "the fault has happened"
+    assert world_state.counts, "the fault has happened"
     assert service.archive[entry.path].step == 42

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.scenarios import SCENARIOS
 from txlog.testing.simulation.environment.faults import NONE
 from txlog.testing.simulation.environment.world import World
-from txlog.testing.simulation.run import judged, verdict
+from txlog.testing.simulation.run import checked, verdict
 
 SEEDS = 800
 """Of all scenarios together; `make sim` runs as many as are wanted, `make nightly` 10,000."""
@@ -33,7 +33,7 @@ def test_where_nothing_goes_wrong_nobody_is_refused(scenario: str) -> None:
 def test_no_seed_breaks_anything(scenario: str, first_seed: int) -> None:
     """A failure names its seed, and the command that repeats that history alone."""
     for seed in range(first_seed, first_seed + SEEDS // len(SCENARIOS) + 1):
-        found = judged(SCENARIOS[scenario], seed)
+        found = checked(SCENARIOS[scenario], seed)
         repeat = (
             f"python -m tests.simulation --scenario {scenario} --seed {seed} --trace sim-{seed}"
         )

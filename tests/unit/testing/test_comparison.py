@@ -5,8 +5,12 @@ import random
 import pytest
 
 from txlog.testing.system_test.comparison import compared
+from txlog.testing.system_test.process_faults import (
+    ProcessFaultCounts,
+    ProcessFaultKind,
+    planned_faults,
+)
 from txlog.testing.system_test.topics import records_in, share
-from txlog.testing.system_test.trouble import TroubleCounts, TroubleKind, planned
 
 GOOD = {0: [(0, b"a"), (1, b"b"), (2, b"c")], 1: [(0, b"d")]}
 EXPECTED = {0: [b"a", b"b", b"c"], 1: [b"d"]}
@@ -54,11 +58,11 @@ def test_every_partition_belongs_to_one_copier_and_every_record_to_one_partition
     assert sum(records_in(partition, 8, 1_001) for partition in range(8)) == 1_001
 
 
-def test_a_seed_gives_one_plan_whose_troubles_come_in_order_and_before_the_end() -> None:
-    counts = TroubleCounts(kills=3, stops=3, takeovers=1)
-    plan, same = (planned(random.Random("7"), counts, 1_000, 500) for _ in range(2))
+def test_a_seed_gives_one_plan_whose_faults_come_in_order_and_before_the_end() -> None:
+    counts = ProcessFaultCounts(kills=3, stops=3, takeovers=1)
+    plan, same = (planned_faults(random.Random("7"), counts, 1_000, 500) for _ in range(2))
     assert plan == same
-    assert [each.kind for each in plan].count(TroubleKind.KILL) == 3
+    assert [each.kind for each in plan].count(ProcessFaultKind.KILL) == 3
     assert [each.at_records for each in plan] == sorted(each.at_records for each in plan)
     assert plan[-1].at_records <= 850
     assert all(each.stop_s >= 1 for each in plan)

@@ -1,4 +1,4 @@
-"""The proxy that the system test's weather works on: what it does to a line, and undoes."""
+"""The proxy of the system test's network faults: what it does to a line, and undoes."""
 
 import http.client
 import threading
@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from txlog.testing.system_test.weather import Weather
+from txlog.testing.system_test.network_faults import NetworkFaults
 from txlog.testing.tcp_proxy import CHUNK_BYTES, TcpProxy
 
 DELAY_MS = 150.0
@@ -67,10 +67,10 @@ def test_an_answer_is_lost_though_the_server_has_given_it(proxy: TcpProxy) -> No
 
 
 @pytest.mark.slow
-def test_the_line_is_as_good_as_new_when_the_weather_is_over(proxy: TcpProxy) -> None:
-    weather = Weather(proxy, "1")
-    with weather.blowing():
-        while weather.spells.total() < 2:
+def test_the_line_is_as_good_as_new_when_the_faults_are_over(proxy: TcpProxy) -> None:
+    faults = NetworkFaults(proxy, "1")
+    with faults.injected():
+        while faults.counts.total() < 2:
             time.sleep(0.01)
     assert _asked(proxy) == b"yes"
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from txlog.testing.simulation.environment.world import Scenario, World
-from txlog.testing.simulation.run import Verdict, judged, judged_world
+from txlog.testing.simulation.run import Verdict, checked, checked_world
 
 STOPPED = 130
 """The exit status of a run that was ended early, as shells have it for Ctrl-C."""
@@ -62,7 +62,7 @@ def campaign(
 ) -> Iterator[Verdict]:
     """Every seed in every scenario, until that moment of `time.monotonic()`; seed by seed."""
     work = ((name, seed) for seed in seeds for name in scenarios)
-    judge = partial(_judged, scenarios)
+    judge = partial(_checked, scenarios)
     if workers == 1:
         for item in work:
             if time.monotonic() > until:
@@ -77,9 +77,9 @@ def campaign(
                 return
 
 
-def _judged(scenarios: Mapping[str, Scenario], item: tuple[str, int]) -> Verdict:
+def _checked(scenarios: Mapping[str, Scenario], item: tuple[str, int]) -> Verdict:
     name, seed = item
-    return judged(scenarios[name], seed)
+    return checked(scenarios[name], seed)
 
 
 _scenarios: dict[str, Scenario] = {}
@@ -94,7 +94,7 @@ def _adopt(scenarios: Mapping[str, Scenario]) -> None:
 
 
 def _adopted(item: tuple[str, int]) -> Verdict:
-    return _judged(_scenarios, item)
+    return _checked(_scenarios, item)
 
 
 def main(arguments: Sequence[str] | None, scenarios: Mapping[str, Scenario], program: str) -> int:
@@ -154,7 +154,7 @@ def _one(scenarios: Mapping[str, Scenario], asked: argparse.Namespace, program: 
     failed = 0
     for scenario in scenarios.values():
         world = World(scenario, asked.seed)
-        found = judged_world(world)
+        found = checked_world(world)
         print(found)
         print(f"fingerprint {world.fingerprint()}")
         failed += bool(found.findings)
@@ -166,9 +166,9 @@ def _one(scenarios: Mapping[str, Scenario], asked: argparse.Namespace, program: 
 def _write(world: World, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     history = folder / f"{world.scenario.name}.history.jsonl"
-    history.write_text("".join(f"{line}\n" for line in world.scene.history.lines()))
+    history.write_text("".join(f"{line}\n" for line in world.state.history.lines()))
     requests = folder / f"{world.scenario.name}.requests.jsonl"
-    requests.write_text("".join(f"{json.dumps(line)}\n" for line in world.scene.trace))
+    requests.write_text("".join(f"{json.dumps(line)}\n" for line in world.state.trace))
     print(f"wrote {history} and {requests}")
 
 

@@ -1,4 +1,4 @@
-"""One seed of one scenario, run and judged."""
+"""One seed of one scenario, run and checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txlog.testing.simulation.checks.group_checks import group_anomalies
 from txlog.testing.simulation.checks.history_checks import anomalies
 from txlog.testing.simulation.checks.history_facts import COMMITTED
 from txlog.testing.simulation.checks.moment_checks import moment_anomalies
-from txlog.testing.simulation.environment.judge import BATCH
+from txlog.testing.simulation.environment.final_state import BATCH
 from txlog.testing.simulation.environment.world import Scenario, World
 from txlog.testing.simulation.history import History
 
@@ -38,12 +38,12 @@ class Verdict:
         return f"scenario {self.scenario}, seed {self.seed}:\n  {found}"
 
 
-def judged(scenario: Scenario, seed: int) -> Verdict:
+def checked(scenario: Scenario, seed: int) -> Verdict:
     """Run the seed, and check its history and its stored bytes."""
-    return judged_world(World(scenario, seed))
+    return checked_world(World(scenario, seed))
 
 
-def judged_world(world: World) -> Verdict:
+def checked_world(world: World) -> Verdict:
     """The same of a world that has not run; what it has seen can be written down afterwards.
 
     Whatever a world or a checker raises is a finding, too: a long run must not end with it, nor a
@@ -58,8 +58,8 @@ def judged_world(world: World) -> Verdict:
             world.scenario.name,
             world.seed,
             (failure,),
-            world.scene.requests,
-            world.scene.counts,
+            world.state.requests,
+            world.state.counts,
             Counter(),
             Counter(),
         )
@@ -67,17 +67,23 @@ def judged_world(world: World) -> Verdict:
 
 def verdict(world: World) -> Verdict:
     """Of a world that has run."""
-    scene = world.scene
+    state = world.state
     findings = (
-        *anomalies(scene.history),
-        *moment_anomalies(scene.history),
-        *group_anomalies(scene.history),
+        *anomalies(state.history),
+        *moment_anomalies(state.history),
+        *group_anomalies(state.history),
         *_stored(world),
     )
-    kinds = Counter(event["what"] for event in scene.history.events)
-    work = Counter(_work(scene.history))
+    kinds = Counter(event["what"] for event in state.history.events)
+    work = Counter(_work(state.history))
     return Verdict(
-        world.scenario.name, world.seed, findings, scene.requests, scene.counts.copy(), kinds, work
+        world.scenario.name,
+        world.seed,
+        findings,
+        state.requests,
+        state.counts.copy(),
+        kinds,
+        work,
     )
 
 
@@ -96,7 +102,7 @@ def _work(history: History) -> Iterator[str]:
 
 def _stored(world: World) -> Iterator[Anomaly]:
     """I1 to I11 and I15, by the bytes alone."""
-    steps = {path: step for step, _, _, method, path, _ in world.scene.trace if method in _WRITES}
-    for finding in log_facts(world.scene.service.store).all_findings():
+    steps = {path: step for step, _, _, method, path, _ in world.state.trace if method in _WRITES}
+    for finding in log_facts(world.state.service.store).all_findings():
         step = steps.get(finding.path, -1)
         yield Anomaly(step, finding.invariant, f"{finding.path}: {finding.message}")

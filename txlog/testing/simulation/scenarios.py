@@ -5,16 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
+from txlog.testing.simulation.actors.bank_transfers import ConsistentCutReader, TransferProducer
 from txlog.testing.simulation.actors.copiers import Copier
-from txlog.testing.simulation.actors.crews import crew
-from txlog.testing.simulation.actors.followers import Follower, Resetter
+from txlog.testing.simulation.actors.group_consumers import GroupConsumer, OffsetResetter
 from txlog.testing.simulation.actors.half_senders import HalfSender, LocalDatabase
+from txlog.testing.simulation.actors.maintenance_actors import (
+    WIDENING_DUTIES,
+    MaintenanceActor,
+    MaintenanceJob,
+    Straggler,
+)
 from txlog.testing.simulation.actors.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.actors.readers import Reader
 from txlog.testing.simulation.actors.role import Role
-from txlog.testing.simulation.actors.stewards import GROWTH, Keeper, Steward, Straggler
-from txlog.testing.simulation.actors.tellers import Auditor, Teller
-from txlog.testing.simulation.edges import EDGES
+from txlog.testing.simulation.actors.shared_process import in_one_process
+from txlog.testing.simulation.edge_scenarios import EDGE_SCENARIOS
 from txlog.testing.simulation.environment.world import Scenario
 
 _PRODUCED = {"ta": 2, "kb": 1}
@@ -25,12 +30,14 @@ def _perhaps(choices: random.Random, role: Role) -> list[Role]:
     return [role] if choices.random() < 0.5 else []
 
 
-def tended(choices: random.Random, topics: tuple[str, ...], share: float = 0.4) -> list[Role]:
+def maintenance_roles(
+    choices: random.Random, topics: tuple[str, ...], share: float = 0.4
+) -> list[Role]:
     """Upkeep, in a part of the worlds: actors that merge, collect and prune, and actors that add
     partitions and columns."""
     if choices.random() >= share:
         return []
-    return [Keeper("keeper"), Steward("builder", topics, GROWTH, 300)]
+    return [MaintenanceJob("keeper"), MaintenanceActor("builder", topics, WIDENING_DUTIES, 300)]
 
 
 def _producers(choices: random.Random) -> Sequence[Role]:
@@ -41,8 +48,8 @@ def _producers(choices: random.Random) -> Sequence[Role]:
         TransactionalProducer("p2", "one", topics),
         TransactionalProducer("p3", "two", topics),
         PlainProducer("plain", topics),
-        *_perhaps(choices, Steward("finisher", topics, ("maintain",))),
-        *tended(choices, topics),
+        *_perhaps(choices, MaintenanceActor("finisher", topics, ("maintain",))),
+        *maintenance_roles(choices, topics),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
     ]
@@ -60,8 +67,8 @@ def _copiers(choices: random.Random) -> Sequence[Role]:
         Copier("c1", "copier 1", "g1", "ta", "tb"),
         Copier("c2", choices.choice(("copier 1", "copier 2")), "g1", "ta", "tb"),
         Copier("d", "copier 3", "g2", "tb", last),
-        *_perhaps(choices, Steward("finisher", ("ta",), ("maintain",))),
-        *tended(choices, tuple(_COPIED)),
+        *_perhaps(choices, MaintenanceActor("finisher", ("ta",), ("maintain",))),
+        *maintenance_roles(choices, tuple(_COPIED)),
         Reader("committed", tuple(_COPIED), "read_committed"),
     ]
 
@@ -70,14 +77,14 @@ _BANK = {"ka": 2, "tb": 1, "tc": 2}
 
 
 def _bank(choices: random.Random) -> Sequence[Role]:
-    """Staged transfers, in one id and in several; two auditors, one of part of the topics."""
+    """Staged transfers, in one id and in several, and what is read of them."""
     topics = tuple(_BANK)
     return [
-        Teller("t1", "teller 1", topics),
-        Teller("t2", choices.choice(("teller 1", "teller 2")), topics),
-        Teller("t3", "teller 3", topics),
-        *tended(choices, topics),
-        Auditor("auditor", topics),
+        TransferProducer("t1", "teller 1", topics),
+        TransferProducer("t2", choices.choice(("teller 1", "teller 2")), topics),
+        TransferProducer("t3", "teller 3", topics),
+        *maintenance_roles(choices, topics),
+        ConsistentCutReader("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -92,9 +99,9 @@ def _halves(choices: random.Random) -> Sequence[Role]:
     return [
         HalfSender("h1", "half", topics, database),
         HalfSender("h2", "half", topics, database),
-        *_perhaps(choices, Steward("finisher", topics, ("maintain",))),
-        *tended(choices, topics),
-        Auditor("auditor", topics),
+        *_perhaps(choices, MaintenanceActor("finisher", topics, ("maintain",))),
+        *maintenance_roles(choices, topics),
+        ConsistentCutReader("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -103,22 +110,22 @@ _STORM = {"ta": 1, "tb": 2, "kc": 1}
 
 
 def _storm(choices: random.Random) -> Sequence[Role]:
-    """Something of everything, and two stewards who prune and add beneath it."""
+    """Something of everything, and two maintenance actors that prune and add beneath it."""
     topics = tuple(_STORM)
     roles: list[Role] = [
         TransactionalProducer("p1", "one", topics),
         TransactionalProducer("p2", choices.choice(("one", "two")), topics),
         PlainProducer("plain", topics),
-        Teller("t1", "teller", topics),
-        Teller("t2", "teller", topics),
+        TransferProducer("t1", "teller", topics),
+        TransferProducer("t2", "teller", topics),
         HalfSender("h1", "half", topics, LocalDatabase()),
     ]
     return [
         *choices.sample(roles, 4),
-        Steward("s1", topics),
-        Steward("s2", topics),
-        *_perhaps(choices, Keeper("keeper")),
-        Auditor("auditor", topics),
+        MaintenanceActor("s1", topics),
+        MaintenanceActor("s2", topics),
+        *_perhaps(choices, MaintenanceJob("keeper")),
+        ConsistentCutReader("auditor", topics),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
     ]
@@ -131,17 +138,17 @@ def _upkeep(choices: random.Random) -> Sequence[Role]:
     """Segments are merged and collected beneath those who write and read them."""
     topics = tuple(_UPKEEP)
     others: list[Role] = [
-        Teller("t1", "teller", topics),
+        TransferProducer("t1", "teller", topics),
         HalfSender("h1", "half", topics, LocalDatabase()),
     ]
     return [
         TransactionalProducer("p1", "one", topics),
         PlainProducer("plain", topics),
         choices.choice(others),
-        Keeper("keeper 1"),
-        *_perhaps(choices, Keeper("keeper 2")),
-        *_perhaps(choices, Steward("builder", topics, GROWTH, 300)),
-        Auditor("auditor", topics),
+        MaintenanceJob("keeper 1"),
+        *_perhaps(choices, MaintenanceJob("keeper 2")),
+        *_perhaps(choices, MaintenanceActor("builder", topics, WIDENING_DUTIES, 300)),
+        ConsistentCutReader("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -159,7 +166,7 @@ def _late(choices: random.Random) -> Sequence[Role]:
         Copier("c2", choices.choice(("copier 1", "copier 2")), "g", "ta", "tb"),
         Straggler("late 1"),
         Straggler("late 2"),
-        *tended(choices, topics, 0.2),
+        *maintenance_roles(choices, topics, 0.2),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -174,12 +181,12 @@ def _followers(choices: random.Random) -> Sequence[Role]:
     return [
         TransactionalProducer("p", "producer", topics),
         PlainProducer("plain", topics),
-        Follower("f1", "g1", topics, isolation, is_auto=False),
-        Follower("f2", "g1", topics, isolation, is_auto=choices.random() < 0.5),
-        Follower("f3", "g2", topics, isolation, is_auto=True),
-        *_perhaps(choices, Resetter("resetter", "g1", "ta")),
-        Steward("builder", topics, ("maintain", *GROWTH), 1_000),
-        *_perhaps(choices, Keeper("keeper")),
+        GroupConsumer("f1", "g1", topics, isolation, is_auto=False),
+        GroupConsumer("f2", "g1", topics, isolation, is_auto=choices.random() < 0.5),
+        GroupConsumer("f3", "g2", topics, isolation, is_auto=True),
+        *_perhaps(choices, OffsetResetter("resetter", "g1", "ta")),
+        MaintenanceActor("builder", topics, ("maintain", *WIDENING_DUTIES), 1_000),
+        *_perhaps(choices, MaintenanceJob("keeper")),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -192,7 +199,7 @@ def _retention(choices: random.Random) -> Sequence[Role]:
     topics = tuple(_RETAINED)
     others: list[Role] = [
         TransactionalProducer("p2", choices.choice(("one", "two")), ("da", "ca")),
-        Teller("t1", "teller", ("da", "tb")),
+        TransferProducer("t1", "teller", ("da", "tb")),
         HalfSender("h1", "half", ("da", "tb"), LocalDatabase()),
     ]
     return [
@@ -200,11 +207,11 @@ def _retention(choices: random.Random) -> Sequence[Role]:
         PlainProducer("plain", ("da", "ca")),
         choices.choice(others),
         Copier("c", "copier", "g", "da", "tc"),
-        Keeper("keeper 1"),
-        *_perhaps(choices, Keeper("keeper 2")),
-        *_perhaps(choices, Steward("deleter", ("da",), ("delete_records",))),
-        *_perhaps(choices, Steward("builder", topics, GROWTH, 300)),
-        Auditor("auditor", ("da", "tb")),
+        MaintenanceJob("keeper 1"),
+        *_perhaps(choices, MaintenanceJob("keeper 2")),
+        *_perhaps(choices, MaintenanceActor("deleter", ("da",), ("delete_records",))),
+        *_perhaps(choices, MaintenanceActor("builder", topics, WIDENING_DUTIES, 300)),
+        ConsistentCutReader("auditor", ("da", "tb")),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
     ]
@@ -217,19 +224,19 @@ def _threads(choices: random.Random) -> Sequence[Role]:
     """Two processes, each with several actors on one connection; they fence each other, too."""
     topics = tuple(_SHARED)
     return [
-        *crew(
+        *in_one_process(
             TransactionalProducer("p1", "one", topics),
             TransactionalProducer("p2", choices.choice(("one", "two")), topics),
             PlainProducer("plain", topics),
-            Teller("t1", "teller", topics),
-            Steward("s1", topics),
+            TransferProducer("t1", "teller", topics),
+            MaintenanceActor("s1", topics),
         ),
-        *crew(
+        *in_one_process(
             TransactionalProducer("p3", "two", topics),
             PlainProducer("plain 2", topics),
             Copier("c1", "copier 1", "g", "ta", "tc"),
             Copier("c2", choices.choice(("copier 1", "copier 2")), "g", "ta", "tc"),
-            *_perhaps(choices, Keeper("keeper")),
+            *_perhaps(choices, MaintenanceJob("keeper")),
         ),
         Reader("committed", topics, "read_committed"),
     ]
@@ -244,8 +251,8 @@ def _compacted(choices: random.Random) -> Sequence[Role]:
     return [
         TransactionalProducer("p1", "one", topics),
         PlainProducer("plain", topics),
-        Steward("compactor 1", topics, ("compact",)),
-        *_perhaps(choices, Steward("compactor 2", topics, ("compact", "maintain"))),
+        MaintenanceActor("compactor 1", topics, ("compact",)),
+        *_perhaps(choices, MaintenanceActor("compactor 2", topics, ("compact", "maintain"))),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
     ]
@@ -261,11 +268,11 @@ def _mortals(choices: random.Random) -> Sequence[Role]:
         TransactionalProducer("p1", "one", topics),
         TransactionalProducer("p2", choices.choice(("one", "two")), ("xa", "tc")),
         PlainProducer("plain", ("xa", "xb")),
-        Teller("t1", "teller", ("xa", "xb", "tc")),
+        TransferProducer("t1", "teller", ("xa", "xb", "tc")),
         Copier("c", "copier", "g", "xa", "tc"),
         *_perhaps(choices, Copier("c2", "copier 2", "g", "xa", "tc")),
-        Steward("owner", ("xa", "xb"), ("recreate", "maintain")),
-        *_perhaps(choices, Keeper("keeper")),
+        MaintenanceActor("owner", ("xa", "xb"), ("recreate", "maintain")),
+        *_perhaps(choices, MaintenanceJob("keeper")),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
     ]
@@ -286,6 +293,6 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("threads", _SHARED, _threads, requests_max=500),
         Scenario("upkeep", _UPKEEP, _upkeep, requests_max=600),
         Scenario("storm", _STORM, _storm, requests_max=240),
-        *EDGES,
+        *EDGE_SCENARIOS,
     )
 }

@@ -15,15 +15,15 @@ from dataclasses import fields
 from pathlib import Path
 
 from txlog.testing.system_test.figures import note, show
-from txlog.testing.system_test.place import PlaceKind, place
+from txlog.testing.system_test.process_faults import ProcessFaultCounts
 from txlog.testing.system_test.run import SystemTest, run_system_test
-from txlog.testing.system_test.trouble import TroubleCounts
+from txlog.testing.system_test.store_location import StoreKind, store_location
 
 TIMEOUTS_MS = {
-    PlaceKind.DISK: 1_500,
-    PlaceKind.S3: 4_000,
-    PlaceKind.PROXY: 8_000,
-    PlaceKind.FAR: 6_000,
+    StoreKind.DISK: 1_500,
+    StoreKind.S3: 4_000,
+    StoreKind.PROXY: 8_000,
+    StoreKind.FAR: 6_000,
 }
 """A transaction must fit into it, and a process that is stopped stands still for longer."""
 
@@ -52,9 +52,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--store",
-        type=PlaceKind,
-        choices=list(PlaceKind),
-        default=PlaceKind.DISK,
+        type=StoreKind,
+        choices=list(StoreKind),
+        default=StoreKind.DISK,
         help="a temporary folder, an S3 server on this machine, or that behind a line that cuts, "
         "delays and loses answers, or 30 ms away (default %(default)s)",
     )
@@ -76,7 +76,7 @@ def _test(asked: argparse.Namespace) -> SystemTest:
         transaction_records=asked.transaction_records,
         transaction_timeout_ms=asked.timeout_ms or TIMEOUTS_MS[asked.store],
         pause_ms=asked.pause_ms,
-        counts=TroubleCounts(asked.kills, asked.stops, asked.takeovers),
+        counts=ProcessFaultCounts(asked.kills, asked.stops, asked.takeovers),
         is_maintained=not asked.no_maintenance,
         seed=seed,
     )
@@ -88,8 +88,8 @@ def main() -> int:
     test = _test(asked)
     note(f"seed {test.seed}")
     folder = Path(tempfile.mkdtemp(prefix="txlog-system-test-said-"))
-    with place(asked.store, asked.root, test.seed) as where:
-        report = run_system_test(test, where, folder, note)
+    with store_location(asked.store, asked.root, test.seed) as location:
+        report = run_system_test(test, location, folder, note)
     report.figures = {"seed": test.seed, "store": asked.root or str(asked.store), **report.figures}
     show(report.figures, report.problems)
     if report.problems:

@@ -1,6 +1,6 @@
-"""The system test from end to end: fill, copy under troubles, compare.
+"""The system test from end to end: fill, copy under faults, compare.
 
-It starts the processes and judges what they leave; `keeper.py` does the troubling and
+It starts the processes and judges what they leave; `process_supervisor.py` injects the faults and
 `comparison.py` the comparing. Proves I3, I5, I6 and I8 with real processes, on a real store.
 """
 
@@ -26,12 +26,16 @@ from txlog.testing.invariants import log_facts
 from txlog.testing.system_test import copier, reader
 from txlog.testing.system_test.comparison import PartitionRecords, Seen, compared
 from txlog.testing.system_test.copier import CopierOptions
-from txlog.testing.system_test.keeper import Keeper
 from txlog.testing.system_test.maintainer import Maintainer
-from txlog.testing.system_test.place import Place
+from txlog.testing.system_test.process_faults import (
+    ProcessFaultCounts,
+    ProcessFaultKind,
+    planned_faults,
+)
+from txlog.testing.system_test.process_supervisor import ProcessSupervisor
 from txlog.testing.system_test.reader import ReaderOptions
+from txlog.testing.system_test.store_location import StoreLocation
 from txlog.testing.system_test.topics import GROUP, INPUT, OUTPUT, records_in, share
-from txlog.testing.system_test.trouble import TroubleCounts, TroubleKind, planned
 from txlog.testing.worker_process import WorkerProcess
 
 PROGRESS_S = 2.0
@@ -54,7 +58,7 @@ class SystemTest:
     transaction_timeout_ms: int = 1_500
     pause_ms: float = 40
     """The longest pause of a copier after each step of a transaction."""
-    counts: TroubleCounts = field(default_factory=TroubleCounts)
+    counts: ProcessFaultCounts = field(default_factory=ProcessFaultCounts)
     is_maintained: bool = True
     seed: int = 0
 
@@ -73,10 +77,10 @@ class _Run:
     """One run, step by step."""
 
     def __init__(
-        self, test: SystemTest, place: Place, folder: Path, note: Callable[[str], None]
+        self, test: SystemTest, location: StoreLocation, folder: Path, note: Callable[[str], None]
     ) -> None:
         self._test = test
-        self._place = place
+        self._location = location
         self._folder = folder
         self._note = note
         self._begun = time.monotonic()
@@ -84,8 +88,8 @@ class _Run:
     def run(self) -> SystemTestReport:
         self._fill(self._connection(create=True))
         maintainer = Maintainer(
-            self._place.root,
-            self._place.environment,
+            self._location.root,
+            self._location.environment,
             self._folder,
             f"{self._test.seed} maintainer",
             MAINTENANCE_INTERVAL_MS,
@@ -93,24 +97,24 @@ class _Run:
         )
         upkeep = maintainer.at_work() if self._test.is_maintained else nullcontext()
         begun = time.monotonic()
-        with self._place.troubled(), upkeep:
-            onlooker = self._reader()
+        with self._location.faulty(), upkeep:
+            reader_process = self._reader()
             try:
-                keepers = self._copy(onlooker)
-                onlooker.end()
-                onlooker.require_success()
+                supervisors = self._copy(reader_process)
+                reader_process.end()
+                reader_process.require_success()
             finally:
-                onlooker.kill()
+                reader_process.kill()
         report = SystemTestReport()
         report.figures["seconds"] = round(time.monotonic() - begun, 1)
-        self._count(report, keepers, maintainer)
+        self._count(report, supervisors, maintainer)
         self._judge(report)
         return report
 
     def _connection(self, *, create: bool = False) -> Connection:
         """Directly to the store, because no process has opened the log before."""
         runtime = Runtime()
-        store = open_store(self._place.root, runtime, self._place.storage_options)
+        store = open_store(self._location.root, runtime, self._location.storage_options)
         return open_connection(store, runtime, create=create)
 
     # Before.
@@ -123,45 +127,45 @@ class _Run:
             for number in range(self._test.records):
                 partition = number % self._test.partitions
                 producer.send(INPUT, b"%d" % number, partition=partition)
-        self._note(f"{self._test.records} records in {self._place.root}")
+        self._note(f"{self._test.records} records in {self._location.root}")
 
     # Meanwhile.
 
     def _reader(self) -> WorkerProcess:
         options = ReaderOptions(
-            root=self._place.root, topic=OUTPUT, seen_file=str(self._folder / "seen")
+            root=self._location.root, topic=OUTPUT, seen_file=str(self._folder / "seen")
         )
         return WorkerProcess(
             reader.__name__,
             asdict(options),
             self._folder / "reader.err",
-            self._place.environment,
+            self._location.environment,
             is_endless=True,
         )
 
-    def _copy(self, onlooker: WorkerProcess) -> list[Keeper]:
-        """All copiers with their troubles; raises what the first that failed raised."""
-        keepers = [self._keeper(number) for number in range(self._test.copiers)]
-        with ThreadPoolExecutor(len(keepers)) as pool:
-            ends = [pool.submit(keeper.run) for keeper in keepers]
+    def _copy(self, reader_process: WorkerProcess) -> list[ProcessSupervisor]:
+        """All copiers with their faults; raises what the first that failed raised."""
+        supervisors = [self._supervisor(number) for number in range(self._test.copiers)]
+        with ThreadPoolExecutor(len(supervisors)) as pool:
+            ends = [pool.submit(supervisor.run) for supervisor in supervisors]
             seen = 0
             while wait(ends, PROGRESS_S).not_done:
-                seen = max([seen, *(int(message["seen"]) for message in onlooker.messages())])
-                self._progress(keepers, seen)
+                seen = max([seen, *(int(message["seen"]) for message in reader_process.messages())])
+                self._progress(supervisors, seen)
         for end in ends:
             end.result()
-        return keepers
+        return supervisors
 
-    def _keeper(self, number: int) -> Keeper:
+    def _supervisor(self, number: int) -> ProcessSupervisor:
         test = self._test
         chance = random.Random(f"{test.seed} copier {number}")
         partitions = share(number, test.copiers, test.partitions)
         own_records = sum(records_in(p, test.partitions, test.records) for p in partitions)
-        plan = planned(chance, test.counts, own_records, test.transaction_timeout_ms)
+        plan = planned_faults(chance, test.counts, own_records, test.transaction_timeout_ms)
 
         def start(starts: int) -> WorkerProcess:
             options = CopierOptions(
-                root=self._place.root,
+                root=self._location.root,
                 number=number,
                 partitions=partitions,
                 transaction_records=test.transaction_records,
@@ -170,41 +174,43 @@ class _Run:
                 seed=f"{test.seed} copier {number} process {starts}",
             )
             errors = self._folder / f"copier-{number}-{starts}.err"
-            return WorkerProcess(copier.__name__, asdict(options), errors, self._place.environment)
+            return WorkerProcess(
+                copier.__name__, asdict(options), errors, self._location.environment
+            )
 
-        return Keeper(start, plan)
+        return ProcessSupervisor(start, plan)
 
-    def _progress(self, keepers: list[Keeper], seen: int) -> None:
-        done = sum(keeper.tally.done for keeper in keepers)
-        troubles = ", ".join(f"{count} {kind}s" for kind, count in _troubles(keepers).items())
+    def _progress(self, supervisors: list[ProcessSupervisor], seen: int) -> None:
+        done = sum(supervisor.tally.done for supervisor in supervisors)
+        faults = ", ".join(f"{count} {kind}s" for kind, count in _fault_counts(supervisors).items())
         self._note(
             f"{time.monotonic() - self._begun:5.0f} s  {done} of {self._test.records} copied, "
-            f"{seen} seen; {troubles}"
+            f"{seen} seen; {faults}"
         )
 
     # Afterwards.
 
     def _count(
-        self, report: SystemTestReport, keepers: list[Keeper], maintainer: Maintainer
+        self, report: SystemTestReport, supervisors: list[ProcessSupervisor], maintainer: Maintainer
     ) -> None:
         figures = report.figures
         figures["records"] = self._test.records
         figures["copiers"] = self._test.copiers
-        for kind, count in _troubles(keepers).items():
+        for kind, count in _fault_counts(supervisors).items():
             figures[f"{kind}s"] = count
-        figures["fenced"] = sum(keeper.tally.fenced for keeper in keepers)
-        for keeper in keepers:
-            for kind in TroubleKind:
+        figures["fenced"] = sum(supervisor.tally.fenced for supervisor in supervisors)
+        for supervisor in supervisors:
+            for kind in ProcessFaultKind:
                 wanted = getattr(self._test.counts, f"{kind}s")
-                if keeper.tally.troubles[kind] < wanted:
-                    report.problems.append(f"fewer {kind}s than asked for: {keeper.tally}")
+                if supervisor.tally.faults[kind] < wanted:
+                    report.problems.append(f"fewer {kind}s than asked for: {supervisor.tally}")
         if self._test.is_maintained:
             figures["maintenance killed"] = maintainer.kills
             figures["maintenance"] = dict(sorted(maintainer.actions().items()))
             if maintainer.ended:
                 report.problems.append(f"txlog maintain ended by itself: {maintainer.ended}")
-        if self._place.weather:
-            figures["weather"] = dict(sorted(self._place.weather.spells.items()))
+        if self._location.network_faults:
+            figures["network faults"] = dict(sorted(self._location.network_faults.counts.items()))
 
     def _judge(self, report: SystemTestReport) -> None:
         connection = self._connection()
@@ -251,15 +257,18 @@ class _Run:
         return found
 
 
-def _troubles(keepers: list[Keeper]) -> Counter[TroubleKind]:
-    total = Counter(dict.fromkeys(TroubleKind, 0))
-    for keeper in keepers:
-        total.update(keeper.tally.troubles)
+def _fault_counts(supervisors: list[ProcessSupervisor]) -> Counter[ProcessFaultKind]:
+    total = Counter(dict.fromkeys(ProcessFaultKind, 0))
+    for supervisor in supervisors:
+        total.update(supervisor.tally.faults)
     return total
 
 
 def run_system_test(
-    test: SystemTest, place: Place, folder: Path, note: Callable[[str], None] = lambda line: None
+    test: SystemTest,
+    location: StoreLocation,
+    folder: Path,
+    note: Callable[[str], None] = lambda line: None,
 ) -> SystemTestReport:
     """Run it; `folder` takes what the processes say. Raises WorkerFailed if one of them fails."""
-    return _Run(test, place, folder, note).run()
+    return _Run(test, location, folder, note).run()

@@ -29,7 +29,7 @@ class Copier:
     """Copies one topic to another, each record once."""
 
     is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    is_always_restarted: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class HalfSender:
     """A live producer of a group: sends, and is asked about what others of it have sent."""
 
     is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = True
+    is_always_restarted: ClassVar[bool] = True
 
     def __init__(
         self, name: str, group: str, topics: tuple[str, ...], database: LocalDatabase

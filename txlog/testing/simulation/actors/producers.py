@@ -24,7 +24,7 @@ class TransactionalProducer:
     """Transactions over several topics; some are aborted, and some left open."""
 
     is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    is_always_restarted: ClassVar[bool] = False
 
     def __init__(self, name: str, transactional_id: str, topics: tuple[str, ...]) -> None:
         self.name = name
@@ -93,7 +93,7 @@ class PlainProducer:
     """Idempotent, without transactions: every flush is durable on its own."""
 
     is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    is_always_restarted: ClassVar[bool] = False
 
     def __init__(self, name: str, topics: tuple[str, ...]) -> None:
         self.name = name

@@ -10,14 +10,14 @@ from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.topics import as_history, require_topics
 
 QUIET_TRIES = 50
-"""Polls that a reader makes at the last call; more mean that it is stuck."""
+"""Polls that a reader makes to read to the end; more mean that it is stuck."""
 
 
 class Reader:
     """Follows topics from their start; a new life begins there again."""
 
     is_reader: ClassVar[bool] = True
-    comes_back: ClassVar[bool] = True
+    is_always_restarted: ClassVar[bool] = True
 
     def __init__(self, name: str, topics: tuple[str, ...], isolation: str) -> None:
         self.name = name
@@ -27,15 +27,15 @@ class Reader:
     def live(self, process: SimulatedProcess) -> None:
         """See Role.live."""
         consumer: Consumer | None = None
-        scene = process.network.scene
-        while not scene.last_call:
+        world_state = process.network.world_state
+        while not world_state.is_draining:
             consumer = self._poll(process, consumer) or consumer
             process.sleep(*((10, 30_000) if process.is_busy else (60_000, 300_000)))
         empty = 0
         for _ in range(QUIET_TRIES):
-            before = len(scene.history.events)
+            before = len(world_state.history.events)
             consumer = self._poll(process, consumer) or consumer
-            empty = empty + 1 if len(scene.history.events) == before else 0
+            empty = empty + 1 if len(world_state.history.events) == before else 0
             if empty > lag(process):
                 process.note("caught_up", isolation=self._isolation, topics=self._topics)
                 return

@@ -40,7 +40,7 @@ class Recurring(ABC):
     """A role that does the same again and again while the world is busy, whatever it meets."""
 
     is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    is_always_restarted: ClassVar[bool] = False
     pause_ms: tuple[float, float]
     """Between two turns, at least and at most."""
     met: ClassVar[tuple[type[TxlogError], ...]] = EXPECTED
@@ -68,10 +68,10 @@ class Role(Protocol):
 
     @property
     def is_reader(self) -> bool:
-        """It ends at the last call, and not with its work."""
+        """It ends once it has read to the end, and not with the work."""
 
     @property
-    def comes_back(self) -> bool:
+    def is_always_restarted(self) -> bool:
         """It is always started again: others wait for it."""
 
     def live(self, process: SimulatedProcess) -> None:

@@ -133,7 +133,7 @@ def torn_cuts(facts: Facts) -> Iterator[Anomaly]:
 def unbalanced_cuts(facts: Facts) -> Iterator[Anomaly]:
     """I11: the bank's total is nothing in every cut. An amount is what follows the colon.
 
-    Where records were deleted, perhaps before the auditor came, this is undecidable.
+    Where records were deleted, perhaps before the cut was read, this is undecidable.
     """
     totals: Counter[str] = Counter()
     for event in facts.history.of("cut"):

@@ -13,8 +13,8 @@ from txlog.storage.object_stores.object_failure import Failure
 from txlog.storage.policy.retry import Attempts
 from txlog.storage.s3.s3_failure import read_failure
 from txlog.testing.simulation.environment.faults import LOST_MS_MAX
-from txlog.testing.simulation.environment.scene import Scene
 from txlog.testing.simulation.environment.service import Answer, Request, as_s3
+from txlog.testing.simulation.environment.world_state import WorldState
 
 T = TypeVar("T")
 
@@ -49,8 +49,8 @@ class NoAnswer(Exception):
 class Network:
     """One process's way to the service: `S3Requests`, which `S3Store` is given."""
 
-    def __init__(self, scene: Scene, process: str) -> None:
-        self.scene = scene
+    def __init__(self, world_state: WorldState, process: str) -> None:
+        self.world_state = world_state
         self.process = process
         self.is_dead = False
         self.wall_offset_ms = 0.0
@@ -82,26 +82,26 @@ class Network:
     def send(self, request: Request, timeout_ms: float) -> Answer:
         """Carry it out, or let it go wrong. Raises NoAnswer, ProcessDied."""
         self.require_alive()
-        scene = self.scene
-        scene.requests += 1
-        fault = scene.draw(request)
-        latency_ms = scene.scheduler.random.expovariate(1 / LATENCY_MS)
-        if scene.is_busy and scene.scheduler.now_ms < self._cut_off_until_ms:
-            scene.count("partition")
-            fault = scene.scheduler.random.choice(_CUT_OFF)
+        world_state = self.world_state
+        world_state.requests += 1
+        fault = world_state.draw(request)
+        latency_ms = world_state.scheduler.random.expovariate(1 / LATENCY_MS)
+        if world_state.is_busy and world_state.scheduler.now_ms < self._cut_off_until_ms:
+            world_state.count("partition")
+            fault = world_state.scheduler.random.choice(_CUT_OFF)
         elif fault and fault not in _COUNTED_LATER:
-            scene.count(fault)
+            world_state.count(fault)
         if fault in _BEFORE:
             latency_ms = _BEFORE[fault](self, latency_ms)
         if latency_ms > timeout_ms:
             if request.changes and fault == "slow":
                 self._land(request, latency_ms)
             self._give_up(request, timeout_ms, "timeout")
-        scene.scheduler.sleep(latency_ms)
+        world_state.scheduler.sleep(latency_ms)
         handler = _AT_THE_SERVICE.get(fault)
         answer = self._carry_out(request) if handler is None else handler(self, request, timeout_ms)
         self.require_alive()  # Another actor of the process may have met its end meanwhile.
-        scene.trace_of(self.process, request, f"{answer.status} {fault}".rstrip())
+        world_state.trace_of(self.process, request, f"{answer.status} {fault}".rstrip())
         return answer
 
     def require_alive(self) -> None:
@@ -115,93 +115,95 @@ class Network:
         raise ProcessDied
 
     def _carry_out(self, request: Request) -> Answer:
-        if not self.scene.is_busy:
-            self.scene.service.full_until_ms = -1.0  # Room was made.
-        if self.scene.is_busy and self.scene.scheduler.now_ms < self._denied_until_ms:
-            self.scene.count("denied")
+        if not self.world_state.is_busy:
+            self.world_state.service.full_until_ms = -1.0  # Room was made.
+        if self.world_state.is_busy and self.world_state.scheduler.now_ms < self._denied_until_ms:
+            self.world_state.count("denied")
             return Answer(403, "ExpiredToken")
         if request.is_later_page and self._is_broken(request):
             return Answer(503, "SlowDown")
-        answer = self.scene.carry_out(request)
+        answer = self.world_state.carry_out(request)
         if answer.status == NO_ROOM:
-            self.scene.count("disk_full")
+            self.world_state.count("disk_full")
         return answer
 
     def _is_broken(self, request: Request) -> bool:
         after, until_ms = self._broken_page
-        return self.scene.is_busy and (
-            request.after == after and self.scene.scheduler.now_ms < until_ms
+        return self.world_state.is_busy and (
+            request.after == after and self.world_state.scheduler.now_ms < until_ms
         )
 
     def _land(self, request: Request, delay_ms: float) -> None:
-        self.scene.land(request, delay_ms, self.process, lambda: self.is_dead)
+        self.world_state.land(request, delay_ms, self.process, lambda: self.is_dead)
 
     def _give_up(self, request: Request, wait_ms: float, what: str) -> NoReturn:
-        self.scene.trace_of(self.process, request, what)
-        self.scene.scheduler.sleep(wait_ms)
+        self.world_state.trace_of(self.process, request, what)
+        self.world_state.scheduler.sleep(wait_ms)
         self.require_alive()
         raise NoAnswer(what)
 
     # Faults before the request is carried out; they answer how long it takes.
 
     def _slow(self, latency_ms: float) -> float:
-        return latency_ms * 100 + self.scene.log_uniform(10, 20_000)
+        return latency_ms * 100 + self.world_state.log_uniform(10, 20_000)
 
     def _part(self, latency_ms: float) -> float:
-        scheduler = self.scene.scheduler
-        self._cut_off_until_ms = scheduler.now_ms + self.scene.log_uniform(100, 60_000)
+        scheduler = self.world_state.scheduler
+        self._cut_off_until_ms = scheduler.now_ms + self.world_state.log_uniform(100, 60_000)
         return latency_ms
 
     def _deny(self, latency_ms: float) -> float:
-        scheduler = self.scene.scheduler
-        self._denied_until_ms = scheduler.now_ms + self.scene.log_uniform(10, 10_000)
+        scheduler = self.world_state.scheduler
+        self._denied_until_ms = scheduler.now_ms + self.world_state.log_uniform(10, 10_000)
         return latency_ms
 
     def _jump(self, latency_ms: float) -> float:
-        span_ms = self.scene.log_uniform(1_000, YEAR_MS)
-        self.wall_offset_ms = self.scene.scheduler.random.choice((-span_ms, span_ms, 0.0))
+        span_ms = self.world_state.log_uniform(1_000, YEAR_MS)
+        self.wall_offset_ms = self.world_state.scheduler.random.choice((-span_ms, span_ms, 0.0))
         return latency_ms
 
     def _fill(self, latency_ms: float) -> float:
-        scheduler = self.scene.scheduler
-        self.scene.service.full_until_ms = scheduler.now_ms + self.scene.log_uniform(10, 60_000)
+        scheduler = self.world_state.scheduler
+        self.world_state.service.full_until_ms = scheduler.now_ms + self.world_state.log_uniform(
+            10, 60_000
+        )
         return latency_ms
 
     # Faults at the service.
 
     def _crash_before(self, request: Request, timeout_ms: float) -> Answer:
-        self.scene.trace_of(self.process, request, "died before it")
+        self.world_state.trace_of(self.process, request, "died before it")
         self.die()
 
     def _crash_after(self, request: Request, timeout_ms: float) -> Answer:
         answer = self._carry_out(request)
-        self.scene.trace_of(self.process, request, f"{answer.status}, died after it")
+        self.world_state.trace_of(self.process, request, f"{answer.status}, died after it")
         self.die()
 
     def _crash_midway(self, request: Request, timeout_ms: float) -> Answer:
-        self._land(request, self.scene.log_uniform(1, 300_000))
-        self.scene.trace_of(self.process, request, "died, to land late")
+        self._land(request, self.world_state.log_uniform(1, 300_000))
+        self.world_state.trace_of(self.process, request, "died, to land late")
         self.die()
 
     def _pause(self, request: Request, timeout_ms: float) -> Answer:
         """Time stands still for this process alone, before the request is carried out or after;
         then it goes on as if nothing had been."""
-        duration_ms = self.scene.log_uniform(5_000, 400_000)
-        if self.scene.scheduler.random.random() < 0.5:
-            self.scene.scheduler.sleep(duration_ms)
+        duration_ms = self.world_state.log_uniform(5_000, 400_000)
+        if self.world_state.scheduler.random.random() < 0.5:
+            self.world_state.scheduler.sleep(duration_ms)
             return self._carry_out(request)
         answer = self._carry_out(request)
-        self.scene.count("pause_after")
-        self.scene.scheduler.sleep(duration_ms)
+        self.world_state.count("pause_after")
+        self.world_state.scheduler.sleep(duration_ms)
         return answer
 
     def _stop_clock(self, request: Request, timeout_ms: float) -> Answer:
         """The machine is frozen, and its clocks go on from where they were."""
         left_ms = LOST_MS_MAX - self.lost_ms
-        lost_ms = min(left_ms, self.scene.log_uniform(100, LOST_MS_MAX))
-        before = self.scene.scheduler.random.random() < 0.5
+        lost_ms = min(left_ms, self.world_state.log_uniform(100, LOST_MS_MAX))
+        before = self.world_state.scheduler.random.random() < 0.5
         answer = None if before else self._carry_out(request)
-        self.scene.scheduler.sleep(lost_ms)
+        self.world_state.scheduler.sleep(lost_ms)
         self.lost_ms += lost_ms
         return self._carry_out(request) if answer is None else answer
 
@@ -213,11 +215,11 @@ class Network:
         self._give_up(request, timeout_ms, "request lost")
 
     def _late_landing(self, request: Request, timeout_ms: float) -> Answer:
-        self._land(request, self.scene.log_uniform(1, 300_000))
-        self._give_up(request, self.scene.log_uniform(1, timeout_ms), "to land late")
+        self._land(request, self.world_state.log_uniform(1, 300_000))
+        self._give_up(request, self.world_state.log_uniform(1, timeout_ms), "to land late")
 
     def _duplicate(self, request: Request, timeout_ms: float) -> Answer:
-        self._land(request, self.scene.log_uniform(1, 300_000))
+        self._land(request, self.world_state.log_uniform(1, 300_000))
         return self._carry_out(request)
 
     def _replayed(self, request: Request, timeout_ms: float) -> Answer:
@@ -235,16 +237,16 @@ class Network:
         return Answer(500, "InternalError")
 
     def _stale_list(self, request: Request, timeout_ms: float) -> Answer:
-        draw = self.scene.scheduler.random
+        draw = self.world_state.scheduler.random
         hidden = frozenset(number for number in range(64) if draw.random() < 0.3)
-        answer = self.scene.service.stale_page(request, hidden)
+        answer = self.world_state.service.stale_page(request, hidden)
         if answer != self._carry_out(request):
-            self.scene.count("stale_list")
+            self.world_state.count("stale_list")
         return answer
 
     def _partial_list(self, request: Request, timeout_ms: float) -> Answer:
         """Repeats of the same page fail as well, so that the listing ends there."""
-        until_ms = self.scene.scheduler.now_ms + self.scene.log_uniform(10, 60_000)
+        until_ms = self.world_state.scheduler.now_ms + self.world_state.log_uniform(10, 60_000)
         self._broken_page = (request.after, until_ms)
         return Answer(503, "SlowDown")
 

@@ -137,14 +137,14 @@ class SpawnedBackground:
             with suppress(ProcessDied):
                 call()
 
-        self._network.scene.scheduler.spawn(f"{self._network.process}, beside", live)
+        self._network.world_state.scheduler.spawn(f"{self._network.process}, beside", live)
 
 
 class SimulatedProcess:
     """One life of a process. It is made, and used, in its actor's turns only."""
 
     def __init__(self, network: Network, seed: str, limits: ProcessSettings) -> None:
-        scheduler = network.scene.scheduler
+        scheduler = network.world_state.scheduler
         self.network = network
         self.random = random.Random(seed)
         new_lock = partial(TurnLock, scheduler)
@@ -176,14 +176,14 @@ class SimulatedProcess:
     def sleep(self, low_ms: float, high_ms: float) -> None:
         """For a time of any order of magnitude between these; background work is done first."""
         self.fan_out.idle()
-        self.runtime.clock.sleep_ms(self.network.scene.log_uniform(low_ms, high_ms))
+        self.runtime.clock.sleep_ms(self.network.world_state.log_uniform(low_ms, high_ms))
         self.network.require_alive()
 
     @property
     def is_busy(self) -> bool:
         """Whether new work is to be begun: faults last as long."""
-        return self.network.scene.is_busy
+        return self.network.world_state.is_busy
 
     def note(self, what: str, **facts: object) -> None:
         """Add to the history what this process does, or is told."""
-        self.network.scene.note(self.network.process, what, **facts)
+        self.network.world_state.note(self.network.process, what, **facts)

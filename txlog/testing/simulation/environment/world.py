@@ -1,7 +1,7 @@
 """One world: a seed, a scenario, and what came of it.
 
 It puts the parts together: the service with a log on it, the roles with their processes, faults
-until the work is done, then rest, and a judge that reads everything. It must not check anything:
+until the work is done, then rest, and a reader of the final state. It must not check anything:
 see `history_checks.py` and `invariants.py`.
 """
 
@@ -28,8 +28,8 @@ from txlog.layout import CLUSTER_FILE
 from txlog.settings import LogSettings, ProcessSettings
 from txlog.storage.memory import MemoryStore
 from txlog.testing.clock import ManualClock, SeededEntropy
+from txlog.testing.simulation.actors.maintenance_actors import create_again
 from txlog.testing.simulation.actors.role import TIMEOUT_MS, Role
-from txlog.testing.simulation.actors.stewards import create_again
 from txlog.testing.simulation.environment.faults import (
     LOST_MS_MAX,
     Faults,
@@ -37,13 +37,13 @@ from txlog.testing.simulation.environment.faults import (
     drawn,
     length_drawn,
 )
-from txlog.testing.simulation.environment.judge import note_end
-from txlog.testing.simulation.environment.logged import listening
+from txlog.testing.simulation.environment.final_state import note_final_state
+from txlog.testing.simulation.environment.logged_errors import logged_errors_checked
 from txlog.testing.simulation.environment.network import Network, ProcessDied
 from txlog.testing.simulation.environment.process import EPOCH_MS, SimulatedProcess
-from txlog.testing.simulation.environment.scene import Scene
 from txlog.testing.simulation.environment.scheduler import TURNS_MAX, Scheduler
 from txlog.testing.simulation.environment.service import Service
+from txlog.testing.simulation.environment.world_state import WorldState
 from txlog.testing.simulation.topics import (
     ADDED,
     config_of,
@@ -107,7 +107,7 @@ class World:
     seed: int
     faults: Faults | None = None
     """Instead of those that the seed draws."""
-    scene: Scene = field(init=False)
+    state: WorldState = field(init=False)
     roles: Sequence[Role] = field(init=False)
     length: int = field(init=False)
     """How many times as long as usual its history is."""
@@ -144,12 +144,14 @@ class World:
         scheduler.turns_max = TURNS_MAX * self.length
         drawn_faults = calmed(self.scenario.faults(choices), self.length, shape)
         faults = drawn_faults if self.faults is None else self.faults
-        self.scene = Scene(scheduler, service, faults, self.scenario.requests_max * self.length)
+        self.state = WorldState(
+            scheduler, service, faults, self.scenario.requests_max * self.length
+        )
         self.roles = self.scenario.roles(choices)
 
     def run(self) -> None:
         """Its whole history."""
-        scheduler = self.scene.scheduler
+        scheduler = self.state.scheduler
         for role in self.roles:
             if role.is_reader:
                 self._reading += 1
@@ -157,24 +159,24 @@ class World:
                 self._working += 1
             scheduler.spawn(role.name, self._lives(role), scheduler.random.uniform(0, 100))
         scheduler.spawn("rest", self._rest)
-        scheduler.on_failure = lambda who, text: self.scene.note(who, "failure", text=text)
-        with listening(self.scene):
+        scheduler.on_failure = lambda who, text: self.state.note(who, "failure", text=text)
+        with logged_errors_checked(self.state):
             scheduler.run()
         if scheduler.was_endless:
-            self.scene.note("world", "failure", text="the history does not come to an end")
+            self.state.note("world", "failure", text="the history does not come to an end")
 
     def process(self, name: str) -> SimulatedProcess:
         """A process that knows nothing yet."""
         seed = f"{self.scenario.name}/{self.seed}/{name}"
-        return SimulatedProcess(Network(self.scene, name), seed, self._limits)
+        return SimulatedProcess(Network(self.state, name), seed, self._limits)
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that happened and that is stored: equal for equal seeds."""
         digest = hashlib.sha256()
-        for line in self.scene.history.lines():
+        for line in self.state.history.lines():
             digest.update(line.encode())
-        digest.update(json.dumps(self.scene.trace).encode())
-        store = self.scene.service.store
+        digest.update(json.dumps(self.state.trace).encode())
+        store = self.state.service.store
         for found in store.list_after(""):
             digest.update(found.path.encode() + (store.get(found.path) or b""))
         return digest.hexdigest()
@@ -185,9 +187,9 @@ class World:
             try:
                 while not self._is_over(role, self.process(f"{role.name}#{life}")):
                     life += 1
-                    if life >= self._lives_max and not role.comes_back:
+                    if life >= self._lives_max and not role.is_always_restarted:
                         return
-                    self.scene.scheduler.sleep(self.scene.log_uniform(1, 60_000))
+                    self.state.scheduler.sleep(self.state.log_uniform(1, 60_000))
             finally:
                 if role.is_reader:
                     self._reading -= 1
@@ -219,15 +221,16 @@ class World:
     # After the work.
 
     def _rest(self) -> None:
-        scheduler = self.scene.scheduler
-        while self._working or self.scene.under_way or self.scene.is_busy:
+        scheduler = self.state.scheduler
+        while self._working or self.state.under_way or self.state.is_busy:
             scheduler.sleep(1_000)
         scheduler.sleep(REST_MS)
         self._maintain()
-        self.scene.last_call = True
+        self.state.is_draining = True
         while self._reading:
             scheduler.sleep(1_000)
-        note_end(self.process("judge"), self.scenario.topics)
+        # Its name begins the seed of its chance: with another one each seed is another history.
+        note_final_state(self.process("judge"), self.scenario.topics)
 
     def _maintain(self) -> None:
         """What a cron job does; twice, as a clock that was ahead may have begun something that is

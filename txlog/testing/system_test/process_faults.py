@@ -1,6 +1,7 @@
 """What is done to the copiers: when, and in what order. One seed gives one plan.
 
-It only plans; `keeper.py` carries it out. How the processes then interleave is the machine's.
+It only plans; `process_supervisor.py` carries it out. How the processes then
+interleave is the machine's.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 LAST_SHARE = 0.85
-"""The last trouble comes at this share of a copier's records at the latest."""
+"""The last fault comes at this share of a copier's records at the latest."""
 
 
-class TroubleKind(StrEnum):
-    """Ways to trouble a process."""
+class ProcessFaultKind(StrEnum):
+    """What can be done to a process."""
 
     KILL = "kill"
     """SIGKILL, then it is started again."""
@@ -27,10 +28,10 @@ class TroubleKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ProcessFault:
     """One of them."""
 
-    kind: TroubleKind
+    kind: ProcessFaultKind
     at_records: int
     """Not before the copier has done so many records."""
     delay_share: float
@@ -40,27 +41,27 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class TroubleCounts:
-    """How often each copier is troubled."""
+class ProcessFaultCounts:
+    """How often each is done to each copier."""
 
     kills: int = 3
     stops: int = 3
     takeovers: int = 1
 
 
-def planned(
-    chance: random.Random, counts: TroubleCounts, share_records: int, timeout_ms: int
-) -> list[Trouble]:
-    """A copier's troubles in order, spread over its share of the records.
+def planned_faults(
+    chance: random.Random, counts: ProcessFaultCounts, share_records: int, timeout_ms: int
+) -> list[ProcessFault]:
+    """A copier's faults in order, spread over its share of the records.
 
     It stands still for two to three times `timeout_ms`, its transaction timeout.
     """
-    kinds = [TroubleKind.KILL] * counts.kills + [TroubleKind.STOP] * counts.stops
-    kinds += [TroubleKind.TAKEOVER] * counts.takeovers
+    kinds = [ProcessFaultKind.KILL] * counts.kills + [ProcessFaultKind.STOP] * counts.stops
+    kinds += [ProcessFaultKind.TAKEOVER] * counts.takeovers
     chance.shuffle(kinds)
     width = LAST_SHARE * share_records / max(len(kinds), 1)
     return [
-        Trouble(
+        ProcessFault(
             kind,
             int((index + chance.random()) * width),
             chance.random(),

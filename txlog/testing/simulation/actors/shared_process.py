@@ -12,8 +12,8 @@ from txlog.testing.simulation.actors.role import Role
 from txlog.testing.simulation.environment.process import SimulatedProcess
 
 
-class Crew:
-    """The process that its members share, as long as it lives."""
+class SharedProcess:
+    """The process that its roles share, as long as it lives."""
 
     def __init__(self) -> None:
         self._process: SimulatedProcess | None = None
@@ -25,23 +25,23 @@ class Crew:
         return self._process
 
 
-class Member:
+class SharedProcessRole:
     """A role in a process that others are in as well."""
 
     is_reader = False
 
-    def __init__(self, role: Role, crew: Crew) -> None:
+    def __init__(self, role: Role, shared: SharedProcess) -> None:
         self.name = role.name
-        self.comes_back = role.comes_back
+        self.is_always_restarted = role.is_always_restarted
         self._role = role
-        self._crew = crew
+        self._shared = shared
 
     def live(self, process: SimulatedProcess) -> None:
         """See Role.live."""
-        self._role.live(self._crew.process(process))
+        self._role.live(self._shared.process(process))
 
 
-def crew(*roles: Role) -> Sequence[Role]:
+def in_one_process(*roles: Role) -> Sequence[Role]:
     """These roles, in one process."""
-    shared = Crew()
-    return [Member(role, shared) for role in roles]
+    shared = SharedProcess()
+    return [SharedProcessRole(role, shared) for role in roles]

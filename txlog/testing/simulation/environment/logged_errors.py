@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from txlog.errors import IllegalTransition, UnknownPartition, UnknownTopic, UnknownTransaction
 from txlog.testing.simulation.actors.role import EXPECTED
-from txlog.testing.simulation.environment.scene import Scene
+from txlog.testing.simulation.environment.world_state import WorldState
 
 _LIVED_WITH = (*EXPECTED, IllegalTransition, UnknownTopic, UnknownPartition, UnknownTransaction)
 """What may be logged: topics are deleted beneath those who look after them, and what a reader has
@@ -23,29 +23,29 @@ seen open may have been ended, and its id forgotten, since. An actor that aborts
 outcome may find it decided: COMMIT. What stays open is found at the end."""
 
 
-class _Listener(logging.Handler):
+class _LoggedErrorChecker(logging.Handler):
     """Takes every line of the log, and looks at the error that is being handled meanwhile."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, world_state: WorldState) -> None:
         super().__init__(logging.DEBUG)
-        self._scene = scene
+        self._world_state = world_state
 
     def emit(self, record: logging.LogRecord) -> None:
         error = sys.exception()
         if not isinstance(error, Exception):  # Nothing went wrong, or the process is dying.
             return
-        who = self._scene.scheduler.actor_name
+        who = self._world_state.scheduler.actor_name
         if isinstance(error, _LIVED_WITH):
-            self._scene.note(who, "lived_with", text=record.getMessage())
+            self._world_state.note(who, "lived_with", text=record.getMessage())
             return
         text = "".join(traceback.format_exception(error))
-        self._scene.note(who, "failure", text=f"logged only: {record.getMessage()}\n{text}")
+        self._world_state.note(who, "failure", text=f"logged only: {record.getMessage()}\n{text}")
 
 
 @contextmanager
-def listening(scene: Scene) -> Iterator[None]:
+def logged_errors_checked(world_state: WorldState) -> Iterator[None]:
     """Nothing is printed meanwhile, and every line of the product's log is looked at."""
-    listener = _Listener(scene)
+    listener = _LoggedErrorChecker(world_state)
     with ExitStack() as stack:
         for name in ("txlog", "spark_plugin"):
             stack.enter_context(_given_to(listener, logging.getLogger(name)))

@@ -1,6 +1,6 @@
 """The final state as a reader finds it: the last events of a history.
 
-It notes, and judges nothing: see `history_checks.py`. The archive is asked only for what the log
+It notes, and checks nothing: see `history_checks.py`. The archive is asked only for what the log
 itself no longer shows, and for when something was stored.
 """
 
@@ -30,15 +30,15 @@ def is_deleted_from(topic: str) -> bool:
     return bool(config_of(topic)) or is_mortal(topic)
 
 
-def note_end(process: SimulatedProcess, topics: Mapping[str, int]) -> None:
+def note_final_state(process: SimulatedProcess, topics: Mapping[str, int]) -> None:
     """Everything, and when it came."""
-    faults = sorted(name for name, count in process.network.scene.counts.items() if count)
+    faults = sorted(name for name, count in process.network.world_state.counts.items() if count)
     process.note("conditions", faults=faults)
     for isolation in ("read_uncommitted", "read_committed"):
         for topic in topics:
             records = list(_whole(process, topic, isolation))
             process.note("final", topic=topic, isolation=isolation, records=records)
-    archive = process.network.scene.service.archive
+    archive = process.network.world_state.service.archive
     if any(map(is_deleted_from, topics)):
         for one in incarnations(archive, topics):
             process.note("stored", **one.facts(archive))
@@ -62,7 +62,7 @@ def _whole(process: SimulatedProcess, topic: str, isolation: str) -> Iterator[li
 
 
 def _note_outcomes(process: SimulatedProcess) -> None:
-    history = process.network.scene.history
+    history = process.network.world_state.history
     shown = {
         record[3]
         for event in history.of("final")

@@ -1,6 +1,6 @@
-"""A bank as actors: transfers between topics, and auditors whose cuts must always sum to nothing.
+"""Transfers between bank accounts, and a reader of consistent cuts, which must sum to zero.
 
-Transfers are staged: their records lie unreferenced until the decision. An auditor reads as the
+Transfers are staged: their records lie unreferenced until the decision. The reader reads as the
 Spark source does, from one consistent cut to the next (I11, R13).
 """
 
@@ -29,14 +29,14 @@ from txlog.topic.read.reader import read_rows, row_source, sliced, visible_rows
 from txlog.topic.topic_log import TopicLog
 
 CUTS_MAX = 100
-"""Cuts that an auditor makes at the last call; more mean that it is stuck."""
+"""Cuts that a reader makes to read to the end; more mean that it is stuck."""
 
 
-class Teller:
+class TransferProducer:
     """Moves amounts between accounts, two or three records of two topics a transfer."""
 
     is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    is_always_restarted: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Teller:
             process.sleep(self._wait_ms / 4, self._wait_ms)
 
     def _messages(self, process: SimulatedProcess) -> Iterator[Message]:
-        """Amounts that sum to nothing; the key carries the text."""
+        """Amounts that sum to zero; the key carries the text."""
         self._transfers += 1
         amount = process.random.randint(1, 99)
         topics = process.random.sample(self._topics, 2)
@@ -133,11 +133,11 @@ class Teller:
             yield Message(topic, payload(topic, value), value.encode(), partition=where)
 
 
-class Auditor:
+class ConsistentCutReader:
     """Reads several topics from cut to cut, each at most so many records long."""
 
     is_reader: ClassVar[bool] = True
-    comes_back: ClassVar[bool] = True
+    is_always_restarted: ClassVar[bool] = True
 
     def __init__(self, name: str, topics: tuple[str, ...]) -> None:
         self.name = name
@@ -146,8 +146,8 @@ class Auditor:
     def live(self, process: SimulatedProcess) -> None:
         """See Role.live."""
         starts: Ends = {}
-        scene = process.network.scene
-        while not scene.last_call:
+        world_state = process.network.world_state
+        while not world_state.is_draining:
             with suppress(*UNCLEAR):
                 self._audit(process, starts)
             process.sleep(*((10, 30_000) if process.is_busy else (60_000, 300_000)))

@@ -1,5 +1,5 @@
 """Where the log of a system test lies: a folder, an S3 server of its own, or that behind a line
-that is troubled, or long.
+with faults, or with latency.
 
 Everything that it starts is gone after the block. It must not know what is kept there.
 """
@@ -14,12 +14,12 @@ from enum import StrEnum
 
 from txlog.testing.far_line import FarLine
 from txlog.testing.s3_server import S3Server
-from txlog.testing.system_test.weather import Weather
+from txlog.testing.system_test.network_faults import NetworkFaults
 from txlog.testing.tcp_proxy import TcpProxy
 
 
-class PlaceKind(StrEnum):
-    """The places to choose from."""
+class StoreKind(StrEnum):
+    """The stores to choose from."""
 
     DISK = "disk"
     S3 = "s3"
@@ -32,45 +32,45 @@ ROUND_TRIP_MS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreLocation:
     """A root for a log, and how processes reach it."""
 
     root: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    """For the processes that are troubled: variables over os.environ."""
+    """For the processes that meet faults: variables over os.environ."""
     storage_options: Mapping[str, object] = field(default_factory=dict)
     """For preparation and checks: directly to the store."""
-    weather: Weather | None = None
+    network_faults: NetworkFaults | None = None
 
-    def troubled(self) -> AbstractContextManager[None]:
-        """For as long as the block lasts, the line to the store is troubled, if there is one."""
-        return self.weather.blowing() if self.weather else nullcontext()
+    def faulty(self) -> AbstractContextManager[None]:
+        """For as long as the block lasts, the line to the store has faults, if there is one."""
+        return self.network_faults.injected() if self.network_faults else nullcontext()
 
 
 @contextmanager
-def place(kind: PlaceKind, root: str, seed: int) -> Iterator[Place]:
-    """A fresh place; `root` is a folder or URL of the caller's, which stays, or empty."""
+def store_location(kind: StoreKind, root: str, seed: int) -> Iterator[StoreLocation]:
+    """A fresh one; `root` is a folder or URL of the caller's, which stays, or empty."""
     if root:
-        yield Place(root)
-    elif kind is PlaceKind.DISK:
+        yield StoreLocation(root)
+    elif kind is StoreKind.DISK:
         with tempfile.TemporaryDirectory(prefix="txlog-system-test-") as folder:
-            yield Place(f"{folder}/log")
+            yield StoreLocation(f"{folder}/log")
     else:
         with S3Server.start() as server:
             yield from _on(server, kind, seed)
 
 
-def _on(server: S3Server, kind: PlaceKind, seed: int) -> Iterator[Place]:
+def _on(server: S3Server, kind: StoreKind, seed: int) -> Iterator[StoreLocation]:
     options = server.storage_options
-    if kind is PlaceKind.S3:
-        yield Place(server.url("log"), server.env, options)
+    if kind is StoreKind.S3:
+        yield StoreLocation(server.url("log"), server.env, options)
         return
-    if kind is PlaceKind.FAR:
+    if kind is StoreKind.FAR:
         with FarLine.to(server.endpoint_url, ROUND_TRIP_MS) as line:
             environment = {**server.env, "AWS_ENDPOINT_URL": line.endpoint_url}
-            yield Place(server.url("log"), environment, options)
+            yield StoreLocation(server.url("log"), environment, options)
         return
     with TcpProxy(server.endpoint_url) as proxy:
         environment = {**server.env, "AWS_ENDPOINT_URL": proxy.endpoint_url}
-        weather = Weather(proxy, f"{seed} weather")
-        yield Place(server.url("log"), environment, options, weather)
+        faults = NetworkFaults(proxy, f"{seed} network faults")
+        yield StoreLocation(server.url("log"), environment, options, faults)

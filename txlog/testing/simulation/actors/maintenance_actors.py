@@ -1,4 +1,4 @@
-"""Who looks after a log, as an actor: pruning, maintenance, more partitions, more columns.
+"""Maintenance, as actors: pruning, vacuum, compaction, more partitions, more columns.
 
 Whatever else removes or moves what is stored gets an actor like this one: a method for each kind of
 work, drawn by the process's own chance, all the while.
@@ -22,6 +22,7 @@ from txlog.errors import (
     UnknownTopic,
 )
 from txlog.maintenance.maintenance import Maintenance
+from txlog.maintenance.vacuum import Vacuum
 from txlog.model import TopicPartition
 from txlog.settings import ProcessSettings
 from txlog.testing.simulation.actors.role import EXPECTED, Recurring
@@ -52,11 +53,11 @@ _HARMLESS = (
 )
 """Duties that delete no record."""
 
-GROWTH = ("add_partition", "evolve")
+WIDENING_DUTIES = ("add_partition", "evolve")
 """Duties that make topics wider."""
 
 
-class Steward(Recurring):
+class MaintenanceActor(Recurring):
     """Does one thing after the other; some of it twice, as two of its kind may be there."""
 
     def __init__(
@@ -165,11 +166,11 @@ def create_again(admin: Admin, name: str) -> None:
         admin.create_topic(name, 1, schema_of(name), config_of(name))
 
 
-class Keeper:
+class MaintenanceJob:
     """Runs the log's own maintenance, pass after pass: merging, retention, compaction, vacuum."""
 
     is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = True
+    is_always_restarted: ClassVar[bool] = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -194,6 +195,24 @@ class Keeper:
             process.note("maintained", tasks=done)
             if process.random.random() < 0.2:
                 process.network.die()  # The job ends; another process begins with the next one.
+
+
+class VacuumActor(Recurring):
+    """Vacuums all the time, and lets nothing be that is older than a moment."""
+
+    pause_ms = (10, 500)
+
+    def __init__(self, name: str, retention_ms: int) -> None:
+        super().__init__(name)
+        self._retention_ms = retention_ms
+
+    def turn(self, process: SimulatedProcess) -> None:
+        """One look, and another one that deletes."""
+        vacuum = Vacuum(process.connection, self._retention_ms)
+        found = vacuum.look()
+        process.sleep(1, 200)
+        if vacuum.sweep(found).objects:
+            process.note("maintained", tasks=["vacuum"])
 
 
 def merge_often(process: SimulatedProcess) -> None:

@@ -1,5 +1,5 @@
-"""Worlds at the edges: ids at their last epochs, hints that lie, applying that takes long, staged
-records that wait for their decision.
+"""Scenarios of edge cases: ids at their last epochs, wrong hints, decisions that are applied late,
+staged records that wait for their decision.
 
 What happens once in a million transactions elsewhere happens here in every history.
 """
@@ -19,16 +19,21 @@ from txlog.journal.replication.opening import write_snapshot
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import EPOCH_MAX
 from txlog.storage.store import Store
-from txlog.testing.simulation.actors.bystanders import Collector, HintSpoiler, Operator, Witness
+from txlog.testing.simulation.actors.bank_transfers import ConsistentCutReader, TransferProducer
 from txlog.testing.simulation.actors.copiers import Copier
-from txlog.testing.simulation.actors.crews import crew
-from txlog.testing.simulation.actors.followers import Follower
+from txlog.testing.simulation.actors.fault_actors import HintCorrupter, TransactionAborter
+from txlog.testing.simulation.actors.group_consumers import GroupConsumer
 from txlog.testing.simulation.actors.half_senders import HalfSender, LocalDatabase
+from txlog.testing.simulation.actors.maintenance_actors import (
+    MaintenanceActor,
+    Straggler,
+    VacuumActor,
+)
+from txlog.testing.simulation.actors.offset_observer import OffsetObserver
 from txlog.testing.simulation.actors.producers import PlainProducer, TransactionalProducer
 from txlog.testing.simulation.actors.readers import Reader
 from txlog.testing.simulation.actors.role import TIMEOUT_MS, Role
-from txlog.testing.simulation.actors.stewards import Steward, Straggler
-from txlog.testing.simulation.actors.tellers import Auditor, Teller
+from txlog.testing.simulation.actors.shared_process import in_one_process
 from txlog.testing.simulation.environment.faults import Faults
 from txlog.testing.simulation.environment.world import BOUNDARY_TRUST_MS, Scenario
 
@@ -73,9 +78,9 @@ def _worn(choices: random.Random) -> Sequence[Role]:
         TransactionalProducer("p2", choices.choice(("one", "two")), topics),
         TransactionalProducer("p3", "two", topics),
         PlainProducer("plain", topics),
-        Steward("finisher", topics, ("maintain",)),
-        Operator("operator"),
-        Auditor("auditor", topics),
+        MaintenanceActor("finisher", topics, ("maintain",)),
+        TransactionAborter("operator"),
+        ConsistentCutReader("auditor", topics),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
     ]
@@ -92,7 +97,7 @@ def _pruned(choices: random.Random) -> Sequence[Role]:
         TransactionalProducer("p1", "one", topics),
         TransactionalProducer("p2", "two", topics),
         PlainProducer("plain", topics),
-        *(Steward(f"s{number}", topics, (duty,)) for number in range(1, 4)),
+        *(MaintenanceActor(f"s{number}", topics, (duty,)) for number in range(1, 4)),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -118,15 +123,15 @@ def _flaky(choices: random.Random) -> Sequence[Role]:
     others: list[Role] = [
         TransactionalProducer("p2", "one", topics),
         PlainProducer("plain 2", topics),
-        Teller("t2", "teller", topics),
+        TransferProducer("t2", "teller", topics),
     ]
     return [
         TransactionalProducer("p1", "one", topics),
         PlainProducer("plain", topics),
-        Teller("t1", "teller", topics),
+        TransferProducer("t1", "teller", topics),
         *choices.sample(others, 2),
-        Steward("finisher", topics, ("maintain",)),
-        Auditor("auditor", topics),
+        MaintenanceActor("finisher", topics, ("maintain",)),
+        ConsistentCutReader("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -152,9 +157,9 @@ def _witnessed(choices: random.Random) -> Sequence[Role]:
         Copier("c2", choices.choice(("copier 1", "copier 2")), "g", "ta", "tb", lingers=True),
         Straggler("late 1"),
         Straggler("late 2"),
-        Steward("finisher", ("ta",), ("maintain",)),
-        Operator("operator"),
-        Witness("witness", "g", ("tb",)),
+        MaintenanceActor("finisher", ("ta",), ("maintain",)),
+        TransactionAborter("operator"),
+        OffsetObserver("witness", "g", ("tb",)),
         Reader("committed", tuple(_WITNESSED), "read_committed"),
     ]
 
@@ -168,17 +173,17 @@ def _hinted(choices: random.Random) -> Sequence[Role]:
     duties = ("prune_topic", "prune_coordinator", "maintain")
     writers: list[Role] = [
         TransactionalProducer("p2", "two", topics),
-        Teller("t1", "teller", topics),
+        TransferProducer("t1", "teller", topics),
         Copier("c1", "copier", "g", "ta", "tb"),
     ]
     return [
         TransactionalProducer("p1", "one", topics),
         PlainProducer("plain", topics),
         choices.choice(writers),
-        Steward("s1", topics, duties),
-        Steward("s2", topics, duties),
-        HintSpoiler("spoiler", topics),
-        Auditor("auditor", topics),
+        MaintenanceActor("s1", topics, duties),
+        MaintenanceActor("s2", topics, duties),
+        HintCorrupter("spoiler", topics),
+        ConsistentCutReader("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -191,11 +196,11 @@ def _collected(choices: random.Random) -> Sequence[Role]:
     topics = tuple(_COLLECTED)
     database = LocalDatabase()
     return [
-        *(Teller(f"t{n}", f"teller {n}", topics, wait_ms=1_000) for n in range(1, 4)),
+        *(TransferProducer(f"t{n}", f"teller {n}", topics, wait_ms=1_000) for n in range(1, 4)),
         TransactionalProducer("p1", "one", topics),
         HalfSender("h1", "half", topics, database),
-        *(Collector(f"c{n}", choices.choice((100, 300))) for n in range(1, 3)),
-        Auditor("auditor", topics),
+        *(VacuumActor(f"c{n}", choices.choice((100, 300))) for n in range(1, 3)),
+        ConsistentCutReader("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
 
@@ -221,12 +226,12 @@ def _denied(choices: random.Random) -> Sequence[Role]:
         PlainProducer("plain 1", topics),
         PlainProducer("plain 2", topics),
         TransactionalProducer("p1", "one", topics),
-        Teller("t1", "teller", topics),
+        TransferProducer("t1", "teller", topics),
         Copier("c1", "copier", "g", "ta", "tc"),
-        Follower("by hand", "f", ("ta",), "read_committed", is_auto=False),
-        Follower("by itself", "h", ("kb",), "read_committed", is_auto=True),
-        Steward("finisher", topics, ("maintain",)),
-        Auditor("auditor", topics),
+        GroupConsumer("by hand", "f", ("ta",), "read_committed", is_auto=False),
+        GroupConsumer("by itself", "h", ("kb",), "read_committed", is_auto=True),
+        MaintenanceActor("finisher", topics, ("maintain",)),
+        ConsistentCutReader("auditor", topics),
         Reader("committed", tuple(_DENIED), "read_committed"),
     ]
 
@@ -258,7 +263,7 @@ def _trusted(choices: random.Random) -> Sequence[Role]:
     )
     others: list[Role] = [
         TransactionalProducer("p2", choices.choice(("one", "two")), topics),
-        Teller("t1", "teller", topics),
+        TransferProducer("t1", "teller", topics),
         PlainProducer("plain 2", topics),
         Copier("c1", "copier", "g", "ta", "tb"),
     ]
@@ -266,7 +271,7 @@ def _trusted(choices: random.Random) -> Sequence[Role]:
         TransactionalProducer("p1", "one", topics),
         PlainProducer("plain", topics),
         choices.choice(others),
-        *(Steward(f"s{number}", topics, duties, 20_000) for number in range(1, 3)),
+        *(MaintenanceActor(f"s{number}", topics, duties, 20_000) for number in range(1, 3)),
         Reader("committed", topics, "read_committed"),
         Reader("uncommitted", topics, "read_uncommitted"),
     ]
@@ -281,17 +286,19 @@ def _crowded(choices: random.Random) -> Sequence[Role]:
     topics = tuple(_CROWDED)
     ids = choices.choice((("teller 5", "teller 6"), ("teller 1", "teller 2")))
     return [
-        *(Teller(f"t{n}", f"teller {n}", topics, rest_ms=30) for n in range(1, 5)),
-        *crew(*(Teller(f"u{n}", name, topics, rest_ms=30) for n, name in enumerate(ids))),
+        *(TransferProducer(f"t{n}", f"teller {n}", topics, rest_ms=30) for n in range(1, 5)),
+        *in_one_process(
+            *(TransferProducer(f"u{n}", name, topics, rest_ms=30) for n, name in enumerate(ids))
+        ),
         TransactionalProducer("p1", "one", topics),
         PlainProducer("plain", topics),
-        Steward("finisher", topics, ("maintain", "prune_topic"), 5_000),
-        Auditor("auditor", topics),
+        MaintenanceActor("finisher", topics, ("maintain", "prune_topic"), 5_000),
+        ConsistentCutReader("auditor", topics),
         Reader("committed", topics, "read_committed"),
     ]
 
 
-EDGES = (
+EDGE_SCENARIOS = (
     Scenario("crowded", _CROWDED, _crowded, requests_max=1_500),
     Scenario(
         "trusted",

@@ -1,6 +1,6 @@
 """Keeps one copier at its work, and from it: starts, kills, stops and replaces its process.
 
-A keeper runs on a thread of its own. It raises WorkerFailed if a process ends, or falls silent,
+A supervisor runs on a thread of its own. It raises WorkerFailed if a process ends, or falls silent,
 where the plan has not made it.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from txlog.testing.system_test.trouble import Trouble, TroubleKind
+from txlog.testing.system_test.process_faults import ProcessFault, ProcessFaultKind
 from txlog.testing.worker_process import FENCED_STATUS, WorkerProcess
 
 
@@ -21,7 +21,7 @@ from txlog.testing.worker_process import FENCED_STATUS, WorkerProcess
 class Tally:
     """What has happened to one copier so far."""
 
-    troubles: Counter[TroubleKind] = field(default_factory=Counter)
+    faults: Counter[ProcessFaultKind] = field(default_factory=Counter)
     fenced: int = 0
     """Processes that noticed that they had been replaced."""
     starts: int = 0
@@ -29,26 +29,26 @@ class Tally:
     """Records copied, by the position of the newest process."""
 
 
-class Keeper:
-    """One copier and its troubles."""
+class ProcessSupervisor:
+    """One copier and its faults."""
 
-    def __init__(self, start: Callable[[int], WorkerProcess], plan: Sequence[Trouble]) -> None:
+    def __init__(self, start: Callable[[int], WorkerProcess], plan: Sequence[ProcessFault]) -> None:
         """`start` is given how many processes there were before."""
         self.tally = Tally()
         self._start_process = start
         self._plan = list(plan)
         self._noted_s: float | None = None
         self._intervals_s: list[float] = []
-        """From one commit to the next, with all pauses, where no trouble lies between the two."""
+        """From one commit to the next, with all pauses, where no fault lies between the two."""
         self._process = self._started()
 
     def run(self) -> None:
-        """Until the copier has ended by itself, and every trouble has been."""
+        """Until the copier has ended by itself, and every fault has been."""
         try:
             while (message := self._process.message()) is not None:
                 self._note(message)
                 while self._plan and self.tally.done >= self._plan[0].at_records:
-                    self._trouble(self._plan.pop(0))
+                    self._inject(self._plan.pop(0))
             self._process.require_success()
         finally:
             self._process.resume()
@@ -66,20 +66,20 @@ class Keeper:
         self._noted_s = now_s
         self.tally.done = int(message["done"])
 
-    def _trouble(self, trouble: Trouble) -> None:
+    def _inject(self, fault: ProcessFault) -> None:
         if self._intervals_s:
-            time.sleep(trouble.delay_share * median(self._intervals_s))
-        if trouble.kind is TroubleKind.KILL:
+            time.sleep(fault.delay_share * median(self._intervals_s))
+        if fault.kind is ProcessFaultKind.KILL:
             self._process.kill()
             self._process = self._started()
         else:
             self._process.suspend()
-            if trouble.kind is TroubleKind.TAKEOVER:
+            if fault.kind is ProcessFaultKind.TAKEOVER:
                 self._replace()
             else:
-                time.sleep(trouble.stop_s)
+                time.sleep(fault.stop_s)
                 self._process.resume()
-        self.tally.troubles[trouble.kind] += 1
+        self.tally.faults[fault.kind] += 1
         self._noted_s = None
 
     def _replace(self) -> None:

@@ -23,11 +23,11 @@ Positions = list[list[object]]
 AUTO_COMMIT_MS = 2_000
 
 
-class Follower:
+class GroupConsumer:
     """A consumer of a group; when it knows that another one was faster, it starts again."""
 
     is_reader: ClassVar[bool] = False
-    comes_back: ClassVar[bool] = False
+    is_always_restarted: ClassVar[bool] = False
 
     def __init__(
         self, name: str, group: str, topics: tuple[str, ...], isolation: str, *, is_auto: bool
@@ -116,7 +116,7 @@ class Follower:
         told(process, self._group, move, consumer.close)
 
 
-class Resetter(Recurring):
+class OffsetResetter(Recurring):
     """Puts a group back: to the earliest record, or by some."""
 
     pause_ms = (1_000, 60_000)

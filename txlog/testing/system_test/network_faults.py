@@ -1,7 +1,7 @@
 """A line to the store that is cut, delayed and loses answers, again and again, by a seed.
 
 It drives a TcpProxy from a thread of its own. What a client meets is then the machine's: the same
-seed gives the same weather, not the same requests.
+seed gives the same faults, not the same requests.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from contextlib import contextmanager
 from txlog.testing.tcp_proxy import TcpProxy
 
 CALM_S = (0.2, 1.5)
-"""Between two troubles everything gets through for so long."""
+"""Between two faults everything gets through for so long."""
 
 TROUBLED_S = (0.05, 1.5)
-"""How long a trouble lasts."""
+"""How long a fault lasts."""
 
 DELAY_MS = (20.0, 400.0)
 LOSSES = (1, 6)
-"""Answers lost in one go."""
+"""Answers lost at a time."""
 
 
-class Weather:
-    """What the line does next."""
+class NetworkFaults:
+    """Cuts, delays and losses, one after the other."""
 
     def __init__(self, proxy: TcpProxy, seed: str) -> None:
-        self.spells: Counter[str] = Counter()
-        """Troubles so far, by kind."""
+        self.counts: Counter[str] = Counter()
+        """Faults so far, by kind."""
         self._proxy = proxy
         self._random = random.Random(seed)
         self._over = threading.Event()
 
     @contextmanager
-    def blowing(self) -> Iterator[None]:
+    def injected(self) -> Iterator[None]:
         """As long as the block lasts; afterwards the line is as good as new."""
-        thread = threading.Thread(target=self._blow, name="weather")
+        thread = threading.Thread(target=self._inject, name="network faults")
         thread.start()
         try:
             yield
@@ -47,20 +47,20 @@ class Weather:
             thread.join()
             self._proxy.recover()
 
-    def _blow(self) -> None:
+    def _inject(self) -> None:
         while not self._over.wait(self._random.uniform(*CALM_S)):
-            spell = self._random.choice(("cut", "delay", "lose PUT", "lose GET", "stall"))
-            self._begin(spell)
-            self.spells[spell] += 1
+            fault = self._random.choice(("cut", "delay", "lose PUT", "lose GET", "stall"))
+            self._begin(fault)
+            self.counts[fault] += 1
             self._over.wait(self._random.uniform(*TROUBLED_S))
             self._proxy.recover()
 
-    def _begin(self, spell: str) -> None:
-        if spell == "cut":
+    def _begin(self, fault: str) -> None:
+        if fault == "cut":
             self._proxy.refuse()
-        elif spell == "delay":
+        elif fault == "delay":
             self._proxy.delay(self._random.uniform(*DELAY_MS))
-        elif spell == "stall":
+        elif fault == "stall":
             self._proxy.stall()
         else:
-            self._proxy.lose_answers(spell.split()[1], self._random.randint(*LOSSES))
+            self._proxy.lose_answers(fault.split()[1], self._random.randint(*LOSSES))

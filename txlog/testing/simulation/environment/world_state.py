@@ -1,6 +1,6 @@
 """What all processes of a world share: time, the service, the faults, the records of it all.
 
-It must not decide what an actor does. While the scene is busy, faults happen and work is begun;
+It must not decide what an actor does. While the world is busy, faults happen and work is begun;
 afterwards everything must come to rest.
 """
 
@@ -39,18 +39,18 @@ def _limits(
 
 
 @dataclass(slots=True)
-class Scene:
+class WorldState:
     """One for each world."""
 
     scheduler: Scheduler
     service: Service
     faults: Faults = NONE
     requests_max: int = 0
-    """After so many requests the scene is no longer busy."""
+    """After so many requests the world is no longer busy."""
     requests: int = 0
     under_way: int = 0
     """Requests without a waiting caller that will still be carried out."""
-    last_call: bool = False
+    is_draining: bool = False
     """All work is done: readers read to the end, and leave."""
     counts: Counter[str] = field(default_factory=Counter)
     """Faults that had an effect, by name."""
