@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from txlog.arrow_columns import text_column
 from txlog.errors import CorruptData
 from txlog.journal.arrow_file import NotAnArrowFile, decode_file, encode_file
 from txlog.journal.codec import Json, decode, encode
@@ -60,7 +61,7 @@ def encode_snapshot(head: SnapshotHead, sections: Mapping[str, Iterable[Json]]) 
         rows.extend(texts)
     names.append(_TAIL)
     rows.append(str(_checksum(names, rows)))
-    batch = pa.record_batch([pa.array(names), pa.array(rows)], schema=_SCHEMA)
+    batch = pa.record_batch([text_column(names), text_column(rows)], schema=_SCHEMA)
     return encode_file(batch)
 
 

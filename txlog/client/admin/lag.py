@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from txlog.arrow_columns import whole_numbers
 from txlog.errors import CorruptData
 from txlog.topic.index.index import IndexedBatch
 from txlog.topic.read.reader import FetchedBatch, read_rows, row_source, sliced
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN
-from txlog.topic.records.plain_numbers import whole_numbers
 from txlog.topic.topic_log import TopicLog
 
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from txlog.arrow_columns import whole_numbers
 from txlog.errors import InvalidRecord
 from txlog.topic.read.reader import FetchedBatch, sliced_rows
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN
-from txlog.topic.records.plain_numbers import whole_numbers
 from txlog.topic.records.schema import is_kafka_schema
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from txlog.arrow_columns import whole_numbers
 from txlog.model import IsolationLevel, OffsetAndTimestamp
 from txlog.topic.read.reader import read_rows, row_source, sliced, visible_end
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN
-from txlog.topic.records.plain_numbers import whole_numbers
 from txlog.topic.topic_log import TopicLog
 
 

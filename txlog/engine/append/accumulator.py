@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txlog.engine.append.delivery import Delivery, RecordFuture
-from txlog.engine.append.partitioner import partition_for_keys
-from txlog.errors import InvalidRecord, RecordTooLarge
-from txlog.topic.records.plain_numbers import (
+from txlog.arrow_columns import (
     binary_column,
     list_column,
     missing_values,
     numbers_column,
 )
+from txlog.engine.append.delivery import Delivery, RecordFuture
+from txlog.engine.append.partitioner import partition_for_keys
+from txlog.errors import InvalidRecord, RecordTooLarge
 from txlog.topic.records.rows import record_batch_from_rows
 from txlog.topic.records.schema import (
     KAFKA_SCHEMA,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from txlog.arrow_columns import whole_numbers
 from txlog.engine.append.accumulator import Partitions, check_partition, keyed_partitions, too_large
 from txlog.engine.append.record_times import with_record_times
 from txlog.errors import InvalidRecord
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD, adapt
-from txlog.topic.records.plain_numbers import whole_numbers
 from txlog.topic.records.schema import is_kafka_schema, physical_schema
 from txlog.topic.topic_log import TopicLog
 

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from txlog.arrow_columns import missing_values, numbers_column, whole_numbers
 from txlog.engine.append.murmur2 import murmur2, murmur2_many
 from txlog.errors import InvalidRecord, UnknownPartition
-from txlog.topic.records.plain_numbers import missing_values, numbers_column, whole_numbers
 
 NullKeys: TypeAlias = "int | Callable[[int], int | NDArray[np.int32]]"
 """Where records without a key go: a partition, or a function that gets their number and returns one

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from txlog.arrow_columns import whole_numbers
 from txlog.errors import InvalidRecord
 from txlog.settings import LOG_APPEND_TIME, LONG_MAX, TopicConfig
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, with_timestamp
-from txlog.topic.records.plain_numbers import whole_numbers
 from txlog.topic.topic_log import TopicLog
 
 

@@ -15,11 +15,18 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Annotated, TypeAlias, get_type_hints
+from typing import Annotated, Any, TypeAlias, get_type_hints
 
 import numpy as np
 import pyarrow as pa
 
+from txlog.arrow_columns import (
+    flags_column,
+    list_column,
+    numbers_column,
+    text_column,
+    whole_numbers,
+)
 from txlog.errors import CorruptData, InvariantViolated
 from txlog.journal.arrow_file import NotAnArrowFile, decode_file, encode_file
 from txlog.journal.codec import bounds_of, decode, encode
@@ -40,7 +47,6 @@ from txlog.model import (
 )
 from txlog.stored import stored, stored_form, stored_list
 from txlog.topic.records.batch import ROWS_MAX
-from txlog.topic.records.plain_numbers import whole_numbers
 
 FANOUT = 64
 """References on one level of the tree before they are packed into a node."""
@@ -334,16 +340,28 @@ _REF_SCHEMA = pa.schema([pa.field("ref", pa.string())])
 def encode_rows(rows: Sequence[IndexedBatch]) -> bytes:
     """A leaf: one Arrow IPC file, a row a batch. Equal rows give equal bytes."""
     columns = [
-        pa.array([getattr(row, attribute) for row in rows], type=part.type)
+        _column([getattr(row, attribute) for row in rows], part.type)
         for attribute, part in zip(_ROW_FIELDS, _ROW_SCHEMA, strict=True)
     ]
     return encode_file(pa.record_batch(columns, schema=_ROW_SCHEMA))
 
 
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if kind == pa.int64():
+        return numbers_column(np.fromiter(values, np.int64, len(values)))
+    if kind == pa.bool_():
+        return flags_column(values)
+    if kind == pa.string():
+        return text_column(values)
+    return list_column(
+        [len(value) for value in values], text_column([t for v in values for t in v]), kind
+    )
+
+
 def encode_refs(refs: Sequence[ChunkRef]) -> bytes:
     """A node: one Arrow IPC file, a row a reference."""
     texts = [json.dumps(encode(ref), separators=(",", ":")) for ref in refs]
-    return encode_file(pa.record_batch([pa.array(texts, pa.string())], schema=_REF_SCHEMA))
+    return encode_file(pa.record_batch([text_column(texts)], schema=_REF_SCHEMA))
 
 
 def decode_rows(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch, ...]:

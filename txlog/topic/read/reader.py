@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from txlog.arrow_columns import whole_numbers
 from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, MissingObject
 from txlog.journal.message import MessageHead
@@ -26,7 +27,6 @@ from txlog.storage.store import ByteRange, Bytes, Store
 from txlog.topic.index.index import IndexedBatch
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import OFFSET_COLUMN, adapt
-from txlog.topic.records.plain_numbers import whole_numbers
 from txlog.topic.records.schema import compacted_schema, physical_schema
 from txlog.topic.records.segment import batch_head, decode_batch
 from txlog.topic.state import TopicState

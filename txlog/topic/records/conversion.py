@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from txlog.arrow_columns import numbers_column
 from txlog.errors import InvalidRecord
 from txlog.topic.records.column_types import fits
-from txlog.topic.records.plain_numbers import numbers_column
 
 TIMESTAMP_COLUMN = "_timestamp"
 TIMESTAMP_FIELD = pa.field(TIMESTAMP_COLUMN, pa.timestamp("ms", "UTC"), nullable=False)

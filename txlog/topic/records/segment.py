@@ -15,11 +15,11 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.errors import CorruptData, InvalidConfig, InvalidRecord, RecordTooLarge, UsageError
 from txlog.journal.message import RECORD_BATCH, MessageHead, read_head
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
-from txlog.topic.records.plain_numbers import numbers_column, whole_numbers
 
 BATCH_BYTES_MAX = 1_250_000
 """Size of a stored batch before compression. Spark reads batches of about 1 MB fastest, and passes

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from txlog.arrow_columns import whole_numbers
 from txlog.errors import CorruptData, IncompatibleSchema, MissingObject
 from txlog.journal.message import SCHEMA, MessageHead, read_footer, read_head
 from txlog.layout import is_segment
@@ -21,7 +22,6 @@ from txlog.storage.store import ByteRange, Store
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.column_types import canonical_field
 from txlog.topic.records.conversion import TIMESTAMP_FIELD
-from txlog.topic.records.plain_numbers import whole_numbers
 from txlog.topic.records.segment import (
     DECODED_BYTES_MAX,
     DECODING_ERRORS,

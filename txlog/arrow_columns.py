@@ -59,6 +59,11 @@ def binary_column(values: Sequence[bytes | None], kind: pa.DataType | None = Non
     return pa.Array.from_buffers(kind, count, [_validity(values), pa.py_buffer(offsets), data])
 
 
+def text_column(values: Sequence[str]) -> pa.Array:
+    """A column of texts."""
+    return binary_column([value.encode() for value in values], pa.string())
+
+
 def list_column(counts: Sequence[int | None], items: pa.Array, kind: pa.DataType) -> pa.Array:
     """A column of lists: so many of the items each, one after the other; None is null."""
     offsets = np.zeros(len(counts) + 1, dtype=np.int32)
@@ -67,9 +72,16 @@ def list_column(counts: Sequence[int | None], items: pa.Array, kind: pa.DataType
     return pa.Array.from_buffers(kind, len(counts), buffers, children=[items])
 
 
+def flags_column(values: Sequence[bool]) -> pa.Array:
+    """A column of true and false."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
+
+
 def _validity(values: Sequence[object]) -> pa.Buffer | None:
     """One bit a value; None if all are there."""
-    if None not in values:
-        return None
-    are_there = np.fromiter((value is not None for value in values), np.bool_, len(values))
-    return pa.py_buffer(np.packbits(are_there, bitorder="little"))
+    return None if None not in values else _bits([value is not None for value in values])
+
+
+def _bits(values: Sequence[bool]) -> pa.Buffer:
+    flags = np.fromiter(values, np.bool_, len(values))
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))

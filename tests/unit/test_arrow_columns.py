@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from tests.source_tree import ROOT
 from txlog import Admin, Producer
-from txlog.topic.records.plain_numbers import (
+from txlog.arrow_columns import (
     binary_column,
+    flags_column,
     list_column,
     missing_values,
     numbers_column,
+    text_column,
     whole_numbers,
 )
 
@@ -135,3 +137,15 @@ def test_numbers_make_a_column(kind: pa.DataType) -> None:
 def test_a_null_column_is_missing_everywhere() -> None:
     assert missing_values(pa.nulls(3)).tolist() == [True] * 3
     assert missing_values(pa.array([1, 2])).tolist() == [False] * 2
+
+
+@given(st.lists(st.booleans(), max_size=20))
+def test_flags_make_a_column(values: list[bool]) -> None:
+    column = flags_column(values)
+    column.validate(full=True)
+    assert column.equals(pa.array(values, pa.bool_()))
+
+
+@given(st.lists(st.text(max_size=3), max_size=10))
+def test_texts_make_a_column(values: list[str]) -> None:
+    assert text_column(values).equals(pa.array(values, pa.string()))
