@@ -140,7 +140,7 @@ nightly: install ## 10,000 simulated worlds that no other night has, an hour at 
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) --seeds 371 \
 	  --minutes $(or $(MINUTES),60) --first $(NIGHT) $(ARGS)
 
-sim: install ## Simulated worlds with faults, seed after seed (SEEDS=, MINUTES=); docs/testing.md
+sim: install ## Simulated worlds with faults, seed after seed (SEEDS=, MINUTES=)
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) \
 	  $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 

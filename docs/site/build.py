@@ -23,7 +23,7 @@ CHAPTERS = {
     "troubleshooting comparison api",
     "What it promises": "guarantees semantics invariants compatibility security",
     "How it works": "architecture format glossary",
-    "How it is proved": "testing findings system-test benchmarks",
+    "How it is proved": "testing simulation planted-bugs mutation findings system-test benchmarks",
 }
 """Pages of docs/, in order; those that do not exist are left out."""
 

@@ -1,4 +1,4 @@
-"""Finds the first seed that shows each planted bug: rows of the table in docs/testing.md.
+"""Finds the first seed that shows each planted bug: rows of the table in docs/planted-bugs.md.
 
 `python -m tests.simulation.first_seeds --help`. Worlds change, and with them what a seed is.
 """

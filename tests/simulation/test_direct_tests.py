@@ -23,7 +23,7 @@ def test_other_bugs_have_direct_tests_that_exist_and_stand_on_the_page() -> None
     for _, named in DIRECT_BUGS.values():
         file, _, test = named.partition("::")
         assert test in {function.name for function in Module(ROOT / file).functions}, named
-    page = (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/planted-bugs.md").read_text(encoding="utf-8")
     assert [bug for bug in DIRECT_BUGS if f"| {bug} |" not in page] == []
 
 

@@ -1,4 +1,4 @@
-"""`python -m txlog.testing.sim`: simulated worlds from the command line; see docs/testing.md."""
+"""`python -m txlog.testing.sim`: simulated worlds from the command line; see docs/simulation.md."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A simulated world: one seed, one history of many processes on one log (docs/testing.md)."""
+"""A simulated world: one seed, one history of many processes on one log (docs/simulation.md)."""
