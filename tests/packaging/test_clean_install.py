@@ -154,13 +154,21 @@ def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> CleanInsta
     return clean
 
 
-def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
+TOOLS = ("txlog/testing/simulation/", "txlog/testing/soak/", "txlog/testing/system_test/")
+"""They stay in the repository."""
+
+
+def packed_modules() -> set[str]:
+    return {m.place for m in modules(*PRODUCT) if not m.place.startswith(TOOLS)}
+
+
+def test_the_wheel_holds_every_module_of_the_product_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
     marks = {f"{package}/py.typed" for package in PRODUCT}
     data = f"{DISTRIBUTION.replace('-', '_')}-{txlog.__version__}.data/data/{CONF_IN_ENVIRONMENT}"
     conf = {f"{data}/{path.name}" for path in (ROOT / "conf").iterdir()}
-    assert packed == {module.place for module in modules(*PRODUCT)} | marks | conf
+    assert packed == packed_modules() | marks | conf
 
 
 def test_the_source_distribution_holds_what_the_readme_points_to_and_no_tests(dist: Path) -> None:
@@ -170,7 +178,8 @@ def test_the_source_distribution_holds_what_the_readme_points_to_and_no_tests(di
         re.findall(r"\]\(([\w./-]+)[)#]", (ROOT / "README.md").read_text(encoding="utf-8"))
     )
     assert {name for name in linked if not name.startswith("tests/")} - packed == set()
-    assert {module.place for module in modules(*PRODUCT, "examples")} - packed == set()
+    examples = {module.place for module in modules("examples")}
+    assert (packed_modules() | examples) - packed == set()
     assert [name for name in packed if name.startswith(("tests", "benchmarks", "."))] == []
 
 
