@@ -8,7 +8,7 @@ import re
 import pytest
 
 from txlog import errors
-from txlog.errors import TxlogError
+from txlog.errors import TxlogError, UsageError
 
 GROUPS = (
     errors.RetriableError,
@@ -125,6 +125,33 @@ def test_an_error_crosses_a_process_border_with_its_facts(kind: type[TxlogError]
     assert type(received) is kind
     assert str(received) == str(sent)
     assert received.facts == {"topic": "a", "epoch": 3}
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "remedy"),
+    [
+        (
+            UsageError("it is gone. It was here. Look again."),
+            "it is gone. It was here.",
+            "Look again.",
+        ),
+        (
+            UsageError("it is gone; look again."),
+            "it is gone; look again.",
+            "it is gone; look again.",
+        ),
+        (
+            UsageError("it is gone. Look. Again.", remedy="Look. Again."),
+            "it is gone.",
+            "Look. Again.",
+        ),
+        (UsageError("it is gone.", remedy="Look again."), "it is gone.", "Look again."),
+    ],
+)
+def test_an_error_has_a_reason_and_a_remedy(error: TxlogError, reason: str, remedy: str) -> None:
+    assert error.remedy == remedy
+    assert error.reason == reason
+    assert pickle.loads(pickle.dumps(error)).remedy == remedy
 
 
 def test_the_docstring_draws_every_class_where_it_is() -> None:

@@ -75,6 +75,25 @@ class TxlogError(Exception):
             name: redact(fact) if isinstance(fact, str) else fact for name, fact in facts.items()
         }
 
+    @property
+    def remedy(self) -> str:
+        """What to do next: the fact of that name, else the last sentence of the message."""
+        known = self.facts.get("remedy")
+        return known if isinstance(known, str) else self._split()[1]
+
+    @property
+    def reason(self) -> str:
+        """What the message says before its remedy; all of it if it is one sentence."""
+        reason, remedy = self._split()
+        return reason or remedy
+
+    def _split(self) -> tuple[str, str]:
+        known = self.facts.get("remedy")
+        if isinstance(known, str) and self.message.endswith(known):
+            return self.message.removesuffix(known).rstrip(), known
+        reason, period, remedy = self.message.rpartition(". ")
+        return f"{reason}{period.rstrip()}", remedy
+
     def __reduce__(self) -> tuple[object, ...]:
         """Errors cross process borders in Spark, so the facts must survive pickling."""
         return (_rebuild, (type(self), self.message, self.facts))

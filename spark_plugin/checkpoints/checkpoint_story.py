@@ -97,9 +97,8 @@ def tell(connection: Connection, checkpoint: Checkpoint) -> CheckpointStory:
 
 
 def _refused(story: CheckpointStory, error: CheckpointConflict | CorruptData) -> CheckpointStory:
-    """The next start will meet this error; its last sentence is the remedy."""
-    reason, _, remedy = error.message.rpartition(". ")
-    return replace(story, next_start=NextStart.REFUSED, reason=f"{reason}.", remedy=remedy)
+    """The next start will meet this error."""
+    return replace(story, next_start=NextStart.REFUSED, reason=error.reason, remedy=error.remedy)
 
 
 class _Teller:
@@ -266,7 +265,7 @@ def _judged(
             story,
             next_start=NextStart.REFUSED,
             reason=reason,
-            remedy=str(error.facts["remedy"]),
+            remedy=error.remedy,
             commands=_commands(story, str(error.facts["mark_says"])),
         )
     if isinstance(answer, AlreadyIn):

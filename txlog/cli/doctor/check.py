@@ -43,6 +43,7 @@ def failed(name: str, found: str, fix: str) -> Check:
 
 
 def failed_with(name: str, error: TxlogError) -> Check:
-    """The error's facts, and its remedy: the last sentence of its message."""
-    facts, _, remedy = error.message.rpartition(". ")
-    return failed(name, facts or remedy, remedy if facts else "")
+    """The error's reason, and its remedy."""
+    if error.reason == error.remedy:
+        return failed(name, error.message, "")
+    return failed(name, error.reason.removesuffix("."), error.remedy)
