@@ -15,10 +15,13 @@ COORDINATOR = (
 GROUPS = _named(
     "tests/unit/groups", "deleted_offsets group_offsets offsets_grid offsets_rules position_sizes"
 )
-TOPICS = _named(
-    "tests/unit/log",
-    "index_chunks index_units retention topic_appends topic_index topic_life topic_markers "
-    "topic_memory topic_upkeep",
+TOPICS = (
+    *_named(
+        "tests/unit/topic",
+        "topic_appends topic_index topic_life topic_markers topic_memory topic_upkeep",
+    ),
+    *_named("tests/unit/topic/index", "index_chunks index_units"),
+    "tests/unit/topic/upkeep/test_retention.py",
 )
 CLIENTS = (
     *_named(
@@ -26,27 +29,47 @@ CLIENTS = (
         "coordinator_protocol delivery fenced_at_once groups half_messages idempotence isolation "
         "kafka_and_rocketmq tags topics_that_come_back transactions",
     ),
+    *_named("tests/unit/client", "changed_topics denied_appends first_commit pruned_appends"),
+    *_named("tests/unit/client/admin", "admin_groups admin_topics"),
     *_named(
-        "tests/unit/clients",
-        "added_partitions admin_groups admin_topics auto_offset_reset blocked_reader "
-        "changed_topics consumer_ends consumer_positions consumer_reading "
-        "denied_appends first_commit flush_failures half_store handed_out "
-        "idempotence isolation lost_journals maintenance_pass producer_send "
-        "producer_states pruned_appends record_times retention_bounds subscription_patterns "
-        "transaction_protocol transactions unanswered_commits unknown_outcomes vacuum_races",
+        "tests/unit/client/consumer",
+        "consumer_ends consumer_positions consumer_reading handed_out isolation unanswered_commits",
+    ),
+    "tests/unit/client/half_messages/test_half_store.py",
+    *_named("tests/unit/client/positions", "auto_offset_reset subscription_patterns"),
+    *_named(
+        "tests/unit/client/producer",
+        "added_partitions idempotence producer_send producer_states transaction_protocol "
+        "transactions",
+    ),
+    "tests/unit/engine/test_blocked_reader.py",
+    *_named("tests/unit/engine/append", "flush_failures record_times"),
+    *_named(
+        "tests/unit/maintenance",
+        "lost_journals maintenance_pass retention_bounds unknown_outcomes vacuum_races",
     ),
 )
 """Those of producers, consumers and the administration that take about a second or less."""
-CHECKPOINTS = _named(
-    "tests/unit/spark_plugin",
-    "changed_options checkpoint checkpoint_files checkpoint_story checkpoint_story_details "
-    "checkpoint_story_replays failed_commit foreach_commit lost_checkpoint offset_log "
-    "query_progress refused_writers replay stream_reader",
+CHECKPOINTS = (
+    *_named(
+        "tests/unit/spark_plugin/checkpoints",
+        "checkpoint checkpoint_files checkpoint_story checkpoint_story_details "
+        "checkpoint_story_replays offset_log query_progress",
+    ),
+    *_named(
+        "tests/unit/spark_plugin/sink",
+        "changed_options failed_commit foreach_commit lost_checkpoint refused_writers replay",
+    ),
+    "tests/unit/spark_plugin/source/test_stream_reader.py",
 )
-READS = _named("tests/unit/spark_plugin", "data_loss planning read_plan read_task stream_reader")
-S3 = _named(
-    "tests/unit/storage",
-    "byte_spans object_store obstore_failure open probe readback retry s3_answers s3_failure",
+READS = _named(
+    "tests/unit/spark_plugin/source", "data_loss planning read_plan read_task stream_reader"
+)
+S3 = (
+    *_named("tests/unit/storage", "byte_spans open"),
+    *_named("tests/unit/storage/object_stores", "object_store obstore_failure"),
+    *_named("tests/unit/storage/policy", "probe readback retry"),
+    *_named("tests/unit/storage/s3", "s3_answers s3_failure"),
 )
 
 
@@ -72,11 +95,11 @@ MODULES = {
     "groups": Mutated("txlog/groups/offsets.py", (*GROUPS, *COORDINATOR, *CLIENTS)),
     "boundary-trust": Mutated(
         "txlog/journal/boundaries/boundary_trust.py",
-        _named("tests/unit/journal", "boundary boundary_trust trusted_checks"),
+        _named("tests/unit/journal/boundaries", "boundary boundary_trust trusted_checks"),
     ),
     "pruning": Mutated(
         "txlog/journal/boundaries/pruning.py",
-        _named("tests/unit/journal", "prune pruning_dates pruning_grace"),
+        _named("tests/unit/journal/boundaries", "prune pruning_dates pruning_grace"),
     ),
     "catalog-state": Mutated(
         "txlog/catalog/state.py",
@@ -112,7 +135,11 @@ MODULES = {
     ),
     "index-units": Mutated(
         "txlog/topic/index/index_units.py",
-        _named("tests/unit/log", "index_chunks index_units rewriting topic_index"),
+        (
+            *_named("tests/unit/topic/index", "index_chunks index_units"),
+            "tests/unit/topic/test_topic_index.py",
+            "tests/unit/topic/upkeep/test_rewriting.py",
+        ),
     ),
     "offset-log": Mutated("spark_plugin/checkpoints/offset_log.py", CHECKPOINTS),
     "checkpoint": Mutated("spark_plugin/checkpoints/checkpoint.py", CHECKPOINTS),
@@ -125,9 +152,11 @@ MODULES = {
         "txlog/storage/disk/local.py",
         (
             *_named(
-                "tests/unit/storage", "byte_spans local local_files local_power_loss local_root"
+                "tests/unit/storage/disk",
+                "folder_turns local local_files local_power_loss local_root os_error",
             ),
-            *_named("tests/unit/storage", "folder_turns open os_error probe size_limit"),
+            *_named("tests/unit/storage", "byte_spans open size_limit"),
+            "tests/unit/storage/policy/test_probe.py",
             "tests/conformance/test_local.py",
         ),
     ),
