@@ -220,17 +220,15 @@ def no_R30_skips(patch: Patch) -> None:
 
 OF_SPARK: Mapping[str, Mutant] = {
     "without R12": Mutant(no_R12, "rivals", 1),
-    "without R12, asked at the registration only": Mutant(
-        no_R12_at_prepare, "rivals", 130, unseen_seeds=41
-    ),
+    "without R12, asked at the registration only": Mutant(no_R12_at_prepare, "rivals", 128),
     "without R12, moved by the source": Mutant(moved_by_the_source, "queries", 114, 700),
     "only what a batch moves committed (I10)": Mutant(only_what_moves, "latest", 13),
     "without R20": Mutant(no_R20, "hasty", 8),
     "without R21": Mutant(no_R21, "self-unions", 5),
-    "without R22": Mutant(no_R22, "hasty", 16, unseen_seeds=41),
+    "without R22": Mutant(no_R22, "hasty", 4, 700),
     "without R23": Mutant(no_R23, "unions", 11),
     "without R24": Mutant(no_R24, "hasty", 8, unseen_seeds=300),
-    "without R25": Mutant(no_R25, "unions", 8, unseen_seeds=41),
+    "without R25": Mutant(no_R25, "unions", 41),
     "without R26": Mutant(no_R26, "queries", 26, 500),
     "without R27, fenced by replays": Mutant(fenced_by_replays, "rivals", 1),
     "without R27, back again": Mutant(superseded_returns, "rivals", 1126, unseen_seeds=300),

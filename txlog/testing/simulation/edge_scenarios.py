@@ -1,5 +1,5 @@
 """Scenarios of edge cases: ids at their last epochs, wrong hints, decisions that are applied late,
-staged records that wait for their decision.
+staged records that wait for their decision, wrong clocks.
 
 What happens once in a million transactions elsewhere happens here in every history.
 """
@@ -277,6 +277,31 @@ def _trusted(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_WRONG_CLOCKS = {"ta": 1, "tb": 2}
+
+
+def _jumps(choices: random.Random) -> Faults:
+    """Wall clocks are wrong, so that what has just begun is late to others."""
+    return Faults(
+        clock_jump=choices.choice((0.005, 0.02)),
+        crash_after=choices.choice((0.0, 0.004)),
+        pause=choices.choice((0.0, 0.005)),
+        slow=choices.choice((0.0, 0.02)),
+        late_landing=choices.choice((0.0, 0.01)),
+    )
+
+
+def _wrong_clocks(choices: random.Random) -> Sequence[Role]:
+    """Several copy for one group, each of which may abort what it takes for late of the others."""
+    return [
+        TransactionalProducer("p1", "one", ("ta",)),
+        PlainProducer("plain", ("ta",)),
+        *(Copier(f"c{n}", f"copier {n}", "g", "ta", "tb", lingers=True) for n in range(1, 4)),
+        *choices.choice(((), (TransactionAborter("operator"),))),
+        Reader("committed", tuple(_WRONG_CLOCKS), "read_committed"),
+    ]
+
+
 _CROWDED = {"ta": 1, "tb": 2}
 
 
@@ -308,6 +333,7 @@ EDGE_SCENARIOS = (
         faults=_days,
         boundary_trust_ms=BOUNDARY_TRUST_MS,
     ),
+    Scenario("wrong-clocks", _WRONG_CLOCKS, _wrong_clocks, requests_max=500, faults=_jumps),
     Scenario("denied", _DENIED, _denied, requests_max=500, faults=_refusals),
     Scenario("collected", _COLLECTED, _collected, requests_max=800, faults=_stalls),
     Scenario("worn", _WORN, _worn, requests_max=300, begin=_worn_out),
