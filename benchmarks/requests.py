@@ -1,7 +1,7 @@
 """Requests of a micro-batch, an idle poll and a cold start, counted by a wrapping store.
 
 The steps are the plugin's own, in the order in which Spark calls them, in one process so that one
-store sees them all. docs/architecture.md has the budget. The benchmark writes the checkpoint's
+store sees them all. docs/requests.md has the budget. The benchmark writes the checkpoint's
 files, which Spark would write; they are not part of the log and are not counted.
 """
 

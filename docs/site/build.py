@@ -19,10 +19,10 @@ SOURCE = ROOT / "build" / "docs-source"
 TARGET = ROOT / "build" / "docs"
 
 CHAPTERS = {
-    "Use it": "spark kafka-users half-messages cli object-stores maintenance drills income "
-    "troubleshooting comparison api",
+    "Use it": "spark spark-recovery kafka-users half-messages cli cli-records object-stores "
+    "maintenance drills income troubleshooting comparison api",
     "What it promises": "guarantees semantics invariants compatibility security",
-    "How it works": "architecture format glossary",
+    "How it works": "architecture journals requests format glossary",
     "How it is proved": "testing simulation planted-bugs mutation findings system-test benchmarks",
 }
 """Pages of docs/, in order; those that do not exist are left out."""

@@ -86,6 +86,12 @@ class Page:
         """Inline code, in order."""
         return tuple(_INLINE.findall(self.prose))
 
+    @cached_property
+    def words(self) -> int:
+        """Words of its prose: those of tables and code are not counted."""
+        lines = self.prose.split("\n")
+        return sum(len(line.split()) for line in lines if not line.startswith(("|", "    ")))
+
     def rows(self, heading: str) -> list[list[str]]:
         """Cells of the table below the line `heading`, without the table's head."""
         lines = self.text.split(f"\n{heading}\n", 1)[1].lstrip("\n").split("\n")

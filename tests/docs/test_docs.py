@@ -16,6 +16,7 @@ _PATH = re.compile(
     r"\b(?:txlog|spark_plugin|pyspark_txlog|tests|examples|benchmarks|conf|docs)/[\w./-]*\w"
 )
 _MADE_BY_RUNNING = "txlog-data/"
+WORDS_MAX = 1_500
 
 
 def id_of(page: Page) -> str:
@@ -111,3 +112,9 @@ def test_pages_are_plain(page: Page) -> None:
     assert sorted(set(re.findall(r"[^\x00-\x7f]", page.text))) == []
     outside_tables = [line for line in page.prose.split("\n") if not line.startswith("|")]
     assert [line for line in outside_tables if len(line) > 125] == []
+
+
+@pytest.mark.parametrize("page", [p for p in pages() if p.path.parent.name != "design"], ids=id_of)
+def test_a_page_is_read_in_a_few_minutes(page: Page) -> None:
+    """What is longer becomes two pages, or shorter."""
+    assert page.words <= WORDS_MAX

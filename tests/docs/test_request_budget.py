@@ -1,4 +1,4 @@
-"""The request budget of docs/architecture.md, counted."""
+"""The request budget of docs/requests.md, counted."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from txlog.groups.state import PendingOffset
 from txlog.storage import CountingStore, MemoryStore, RequestCounts
 from txlog.topic.records.schema import record_batch_from_rows, with_timestamp
 
-ARCHITECTURE = Page(ROOT / "docs" / "architecture.md")
+REQUESTS = Page(ROOT / "docs" / "requests.md")
 PARTITIONS = 3
 
 
@@ -40,7 +40,7 @@ class Log:
 
 def budget(operation: str, *, topics: int, groups: int, tasks: int = 0) -> tuple[int, int]:
     """PUTs and entries by the page's own formulas."""
-    rows = ARCHITECTURE.rows("<!-- request budget -->")
+    rows = REQUESTS.rows("<!-- request budget -->")
     (row,) = [row for row in rows if row[0] == operation]
     values = {"T": topics, "G": groups, "S": tasks}
     return formula(row[1], values), formula(row[2], values)

@@ -1,4 +1,4 @@
-"""What waits for what on a far store: the table of docs/architecture.md, counted.
+"""What waits for what on a far store: the table of docs/requests.md, counted.
 
 In a world where a request takes one round trip and nothing else takes time, so that a count is the
 same on every machine. One that has fallen belongs into the table as one that has risen does.
@@ -23,7 +23,7 @@ from txlog.testing.request_log import described
 from txlog.testing.rounds import ROUND_TRIP_MS, Rounds
 from txlog.verify.log_audit import audit_log, stored_objects
 
-ARCHITECTURE = Page(ROOT / "docs" / "architecture.md")
+REQUESTS = Page(ROOT / "docs" / "requests.md")
 PARTITIONS = 4
 RECORDS = 50
 
@@ -177,11 +177,11 @@ OPERATIONS: dict[str, Callable[[FarLog], Callable[[], object]]] = {
 
 
 def test_the_table_has_every_operation() -> None:
-    assert [row[0] for row in ARCHITECTURE.rows("<!-- waits -->")] == list(OPERATIONS)
+    assert [row[0] for row in REQUESTS.rows("<!-- waits -->")] == list(OPERATIONS)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_operation_waits_as_often_as_the_table_says(operation: str, tmp_path: Path) -> None:
     log = FarLog(tmp_path)
-    (stated,) = [row[1] for row in ARCHITECTURE.rows("<!-- waits -->") if row[0] == operation]
+    (stated,) = [row[1] for row in REQUESTS.rows("<!-- waits -->") if row[0] == operation]
     assert log.waits(OPERATIONS[operation](log)) == int(stated)

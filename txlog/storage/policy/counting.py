@@ -1,6 +1,6 @@
 """A store that counts the calls to the one behind it.
 
-Benchmarks and the tests of the request budget (docs/architecture.md) read the counts. It must not
+Benchmarks and the tests of the request budget (docs/requests.md) read the counts. It must not
 change any answer.
 """
 
@@ -58,7 +58,7 @@ class RequestCounts:
 
     @property
     def puts(self) -> int:
-        """Requests that write: those of the request budget in docs/architecture.md."""
+        """Requests that write: those of the request budget in docs/requests.md."""
         return self.of("create") + self.of("put_new") + self.of("replace")
 
     @property
