@@ -3,7 +3,9 @@
 import ast
 import configparser
 import re
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median, quantiles
 
 import spark_plugin
@@ -26,6 +28,7 @@ FUNCTION_LINES_MAX = 70
 FUNCTION_LINES_P95 = 45
 FUNCTION_LINES_MEDIAN = 10
 FILE_LINES_MAX = 500
+FOLDER_MODULES_MAX = 13
 LINE_LENGTH_MAX = 100
 
 LEFT_OVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
@@ -84,6 +87,22 @@ def test_files_are_short() -> None:
         if (lines := len(module.text.splitlines())) > FILE_LINES_MAX
     ]
     assert found == []
+
+
+def test_folders_are_small() -> None:
+    """So many modules are seen at a glance, and what belongs together is found together."""
+    files = (module.path for module in modules(*PRODUCT) if module.path.name != "__init__.py")
+    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in files)
+    assert {place: n for place, n in counts.items() if n > FOLDER_MODULES_MAX} == {}
+
+
+def test_unit_tests_stand_in_the_folders_of_the_product() -> None:
+    """Those of `txlog/topic/read` in `tests/unit/topic/read`, of the plugin in its own folder."""
+    unit = ROOT / "tests" / "unit"
+    tests = {path.parent.relative_to(unit) for path in unit.rglob("*.py")}
+    folders = {module.path.parent for module in modules(*PRODUCT)}
+    found = {place for place in tests if not {ROOT / place, ROOT / "txlog" / place} & folders}
+    assert sorted(place.as_posix() for place in found - {Path()}) == []
 
 
 def test_lines_are_short() -> None:
