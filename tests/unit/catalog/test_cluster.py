@@ -13,7 +13,8 @@ from txlog.catalog.cluster import (
     open_cluster,
     read_cluster_file,
 )
-from txlog.errors import NotATxlog, UnknownTopic
+from txlog.catalog.cluster_file import decode_cluster_file
+from txlog.errors import NotATxlog, StoreUnavailable, UnknownTopic
 from txlog.layout import CLUSTER_FILE, number
 from txlog.settings import TopicConfig
 from txlog.storage import MemoryStore
@@ -189,6 +190,12 @@ def test_the_file_says_what_the_probe_of_the_store_found() -> None:
     data = store.get(CLUSTER_FILE)
     assert data is not None
     assert b'", "' not in data
+
+
+@pytest.mark.parametrize("page", [b"<!DOCTYPE html>", b"\n  <html>"])
+def test_a_web_page_is_no_file(page: bytes) -> None:
+    with pytest.raises(StoreUnavailable, match="a web page came instead of an object"):
+        decode_cluster_file(page, "s3://bucket/log")
 
 
 @pytest.mark.parametrize("moment", ["before its file", "after the first look"])

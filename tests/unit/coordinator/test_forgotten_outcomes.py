@@ -120,6 +120,24 @@ def test_R39_nor_is_one_whose_id_changes_before_its_outcome_is_dropped(
         coordinator.run(commit(tx(3)))
 
 
+def test_R39_only_what_was_dropped_is_said_to_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_state, "OUTCOME_GENERATIONS_MAX", 2)
+    coordinator = registered()
+    for number in range(8):
+        ended(coordinator, tx(number))
+        state = coordinator.state
+        dropped = [n for n in range(number + 1) if state.outcome(tx(n)) is None]
+        assert dropped == [n for n in range(number + 1) if state.may_have_forgotten(tx(n))]
+    assert dropped == [0, 1]
+
+
+def test_R39_a_new_producer_id_hides_nothing_that_higher_ones_have_forgotten() -> None:
+    coordinator = after_a_commit()
+    coordinator.run(ExpireTransactionalId("other", before_ms=10_000))
+    with_another_producer_id(coordinator)
+    assert coordinator.state.may_have_forgotten(tx(0, pid=99))
+
+
 @LATER
 def test_R39_what_was_forgotten_is_still_known_as_such_after_a_snapshot(
     later: Callable[[Coordinator], None],

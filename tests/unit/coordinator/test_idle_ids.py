@@ -72,6 +72,12 @@ def test_a_group_without_an_owner_is_released_without_an_event() -> None:
     assert not coordinator.state.owners
 
 
+def test_R12_a_group_that_is_released_leaves_the_others_with_their_owners() -> None:
+    coordinator = registered(groups=("g", "h"))
+    coordinator.run(ReleaseGroup("g"))
+    assert coordinator.state.owners == {"h": NAME}
+
+
 @pytest.mark.parametrize(
     ("commands", "updated_ms"),
     [
