@@ -33,7 +33,7 @@ WAIT_MAX_MS = 600_000.0
 POLL_MS = 5.0
 
 
-class Moment(StrEnum):
+class DrillMoment(StrEnum):
     """When to stop."""
 
     PLANNED = "planned"
@@ -49,10 +49,10 @@ class Moment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DrillPoint:
     """One place to stop."""
 
-    moment: Moment
+    moment: DrillMoment
     path: str = ""
     """Prefix of the object's path."""
     words: tuple[str, ...] = ()
@@ -66,20 +66,20 @@ class Place:
         return path.startswith(self.path) and all(word.encode() in data for word in self.words)
 
 
-def _entry(moment: Moment, journals: str, event: str) -> Place:
-    return Place(moment, f"{journals}/", (f'"{event}"',))
+def _entry(moment: DrillMoment, journals: str, event: str) -> DrillPoint:
+    return DrillPoint(moment, f"{journals}/", (f'"{event}"',))
 
 
 POINTS = {
-    "batch planned": Place(Moment.PLANNED),
-    "rows staged": Place(Moment.STAGED),
-    "before PREPARE_COMMIT": _entry(Moment.BEFORE, TRANSACTIONS, "commit_prepared"),
-    "after PREPARE_COMMIT": _entry(Moment.AFTER, TRANSACTIONS, "commit_prepared"),
-    "before the first marker": _entry(Moment.BEFORE, TOPICS, "marker_written"),
-    "after the first marker": _entry(Moment.AFTER, TOPICS, "marker_written"),
-    "before COMMITTED": _entry(Moment.BEFORE, TRANSACTIONS, "transaction_completed"),
-    "after COMMITTED": _entry(Moment.AFTER, TRANSACTIONS, "transaction_completed"),
-    "commit returned": Place(Moment.RETURNED),
+    "batch planned": DrillPoint(DrillMoment.PLANNED),
+    "rows staged": DrillPoint(DrillMoment.STAGED),
+    "before PREPARE_COMMIT": _entry(DrillMoment.BEFORE, TRANSACTIONS, "commit_prepared"),
+    "after PREPARE_COMMIT": _entry(DrillMoment.AFTER, TRANSACTIONS, "commit_prepared"),
+    "before the first marker": _entry(DrillMoment.BEFORE, TOPICS, "marker_written"),
+    "after the first marker": _entry(DrillMoment.AFTER, TOPICS, "marker_written"),
+    "before COMMITTED": _entry(DrillMoment.BEFORE, TRANSACTIONS, "transaction_completed"),
+    "after COMMITTED": _entry(DrillMoment.AFTER, TRANSACTIONS, "transaction_completed"),
+    "commit returned": DrillPoint(DrillMoment.RETURNED),
 }
 """Steps of every micro-batch that a txlog sink commits (docs/drills.md), in their order."""
 
@@ -93,7 +93,7 @@ class DrillPoints:
 
     # The drill's side.
 
-    def set(self, name: str, place: Place) -> None:
+    def set(self, name: str, place: DrillPoint) -> None:
         """Stop there from now on."""
         self.folder.mkdir(parents=True, exist_ok=True)
         temporary = self.folder / f".{name}"
@@ -117,27 +117,27 @@ class DrillPoints:
 
     def create(self, path: str, data: bytes, call: Callable[[], CreateResult]) -> CreateResult:
         """Create an object, and stop before or after it if it is one of the places."""
-        places = self._places(Moment.BEFORE, Moment.AFTER)
+        places = self._places(DrillMoment.BEFORE, DrillMoment.AFTER)
         found = [(name, place) for name, place in places if place.matches(path, data)]
         turns = {name: self._turn(name) for name, _ in found}
         for name, place in found:
-            if place.moment is Moment.BEFORE and turns[name] == place.number:
+            if place.moment is DrillMoment.BEFORE and turns[name] == place.number:
                 self._wait_for_others(name, place.number - 1)
                 self._stop(name)
         result = call()
         for name, place in found:
             (self.folder / f"{name}.created {turns[name]}").touch()
-            if place.moment is Moment.AFTER and turns[name] == place.number:
+            if place.moment is DrillMoment.AFTER and turns[name] == place.number:
                 self._stop(name)
         return result
 
-    def passed(self, moment: Moment, query: str) -> None:
+    def passed(self, moment: DrillMoment, query: str) -> None:
         """A batch of that query has reached this moment."""
         for name, place in self._places(moment):
             if not place.words or query in place.words:
                 self._stop(name)
 
-    def _places(self, *moments: Moment) -> list[tuple[str, Place]]:
+    def _places(self, *moments: DrillMoment) -> list[tuple[str, DrillPoint]]:
         found = [(file.stem, _read(file)) for file in self.folder.glob("*.json")]
         return [(n, place) for n, place in found if place is not None and place.moment in moments]
 
@@ -163,13 +163,15 @@ class DrillPoints:
             self._clock.sleep_ms(POLL_MS)
 
 
-def _read(file: Path) -> Place | None:
+def _read(file: Path) -> DrillPoint | None:
     """None if the place was removed at this moment."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    return Place(Moment(value["moment"]), value["path"], tuple(value["words"]), value["number"])
+    return DrillPoint(
+        DrillMoment(value["moment"]), value["path"], tuple(value["words"]), value["number"]
+    )
 
 
 def points_of_process() -> DrillPoints | None:
@@ -178,7 +180,7 @@ def points_of_process() -> DrillPoints | None:
     return DrillPoints(Path(folder)) if folder else None
 
 
-def passed(moment: Moment, query: str) -> None:
+def passed(moment: DrillMoment, query: str) -> None:
     """Stop here if a drill wants it."""
     points = points_of_process()
     if points is not None:

@@ -176,6 +176,15 @@ def test_every_file_is_named_by_a_noun_of_the_domain() -> None:
     assert found == []
 
 
+def test_no_two_classes_of_the_product_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for module in modules(*PRODUCT):
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{module.place}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_no_module_is_dead() -> None:
     """Each is imported by another product module, public, or started by its name."""
     imported = frozenset[str]().union(*product_graph().values())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
-from spark_plugin.checkpoints.offset_log import BatchRange, GroupPartition, Standing, standings
+from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition, Standing, standings
 from spark_plugin.sink.replay import AlreadyIn, BatchMark, decide_batch
 from spark_plugin.source.offsets import PartitionRange, ends_below
 from txlog.client.admin import Admin
@@ -45,7 +45,7 @@ class NextStart(StrEnum):
 class PartitionStory:
     """One partition that the query reads in a group."""
 
-    where: GroupPartition
+    where: GroupTopicPartition
     start: int
     """Where the newest batch begins, according to the checkpoint."""
     end: int
@@ -154,22 +154,22 @@ class _Teller:
         return max(own, key=lambda mark: mark.batch_id, default=None)
 
     def _committed(
-        self, groups: list[str], at: Mapping[GroupPartition, Standing]
-    ) -> tuple[dict[GroupPartition, int | None], list[str]]:
+        self, groups: list[str], at: Mapping[GroupTopicPartition, Standing]
+    ) -> tuple[dict[GroupTopicPartition, int | None], list[str]]:
         """Positions once decided transactions are applied, and the unfinished ones."""
-        positions: dict[GroupPartition, int | None] = dict.fromkeys(at)
+        positions: dict[GroupTopicPartition, int | None] = dict.fromkeys(at)
         unfinished = []
         for group in groups:
             state = self._connection.offsets.group(group)
             for where, known in state.committed.items():
-                key = GroupPartition(group, *where)
+                key = GroupTopicPartition(group, *where)
                 if key in at and known.topic_id == at[key].topic_id:
                     positions[key] = known.offset
             for tx_id, pending in state.pending.items():
                 decision = self._decision(tx_id, pending)
                 unfinished.append(_unfinished(tx_id, pending, decision))
                 for offset in pending.offsets if decision is Decision.COMMIT else ():
-                    key = GroupPartition(group, *offset.where)
+                    key = GroupTopicPartition(group, *offset.where)
                     if key in at and offset.topic_id == at[key].topic_id:
                         positions[key] = offset.end
         return positions, unfinished
@@ -187,8 +187,8 @@ class _Teller:
 
     def _partitions(
         self,
-        at: Mapping[GroupPartition, Standing],
-        committed: Mapping[GroupPartition, int | None],
+        at: Mapping[GroupTopicPartition, Standing],
+        committed: Mapping[GroupTopicPartition, int | None],
     ) -> list[PartitionStory]:
         return [
             PartitionStory(
@@ -201,7 +201,7 @@ class _Teller:
             for where, standing in sorted(at.items())
         ]
 
-    def _restored(self, at: Mapping[GroupPartition, Standing]) -> CheckpointConflict | None:
+    def _restored(self, at: Mapping[GroupTopicPartition, Standing]) -> CheckpointConflict | None:
         """The source's error for a log that ends below what the checkpoint has read of it."""
         for where, standing in sorted(at.items()):
             topic = self._topic(where, standing)
@@ -213,14 +213,14 @@ class _Teller:
                     )
         return None
 
-    def _topic(self, where: GroupPartition, standing: Standing) -> TopicLog | None:
+    def _topic(self, where: GroupTopicPartition, standing: Standing) -> TopicLog | None:
         """The checkpoint's topic, looked up once; None if it does not exist."""
         if where.topic not in self._topics:
             self._topics[where.topic] = self._connection.cluster.find_topic(where.topic)
         topic = self._topics[where.topic]
         return topic if topic is not None and topic.topic_id == standing.topic_id else None
 
-    def _log_end(self, where: GroupPartition, standing: Standing) -> int | None:
+    def _log_end(self, where: GroupTopicPartition, standing: Standing) -> int | None:
         topic = self._topic(where, standing)
         if topic is None or where.partition >= len(topic.state.partitions):
             return None
@@ -237,7 +237,7 @@ def _unfinished(tx_id: TxId, pending: Pending, decision: Decision | None) -> str
 
 
 def _judged(
-    story: CheckpointStory, batch: BatchRange, committed: Mapping[GroupPartition, int | None]
+    story: CheckpointStory, batch: BatchRange, committed: Mapping[GroupTopicPartition, int | None]
 ) -> CheckpointStory:
     """The sink's verdict on the next batch."""
     batch_id = batch.batch_id

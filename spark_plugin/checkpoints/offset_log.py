@@ -42,7 +42,7 @@ _HEADER = re.compile(r"v([0-9]{1,9})")
 _KEYED = re.compile(r"([A-Za-z0-9_]+):(.*)", re.DOTALL)
 
 
-class GroupPartition(NamedTuple):
+class GroupTopicPartition(NamedTuple):
     """A partition as a consumer group sees it."""
 
     group: str
@@ -88,11 +88,11 @@ class BatchRange:
     """What one micro-batch reads of one log."""
 
     batch_id: int
-    ranges: Mapping[GroupPartition, PartitionRange]
+    ranges: Mapping[GroupTopicPartition, PartitionRange]
     """What it advances, in the groups of this log; empty for a watermark-only batch."""
-    idle: Mapping[GroupPartition, PartitionRange] = field(default_factory=dict)
+    idle: Mapping[GroupTopicPartition, PartitionRange] = field(default_factory=dict)
     """What it reads and does not advance: empty ranges, at each partition's position."""
-    joined: frozenset[GroupPartition] = frozenset()
+    joined: frozenset[GroupTopicPartition] = frozenset()
     """The partitions in `idle` that the batch before did not have."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     """Topic -> id, of the topics in `ranges` and `idle` (rule R11)."""
@@ -110,13 +110,13 @@ class BatchRange:
     digest: str = ""
 
     @property
-    def joining(self) -> dict[GroupPartition, PartitionRange]:
+    def joining(self) -> dict[GroupTopicPartition, PartitionRange]:
         """The empty ranges of `joined`: the group gets these positions with the batch."""
         return {key: moved for key, moved in self.idle.items() if key in self.joined}
 
-    def by_group(self) -> dict[str, dict[GroupPartition, PartitionRange]]:
+    def by_group(self) -> dict[str, dict[GroupTopicPartition, PartitionRange]]:
         """Every partition that the batch reads in a group, advanced or not, group by group."""
-        found: dict[str, dict[GroupPartition, PartitionRange]] = {}
+        found: dict[str, dict[GroupTopicPartition, PartitionRange]] = {}
         for key, moved in sorted({**self.idle, **self.ranges}.items()):
             found.setdefault(key.group, {})[key] = moved
         return found
@@ -188,14 +188,14 @@ class Standing:
     end: int
 
 
-def standings(file: OffsetFile, log_id: str) -> dict[GroupPartition, Standing]:
+def standings(file: OffsetFile, log_id: str) -> dict[GroupTopicPartition, Standing]:
     """Positions after the batch, in every partition that the query reads of the log in a group.
 
     If two sources read a topic with one group, the last counts: they may not differ (R21). Raises
     CorruptData for a malformed line.
     """
     return {
-        GroupPartition(offset.group, where.topic, where.partition): Standing(
+        GroupTopicPartition(offset.group, where.topic, where.partition): Standing(
             offset.topics[where.topic].topic_id, moved.start, moved.end
         )
         for offset in _txlog_lines(file).values()
@@ -306,13 +306,13 @@ def _moved(
 
 def _merged(
     lines: Iterable[tuple[SourceOffset, Mapping[TopicPartition, PartitionRange]]], where: str
-) -> dict[GroupPartition, PartitionRange]:
+) -> dict[GroupTopicPartition, PartitionRange]:
     """The ranges of all lines; lines of one group that share a topic must be equal in it (R21).
 
     A line that lags behind would later read rows at offsets that the group has already passed, and
     its batch would count as committed.
     """
-    merged: dict[GroupPartition, PartitionRange] = {}
+    merged: dict[GroupTopicPartition, PartitionRange] = {}
     seen: dict[tuple[str, str], Mapping[int, PartitionRange]] = {}
     for offset, moved in lines:
         group = offset.group or ""
@@ -321,7 +321,7 @@ def _merged(
             first = seen.setdefault((group, topic), here)
             if first != here:
                 raise _unequal(group, topic, first, here, where)
-            merged |= {GroupPartition(group, topic, number): r for number, r in here.items()}
+            merged |= {GroupTopicPartition(group, topic, number): r for number, r in here.items()}
     return merged
 
 
@@ -346,10 +346,10 @@ def _unequal(
     )
 
 
-def _incarnations(offsets: Iterable[SourceOffset]) -> set[tuple[GroupPartition, str]]:
+def _incarnations(offsets: Iterable[SourceOffset]) -> set[tuple[GroupTopicPartition, str]]:
     """The partitions that these lines name in a group, each with its topic's id."""
     return {
-        (GroupPartition(offset.group, where.topic, where.partition), known.topic_id)
+        (GroupTopicPartition(offset.group, where.topic, where.partition), known.topic_id)
         for offset in offsets
         if offset.group
         for where in all_ranges(offset)
@@ -358,7 +358,7 @@ def _incarnations(offsets: Iterable[SourceOffset]) -> set[tuple[GroupPartition, 
 
 
 def _topic_ids(
-    offsets: Iterable[SourceOffset], advanced: Mapping[GroupPartition, PartitionRange]
+    offsets: Iterable[SourceOffset], advanced: Mapping[GroupTopicPartition, PartitionRange]
 ) -> dict[str, str]:
     wanted = {key.topic for key in advanced}
     found: dict[str, str] = {}

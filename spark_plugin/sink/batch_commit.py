@@ -24,7 +24,7 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint
-from spark_plugin.checkpoints.offset_log import BatchRange, GroupPartition
+from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink.commit_look import look
 from spark_plugin.sink.large_batch import Pends, append_first, fit_one_entry, is_large
@@ -240,7 +240,7 @@ class BatchCommitter:
         self,
         identity: BatchIdentity,
         batch: BatchRange,
-        committed: Mapping[GroupPartition, int | None],
+        committed: Mapping[GroupTopicPartition, int | None],
         mark: ReplayMark | None,
     ) -> AlreadyIn | Commit:
         return decide_batch(
@@ -255,9 +255,9 @@ class BatchCommitter:
             may_skip=self._may_skip,
         )
 
-    def _committed(self, batch: BatchRange) -> dict[GroupPartition, int | None]:
+    def _committed(self, batch: BatchRange) -> dict[GroupTopicPartition, int | None]:
         """Where the groups stood in the partitions that the batch reads."""
-        committed: dict[GroupPartition, int | None] = {}
+        committed: dict[GroupTopicPartition, int | None] = {}
         for group, read in batch.by_group().items():
             for partition in read:
                 at = self._stood[group].get(partition.where)
@@ -268,7 +268,7 @@ class BatchCommitter:
 
     def _asked(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
-    ) -> tuple[dict[GroupPartition, int | None], ReplayMark | None]:
+    ) -> tuple[dict[GroupTopicPartition, int | None], ReplayMark | None]:
         """Where the groups stand, and the query's newest batch, as of one moment: a batch that
         another run commits between the two questions would make the answers disagree."""
         key = self._mark(identity, batch).key

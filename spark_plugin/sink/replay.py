@@ -53,13 +53,13 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TypeAlias
 
-from spark_plugin.checkpoints.offset_log import GroupPartition
+from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from spark_plugin.source.offsets import NEW_CHECKPOINT, PartitionRange
 from txlog.coordinator.events import ReplayMark
 from txlog.errors import CheckpointConflict
 
-Ranges: TypeAlias = Mapping[GroupPartition, PartitionRange]
-Committed: TypeAlias = Mapping[GroupPartition, int | None]
+Ranges: TypeAlias = Mapping[GroupTopicPartition, PartitionRange]
+Committed: TypeAlias = Mapping[GroupTopicPartition, int | None]
 
 A_GROUP_EACH = (
     "If both are to see every record, load a DataFrame for each query, with a group.id each: two "
@@ -85,7 +85,7 @@ class BatchMark:
     def of(cls, mark: ReplayMark) -> BatchMark:
         """From what the coordinator keeps."""
         ranges = {
-            GroupPartition(r.group, r.topic, r.partition): PartitionRange(r.start, r.end)
+            GroupTopicPartition(r.group, r.topic, r.partition): PartitionRange(r.start, r.end)
             for r in mark.ranges
         }
         return cls(mark.query_id, mark.batch_id, ranges, mark.fingerprint)
@@ -272,7 +272,7 @@ def _numbers(asked: Ranges, committed: Committed, mark: BatchMark | None) -> lis
 
 
 def _clause(
-    key: GroupPartition, planned: PartitionRange | None, at: int | None, mark: BatchMark | None
+    key: GroupTopicPartition, planned: PartitionRange | None, at: int | None, mark: BatchMark | None
 ) -> str:
     text = f"{key}: checkpoint {planned or 'nothing'}, group {'nowhere' if at is None else at}"
     if planned is not None and at is not None and at not in (planned.start, planned.end):
@@ -318,6 +318,6 @@ def _remedy(ranges: Ranges, group_says: GroupAnswer, mark_says: MarkAnswer) -> s
     )
 
 
-def _look(ranges: Iterable[GroupPartition]) -> str:
+def _look(ranges: Iterable[GroupTopicPartition]) -> str:
     groups = sorted({key.group for key in ranges})
     return f" ('txlog group describe {groups[0]}' shows them)" if groups else ""

@@ -13,7 +13,7 @@ from spark_plugin.options import ReaderOptions
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
 from spark_plugin.source.starting_points import resolve, starting_offset
-from spark_plugin.source.subscription import Subscription
+from spark_plugin.source.subscription import QuerySubscription
 from txlog.errors import InvalidOption
 from txlog.model import IsolationLevel, TopicPartition
 from txlog.topic.read.cut import stable_ends, view_of
@@ -31,7 +31,7 @@ class TxlogBatchReader(DataSourceReader):
         options = self._options
         connection = open_log(options)
         every = subscribed_topics(connection, options, certain=True)
-        topics = Subscription(options, self._schema).readable(every, {})
+        topics = QuerySubscription(options, self._schema).readable(every, {})
         views = [view_of(topic) for topic in topics.values()]
         wheres = [view.where(p) for view in views for p in range(len(view.state.partitions))]
         if options.isolation_level is IsolationLevel.READ_COMMITTED:

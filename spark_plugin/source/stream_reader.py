@@ -30,7 +30,7 @@ from spark_plugin.source.data_loss import records_are_gone
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read_task
 from spark_plugin.source.starting_points import committed_offsets, starting_offset
-from spark_plugin.source.subscription import Subscription
+from spark_plugin.source.subscription import QuerySubscription
 from txlog.clock import begun
 from txlog.coordinator.state import TransactionalId
 from txlog.engine.blocked_reader import BlockedReader
@@ -53,7 +53,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._connection: Connection | None = None
-        self._subscription = Subscription(options, schema)
+        self._subscription = QuerySubscription(options, schema)
         self._subscribed: dict[str, TopicLog] = {}
         self._topics: dict[str, TopicLog] = {}
         """Those of the subscribed topics that can be read: they fit the query's columns."""

@@ -24,7 +24,7 @@ from txlog.topic.topic_log import TopicLog
 log = logging.getLogger(__name__)
 
 
-class Subscription:
+class QuerySubscription:
     """The current topics of the options; topics of a pattern come and go."""
 
     def __init__(self, options: ReaderOptions, schema: StructType) -> None:

@@ -17,10 +17,10 @@ from txlog.storage.s3.s3_failure import read_failure
 from txlog.testing.clock import ManualClock
 from txlog.testing.conformance import StoreConformance
 from txlog.testing.simulation.environment.network import Network, _Files, _finished
-from txlog.testing.simulation.environment.service import Answer, Request, Service
+from txlog.testing.simulation.environment.service import S3Request, S3Response, SimulatedS3
 
 T = TypeVar("T")
-ABSENT, REFUSED = Answer(404, "NoSuchBucket"), Answer(403, "AccessDenied")
+ABSENT, REFUSED = S3Response(404, "NoSuchBucket"), S3Response(403, "AccessDenied")
 
 
 class Line(Network):
@@ -28,9 +28,9 @@ class Line(Network):
 
     def __init__(self) -> None:
         self.clock = ManualClock(time.time() * 1000)
-        self.service = Service(Runtime(self.clock), {})
-        self.sent: list[Request] = []
-        self.answers: list[Answer] = []
+        self.service = SimulatedS3(Runtime(self.clock), {})
+        self.sent: list[S3Request] = []
+        self.answers: list[S3Response] = []
         """Each takes the place of a request."""
 
     def ask(self, attempts: Attempts, call: Callable[[Any], Awaitable[T]]) -> T | Failure:
@@ -39,7 +39,7 @@ class Line(Network):
         except Exception as error:  # noqa: BLE001 - the product reads what it means
             return read_failure(error, answered_before=True)
 
-    def send(self, request: Request, timeout_ms: float) -> Answer:
+    def send(self, request: S3Request, timeout_ms: float) -> S3Response:
         self.sent.append(request)
         if self.answers:
             return self.answers.pop(0)
@@ -161,7 +161,7 @@ def test_what_the_service_cannot_answer_now_is_tried_again(
     store: S3Store, line: Line, call: str
 ) -> None:
     store.put_new("a", b"x")
-    line.answers = [Answer(503, "SlowDown")]
+    line.answers = [S3Response(503, "SlowDown")]
     CALLS[call](store)
     assert line.answers == []
 
@@ -172,7 +172,7 @@ def test_what_the_service_never_answers_is_unavailable(
 ) -> None:
     store.put_new("a", b"x")
     line.sent.clear()
-    line.answers = [Answer(503, "SlowDown")] * 9
+    line.answers = [S3Response(503, "SlowDown")] * 9
     with pytest.raises(StoreUnavailable):
         CALLS[call](store)
     assert len(line.sent) == 3, "as often as the settings say"
@@ -187,20 +187,20 @@ def test_a_bucket_that_is_not_there_is_told(store: S3Store, line: Line) -> None:
 
 def test_a_full_service_is_told(store: S3Store, line: Line) -> None:
     for call in ("create", "replace"):
-        line.answers = [Answer(507, "InsufficientStorage")]
+        line.answers = [S3Response(507, "InsufficientStorage")]
         with pytest.raises(StoreFull):
             CALLS[call](store)
 
 
 def test_deleting_what_is_absent_is_done(store: S3Store, line: Line) -> None:
-    line.answers = [Answer(404, "NoSuchKey")]
+    line.answers = [S3Response(404, "NoSuchKey")]
     store.delete("a")
     store.delete("a")
 
 
 def test_I4_a_create_whose_answer_was_lost_is_read_back(store: S3Store, line: Line) -> None:
     path = f"{store.url.removeprefix('s3://bucket').lstrip('/')}/a".lstrip("/")
-    line.service.carry_out(Request("put_object", path, b"mine", if_absent=True), 0.0, 0)
-    line.answers = [Answer(500, "InternalError")]
+    line.service.carry_out(S3Request("put_object", path, b"mine", if_absent=True), 0.0, 0)
+    line.answers = [S3Response(500, "InternalError")]
     assert store.create("a", b"mine") == Created()
     assert [sent.method for sent in line.sent] == ["put_object", "get_object"]

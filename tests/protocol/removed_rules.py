@@ -19,7 +19,7 @@ from txlog.journal.replication.replica import Replica
 from txlog.model import Decision, TxId
 from txlog.topic import rules as topic_rules
 from txlog.topic.sequence import NextInOrder
-from txlog.topic.state import ProducerState
+from txlog.topic.state import ProducerStateEntry
 
 Patch = pytest.MonkeyPatch
 
@@ -94,11 +94,11 @@ def without_R5_before_init(patch: Patch) -> None:
 def without_R6_in_topics(patch: Patch) -> None:
     """A topic skips a marker only if it is that of the last transaction."""
 
-    def is_last(self: ProducerState, tx_id: TxId) -> bool:
+    def is_last(self: ProducerStateEntry, tx_id: TxId) -> bool:
         last = self.last
         return last is not None and (last.epoch, last.number) == (tx_id.epoch, tx_id.number)
 
-    patch.setattr(ProducerState, "is_finished", is_last)
+    patch.setattr(ProducerStateEntry, "is_finished", is_last)
 
 
 def without_R6_in_groups(patch: Patch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from spark_plugin.checkpoints import checkpoint, offset_log
 from spark_plugin.checkpoints.checkpoint import Checkpoint
-from spark_plugin.checkpoints.offset_log import BatchRange, GroupPartition
+from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition
 from spark_plugin.sink import batch_commit, replay
 from spark_plugin.sink.batch_commit import BatchCommitter, BatchIdentity
 from spark_plugin.source import offsets
@@ -83,9 +83,9 @@ def no_R21(patch: Patch) -> None:
 
     def merged(
         lines: Iterable[tuple[SourceOffset, Mapping[Any, PartitionRange]]], where: str
-    ) -> dict[GroupPartition, PartitionRange]:
+    ) -> dict[GroupTopicPartition, PartitionRange]:
         return {
-            GroupPartition(offset.group or "", *partition): advanced
+            GroupTopicPartition(offset.group or "", *partition): advanced
             for offset, moved in lines
             for partition, advanced in moved.items()
         }

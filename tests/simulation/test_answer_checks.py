@@ -11,7 +11,7 @@ from txlog.testing.simulation.checks.answer_checks import (
     refusals,
     wrong_letters,
 )
-from txlog.testing.simulation.checks.history_facts import Facts
+from txlog.testing.simulation.checks.history_facts import HistoryFacts
 from txlog.testing.simulation.history import History
 
 HALF, TX, BATCH = "g/h", "1-0-0", "batch d/1"
@@ -27,7 +27,7 @@ def kinds(check: Check, *events: Told) -> list[str]:
     history = History()
     for at, (what, facts) in enumerate(events):
         history.note(at, 0.0, facts.pop("who", "p#0"), what, **facts)
-    return [found.kind for found in check(Facts(history))]
+    return [found.kind for found in check(HistoryFacts(history))]
 
 
 def copied(events: tuple[Told, ...]) -> tuple[Told, ...]:

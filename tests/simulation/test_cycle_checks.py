@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.stories import OTHER, TX, Story
 from txlog.testing.simulation.checks.cycle_checks import circular_flow
-from txlog.testing.simulation.checks.history_facts import Facts
+from txlog.testing.simulation.checks.history_facts import HistoryFacts
 
 
 class StoryOfReading(Story):
@@ -22,7 +22,7 @@ class StoryOfReading(Story):
 
     def is_circular(self) -> bool:
         """Whether that is found."""
-        return bool(list(circular_flow(Facts(self.history))))
+        return bool(list(circular_flow(HistoryFacts(self.history))))
 
 
 @pytest.mark.parametrize("is_staged", [True, False])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.stories import StoryOfATombstone, StoryOfDeletion
 from txlog.testing.simulation.checks.history_checks import lost_updates
-from txlog.testing.simulation.checks.history_facts import Facts
+from txlog.testing.simulation.checks.history_facts import HistoryFacts
 
 
 def test_I12_what_may_be_deleted_may_be_gone() -> None:
@@ -139,7 +139,7 @@ def test_I10_what_went_with_its_topic_may_have_been_copied_once_into_each_sink(
     for sink, values in copies.items():
         story.add("send", tx=None, topic=sink, values=values)
         story.stored(sink, [[sink, 0, number, value] for number, value in enumerate(values)])
-    found = {anomaly.kind for anomaly in lost_updates(Facts(story.history))}
+    found = {anomaly.kind for anomaly in lost_updates(HistoryFacts(story.history))}
     assert found == kinds
 
 
@@ -150,7 +150,7 @@ def test_I10_also_below_the_position_of_a_group_that_has_read_it() -> None:
     story.add("position", group="g", topic="a", topic_id="a", partition=0, offset=1)
     story.add("send", tx=None, topic="d", values=["d1<x1", "d2<x1"])
     story.stored("d", [["d", 0, 0, "d1<x1"], ["d", 0, 1, "d2<x1"]])
-    found = {anomaly.kind for anomaly in lost_updates(Facts(story.history))}
+    found = {anomaly.kind for anomaly in lost_updates(HistoryFacts(story.history))}
     assert found == {"duplicate copy"}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.stories import OTHER, TX, Story
 from txlog.testing.simulation.checks.history_checks import anomalies, early_reads
-from txlog.testing.simulation.checks.history_facts import Facts
+from txlog.testing.simulation.checks.history_facts import HistoryFacts
 from txlog.testing.simulation.history import History, read_history
 
 
@@ -125,7 +125,7 @@ def test_G1a_a_half_message_is_given_to_nobody_before_it_is_answered_for(
     for answer in answers:
         history.note(0, 0.0, what="answered", answer=answer, **half)
     history.note(1, 0.0, "reader#0", "poll", isolation="read_committed", records=[["a", 0, 0, "m"]])
-    assert bool(list(early_reads(Facts(history)))) == is_found
+    assert bool(list(early_reads(HistoryFacts(history)))) == is_found
 
 
 @pytest.mark.parametrize("is_staged", [True, False])

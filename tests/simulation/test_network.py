@@ -10,7 +10,7 @@ from txlog.testing.clock import ManualClock, SeededEntropy
 from txlog.testing.simulation.environment.faults import Faults
 from txlog.testing.simulation.environment.network import Network, NoAnswer, ProcessDied
 from txlog.testing.simulation.environment.scheduler import Scheduler
-from txlog.testing.simulation.environment.service import Request, Service
+from txlog.testing.simulation.environment.service import S3Request, SimulatedS3
 from txlog.testing.simulation.environment.world_state import WorldState
 
 FAULTS = (
@@ -28,10 +28,10 @@ FAULTS = (
 def test_the_archive_knows_when_an_object_was_stored_whatever_was_answered(fault: str) -> None:
     """Checkers ask it whether a tombstone went before what it hides."""
     scheduler = Scheduler(random.Random(3))
-    service = Service(Runtime(ManualClock(), SeededEntropy(0), SerialFanOut()), {})
+    service = SimulatedS3(Runtime(ManualClock(), SeededEntropy(0), SerialFanOut()), {})
     faults = Faults(**{fault: 1.0})
     world_state = WorldState(scheduler, service, faults, requests_max=100, requests=41)
-    entry = Request("put_object", "cluster/entries/00000000000000000000.json", b"{}", True)
+    entry = S3Request("put_object", "cluster/entries/00000000000000000000.json", b"{}", True)
 
     def put() -> None:
         with suppress(NoAnswer, ProcessDied):

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.scenarios import SCENARIOS
 from txlog.testing.simulation.environment.faults import NONE
 from txlog.testing.simulation.environment.world import World
-from txlog.testing.simulation.run import checked, verdict
+from txlog.testing.simulation.run import checked, result_of
 
 SEEDS = 800
 """Of all scenarios together; `make sim` runs as many as are wanted, `make nightly` 10,000."""
@@ -24,7 +24,7 @@ def test_where_nothing_goes_wrong_nobody_is_refused(scenario: str) -> None:
     for seed in range(SEEDS_WITHOUT_FAULTS):
         world = World(SCENARIOS[scenario], seed, NONE)
         world.run()
-        assert not verdict(world).findings
+        assert not result_of(world).findings
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_plugin.datasource import TxlogDataSource
-from spark_plugin.drill_points import Moment, Place
+from spark_plugin.drill_points import DrillMoment, DrillPoint
 from tests.spark.drill import Drill, Driver, Job, until
 from tests.spark.small_log import small_log
 from txlog.settings import LogSettings
@@ -34,7 +34,7 @@ class Stop:
     """Where a query is stopped, and what the log shows of its batch while it stands there."""
 
     job: Job
-    place: Place
+    place: DrillPoint
     topics_written: int = 0
     """Of its topics, those that show the batch's records."""
     has_moved: bool = False
@@ -54,28 +54,30 @@ class Sight:
     open: str | None
 
 
-def own(job: Job, moment: Moment, path: str, *words: str, number: int = 1) -> Place:
+def own(job: Job, moment: DrillMoment, path: str, *words: str, number: int = 1) -> DrillPoint:
     """A place for this query only: entries hold its group or its transactional id."""
-    return Place(moment, path, (*words, f'"{job.name}"'), number)
+    return DrillPoint(moment, path, (*words, f'"{job.name}"'), number)
 
 
 def stops() -> dict[str, Stop]:
     """The steps of a commit, in their order (docs/architecture.md, "Life of a transaction")."""
     found = {}
 
-    def add(name: str, moment: Moment, path: str, *words: str, **shows: object) -> None:
+    def add(name: str, moment: DrillMoment, path: str, *words: str, **shows: object) -> None:
         job = Job(name.replace(" ", "-"))
         found[name] = Stop(job, own(job, moment, path, *words), **shows)  # type: ignore[arg-type]
 
     decided = "PrepareCommit"
-    add("before prepare", Moment.BEFORE, TRANSACTIONS, "commit_prepared", has_pend=False)
-    add("after prepare", Moment.AFTER, TRANSACTIONS, "commit_prepared", open=decided)
+    add("before prepare", DrillMoment.BEFORE, TRANSACTIONS, "commit_prepared", has_pend=False)
+    add("after prepare", DrillMoment.AFTER, TRANSACTIONS, "commit_prepared", open=decided)
     between = Job("between-applies")
-    second = Place(Moment.BEFORE, f"{TOPICS}{between.name}.", ("marker_written",), number=2)
+    second = DrillPoint(
+        DrillMoment.BEFORE, f"{TOPICS}{between.name}.", ("marker_written",), number=2
+    )
     found["between two applies"] = Stop(between, second, topics_written=1, open=decided)
     add(
         "before the offsets",
-        Moment.BEFORE,
+        DrillMoment.BEFORE,
         TRANSACTIONS,
         "pending_applied",
         topics_written=2,
@@ -83,7 +85,7 @@ def stops() -> dict[str, Stop]:
     )
     last = Job("before-commit-file")
     found["before Spark's commit file"] = Stop(
-        last, Place(Moment.RETURNED, words=(last.name,)), 2, True, False
+        last, DrillPoint(DrillMoment.RETURNED, words=(last.name,)), 2, True, False
     )
     return found
 
@@ -143,10 +145,10 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
 def run_into_the_stops(drill: Drill, driver: Driver) -> None:
     """New numbers for all; every query but one is stopped within its batch."""
     places = {stop.job: stop.place for stop in STOPS.values()}
-    places[LOST] = own(LOST, Moment.AFTER, TRANSACTIONS, "offsets_pended")
-    places[WINDOWS] = own(WINDOWS, Moment.AFTER, TRANSACTIONS, "commit_prepared", number=2)
+    places[LOST] = own(LOST, DrillMoment.AFTER, TRANSACTIONS, "offsets_pended")
+    places[WINDOWS] = own(WINDOWS, DrillMoment.AFTER, TRANSACTIONS, "commit_prepared", number=2)
     first_write = ("commit_prepared", f'"{FOREACH.name}.even"')
-    places[FOREACH] = Place(Moment.AFTER, TRANSACTIONS, first_write)
+    places[FOREACH] = DrillPoint(DrillMoment.AFTER, TRANSACTIONS, first_write)
     for job, place in places.items():
         driver.pauses.set(job.name, place)
     drill.log.put("numbers", COUNT)
@@ -233,7 +235,9 @@ def test_I10_R30_the_writes_of_a_foreach_batch_killed_between_them_come_once(
 
 def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Killed) -> None:
     drill, older = killed.drill, killed.driver
-    older.pauses.set(CONTENDED.name, own(CONTENDED, Moment.BEFORE, TRANSACTIONS, "commit_prepared"))
+    older.pauses.set(
+        CONTENDED.name, own(CONTENDED, DrillMoment.BEFORE, TRANSACTIONS, "commit_prepared")
+    )
     drill.log.put("numbers", COUNT)
     until(lambda: older.pauses.is_reached(CONTENDED.name), "the older run's decision")
     newer = drill.start([CONTENDED])

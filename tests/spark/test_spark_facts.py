@@ -15,7 +15,7 @@ from pyspark.sql.functions import window
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from spark_plugin.checkpoints.checkpoint_files import locate
-from spark_plugin.checkpoints.offset_log import GroupPartition
+from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.task_identity import JOB_TAGS, run_of
 from tests.spark.recording_source import LOG_ID, PROPERTIES, RecordingSource
@@ -24,7 +24,7 @@ from txlog.clock import Runtime
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 Event = dict[str, Any]
-P0 = GroupPartition("g", "numbers", 0)
+P0 = GroupTopicPartition("g", "numbers", 0)
 
 
 @dataclass
@@ -349,7 +349,7 @@ def test_R25_named_sources_are_keys(bench: Bench, settings: Callable[[str, str],
     bench.put(4)
     bench.run(bench.source("zeta").union(bench.source("alpha", group="h")))
     assert set(bench.checkpoint.offsets(0).lines) == {"zeta", "alpha"}
-    other = GroupPartition("h", "numbers", 0)
+    other = GroupTopicPartition("h", "numbers", 0)
     assert set(bench.checkpoint.batch_range(0, LOG_ID).ranges) == {P0, other}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.drill_points import Moment, Place
+from spark_plugin.drill_points import DrillMoment, DrillPoint
 from tests.source_tree import ROOT
 from tests.spark.drill import Driver, start_driver, until
 from tests.spark.versions_program import DONE, PORT
@@ -27,7 +27,7 @@ from txlog.testing.invariants import check_log
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 MODES = ("classic", "connect")
-PLACES = {"small": Moment.AFTER, "large": Moment.BEFORE}
+PLACES = {"small": DrillMoment.AFTER, "large": DrillMoment.BEFORE}
 """Output topic -> where the writes to it are stopped, by their decision."""
 
 
@@ -71,7 +71,7 @@ class Runs:
     def _stop(self, server: Driver, mode: str) -> None:
         """Until both writes of a batch stand still, in the server's processes."""
         for topic, moment in PLACES.items():
-            place = Place(moment, "transactions/", ('"commit_prepared"', topic))
+            place = DrillPoint(moment, "transactions/", ('"commit_prepared"', topic))
             server.pauses.set(f"{mode} {topic}", place)
 
         def both_stand() -> bool:

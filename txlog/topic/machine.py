@@ -38,7 +38,7 @@ from txlog.topic.state import (
     AppliedTransaction,
     OpenTransaction,
     PartitionState,
-    ProducerState,
+    ProducerStateEntry,
     RecentBatch,
     TopicState,
     TxMark,
@@ -91,7 +91,7 @@ class _Head:
 )
 @dataclass(frozen=True, slots=True)
 class _ProducerState:
-    """The stored form of a ProducerState: with the bounds of its numbers."""
+    """The stored form of a ProducerStateEntry: with the bounds of its numbers."""
 
     epoch: EpochOrNone
     recent: Mapping[Partition, tuple[RecentBatch, ...]] = field(default_factory=dict)
@@ -104,17 +104,17 @@ class _ProducerState:
     earlier: tuple[AppliedTransaction, ...] = ()
 
     @staticmethod
-    def of(state: ProducerState) -> _ProducerState:
+    def of(state: ProducerStateEntry) -> _ProducerState:
         """The form to store."""
         return _ProducerState(**_parts(state))
 
-    def state(self) -> ProducerState:
+    def state(self) -> ProducerStateEntry:
         """The stored state."""
-        return ProducerState(**_parts(self))
+        return ProducerStateEntry(**_parts(self))
 
 
-def _parts(state: ProducerState | _ProducerState) -> dict[str, Any]:
-    return {part.name: getattr(state, part.name) for part in fields(ProducerState)}
+def _parts(state: ProducerStateEntry | _ProducerState) -> dict[str, Any]:
+    return {part.name: getattr(state, part.name) for part in fields(ProducerStateEntry)}
 
 
 @stored_list("producer", pid="producer_id", state="state")

@@ -63,7 +63,7 @@ from txlog.topic.events import (
 from txlog.topic.records.batch import Segment
 from txlog.topic.retired_producers import is_retired
 from txlog.topic.sequence import Repeated, check_sequence
-from txlog.topic.state import NEW_PRODUCER, ProducerState, TopicState
+from txlog.topic.state import NEW_PRODUCER, ProducerStateEntry, TopicState
 
 
 def decide(state: TopicState, command: TopicCommand) -> Decided:
@@ -168,7 +168,9 @@ def _row_counts(segments: Iterable[Segment]) -> dict[int, int]:
     return counts
 
 
-def _check_producer(state: TopicState, producer: ProducerState, command: AppendBatches) -> None:
+def _check_producer(
+    state: TopicState, producer: ProducerStateEntry, command: AppendBatches
+) -> None:
     """Fencing by epoch (I8), and the order of a producer's transactions (R10)."""
     if is_retired(state.retired, command.pid):
         raise UnknownProducerId(
@@ -206,7 +208,10 @@ def _check_producer(state: TopicState, producer: ProducerState, command: AppendB
 
 
 def _decide_sequenced(
-    state: TopicState, producer: ProducerState, command: AppendBatches, row_counts: dict[int, int]
+    state: TopicState,
+    producer: ProducerStateEntry,
+    command: AppendBatches,
+    row_counts: dict[int, int],
 ) -> Decided:
     answer: dict[int, int] = {}
     repeated: set[int] = set()

@@ -112,7 +112,7 @@ class AppliedTransaction:
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerState:
+class ProducerStateEntry:
     """What the topic remembers of a pid (Kafka's ProducerStateEntry)."""
 
     epoch: int
@@ -150,7 +150,7 @@ class ProducerState:
         return number <= self.finished_floor or holds(self.finished_above, number)
 
 
-NEW_PRODUCER = ProducerState(epoch=-1)
+NEW_PRODUCER = ProducerStateEntry(epoch=-1)
 
 
 @stored("mark", slot="slot", first_slot="first_slot", aborted="aborted", topic_ids="topic_ids")
@@ -175,7 +175,7 @@ class TopicState:
     config: TopicConfig = _DEFAULTS
     schemas: tuple[str, ...] = ()
     partitions: tuple[PartitionState, ...] = ()
-    producers: Mapping[int, ProducerState] = field(default_factory=dict)
+    producers: Mapping[int, ProducerStateEntry] = field(default_factory=dict)
     retired: NumberRanges = ()
     """Producer ids that are forgotten for good."""
     horizon: str = ""
@@ -373,8 +373,8 @@ def _extended(
 
 
 def _appended(
-    producer: ProducerState, event: BatchesAppended, rows: tuple[IndexedBatch, ...], slot: int
-) -> ProducerState:
+    producer: ProducerStateEntry, event: BatchesAppended, rows: tuple[IndexedBatch, ...], slot: int
+) -> ProducerStateEntry:
     """The producer's sequences, and its open transaction, after an append."""
     recent = dict(producer.recent) if event.epoch == producer.epoch else {}
     row_counts: dict[int, int] = {}
@@ -430,8 +430,8 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
 
 
 def _finished(
-    producer: ProducerState, event: MarkerWritten, slot: int, first_offsets: Mapping[int, int]
-) -> ProducerState:
+    producer: ProducerStateEntry, event: MarkerWritten, slot: int, first_offsets: Mapping[int, int]
+) -> ProducerStateEntry:
     """The order of finished transactions, and the fence, after a marker (rules R6, R7, R10)."""
     tx_id = event.tx_id
     same_epoch = tx_id.epoch == producer.finished_epoch
@@ -458,7 +458,9 @@ def _finished(
     )
 
 
-def _earlier(producer: ProducerState, epoch: int, floor: int) -> tuple[AppliedTransaction, ...]:
+def _earlier(
+    producer: ProducerStateEntry, epoch: int, floor: int
+) -> tuple[AppliedTransaction, ...]:
     """Transactions before the newest that may be unfinished in other topics. Each is examined only
     when the floor rises: while one transaction is open, the cost of a marker must not grow with the
     number before it.

@@ -15,7 +15,7 @@ from txlog.topic.machine import TopicMachine
 from txlog.topic.state import (
     AppliedTransaction,
     PartitionState,
-    ProducerState,
+    ProducerStateEntry,
     RecentBatch,
     TopicState,
     TxMark,
@@ -31,7 +31,7 @@ def topic() -> Fold[TopicState]:
     return new_topic()
 
 
-def producer(topic: Fold[TopicState]) -> ProducerState:
+def producer(topic: Fold[TopicState]) -> ProducerStateEntry:
     return topic.state.producers[7]
 
 

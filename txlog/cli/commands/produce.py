@@ -70,7 +70,7 @@ _TABLES = (InputFormat.PARQUET, InputFormat.ARROW)
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _Inputs:
     """The inputs, and how to read them."""
 
     paths: tuple[str, ...]
@@ -154,7 +154,7 @@ def produce(
     if partition is not None:
         log.check_partition(partition)
     paths = tuple(files or (STDIN,))
-    source = _Source(paths, file_format, log, connection.runtime.clock)
+    source = _Inputs(paths, file_format, log, connection.runtime.clock)
     form = RecordForm(
         log.schema(),
         is_kafka_schema(log.schema()),

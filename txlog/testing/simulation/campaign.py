@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from txlog.testing.simulation.environment.world import Scenario, World
-from txlog.testing.simulation.run import Verdict, checked, checked_world
+from txlog.testing.simulation.run import SeedResult, checked, checked_world
 
 STOPPED = 130
 """The exit status of a run that was ended early, as shells have it for Ctrl-C."""
@@ -25,7 +25,7 @@ SEEDS_AT_ONCE = 20
 
 
 @dataclass(slots=True)
-class Tally:
+class CampaignTally:
     """What a campaign has seen."""
 
     seeds: int = 0
@@ -33,9 +33,9 @@ class Tally:
     faults: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
     work: Counter[str] = field(default_factory=Counter)
-    failed: list[Verdict] = field(default_factory=list)
+    failed: list[SeedResult] = field(default_factory=list)
 
-    def add(self, found: Verdict) -> None:
+    def add(self, found: SeedResult) -> None:
         """Count one seed."""
         self.seeds += 1
         self.requests += found.requests
@@ -59,7 +59,7 @@ def campaign(
     seeds: range,
     workers: int = 1,
     until: float = float("inf"),
-) -> Iterator[Verdict]:
+) -> Iterator[SeedResult]:
     """Every seed in every scenario, until that moment of `time.monotonic()`; seed by seed."""
     work = ((name, seed) for seed in seeds for name in scenarios)
     judge = partial(_checked, scenarios)
@@ -77,7 +77,7 @@ def campaign(
                 return
 
 
-def _checked(scenarios: Mapping[str, Scenario], item: tuple[str, int]) -> Verdict:
+def _checked(scenarios: Mapping[str, Scenario], item: tuple[str, int]) -> SeedResult:
     name, seed = item
     return checked(scenarios[name], seed)
 
@@ -93,7 +93,7 @@ def _adopt(scenarios: Mapping[str, Scenario]) -> None:
     _scenarios.update(scenarios)
 
 
-def _adopted(item: tuple[str, int]) -> Verdict:
+def _adopted(item: tuple[str, int]) -> SeedResult:
     return _checked(_scenarios, item)
 
 
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None, scenarios: Mapping[str, Scenario], pro
     first, begun = asked.first, time.monotonic()
     until = begun + asked.minutes * 60 if asked.minutes else float("inf")
     last = sys.maxsize if asked.minutes and asked.seeds is None else first + (asked.seeds or 100)
-    tally, said = Tally(), float("-inf")
+    tally, said = CampaignTally(), float("-inf")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for found in campaign(chosen, range(first, last), asked.workers, until):
@@ -146,7 +146,7 @@ def _parser(scenarios: Mapping[str, Scenario], program: str) -> argparse.Argumen
     return parser
 
 
-def _replay(program: str, found: Verdict) -> str:
+def _replay(program: str, found: SeedResult) -> str:
     return f"{program} --scenario {found.scenario} --seed {found.seed} --trace sim-{found.seed}"
 
 
@@ -172,7 +172,7 @@ def _write(world: World, folder: Path) -> None:
     print(f"wrote {history} and {requests}")
 
 
-def _report(tally: Tally, seconds: float) -> None:
+def _report(tally: CampaignTally, seconds: float) -> None:
     print(f"{tally}, in {seconds:.0f} s")
     for title, counts in (
         ("work", tally.work),

@@ -21,7 +21,7 @@ _WRITES = ("put_object", "delete_object")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SeedResult:
     """What came of a seed."""
 
     scenario: str
@@ -38,12 +38,12 @@ class Verdict:
         return f"scenario {self.scenario}, seed {self.seed}:\n  {found}"
 
 
-def checked(scenario: Scenario, seed: int) -> Verdict:
+def checked(scenario: Scenario, seed: int) -> SeedResult:
     """Run the seed, and check its history and its stored bytes."""
     return checked_world(World(scenario, seed))
 
 
-def checked_world(world: World) -> Verdict:
+def checked_world(world: World) -> SeedResult:
     """The same of a world that has not run; what it has seen can be written down afterwards.
 
     Whatever a world or a checker raises is a finding, too: a long run must not end with it, nor a
@@ -51,10 +51,10 @@ def checked_world(world: World) -> Verdict:
     """
     try:
         world.run()
-        return verdict(world)
+        return result_of(world)
     except Exception:  # noqa: BLE001 - whatever it is, the seed must be named
         failure = Anomaly(-1, "failure", traceback.format_exc())
-        return Verdict(
+        return SeedResult(
             world.scenario.name,
             world.seed,
             (failure,),
@@ -65,7 +65,7 @@ def checked_world(world: World) -> Verdict:
         )
 
 
-def verdict(world: World) -> Verdict:
+def result_of(world: World) -> SeedResult:
     """Of a world that has run."""
     state = world.state
     findings = (
@@ -76,7 +76,7 @@ def verdict(world: World) -> Verdict:
     )
     kinds = Counter(event["what"] for event in state.history.events)
     work = Counter(_work(state.history))
-    return Verdict(
+    return SeedResult(
         world.scenario.name,
         world.seed,
         findings,

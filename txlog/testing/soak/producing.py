@@ -48,7 +48,7 @@ def numbers_in(value: bytes) -> tuple[int, int]:
     return int(producer), int(number)
 
 
-class _Source:
+class _RunningProducer:
     """One producer at work."""
 
     def __init__(self, options: ProducerOptions) -> None:
@@ -99,7 +99,7 @@ class _Source:
 
 def main() -> None:
     """See the top."""
-    _Source(ProducerOptions(**json.loads(sys.argv[1]))).run()
+    _RunningProducer(ProducerOptions(**json.loads(sys.argv[1]))).run()
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class _Commits:
         return f"{len(self.times_ms)}, {rate:.1f} a second, p50 {p50:.1f} ms, p99 {p99:.1f} ms"
 
 
-class _Run:
+class _SoakRun:
     def __init__(self, soak: Soak, root: str, folder: Path, note: Callable[[str], None]) -> None:
         self._soak = soak
         self._root = root
@@ -239,4 +239,4 @@ def run_soak(
     soak: Soak, root: str, folder: Path, note: Callable[[str], None] = lambda line: None
 ) -> SystemTestReport:
     """Run it; `folder` takes what the processes say. Raises WorkerFailed if one of them fails."""
-    return _Run(soak, root, folder, note).run()
+    return _SoakRun(soak, root, folder, note).run()

@@ -46,7 +46,7 @@ class CopierOptions:
     seed: str = ""
 
 
-class Copier:
+class CopierProcess:
     """Copies until nothing is left."""
 
     def __init__(self, connection: Connection, options: CopierOptions) -> None:
@@ -153,7 +153,7 @@ def main() -> int:
     """Exit status 0 when all is copied, 3 when another instance has taken over."""
     options = CopierOptions(**json.loads(sys.argv[1]))
     try:
-        Copier(again(lambda: connect(options.root)), options).run()
+        CopierProcess(again(lambda: connect(options.root)), options).run()
     except FencedError:
         return FENCED_STATUS
     return 0

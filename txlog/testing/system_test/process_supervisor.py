@@ -18,7 +18,7 @@ from txlog.testing.worker_process import FENCED_STATUS, WorkerProcess
 
 
 @dataclass(slots=True)
-class Tally:
+class SupervisorTally:
     """What has happened to one copier so far."""
 
     faults: Counter[ProcessFaultKind] = field(default_factory=Counter)
@@ -34,7 +34,7 @@ class ProcessSupervisor:
 
     def __init__(self, start: Callable[[int], WorkerProcess], plan: Sequence[ProcessFault]) -> None:
         """`start` is given how many processes there were before."""
-        self.tally = Tally()
+        self.tally = SupervisorTally()
         self._start_process = start
         self._plan = list(plan)
         self._noted_s: float | None = None

@@ -1,8 +1,8 @@
 """A reader at `read_committed` that looks on while the faults happen, as a process.
 
-`python -m txlog.testing.system_test.reader OPTIONS` (JSON, see ReaderOptions) writes down every
-record in the order in which it was given it: a line with partition, offset and value. It ends when
-it is told so and nothing is left.
+`python -m txlog.testing.system_test.reader OPTIONS` (JSON, see ReaderProcessOptions) writes down
+every record in the order in which it was given it: a line with partition, offset and value. It ends
+when it is told so and nothing is left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EMPTY_POLLS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderOptions:
+class ReaderProcessOptions:
     """What the reader is told."""
 
     root: str
@@ -54,7 +54,7 @@ def records_until_told(root: str, topic: str) -> Iterator[list[ConsumerRecord]]:
 
 def main() -> None:
     """See the top."""
-    options = ReaderOptions(**json.loads(sys.argv[1]))
+    options = ReaderProcessOptions(**json.loads(sys.argv[1]))
     count = 0
     with open(options.seen_file, "w", encoding="ascii") as seen:
         for records in records_until_told(options.root, options.topic):

@@ -33,7 +33,7 @@ from txlog.testing.system_test.process_faults import (
     planned_faults,
 )
 from txlog.testing.system_test.process_supervisor import ProcessSupervisor
-from txlog.testing.system_test.reader import ReaderOptions
+from txlog.testing.system_test.reader import ReaderProcessOptions
 from txlog.testing.system_test.store_location import StoreLocation
 from txlog.testing.system_test.topics import GROUP, INPUT, OUTPUT, records_in, share
 from txlog.testing.worker_process import WorkerProcess
@@ -73,7 +73,7 @@ class SystemTestReport:
     """Empty if input and output are the same, record for record."""
 
 
-class _Run:
+class _SystemTestRun:
     """One run, step by step."""
 
     def __init__(
@@ -132,7 +132,7 @@ class _Run:
     # Meanwhile.
 
     def _reader(self) -> WorkerProcess:
-        options = ReaderOptions(
+        options = ReaderProcessOptions(
             root=self._location.root, topic=OUTPUT, seen_file=str(self._folder / "seen")
         )
         return WorkerProcess(
@@ -271,4 +271,4 @@ def run_system_test(
     note: Callable[[str], None] = lambda line: None,
 ) -> SystemTestReport:
     """Run it; `folder` takes what the processes say. Raises WorkerFailed if one of them fails."""
-    return _Run(test, location, folder, note).run()
+    return _SystemTestRun(test, location, folder, note).run()

@@ -113,7 +113,7 @@ def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[Part], batch_bytes: int
     """Store what stays of a unit in new segments, one for each schema and form."""
     runs = _runs(sorted(parts, key=lambda part: (part.row.partition, part.row.base_offset)))
     drafts: dict[tuple[int, bool], SegmentDraft] = {}
-    written: list[_Run] = []
+    written: list[_BatchRun] = []
     try:
         for run in _limited(runs, batch_bytes):
             if run.record_count:
@@ -156,7 +156,7 @@ def publish(
 
 
 @dataclass(slots=True)
-class _Run:
+class _BatchRun:
     """Neighbouring batches of a partition that may be stored as one."""
 
     parts: list[Part] = field(default_factory=list)
@@ -189,10 +189,10 @@ def _identity(part: Part) -> tuple[object, ...]:
     return (row.tx_id, row.first_slot, row.decided_slot, row.aborted, row.topic_ids, row.schema_id)
 
 
-def _runs(parts: Sequence[Part]) -> Iterator[_Run]:
+def _runs(parts: Sequence[Part]) -> Iterator[_BatchRun]:
     """Neighbours of one identity whose tombstones expire at one time. Empty batches join the plain
     records before them."""
-    run = _Run()
+    run = _BatchRun()
     identity: tuple[object, ...] = ()
     go_ms: int | None = None
     for part in parts:
@@ -205,27 +205,27 @@ def _runs(parts: Sequence[Part]) -> Iterator[_Run]:
             continue
         if run.parts:
             yield run
-        run, identity, go_ms = _Run([part]), own, own_go_ms
+        run, identity, go_ms = _BatchRun([part]), own, own_go_ms
     if run.parts:
         yield run
 
 
-def _limited(runs: Iterable[_Run], batch_bytes: int) -> Iterator[_Run]:
+def _limited(runs: Iterable[_BatchRun], batch_bytes: int) -> Iterator[_BatchRun]:
     """Runs of at most about `batch_bytes`, or one stored batch."""
     for run in runs:
-        piece, size = _Run(), 0
+        piece, size = _BatchRun(), 0
         for part in run.parts:
             length = part.kept.batch.nbytes if part.kept.batch.num_rows else 0
             # An empty batch never begins a piece: it does not know its neighbours' schema.
             if piece.parts and length and size + length > batch_bytes:
                 yield piece
-                piece, size = _Run(), 0
+                piece, size = _BatchRun(), 0
             piece.parts.append(part)
             size += length
         yield piece
 
 
-def _write(draft: SegmentDraft, run: _Run) -> None:
+def _write(draft: SegmentDraft, run: _BatchRun) -> None:
     partition = run.first.partition
     for part in run.parts:
         batch = part.kept.batch
@@ -245,7 +245,7 @@ def _with_offsets(kept: FetchedBatch) -> pa.RecordBatch:
 
 
 def _rows(
-    run: _Run,
+    run: _BatchRun,
     located: dict[tuple[int, bool], Iterator[SegmentBatch]],
     paths: dict[tuple[int, bool], str],
 ) -> Iterator[IndexedBatch]:
@@ -273,7 +273,7 @@ def _rows(
 
 
 def _row(
-    run: _Run, batch: SegmentBatch, path: str, base_offset: int, next_offset: int
+    run: _BatchRun, batch: SegmentBatch, path: str, base_offset: int, next_offset: int
 ) -> IndexedBatch:
     first = run.first
     is_plain = first.number < 0
@@ -295,7 +295,7 @@ def _row(
     )
 
 
-def _empty(run: _Run) -> IndexedBatch:
+def _empty(run: _BatchRun) -> IndexedBatch:
     """Offsets without records. It names no segment."""
     first, last = run.first, run.parts[-1].row
     row = replace(

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
-from spark_plugin.checkpoints.offset_log import GroupPartition
+from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, CorruptData, InvalidOption
 
 QUERY = "fd680284-8d11-45ac-b03b-9c7ff82d25c2"
-P0 = GroupPartition("g", "orders", 0)
+P0 = GroupTopicPartition("g", "orders", 0)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from spark_plugin.checkpoints.checkpoint_story import NextStart, PartitionStory
-from spark_plugin.checkpoints.offset_log import GroupPartition
+from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from tests.memory_log import MemoryLog
 from tests.spark_query import COUNT, GROUP, Query
 from tests.unit.spark_plugin.checkpoints.test_checkpoint_story import (
@@ -90,7 +90,7 @@ def test_no_command_is_told_where_moving_the_group_resolves_nothing(
 
 
 def test_a_group_without_a_position_is_neither_ahead_nor_behind() -> None:
-    part = PartitionStory(GroupPartition(GROUP, "numbers", 0), 3, 7, None, COUNT)
+    part = PartitionStory(GroupTopicPartition(GROUP, "numbers", 0), 3, 7, None, COUNT)
     assert part.difference(7) == 0
 
 

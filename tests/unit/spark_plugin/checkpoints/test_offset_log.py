@@ -5,7 +5,7 @@ from hashlib import sha256
 import pytest
 
 from spark_plugin.checkpoints.offset_log import (
-    GroupPartition,
+    GroupTopicPartition,
     OffsetFile,
     Standing,
     batch_range,
@@ -17,8 +17,8 @@ from txlog.errors import CheckpointConflict, CorruptData, UnsupportedFormat
 
 WHERE = "cp/offsets/3"
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795266384763,"conf":{}}'
-P0 = GroupPartition("g", "orders", 0)
-P1 = GroupPartition("g", "orders", 1)
+P0 = GroupTopicPartition("g", "orders", 0)
+P1 = GroupTopicPartition("g", "orders", 1)
 
 
 def line(
@@ -45,7 +45,7 @@ def file(batch_id: int, *lines: str, version: int = 1) -> OffsetFile:
 
 def advanced(
     current: OffsetFile, previous: OffsetFile | None
-) -> dict[GroupPartition, tuple[int, int]]:
+) -> dict[GroupTopicPartition, tuple[int, int]]:
     """The ranges that the batch advances."""
     found = batch_range(current, previous, "log", WHERE)
     return {key: (bounds.start, bounds.end) for key, bounds in found.ranges.items()}
@@ -218,7 +218,7 @@ def test_partitions_and_topics_that_come_later_join_later() -> None:
     }
     both = encode(SourceOffset("log", "g", topics))
     found = batch_range(file(1, both), before, "log", WHERE)
-    assert set(found.joining) == {GroupPartition("g", "refunds", 0)}
+    assert set(found.joining) == {GroupTopicPartition("g", "refunds", 0)}
     assert found.topic_ids == {"orders": "id1", "refunds": "id2"}
 
 
@@ -267,12 +267,12 @@ def test_R21_a_partition_that_one_reader_does_not_know_yet_is_refused() -> None:
 
 def test_R21_two_topics_of_one_group_are_joined() -> None:
     lines = [line((0, 3)), line((0, 2), topic="refunds", topic_id="id2")]
-    refunds = GroupPartition("g", "refunds", 0)
+    refunds = GroupTopicPartition("g", "refunds", 0)
     assert advanced(file(0, *lines), None) == {P0: (0, 3), refunds: (0, 2)}
 
 
 def test_R21_two_groups_may_read_one_topic_at_their_own_pace() -> None:
-    other = GroupPartition("h", "orders", 0)
+    other = GroupTopicPartition("h", "orders", 0)
     lines = [line((0, 3)), line((0, 2), group="h")]
     assert advanced(file(0, *lines), None) == {P0: (0, 3), other: (0, 2)}
 
@@ -319,7 +319,7 @@ def test_a_source_more_or_less_in_version_1_is_refused() -> None:
 def test_in_version_2_a_named_source_may_come_and_go() -> None:
     before = file(2, f"a:{line((0, 3))}", f"gone:{line((0, 1), group='x')}", version=2)
     now = file(3, f"a:{line((3, 4))}", f"b:{line((0, 2), topic='new', topic_id='i')}", version=2)
-    assert advanced(now, before) == {P0: (3, 4), GroupPartition("g", "new", 0): (0, 2)}
+    assert advanced(now, before) == {P0: (3, 4), GroupTopicPartition("g", "new", 0): (0, 2)}
 
 
 def test_a_file_source_gets_its_first_offset_late() -> None:
@@ -331,7 +331,7 @@ def test_a_txlog_source_gets_its_first_offset_late() -> None:
     before = file(2, "-", line((0, 3)))
     late = line((0, 2), group="other")
     assert advanced(file(3, late, line((0, 3))), before) == {
-        GroupPartition("other", "orders", 0): (0, 2)
+        GroupTopicPartition("other", "orders", 0): (0, 2)
     }
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_plugin.checkpoints.offset_log import GroupPartition
+from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from spark_plugin.sink.replay import (
     NAMED_MAX,
     AlreadyIn,
@@ -22,12 +22,12 @@ from spark_plugin.source.offsets import PartitionRange
 from txlog.coordinator.events import OffsetRange, ReplayMark
 from txlog.errors import CheckpointConflict
 
-P0 = GroupPartition("g", "orders", 0)
-P1 = GroupPartition("g", "orders", 1)
+P0 = GroupTopicPartition("g", "orders", 0)
+P1 = GroupTopicPartition("g", "orders", 1)
 PLANNED = {P0: PartitionRange(5, 9), P1: PartitionRange(3, 4)}
 BATCH = 7
 
-P2 = GroupPartition("g", "orders", 2)
+P2 = GroupTopicPartition("g", "orders", 2)
 JOINING = {P2: PartitionRange(100, 100)}
 
 GROUPS: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
@@ -173,10 +173,10 @@ def test_I6_a_commit_starts_exactly_where_the_group_is(
     batch_id: int,
 ) -> None:
     ranges = {
-        GroupPartition("g", "t", number): PartitionRange(start, start + length)
+        GroupTopicPartition("g", "t", number): PartitionRange(start, start + length)
         for number, (start, length) in enumerate(bounds)
     }
-    committed = {GroupPartition("g", "t", number): at for number, at in enumerate(offsets)}
+    committed = {GroupTopicPartition("g", "t", number): at for number, at in enumerate(offsets)}
     mark = None if newest is None else BatchMark("q", newest, ranges)
     try:
         decided = decide_batch("q", batch_id, ranges, committed, mark)
@@ -311,7 +311,7 @@ def test_R30_but_not_follow_another_batch_than_the_log_has() -> None:
 
 
 def test_several_groups_move_together_or_not_at_all() -> None:
-    other = GroupPartition("h", "orders", 0)
+    other = GroupTopicPartition("h", "orders", 0)
     ranges = {P0: PartitionRange(5, 9), other: PartitionRange(0, 2)}
     assert isinstance(decide(ranges, {P0: 5, other: 0}, None), Commit)
     with pytest.raises(CheckpointConflict, match="of group h: checkpoint .0, 2., group 2"):
@@ -334,7 +334,7 @@ def test_the_numbers_say_by_how_much(at: int | None, words: str) -> None:
 
 
 def test_a_message_names_a_limited_number_of_partitions() -> None:
-    ranges = {GroupPartition("g", "t", number): PartitionRange(0, 1) for number in range(50)}
+    ranges = {GroupTopicPartition("g", "t", number): PartitionRange(0, 1) for number in range(50)}
     with pytest.raises(CheckpointConflict, match=f"and {50 - NAMED_MAX} partitions more"):
         decide(ranges, dict.fromkeys(ranges, 7), None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from txlog.testing.simulation.checks.history_facts import Facts
+from txlog.testing.simulation.checks.history_facts import HistoryFacts
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,4 +24,4 @@ class Anomaly:
         return f"{self.kind} at step {self.at}: {self.message}"
 
 
-Check = Callable[[Facts], Iterator[Anomaly]]
+Check = Callable[[HistoryFacts], Iterator[Anomaly]]

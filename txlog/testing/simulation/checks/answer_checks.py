@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from txlog.testing.simulation.checks.anomaly import Anomaly
-from txlog.testing.simulation.checks.history_facts import COMMITTED, Facts
+from txlog.testing.simulation.checks.history_facts import COMMITTED, HistoryFacts
 from txlog.testing.simulation.history import Event
 
 _ENDS = {"COMMIT_MESSAGE": COMMITTED, "ROLLBACK_MESSAGE": "ABORTED"}
@@ -20,7 +20,7 @@ _SENDS_MIN = 3
 """Transactions, or flushes, of which none is ever told to be stored: then something is wrong."""
 
 
-def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
+def wrong_answers(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I4: a commit or an abort that was answered, and ended otherwise."""
     for event in facts.history.of("commit", "abort"):
         outcome, answer = facts.outcomes.get(event["tx"]), event["answer"]
@@ -33,7 +33,7 @@ def wrong_answers(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly(event["at"], "wrong answer", text)
 
 
-def lost_batches(facts: Facts) -> Iterator[Anomaly]:
+def lost_batches(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I10: a micro-batch that the sink said is in, is in, once; so is all that was read for it.
 
     Some of that may have come with another batch of its query: a checkpoint that was put back may
@@ -53,7 +53,7 @@ def lost_batches(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly(event["at"], "lost write", f"{text}, and lacks {sorted(lacking)}")
 
 
-def _left(facts: Facts, values: Iterable[str]) -> set[str]:
+def _left(facts: HistoryFacts, values: Iterable[str]) -> set[str]:
     """Two runs of a batch read the same, but for what was deleted between them."""
     return set(values) - (facts.shown.keys() - facts.kept_shown.keys())
 
@@ -62,7 +62,7 @@ def _batch(event: Event) -> tuple[object, ...]:
     return event["query"], event["batch"], event["label"]
 
 
-def local_decisions(facts: Facts) -> Iterator[Anomaly]:
+def local_decisions(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I10: half messages are shown if, and only if, their local transaction committed.
 
     Those without any answer for too long are dead letters; also those whose every answer was lost
@@ -95,7 +95,7 @@ def _is_half(tx: str) -> bool:
     return "/" in tx and not tx.startswith("batch ")
 
 
-def _kept_answers(facts: Facts) -> Iterator[Event]:
+def _kept_answers(facts: HistoryFacts) -> Iterator[Event]:
     """Answers about local transactions whose receiver survived."""
     given: dict[str, Event] = {}
     for event in facts.history.events:
@@ -112,7 +112,7 @@ def _kept_answers(facts: Facts) -> Iterator[Event]:
     yield from given.values()
 
 
-def wrong_letters(facts: Facts) -> Iterator[Anomaly]:
+def wrong_letters(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I4: what was given up is a dead letter, each message once, and nothing else is."""
     for event in facts.history.of("letters"):
         found = Counter((tx, value) for tx, _, value in event["letters"])
@@ -128,7 +128,7 @@ def wrong_letters(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly(facts.begun(tx), "wrong letter", f"{text}, it is {outcome}")
 
 
-def refusals(facts: Facts) -> Iterator[Anomaly]:
+def refusals(facts: HistoryFacts) -> Iterator[Anomaly]:
     """Liveness: where nothing goes wrong, who has an id for himself is not refused."""
     if facts.faults != set():
         return
@@ -150,7 +150,7 @@ def refusals(facts: Facts) -> Iterator[Anomaly]:
     yield from _without_success(facts, fenced)
 
 
-def _without_success(facts: Facts, fenced: set[str]) -> Iterator[Anomaly]:
+def _without_success(facts: HistoryFacts, fenced: set[str]) -> Iterator[Anomaly]:
     """An actor, or a whole group, that sends repeatedly while none of it is ever stored.
 
     Or none of a group gets as far as sending. Records with a mistake are refused rightly.
@@ -177,7 +177,7 @@ def _without_success(facts: Facts, fenced: set[str]) -> Iterator[Anomaly]:
             )
 
 
-def _groups_of_several(facts: Facts) -> set[str]:
+def _groups_of_several(facts: HistoryFacts) -> set[str]:
     """Transactions that move a group which several move."""
     members: dict[str, set[str]] = {}
     for event in facts.history.of("copies"):

@@ -12,12 +12,12 @@ from itertools import permutations
 from typing import NamedTuple
 
 from txlog.testing.simulation.checks.anomaly import Anomaly
-from txlog.testing.simulation.checks.history_facts import READ_COMMITTED, Facts
+from txlog.testing.simulation.checks.history_facts import READ_COMMITTED, HistoryFacts
 from txlog.testing.simulation.checks.transaction_graph import cycles
 from txlog.testing.simulation.history import Record
 
 
-def write_cycles(facts: Facts) -> Iterator[Anomaly]:
+def write_cycles(facts: HistoryFacts) -> Iterator[Anomaly]:
     """G0: partitions of a topic hold staged transactions in one order.
 
     Those in the log may interleave their writes, as in Kafka; so may topics (rule R13).
@@ -31,7 +31,7 @@ def write_cycles(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly(step, "G0 write cycle", f"{topic}: {' -> '.join(cycle)}")
 
 
-def circular_flow(facts: Facts) -> Iterator[Anomaly]:
+def circular_flow(facts: HistoryFacts) -> Iterator[Anomaly]:
     """G1c: no actor read what was written after what it made from it, itself or through others.
 
     A transaction begins, is decided, and is shown in each of its topics. An actor that reads a
@@ -73,7 +73,7 @@ def _shown(tx: str, topic: str) -> _Moment:
     return _Moment(tx, f"is shown in {topic}")
 
 
-def _lives(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
+def _lives(facts: HistoryFacts) -> Iterator[tuple[_Moment, _Moment]]:
     """Of one transaction."""
     for topic, records in _committed(facts):
         for tx in {facts.writer.get(record[3]) for record in records} - {None}:
@@ -81,7 +81,7 @@ def _lives(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
             yield _decided(str(tx)), _shown(str(tx), topic)
 
 
-def _reads(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
+def _reads(facts: HistoryFacts) -> Iterator[tuple[_Moment, _Moment]]:
     for event in facts.history.of("consumed"):
         for value in event["reads"] if facts.is_committed(event["tx"]) else ():
             source, record = facts.writer.get(value), facts.shown.get(value)
@@ -89,7 +89,7 @@ def _reads(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
                 yield _shown(source, record[0]), _begins(event["tx"])
 
 
-def _writes(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
+def _writes(facts: HistoryFacts) -> Iterator[tuple[_Moment, _Moment]]:
     """One got an offset before another one did in the same partition."""
     for topic, records in _committed(facts):
         for extents in _extents(facts, records).values():
@@ -101,7 +101,7 @@ def _writes(facts: Facts) -> Iterator[tuple[_Moment, _Moment]]:
                     )
 
 
-def _extents(facts: Facts, records: list[Record]) -> dict[int, dict[str, list[int]]]:
+def _extents(facts: HistoryFacts, records: list[Record]) -> dict[int, dict[str, list[int]]]:
     """Partition -> transaction -> its offsets there."""
     found: dict[int, dict[str, list[int]]] = {}
     for _, partition, offset, value in records:
@@ -111,14 +111,14 @@ def _extents(facts: Facts, records: list[Record]) -> dict[int, dict[str, list[in
     return found
 
 
-def _committed(facts: Facts) -> Iterator[tuple[str, list[Record]]]:
+def _committed(facts: HistoryFacts) -> Iterator[tuple[str, list[Record]]]:
     """Each topic with its committed records."""
     for (isolation, topic), records in facts.final.items():
         if isolation == READ_COMMITTED:
             yield topic, records
 
 
-def _written_after(facts: Facts, records: list[Record]) -> Iterator[tuple[str, str]]:
+def _written_after(facts: HistoryFacts, records: list[Record]) -> Iterator[tuple[str, str]]:
     last: dict[int, str] = {}
     for _, partition, _, value in records:
         tx = facts.writer.get(value)

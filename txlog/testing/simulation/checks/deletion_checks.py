@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from txlog.testing.simulation.checks.anomaly import Anomaly
-from txlog.testing.simulation.checks.history_facts import READ_COMMITTED, Facts
+from txlog.testing.simulation.checks.history_facts import READ_COMMITTED, HistoryFacts
 from txlog.testing.simulation.history import Event, Record
 from txlog.testing.simulation.topics import is_tombstone, key_of
 
@@ -23,7 +23,7 @@ _LOOK_MS = 2_000.0
 """Without them it takes less: a pass looks at the clock, and then at the topic."""
 
 
-def wrong_deletions(facts: Facts) -> Iterator[Anomaly]:
+def wrong_deletions(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I12: only what may be deleted is gone, and what is deleted is gone."""
     for label, event in facts.stored.items():
         for step, text in event["violations"]:
@@ -34,7 +34,7 @@ def wrong_deletions(facts: Facts) -> Iterator[Anomaly]:
             yield from _early_tombstones(facts, label, event)
 
 
-def _gone_in_vain(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
+def _gone_in_vain(facts: HistoryFacts, label: str, event: Event) -> Iterator[Anomaly]:
     """Neither below the log start nor superseded; or there although it is."""
     kept = {record[3] for record in facts.kept.get((READ_COMMITTED, label), ())}
     older = _older(facts, label)
@@ -57,7 +57,7 @@ def _gone_in_vain(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
         newer.add((partition, key or ""))
 
 
-def _older(facts: Facts, label: str) -> dict[str, list[Record]]:
+def _older(facts: HistoryFacts, label: str) -> dict[str, list[Record]]:
     """Value -> the records of the same key that are before it in its partition."""
     found: dict[str, list[Record]] = {}
     known: dict[tuple[int, str], list[Record]] = {}
@@ -77,7 +77,7 @@ def _was_gone(event: Event, record: Record, step: int) -> bool:
     )
 
 
-def _early(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
+def _early(facts: HistoryFacts, label: str, event: Event) -> Iterator[Anomaly]:
     """Below a log start before its time, without a request."""
     if facts.faults is None or "clock_jump" in facts.faults:
         return
@@ -99,7 +99,7 @@ def _early(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
                 told.add(value)
 
 
-def _early_tombstones(facts: Facts, label: str, event: Event) -> Iterator[Anomaly]:
+def _early_tombstones(facts: HistoryFacts, label: str, event: Event) -> Iterator[Anomaly]:
     """Deleted automatically before a reader at the end can have seen it."""
     if facts.faults is None or facts.faults & _LATE:
         return

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txlog.testing.simulation.checks.anomaly import Anomaly
-from txlog.testing.simulation.checks.history_facts import READ_COMMITTED, Facts
+from txlog.testing.simulation.checks.history_facts import READ_COMMITTED, HistoryFacts
 from txlog.testing.simulation.history import Event, History
 
 _NEVER = float("inf")
@@ -132,7 +132,7 @@ def _was_moved(moves: list[_Move], reader: str, asked: int) -> bool:
 
 def _passed_over(history: History) -> Iterator[Anomaly]:
     """Every record below a group's position was returned to a consumer of it."""
-    facts = Facts(history)
+    facts = HistoryFacts(history)
     groups = {e["group"] for e in history.of("joined")}
     given: dict[str, set[str]] = {group: set() for group in groups}
     for event in history.of("poll"):

@@ -22,23 +22,23 @@ from txlog.testing.simulation.checks.answer_checks import (
 )
 from txlog.testing.simulation.checks.cycle_checks import circular_flow, write_cycles
 from txlog.testing.simulation.checks.deletion_checks import wrong_deletions
-from txlog.testing.simulation.checks.history_facts import COMMITTED, READ_COMMITTED, Facts
+from txlog.testing.simulation.checks.history_facts import COMMITTED, READ_COMMITTED, HistoryFacts
 from txlog.testing.simulation.history import History, Record
 
 
 def anomalies(history: History) -> list[Anomaly]:
     """Everything that is wrong with a history; empty if it is sound."""
-    facts = Facts(history)
+    facts = HistoryFacts(history)
     return sorted({found for check in CHECKS for found in check(facts)})
 
 
-def failures(facts: Facts) -> Iterator[Anomaly]:
+def failures(facts: HistoryFacts) -> Iterator[Anomaly]:
     """Errors that no actor may meet."""
     for event in facts.history.of("failure"):
         yield Anomaly(event["at"], "failure", f"{event['who']}: {event['text']}")
 
 
-def duplicates(facts: Facts) -> Iterator[Anomaly]:
+def duplicates(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I7: a record that was sent once, at two places."""
     places: dict[str, Record] = {}
     for (isolation, _), records in facts.final.items():
@@ -49,7 +49,7 @@ def duplicates(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(facts.step(record[3]), "duplicate", text)
 
 
-def lost_writes(facts: Facts) -> Iterator[Anomaly]:
+def lost_writes(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I3: acknowledged, and not there.
 
     One without an offset was in no topic when it was acknowledged, if its topic was deleted before.
@@ -62,7 +62,7 @@ def lost_writes(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(event["at"], "lost write", text)
 
 
-def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
+def aborted_reads(facts: HistoryFacts) -> Iterator[Anomaly]:
     """G1a, I3: a reader got a record whose transaction did not commit, or that was never sent."""
     for event in facts.history.of("poll", "cut", "final"):
         sees_all = event.get("isolation", READ_COMMITTED) != READ_COMMITTED
@@ -75,7 +75,7 @@ def aborted_reads(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(event["at"], "G1a aborted read", text)
 
 
-def early_reads(facts: Facts) -> Iterator[Anomaly]:
+def early_reads(facts: HistoryFacts) -> Iterator[Anomaly]:
     """G1a, I3: a reader got a record before its transaction was asked to commit.
 
     A later commit does not excuse it. A staged record is in no topic before, at any level.
@@ -92,7 +92,7 @@ def early_reads(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(event["at"], "G1a aborted read", text)
 
 
-def torn_transactions(facts: Facts) -> Iterator[Anomaly]:
+def torn_transactions(facts: HistoryFacts) -> Iterator[Anomaly]:
     """G1b, I5: at the end a committed transaction is there whole."""
     shown: dict[str, set[str]] = {}
     for value in facts.shown:
@@ -113,7 +113,7 @@ def torn_transactions(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly(asked["at"], "G1b torn transaction", text)
 
 
-def torn_cuts(facts: Facts) -> Iterator[Anomaly]:
+def torn_cuts(facts: HistoryFacts) -> Iterator[Anomaly]:
     """G1b, I11: a consistent cut holds every transaction whole, over partitions and topics."""
     seen: dict[str, set[str]] = {}
     for event in facts.history.of("cut"):
@@ -130,7 +130,7 @@ def torn_cuts(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(event["at"], "G1b torn cut", text)
 
 
-def unbalanced_cuts(facts: Facts) -> Iterator[Anomaly]:
+def unbalanced_cuts(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I11: the bank's total is nothing in every cut. An amount is what follows the colon.
 
     Where records were deleted, perhaps before the cut was read, this is undecidable.
@@ -146,7 +146,7 @@ def unbalanced_cuts(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly(event["at"], "unbalanced cut", text)
 
 
-def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
+def inconsistent_offsets(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I2: an offset shows one record to everybody, always, and a record has one offset.
 
     A producer that repeats what it sent may not be told the offset any more: -1.
@@ -169,7 +169,7 @@ def inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(at, "inconsistent offsets", text)
 
 
-def uneven_polls(facts: Facts) -> Iterator[Anomaly]:
+def uneven_polls(facts: HistoryFacts) -> Iterator[Anomaly]:
     """Positions only rise, and pass over nothing that is visible.
 
     A reader without a group begins at the start: what is readable at the end was readable then.
@@ -192,14 +192,14 @@ def uneven_polls(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _passed_over(
-    facts: Facts, isolation: str, before: list[int], topic: str, partition: int, offset: int
+    facts: HistoryFacts, isolation: str, before: list[int], topic: str, partition: int, offset: int
 ) -> list[int]:
     """Offsets between the one before and this one that can be read."""
     records = facts.kept.get((isolation, topic), ()) if before else ()
     return [r[2] for r in records if r[1] == partition and before[0] < r[2] < offset]
 
 
-def unseen(facts: Facts) -> Iterator[Anomaly]:
+def unseen(facts: HistoryFacts) -> Iterator[Anomaly]:
     """Liveness: long after the last work every reader has seen everything."""
     seen: dict[str, set[str]] = {}
     for event in facts.history.of("poll", "cut"):
@@ -214,7 +214,7 @@ def unseen(facts: Facts) -> Iterator[Anomaly]:
                 yield Anomaly(event["at"], "unseen", f"{event['who']} never saw {missed}")
 
 
-def offset_gaps(facts: Facts) -> Iterator[Anomaly]:
+def offset_gaps(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I2: offsets are dense, from 0 on."""
     for (isolation, topic), records in facts.final.items():
         if isolation == READ_COMMITTED:
@@ -227,14 +227,14 @@ def offset_gaps(facts: Facts) -> Iterator[Anomaly]:
             ends[partition] = offset + 1
 
 
-def open_ends(facts: Facts) -> Iterator[Anomaly]:
+def open_ends(facts: HistoryFacts) -> Iterator[Anomaly]:
     """Liveness: long after the last work nothing is open."""
     for tx, outcome in facts.outcomes.items():
         if outcome == "OPEN":
             yield Anomaly(facts.begun(tx), "stuck", f"{tx} is still open")
 
 
-def offset_ranges(facts: Facts) -> Iterator[Anomaly]:
+def offset_ranges(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I6: what transactions moved a group by follows each other, and leads to where it stands.
 
     Of one that wrote nothing it may be unknown whether it committed: it may stand in between.
@@ -269,7 +269,7 @@ def _bridged(at: int, goal: int, perhaps: Mapping[int, Collection[int]]) -> int:
     return max(reached)
 
 
-def lost_updates(facts: Facts) -> Iterator[Anomaly]:
+def lost_updates(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I5, I10: each record below a group's position was copied once, and none above, nor from
     before where its query began.
 
@@ -296,7 +296,10 @@ def lost_updates(facts: Facts) -> Iterator[Anomaly]:
 
 
 def _below_position(
-    topics: Mapping[tuple[str, str], list[Record]], facts: Facts, group: str, names: list[str]
+    topics: Mapping[tuple[str, str], list[Record]],
+    facts: HistoryFacts,
+    group: str,
+    names: list[str],
 ) -> Iterator[str]:
     for topic in names:
         for record in topics.get((READ_COMMITTED, topic), ()):
@@ -305,7 +308,7 @@ def _below_position(
                 yield record[3]
 
 
-def gaps_in_counts(facts: Facts) -> Iterator[Anomaly]:
+def gaps_in_counts(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I10: of a source that counts, each number is there once, and none is left out."""
     for sink in sorted({sink for e in facts.history.of("counts") for sink in e["sinks"]}):
         records = facts.final.get((READ_COMMITTED, sink), ())

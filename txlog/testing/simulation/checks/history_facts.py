@@ -22,7 +22,7 @@ _Topics = dict[tuple[str, str], list[Record]]
 _OPEN: Event = {"is_closed": False}
 
 
-class Facts:
+class HistoryFacts:
     """A history, indexed."""
 
     def __init__(self, history: History) -> None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from txlog.testing.simulation.checks.anomaly import Anomaly
-from txlog.testing.simulation.checks.history_facts import Facts
+from txlog.testing.simulation.checks.history_facts import HistoryFacts
 from txlog.testing.simulation.history import History, Record
 
 
 def moment_anomalies(history: History) -> list[Anomaly]:
     """All of them; empty if the history is sound."""
-    facts = Facts(history)
+    facts = HistoryFacts(history)
     return sorted({*offsets_first(facts), *wide_cuts(facts)})
 
 
-def offsets_first(facts: Facts) -> Iterator[Anomaly]:
+def offsets_first(facts: HistoryFacts) -> Iterator[Anomaly]:
     """I5, R8: a reader of offsets that a transaction committed finds it applied in its topics."""
     topics = {value: e["topic"] for e in facts.history.of("send") for value in e["values"]}
     for event in facts.history.of("witnessed"):
@@ -31,7 +31,7 @@ def offsets_first(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly(event["at"], "offsets first", text)
 
 
-def wide_cuts(facts: Facts) -> Iterator[Anomaly]:
+def wide_cuts(facts: HistoryFacts) -> Iterator[Anomaly]:
     """R13: a cut that exceeds its limit is one connected group, as some first record begins it."""
     for event in facts.history.of("cut"):
         records: list[Record] = event["records"]
@@ -43,7 +43,7 @@ def wide_cuts(facts: Facts) -> Iterator[Anomaly]:
             yield Anomaly(event["at"], "wide cut", text)
 
 
-def _group_of(facts: Facts, first: Record, records: list[Record]) -> list[Record]:
+def _group_of(facts: HistoryFacts, first: Record, records: list[Record]) -> list[Record]:
     """What has to come with that record: the rest of its transaction, and all that is below."""
     ends = {(first[0], first[1]): first[2]}
     while True:

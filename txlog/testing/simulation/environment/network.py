@@ -13,7 +13,7 @@ from txlog.storage.object_stores.object_failure import Failure
 from txlog.storage.policy.retry import Attempts
 from txlog.storage.s3.s3_failure import read_failure
 from txlog.testing.simulation.environment.faults import LOST_MS_MAX
-from txlog.testing.simulation.environment.service import Answer, Request, as_s3
+from txlog.testing.simulation.environment.service import S3Request, S3Response, as_s3
 from txlog.testing.simulation.environment.world_state import WorldState
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class ProcessDied(BaseException):
 class Answered(Exception):
     """The service refused; shaped as botocore's error is, so that the product reads it itself."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: S3Response) -> None:
         super().__init__(f"HTTP {answer.status}")
         self.response = {
             "ResponseMetadata": {"HTTPStatusCode": answer.status},
@@ -79,7 +79,7 @@ class Network:
 
     # One request.
 
-    def send(self, request: Request, timeout_ms: float) -> Answer:
+    def send(self, request: S3Request, timeout_ms: float) -> S3Response:
         """Carry it out, or let it go wrong. Raises NoAnswer, ProcessDied."""
         self.require_alive()
         world_state = self.world_state
@@ -114,29 +114,29 @@ class Network:
         self.is_dead = True
         raise ProcessDied
 
-    def _carry_out(self, request: Request) -> Answer:
+    def _carry_out(self, request: S3Request) -> S3Response:
         if not self.world_state.is_busy:
             self.world_state.service.full_until_ms = -1.0  # Room was made.
         if self.world_state.is_busy and self.world_state.scheduler.now_ms < self._denied_until_ms:
             self.world_state.count("denied")
-            return Answer(403, "ExpiredToken")
+            return S3Response(403, "ExpiredToken")
         if request.is_later_page and self._is_broken(request):
-            return Answer(503, "SlowDown")
+            return S3Response(503, "SlowDown")
         answer = self.world_state.carry_out(request)
         if answer.status == NO_ROOM:
             self.world_state.count("disk_full")
         return answer
 
-    def _is_broken(self, request: Request) -> bool:
+    def _is_broken(self, request: S3Request) -> bool:
         after, until_ms = self._broken_page
         return self.world_state.is_busy and (
             request.after == after and self.world_state.scheduler.now_ms < until_ms
         )
 
-    def _land(self, request: Request, delay_ms: float) -> None:
+    def _land(self, request: S3Request, delay_ms: float) -> None:
         self.world_state.land(request, delay_ms, self.process, lambda: self.is_dead)
 
-    def _give_up(self, request: Request, wait_ms: float, what: str) -> NoReturn:
+    def _give_up(self, request: S3Request, wait_ms: float, what: str) -> NoReturn:
         self.world_state.trace_of(self.process, request, what)
         self.world_state.scheduler.sleep(wait_ms)
         self.require_alive()
@@ -171,21 +171,21 @@ class Network:
 
     # Faults at the service.
 
-    def _crash_before(self, request: Request, timeout_ms: float) -> Answer:
+    def _crash_before(self, request: S3Request, timeout_ms: float) -> S3Response:
         self.world_state.trace_of(self.process, request, "died before it")
         self.die()
 
-    def _crash_after(self, request: Request, timeout_ms: float) -> Answer:
+    def _crash_after(self, request: S3Request, timeout_ms: float) -> S3Response:
         answer = self._carry_out(request)
         self.world_state.trace_of(self.process, request, f"{answer.status}, died after it")
         self.die()
 
-    def _crash_midway(self, request: Request, timeout_ms: float) -> Answer:
+    def _crash_midway(self, request: S3Request, timeout_ms: float) -> S3Response:
         self._land(request, self.world_state.log_uniform(1, 300_000))
         self.world_state.trace_of(self.process, request, "died, to land late")
         self.die()
 
-    def _pause(self, request: Request, timeout_ms: float) -> Answer:
+    def _pause(self, request: S3Request, timeout_ms: float) -> S3Response:
         """Time stands still for this process alone, before the request is carried out or after;
         then it goes on as if nothing had been."""
         duration_ms = self.world_state.log_uniform(5_000, 400_000)
@@ -197,7 +197,7 @@ class Network:
         self.world_state.scheduler.sleep(duration_ms)
         return answer
 
-    def _stop_clock(self, request: Request, timeout_ms: float) -> Answer:
+    def _stop_clock(self, request: S3Request, timeout_ms: float) -> S3Response:
         """The machine is frozen, and its clocks go on from where they were."""
         left_ms = LOST_MS_MAX - self.lost_ms
         lost_ms = min(left_ms, self.world_state.log_uniform(100, LOST_MS_MAX))
@@ -207,36 +207,36 @@ class Network:
         self.lost_ms += lost_ms
         return self._carry_out(request) if answer is None else answer
 
-    def _lost_response(self, request: Request, timeout_ms: float) -> Answer:
+    def _lost_response(self, request: S3Request, timeout_ms: float) -> S3Response:
         answer = self._carry_out(request)
         self._give_up(request, 0.0, f"{answer.status}, answer lost")
 
-    def _lost_request(self, request: Request, timeout_ms: float) -> Answer:
+    def _lost_request(self, request: S3Request, timeout_ms: float) -> S3Response:
         self._give_up(request, timeout_ms, "request lost")
 
-    def _late_landing(self, request: Request, timeout_ms: float) -> Answer:
+    def _late_landing(self, request: S3Request, timeout_ms: float) -> S3Response:
         self._land(request, self.world_state.log_uniform(1, 300_000))
         self._give_up(request, self.world_state.log_uniform(1, timeout_ms), "to land late")
 
-    def _duplicate(self, request: Request, timeout_ms: float) -> Answer:
+    def _duplicate(self, request: S3Request, timeout_ms: float) -> S3Response:
         self._land(request, self.world_state.log_uniform(1, 300_000))
         return self._carry_out(request)
 
-    def _replayed(self, request: Request, timeout_ms: float) -> Answer:
+    def _replayed(self, request: S3Request, timeout_ms: float) -> S3Response:
         self._carry_out(request)
         return self._carry_out(request)
 
-    def _conflict(self, request: Request, timeout_ms: float) -> Answer:
-        return Answer(409, "ConditionalRequestConflict")
+    def _conflict(self, request: S3Request, timeout_ms: float) -> S3Response:
+        return S3Response(409, "ConditionalRequestConflict")
 
-    def _unavailable(self, request: Request, timeout_ms: float) -> Answer:
-        return Answer(503, "SlowDown")
+    def _unavailable(self, request: S3Request, timeout_ms: float) -> S3Response:
+        return S3Response(503, "SlowDown")
 
-    def _error_after(self, request: Request, timeout_ms: float) -> Answer:
+    def _error_after(self, request: S3Request, timeout_ms: float) -> S3Response:
         self._carry_out(request)
-        return Answer(500, "InternalError")
+        return S3Response(500, "InternalError")
 
-    def _stale_list(self, request: Request, timeout_ms: float) -> Answer:
+    def _stale_list(self, request: S3Request, timeout_ms: float) -> S3Response:
         draw = self.world_state.scheduler.random
         hidden = frozenset(number for number in range(64) if draw.random() < 0.3)
         answer = self.world_state.service.stale_page(request, hidden)
@@ -244,11 +244,11 @@ class Network:
             self.world_state.count("stale_list")
         return answer
 
-    def _partial_list(self, request: Request, timeout_ms: float) -> Answer:
+    def _partial_list(self, request: S3Request, timeout_ms: float) -> S3Response:
         """Repeats of the same page fail as well, so that the listing ends there."""
         until_ms = self.world_state.scheduler.now_ms + self.world_state.log_uniform(10, 60_000)
         self._broken_page = (request.after, until_ms)
-        return Answer(503, "SlowDown")
+        return S3Response(503, "SlowDown")
 
 
 _BEFORE: Mapping[str, Callable[[Network, float], float]] = {
@@ -266,7 +266,7 @@ _COUNTED_LATER = frozenset(
 )
 """Faults that may change nothing: what they do change is counted, where it does."""
 
-_AT_THE_SERVICE: Mapping[str, Callable[[Network, Request, float], Answer]] = {
+_AT_THE_SERVICE: Mapping[str, Callable[[Network, S3Request, float], S3Response]] = {
     "crash_before": Network._crash_before,
     "crash_midway": Network._crash_midway,
     "crash_after": Network._crash_after,
@@ -303,7 +303,7 @@ class _Files:
         self._timeout_ms = timeout_ms
 
     async def _call_s3(self, method: str, **parameters: object) -> dict[str, object]:
-        request = Request.of(method, parameters)
+        request = S3Request.of(method, parameters)
         answer = self._network.send(request, self._timeout_ms)
         if not answer.is_success:
             raise Answered(answer)

@@ -24,7 +24,7 @@ _ARCHIVED = ("/entries/", "/segments/", "/chunks/")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class S3Request:
     """One request, as it was sent."""
 
     method: str
@@ -46,7 +46,7 @@ class Request:
         return self.method in ("put_object", "delete_object")
 
     @classmethod
-    def of(cls, method: str, parameters: Mapping[str, object]) -> Request:
+    def of(cls, method: str, parameters: Mapping[str, object]) -> S3Request:
         """From the parameters that s3fs is called with."""
         span = str(parameters.get("Range", "bytes=0-")).removeprefix("bytes=").partition("-")
         path = parameters.get("Key", parameters.get("Prefix", ""))
@@ -64,7 +64,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class S3Response:
     """Status, S3's error code, and what came back."""
 
     status: int
@@ -80,7 +80,7 @@ class Answer:
         return self.status < 300
 
 
-class Service:
+class SimulatedS3:
     """The objects, and their one true state at any moment."""
 
     def __init__(self, runtime: Runtime, objects: Mapping[str, bytes]) -> None:
@@ -94,7 +94,7 @@ class Service:
         self.deleted: dict[str, int] = {}
         """Path -> size of what a stale listing may still show."""
 
-    def carry_out(self, request: Request, now_ms: float, step: int) -> Answer:
+    def carry_out(self, request: S3Request, now_ms: float, step: int) -> S3Response:
         """Do it, whole and at once. `step`: how many requests there have been."""
         match request.method:
             case "put_object":
@@ -106,43 +106,45 @@ class Service:
                 if found is not None:
                     self.deleted[request.path] = len(found)
                 self.store.delete(request.path)
-                return Answer(204)
+                return S3Response(204)
             case _:
                 return self.page(self._listed(request), request)
 
-    def _put(self, request: Request, now_ms: float, step: int) -> Answer:
+    def _put(self, request: S3Request, now_ms: float, step: int) -> S3Response:
         if request.if_absent and self.store.get(request.path) is not None:
-            return Answer(412, "PreconditionFailed")
+            return S3Response(412, "PreconditionFailed")
         if now_ms < self.full_until_ms:
-            return Answer(507, "InsufficientStorage")
+            return S3Response(507, "InsufficientStorage")
         self._store(request.path, request.body, now_ms, step)
         self.deleted.pop(request.path, None)
-        return Answer(200)
+        return S3Response(200)
 
     def _store(self, path: str, data: bytes, now_ms: float, step: int) -> None:
         self.store.replace(path, data)
         if any(kind in path for kind in _ARCHIVED):
             self.archive.setdefault(path, Stored(len(self.archive), step, now_ms, data))
 
-    def _get(self, request: Request) -> Answer:
+    def _get(self, request: S3Request) -> S3Response:
         data = self.store.get(request.path)
         if data is None:
-            return Answer(404, "NoSuchKey")
+            return S3Response(404, "NoSuchKey")
         if request.first >= len(data) > 0:
-            return Answer(416, "InvalidRange")
+            return S3Response(416, "InvalidRange")
         end = len(data) if request.last is None else request.last + 1
-        return Answer(200, body=data[request.first : end])
+        return S3Response(200, body=data[request.first : end])
 
-    def _listed(self, request: Request) -> Iterator[tuple[str, int, int]]:
+    def _listed(self, request: S3Request) -> Iterator[tuple[str, int, int]]:
         for found in self.store.list_after(request.path, request.after):
             yield found.path, found.size_bytes, found.modified_ms
 
-    def page(self, listed: Iterator[tuple[str, int, int]], request: Request) -> Answer:
+    def page(self, listed: Iterator[tuple[str, int, int]], request: S3Request) -> S3Response:
         """The first page of these objects."""
         found = sorted(item for item in listed if item[0] > request.after)
-        return Answer(200, listed=tuple(found[:PAGE_OBJECTS]), goes_on=len(found) > PAGE_OBJECTS)
+        return S3Response(
+            200, listed=tuple(found[:PAGE_OBJECTS]), goes_on=len(found) > PAGE_OBJECTS
+        )
 
-    def stale_page(self, request: Request, hidden: frozenset[int]) -> Answer:
+    def stale_page(self, request: S3Request, hidden: frozenset[int]) -> S3Response:
         """A page that lacks objects (by their number), and shows deleted ones."""
         listed = [item for n, item in enumerate(self._listed(request)) if n not in hidden]
         gone = [(path, size, 0) for path, size in self.deleted.items()]
@@ -151,7 +153,7 @@ class Service:
         )
 
 
-def as_s3(answer: Answer) -> dict[str, object]:
+def as_s3(answer: S3Response) -> dict[str, object]:
     """A page of a listing as botocore parses it."""
     contents = [
         {

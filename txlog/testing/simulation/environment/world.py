@@ -42,7 +42,7 @@ from txlog.testing.simulation.environment.logged_errors import logged_errors_che
 from txlog.testing.simulation.environment.network import Network, ProcessDied
 from txlog.testing.simulation.environment.process import EPOCH_MS, SimulatedProcess
 from txlog.testing.simulation.environment.scheduler import TURNS_MAX, Scheduler
-from txlog.testing.simulation.environment.service import Service
+from txlog.testing.simulation.environment.service import SimulatedS3
 from txlog.testing.simulation.environment.world_state import WorldState
 from txlog.testing.simulation.topics import (
     ADDED,
@@ -140,7 +140,7 @@ class World:
         apart_ms = DATES_APART_MS if self.scenario.boundary_trust_ms else 0
         clock = _ServiceClock(scheduler, dates, apart_ms)
         runtime = Runtime(clock, SeededEntropy(), SerialFanOut())
-        service = Service(runtime, objects)
+        service = SimulatedS3(runtime, objects)
         scheduler.turns_max = TURNS_MAX * self.length
         drawn_faults = calmed(self.scenario.faults(choices), self.length, shape)
         faults = drawn_faults if self.faults is None else self.faults

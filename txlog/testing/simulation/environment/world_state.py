@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from txlog.testing.simulation.environment.faults import NONE, Faults
 from txlog.testing.simulation.environment.scheduler import Scheduler
-from txlog.testing.simulation.environment.service import Answer, Request, Service
+from txlog.testing.simulation.environment.service import S3Request, S3Response, SimulatedS3
 from txlog.testing.simulation.history import History
 
 _OF_WRITES = frozenset(
@@ -43,7 +43,7 @@ class WorldState:
     """One for each world."""
 
     scheduler: Scheduler
-    service: Service
+    service: SimulatedS3
     faults: Faults = NONE
     requests_max: int = 0
     """After so many requests the world is no longer busy."""
@@ -63,7 +63,7 @@ class WorldState:
         """Whether faults happen, and work is begun."""
         return self.requests < self.requests_max
 
-    def draw(self, request: Request) -> str:
+    def draw(self, request: S3Request) -> str:
         """The fault of this request, or ""."""
         if self.faults is NONE or not self.is_busy:
             return ""
@@ -78,12 +78,12 @@ class WorldState:
         """It had an effect; what is drawn and changes nothing is not counted."""
         self.counts[fault] += 1
 
-    def carry_out(self, request: Request) -> Answer:
+    def carry_out(self, request: S3Request) -> S3Response:
         """At the service, now."""
         return self.service.carry_out(request, self.scheduler.now_ms, self.requests)
 
     def land(
-        self, request: Request, delay_ms: float, process: str, is_dead: Callable[[], bool]
+        self, request: S3Request, delay_ms: float, process: str, is_dead: Callable[[], bool]
     ) -> None:
         """Let a request be carried out by itself, later; perhaps its process is dead by then."""
         self.under_way += 1
@@ -97,7 +97,7 @@ class WorldState:
 
         self.scheduler.at(delay_ms, landed)
 
-    def trace_of(self, process: str, request: Request, what: str) -> None:
+    def trace_of(self, process: str, request: S3Request, what: str) -> None:
         """One line of the trace."""
         self.trace.append(
             (
