@@ -57,7 +57,7 @@ def subscribed_topics(
     connection: Connection,
     options: ReaderOptions,
     *,
-    certain: bool = False,
+    linearizable: bool = False,
     may_miss: bool = False,
 ) -> dict[str, TopicLog]:
     """The topics that the options name, caught up: surely as of now, if that is asked for.
@@ -68,10 +68,10 @@ def subscribed_topics(
     find: Callable[[str], TopicLog | None] = connection.cluster.find_topic
     names: Iterable[str] = options.subscribe
     if options.subscribe_pattern is not None:
-        known = connection.cluster.state(certain=certain).topics
+        known = connection.cluster.state(linearizable=linearizable).topics
         names = sorted(filter(options.reads, known))
     elif not may_miss:
-        find = partial(connection.cluster.present_topic, certain=certain)
+        find = partial(connection.cluster.present_topic, linearizable=linearizable)
     found = connection.runtime.fan_out.run_all([partial(find, name) for name in names])
     topics = {topic.name: topic for topic in found if topic is not None}
     if not topics and not may_miss:
@@ -88,22 +88,24 @@ def are_known(
     options: ReaderOptions,
     topics: Mapping[str, TopicLog],
     *,
-    certain: bool = False,
+    linearizable: bool = False,
 ) -> bool:
     """Whether `topics` are what the options name now, and all are open; brings them up to now, and
     for a pattern the cluster, all at once."""
     fan_out = connection.runtime.fan_out
     if options.subscribe_pattern is None:
         named = topics.keys() >= {*options.subscribe}
-        return named and _are_all_open(connection, topics, certain)
+        return named and _are_all_open(connection, topics, linearizable)
     if not topics:
         return False
-    asked = begun(fan_out, partial(connection.cluster.state, certain=certain))
-    are_open = _are_all_open(connection, topics, certain)
+    asked = begun(fan_out, partial(connection.cluster.state, linearizable=linearizable))
+    are_open = _are_all_open(connection, topics, linearizable)
     matching = {n: t.opened.topic_id for n, t in asked().topics.items() if options.reads(n)}
     return are_open and matching == {name: topic.topic_id for name, topic in topics.items()}
 
 
-def _are_all_open(connection: Connection, topics: Mapping[str, TopicLog], certain: bool) -> bool:
-    look(list(topics.values()), connection.runtime.fan_out, certain=certain)
+def _are_all_open(
+    connection: Connection, topics: Mapping[str, TopicLog], linearizable: bool
+) -> bool:
+    look(list(topics.values()), connection.runtime.fan_out, linearizable=linearizable)
     return not any(topic.state.closed for topic in topics.values())

@@ -57,7 +57,7 @@ def _require_topic(connection: Connection, participant: Participant) -> None:
     """It is there, and has the partitions and the schema that its records were staged for: a marker
     is refused for nothing of that any more."""
     topic = connection.cluster.topic_of_id(participant.topic, participant.topic_id)
-    state = topic.catch_up(certain=True)
+    state = topic.catch_up(linearizable=True)
     if state.closed:
         raise UnknownTopic(
             f"topic {participant.topic!r} was deleted since rows were staged for it; nothing of "

@@ -71,7 +71,7 @@ def check_topics(options: WriterOptions, schema: StructType) -> None:
         frame_schema(schema, [TOPIC_COLUMN])
     try:
         connection = open_log(options)
-        topic = options.topic and connection.cluster.present_topic(options.topic, certain=True)
+        topic = options.topic and connection.cluster.present_topic(options.topic, linearizable=True)
     except (NotATxlog, UnknownTopic):
         if options.create_topics is False:
             raise
@@ -135,7 +135,7 @@ def written_topic(
         topic = cluster.known_topic(name)
     except UnknownTopic:
         return topic_or_new(connection, options, schema, name, allowed)
-    begun(connection.runtime.fan_out, partial(topic.catch_up, certain=True))
+    begun(connection.runtime.fan_out, partial(topic.catch_up, linearizable=True))
     return topic
 
 
@@ -152,7 +152,7 @@ def topic_or_new(
     created again: rows that were staged for the old one would be lost with it.
     """
     try:
-        return connection.cluster.present_topic(name, certain=True)
+        return connection.cluster.present_topic(name, linearizable=True)
     except UnknownTopic as missing:
         require_may_create(connection, name, missing, allowed)
     config = _new_config(options, schema)
@@ -160,7 +160,7 @@ def topic_or_new(
     _check_columns_fit(name, new, options, schema)
     with suppress(TopicExists):
         Admin(connection).create_topic(name, options.partitions, new, config)
-    return connection.cluster.present_topic(name, certain=True)
+    return connection.cluster.present_topic(name, linearizable=True)
 
 
 def _new_config(options: WriterOptions, schema: StructType) -> dict[str, object]:

@@ -30,7 +30,7 @@ class TxlogBatchReader(DataSourceReader):
         """Tasks by bytes. Raises OffsetOutOfRange, InvalidOption."""
         options = self._options
         connection = open_log(options)
-        every = subscribed_topics(connection, options, certain=True)
+        every = subscribed_topics(connection, options, linearizable=True)
         topics = QuerySubscription(options, self._schema).readable(every, {})
         views = [view_of(topic) for topic in topics.values()]
         wheres = [view.where(p) for view in views for p in range(len(view.state.partitions))]

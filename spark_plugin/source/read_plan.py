@@ -109,7 +109,7 @@ def _visible(
     state = topic.state
     if _end(state, partition, options) < wanted.end:
         # The planner had seen more, and an old check of a pruned journal lags (rule R15).
-        state = topic.catch_up(certain=True)
+        state = topic.catch_up(linearizable=True)
     bounds = state.bounds(partition)
     if options.fail_on_data_loss and not bounds.log_start <= wanted.start <= wanted.end <= (
         bounds.next_offset
@@ -216,7 +216,7 @@ def _relocated(options: ReaderOptions, piece: ReadPiece, row: IndexedBatch) -> l
     topic = cluster.topic_of_id(piece.topic, piece.topic_id)
     first = max(piece.start, row.base_offset)
     try:
-        log_start = topic.catch_up(certain=True).bounds(row.partition).log_start
+        log_start = topic.catch_up(linearizable=True).bounds(row.partition).log_start
         if first < log_start and options.fail_on_data_loss:
             raise records_are_gone(TopicPartition(piece.topic, row.partition), first, log_start)
         first = max(first, log_start)

@@ -71,7 +71,7 @@ def resolve(
         case _:
             at = wanted if isinstance(wanted, int) else committed.offset if committed else 0
     if at > bounds.next_offset:  # The group was read after the topic, which may lag (R15).
-        bounds = topic.catch_up(certain=True).bounds(where.partition)
+        bounds = topic.catch_up(linearizable=True).bounds(where.partition)
     is_below = at < bounds.log_start
     if at > bounds.next_offset or (is_below and options.fail_on_data_loss):
         span = bounds.log_start, bounds.next_offset

@@ -111,7 +111,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember the end as of now: nothing newer is read by this run."""
-        self._open({}, certain=True)
+        self._open({}, linearizable=True)
         views = self._views()
         self._available = self._highs(views, dict.fromkeys(_partitions(views), 0))
 
@@ -172,15 +172,15 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._connection
 
     def _open(
-        self, begun: Mapping[str, str], *, certain: bool = False, is_new: bool = False
+        self, begun: Mapping[str, str], *, linearizable: bool = False, is_new: bool = False
     ) -> None:
         """Topics as of now; new ones may match a pattern later. `begun`: ids of those that the
         query has read, by name. A query that `is_new` finds every topic that it names."""
-        if not are_known(self._log(), self._options, self._subscribed, certain=certain):
+        if not are_known(self._log(), self._options, self._subscribed, linearizable=linearizable):
             may_miss = not (self._options.fail_on_data_loss or is_new)
             try:
                 self._subscribed = subscribed_topics(
-                    self._log(), self._options, certain=certain, may_miss=may_miss
+                    self._log(), self._options, linearizable=linearizable, may_miss=may_miss
                 )
             except UnknownTopic as error:
                 raise self._subscription.lost(error, begun) from error
@@ -213,7 +213,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic = self._topics[where.topic]
             end = topic.state.bounds(where.partition).next_offset
             if at > end:
-                end = topic.catch_up(certain=True).bounds(where.partition).next_offset
+                end = topic.catch_up(linearizable=True).bounds(where.partition).next_offset
             ends[where] = end
         offsets.require_reached(current, ends)
 

@@ -36,7 +36,7 @@ def without_R15_for_readers(patch: Patch) -> None:
         self: Replica[Any],
         found: bytes | None = None,
         *,
-        certain: bool = False,
+        linearizable: bool = False,
         reads_on: bool = True,
     ) -> None:
         self._open()

@@ -203,7 +203,7 @@ def test_R15_a_topic_with_the_name_of_a_deleted_one_is_found_although_old_entrie
     recreate(log, "u", b"new")
     log.process().cluster.prune(1)
     present = log.process().cluster.present_topic("u").topic_id
-    assert process.cluster.present_topic("u", certain=True).topic_id == present
+    assert process.cluster.present_topic("u", linearizable=True).topic_id == present
     assert polled(consumer) == [b"new"]
     producer.send("u", b"newer").get()
     assert log.values("u") == [b"new", b"newer"]

@@ -122,7 +122,7 @@ def retention_of_the_incomplete(patch: Patch) -> None:
     """What is finished here is deleted, though it is not in another topic (I12)."""
 
     def bounded(connection: Any, topic: TopicLog, wanted: Mapping[int, int]) -> dict[int, int]:
-        state = topic.catch_up(certain=True)
+        state = topic.catch_up(linearizable=True)
         limits = {p: min(at, state.last_stable_offset(p)) for p, at in wanted.items()}
         return {p: at for p, at in limits.items() if at > state.partitions[p].log_start}
 
@@ -185,7 +185,7 @@ def producers_retired_at_once(patch: Patch) -> None:
     """A topic forgets a producer that may still have an append under way (R11)."""
 
     def retirable(connection: Any, topic: TopicLog, before_ms: int) -> tuple[int, ...]:
-        return tuple(topic.catch_up(certain=True).producers)
+        return tuple(topic.catch_up(linearizable=True).producers)
 
     def decide(state: TopicState, command: Any) -> Any:
         return _RETIRED(state, replace(command, silent_before_ms=1 << 60))

@@ -225,7 +225,7 @@ def no_boundary(patch: Patch) -> None:
     """Old entries are deleted, and nothing says so (I12)."""
 
     def prune(self: Replica[Any], keep_entries: int, apart_entries: int = 1) -> int:
-        self._catch_up(certain=True)
+        self._catch_up(linearizable=True)
         self._write_snapshot()
         lowest = max(0, self._at.next_slot - keep_entries)
         doomed = own_below(self._store, self.layout.entry, lowest)

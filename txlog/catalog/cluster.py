@@ -140,26 +140,26 @@ class Cluster:
         """Identifies this log for ever, wherever it is moved."""
         return self.file.log_id
 
-    def require_present(self, *, certain: bool = False) -> None:
+    def require_present(self, *, fresh: bool = False) -> None:
         """Raises NotATxlog if the log is known to be gone, or replaced by another one. On a bucket
-        this makes a request only if the answer must be `certain`; a disk checks for free."""
+        this makes a request only if the answer must be `fresh`; a disk checks for free."""
         self._presence.require()
         if self._is_held:
             hold(self.store, CLUSTER_FILE)
-        elif certain:
+        elif fresh:
             self._presence.ask()
 
     # Topics.
 
-    def state(self, *, certain: bool = False) -> ClusterState:
-        """The current topics; they may lag like `TopicLog.catch_up`, unless `certain`."""
-        return self._replica.catch_up(certain=certain)
+    def state(self, *, linearizable: bool = False) -> ClusterState:
+        """The current topics; they may lag like `TopicLog.catch_up`, unless `linearizable`."""
+        return self._replica.catch_up(linearizable=linearizable)
 
     def topics(self) -> list[TopicLog]:
         """All current topics, sorted by name; none is caught up. A topic whose deletion was
         interrupted is among them: its own journal says that it is closed."""
         with self._lock:
-            known = self._replica.catch_up(certain=True).topics
+            known = self._replica.catch_up(linearizable=True).topics
             return [self._topic_log(known[name].opened) for name in sorted(known)]
 
     def topic(self, name: str) -> TopicLog:
@@ -178,13 +178,13 @@ class Cluster:
                 raise unknown_topic(name, self._replica.state, self.store.url)
             return self._topic_log(created.opened)
 
-    def present_topic(self, name: str, *, certain: bool = False) -> TopicLog:
+    def present_topic(self, name: str, *, linearizable: bool = False) -> TopicLog:
         """The topic of that name, caught up as `TopicLog.catch_up` says; raises as `topic` does.
 
         A closed topic counts as absent, though its name may not be free yet: a transaction would
         commit records to it that no consumer can ever read.
         """
-        topic = self._topic_of(name, certain)
+        topic = self._topic_of(name, linearizable)
         if topic.state.closed:
             raise half_deleted_topic(name, self.store.url)
         return topic
@@ -207,15 +207,15 @@ class Cluster:
     def find_topic(self, name: str) -> TopicLog | None:
         """The topic, certainly current, or None: for callers that go through all names."""
         try:
-            return self.present_topic(name, certain=True)
+            return self.present_topic(name, linearizable=True)
         except UnknownTopic:
             return None
 
-    def _topic_of(self, name: str, certain: bool) -> TopicLog:
+    def _topic_of(self, name: str, linearizable: bool) -> TopicLog:
         topic = self.topic(name)
-        if topic.catch_up(certain=certain).closed:
+        if topic.catch_up(linearizable=linearizable).closed:
             topic = self.topic(name)
-            topic.catch_up(certain=certain)
+            topic.catch_up(linearizable=linearizable)
         return topic
 
     def topic_of_id(self, name: str, topic_id: str) -> TopicLog:
@@ -235,7 +235,7 @@ class Cluster:
         its successor may have been pruned (rule R15)."""
         created = self._replica.catch_up().topics.get(name)
         if created is None or created.opened.topic_id == closed_id:
-            created = self._replica.catch_up(certain=True).topics.get(name)
+            created = self._replica.catch_up(linearizable=True).topics.get(name)
         return created
 
     def _topic_log(self, opened: TopicOpened) -> TopicLog:
@@ -278,7 +278,7 @@ class Cluster:
         `finish_deletion`; in the other order, writers that have it open would go on writing records
         that no reader can find.
         """
-        topic = self._topic_of(name, certain=True)
+        topic = self._topic_of(name, linearizable=True)
         topic.execute(CloseTopic())
         with suppress(UnknownTopic):  # Another process has finished it.
             self._replica.execute(DeleteTopic(name, topic.topic_id))
@@ -290,11 +290,11 @@ class Cluster:
 
         Returns whether there was such a name; any process may call it, any number of times.
         """
-        created = self._replica.catch_up(certain=True).topics.get(name)
+        created = self._replica.catch_up(linearizable=True).topics.get(name)
         if created is None:
             return False
         topic = self.topic_of_id(name, created.opened.topic_id)
-        if not topic.catch_up(certain=True).closed:
+        if not topic.catch_up(linearizable=True).closed:
             return False
         with suppress(UnknownTopic):  # Another process was faster.
             self._replica.execute(DeleteTopic(name, topic.topic_id))

@@ -110,7 +110,7 @@ class Coordinator:
 
     def catch_up(self) -> CoordinatorState:
         """The state as of now; what is missing from it did not happen (rule R15)."""
-        return self._journal.catch_up(certain=True)
+        return self._journal.catch_up(linearizable=True)
 
     @property
     def is_open(self) -> bool:

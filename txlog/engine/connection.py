@@ -147,7 +147,7 @@ def connect(
     with _connections_lock:
         known = _connections.get(key)
     is_meant = known is not None and (handed is None or known.cluster.file == handed)
-    if known is not None and is_meant and _is_there_still(known, certain=create):
+    if known is not None and is_meant and _is_there_still(known, fresh=create):
         return known
     runtime = Runtime()
     store = open_store(root, runtime, storage_options)
@@ -169,10 +169,10 @@ def connect(
         return _connections[key]
 
 
-def _is_there_still(connection: Connection, *, certain: bool) -> bool:
+def _is_there_still(connection: Connection, *, fresh: bool) -> bool:
     """False if the folder was emptied: what was read there says nothing about a new log."""
     try:
-        connection.cluster.require_present(certain=certain)
+        connection.cluster.require_present(fresh=fresh)
     except NotATxlog:
         return False
     return True

@@ -75,16 +75,16 @@ class GroupOffsets:
 
     def group(self, group: str) -> GroupState:
         """The group as of now; empty if it has never committed. Raises InvalidName."""
-        return self._journal_of(group).catch_up(certain=True).group(group)
+        return self._journal_of(group).catch_up(linearizable=True).group(group)
 
     def seen(self, group: str) -> GroupState:
         """The group as this process has seen its coordinator's journal last. Raises InvalidName."""
         return self._journal_of(group).state.group(group)
 
-    def groups(self, *, certain: bool = False) -> dict[str, GroupState]:
-        """Every group of the log, as of now; they may lag for a few calls, unless `certain`."""
+    def groups(self, *, linearizable: bool = False) -> dict[str, GroupState]:
+        """Every group of the log, as of now; they may lag for some calls, unless `linearizable`."""
         journals = [self._journal(number) for number in range(self._count)]
-        looks = [partial(journal.catch_up, certain=certain) for journal in journals]
+        looks = [partial(journal.catch_up, linearizable=linearizable) for journal in journals]
         found: dict[str, GroupState] = {}
         for state in self._cluster.answers(looks):
             found.update(state.groups)
@@ -128,7 +128,9 @@ class GroupOffsets:
         if committed is None or committed.topic_id == topic_id:
             return ""
         try:
-            is_present = self._cluster.present_topic(where.topic, certain=True).topic_id == topic_id
+            is_present = (
+                self._cluster.present_topic(where.topic, linearizable=True).topic_id == topic_id
+            )
         except UnknownTopic:
             is_present = False
         if not is_present:

@@ -31,9 +31,9 @@ class JournalPart(Generic[PartT]):
         """The slot that the next entry gets, as far as this process has seen."""
         return self._journal.next_slot
 
-    def catch_up(self, *, certain: bool = False) -> PartT:
+    def catch_up(self, *, linearizable: bool = False) -> PartT:
         """See Replica.catch_up."""
-        return self._part_of(self._journal.catch_up(certain=certain))
+        return self._part_of(self._journal.catch_up(linearizable=linearizable))
 
     @property
     def is_open(self) -> bool:

@@ -181,7 +181,7 @@ class Maintenance:
     # Topics.
 
     def _topic(self, topic: TopicLog) -> str:
-        if topic.catch_up(certain=True).closed:
+        if topic.catch_up(linearizable=True).closed:
             # Vacuum deletes the rest.
             self._attempt("deletion", topic.name, partial(self._finish_deletion, topic.name))
             return ""

@@ -17,7 +17,7 @@ def retirable_producers(connection: Connection, topic: TopicLog, before_ms: int)
 
     The topic is read before the coordinators: an id is registered there before it appears here.
     """
-    producers = topic.catch_up(certain=True).producers
+    producers = topic.catch_up(linearizable=True).producers
     transactional = {pid for pid, known in producers.items() if known.is_transactional}
     silent = [
         pid

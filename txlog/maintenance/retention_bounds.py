@@ -21,7 +21,7 @@ def deletable_log_starts(connection: Connection, topic: TopicLog, now_ms: int) -
 
     Raises CorruptData, StoreUnavailable.
     """
-    state = topic.catch_up(certain=True)
+    state = topic.catch_up(linearizable=True)
     wanted = expired_log_starts(state, lambda ref: topic.chunk(state, ref), now_ms)
     return bounded_log_starts(connection, topic, wanted) if wanted else {}
 
@@ -36,7 +36,7 @@ def bounded_log_starts(
         for _, transaction in coordinator.state.open_transactions()
         if any(p.topic_id == topic.topic_id for p in transaction.participants)
     ]
-    state = topic.catch_up(certain=True)
+    state = topic.catch_up(linearizable=True)
     bounds = [first_offsets(state, tx_id) for tx_id in opened]
     found = {}
     for partition, offset in wanted.items():

@@ -70,4 +70,4 @@ def _staged(connection: Connection) -> Iterator[str]:
 
 
 def _stored(topic: TopicLog) -> frozenset[str]:
-    return frozenset(stored_objects_of(topic, topic.catch_up(certain=True)))
+    return frozenset(stored_objects_of(topic, topic.catch_up(linearizable=True)))

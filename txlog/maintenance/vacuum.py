@@ -179,7 +179,7 @@ def _newest_id(objects: Iterable[StoredObject], topics: Container[str], horizon:
 
 def _topic_horizon(topic: TopicLog, newest: str, wanted: str) -> str:
     """The topic's horizon, raised unless it was above `newest`. Raises UnknownTopic."""
-    if newest and topic.catch_up(certain=True).horizon <= newest:
+    if newest and topic.catch_up(linearizable=True).horizon <= newest:
         topic.execute(AdvanceHorizon(wanted))
     return topic.state.horizon
 
@@ -193,4 +193,4 @@ def _coordinator_horizon(coordinator: Coordinator, newest: str, wanted: str) -> 
 
 def _is_ended(topic: TopicLog) -> bool:
     """Whether a deleted topic accepts no commands any more."""
-    return topic.catch_up(certain=True).closed
+    return topic.catch_up(linearizable=True).closed

@@ -17,19 +17,22 @@ from txlog.topic.topic_log import TopicLog
 LOOKS_MAX = 20
 
 
-def look(topics: Sequence[TopicLog], fan_out: FanOut, *, certain: bool = False) -> None:
+def look(topics: Sequence[TopicLog], fan_out: FanOut, *, linearizable: bool = False) -> None:
     """Catch up with all topics, so that `cut.undelivered` can find what crosses their states.
 
     A topic's state remembers how transactions were decided as far back as its tail reaches. If that
     is not to the beginning of this look, another look follows, which finds little that is new. A
-    look at one topic may lag like `TopicLog.catch_up`, unless it is to be `certain`.
+    look at one topic may lag like `TopicLog.catch_up`, unless it is `linearizable`.
     Raises PublishContention if the topics grow faster than they can be read.
     """
     for _ in range(LOOKS_MAX):
         known = [topic.next_slot for topic in topics]
         is_single = len(topics) < 2
         fan_out.run_all(
-            [partial(topic.catch_up, certain=certain or not is_single) for topic in topics]
+            [
+                partial(topic.catch_up, linearizable=linearizable or not is_single)
+                for topic in topics
+            ]
         )
         if is_single or all(t.state.sealed_slot < n for t, n in zip(topics, known, strict=True)):
             return

@@ -99,13 +99,13 @@ class TopicLog:
         """The journal's slot above the last entry that this process has seen."""
         return self._replica.next_slot
 
-    def catch_up(self, *, certain: bool = False) -> TopicState:
+    def catch_up(self, *, linearizable: bool = False) -> TopicState:
         """The current state; opens the journal if it is not open yet.
 
-        Without `certain` it may lag for a few calls if old entries were pruned meanwhile (R15).
+        Unless `linearizable`, it may lag for a few calls if old entries were pruned (R15).
         Raises CorruptData if the journal is lost, and the store's errors.
         """
-        state = self._replica.catch_up(certain=certain)
+        state = self._replica.catch_up(linearizable=linearizable)
         if not state.topic_id:
             require_nothing_led_to(self.store, self.layout)
             self._replica.execute(OpenTopic(self.opened))
@@ -203,7 +203,7 @@ class TopicLog:
         wanted = state.newest_schema_id if schema_id is None else schema_id
         if wanted not in self._schemas:
             if wanted >= len(state.schemas):  # The staging process had seen more (R15).
-                state = self.catch_up(certain=True)
+                state = self.catch_up(linearizable=True)
             if not 0 <= wanted < len(state.schemas):
                 raise CorruptData(
                     f"records of topic {self.name!r} have schema {wanted}, but it has "
@@ -266,7 +266,7 @@ class TopicLog:
         newest partitions yet, and an old check of a pruned journal lags (rule R15)."""
         count = len(self.state.partitions)
         if count <= partition < PARTITIONS_MAX:
-            count = len(self.catch_up(certain=True).partitions)
+            count = len(self.catch_up(linearizable=True).partitions)
         if not 0 <= partition < count:
             raise UnknownPartition(
                 f"topic {self.name!r} has partitions 0 to {count - 1}, not {partition}.",
@@ -294,7 +294,7 @@ class TopicLog:
         old check of a pruned journal lags (rule R15)."""
         state = self.state
         if offset > state.bounds(partition).next_offset:
-            state = self.catch_up(certain=True)
+            state = self.catch_up(linearizable=True)
         self.check_offset(state, partition, offset)
 
     def batches(
@@ -408,7 +408,7 @@ class TopicLog:
     def _missing_chunk(self, state: TopicState, path: str) -> MissingObject | BoundaryMoved:
         """R19: it may be missing because the index has moved on; only the current state shows
         it."""
-        if self.catch_up(certain=True).sealed != state.sealed:
+        if self.catch_up(linearizable=True).sealed != state.sealed:
             return BoundaryMoved(
                 f"the index of topic {self.name!r} was rewritten while it was being read; try "
                 "again.",

@@ -73,8 +73,8 @@ def test_R31_what_was_handed_over_is_shown_and_not_decided_by() -> None:
     shown = topic.state
     topic.show(type(shown)(topic_id=topic.topic_id, name="out", schemas=("a", "b"), horizon="f"))
     assert topic.state.schemas == ("a", "b")
-    state = topic.catch_up(certain=True)
-    assert state == handed.log.connection.cluster.present_topic("out", certain=True).state
+    state = topic.catch_up(linearizable=True)
+    assert state == handed.log.connection.cluster.present_topic("out", linearizable=True).state
     assert handed.asked("/boundaries/")
     topic.show(shown)
     assert topic.state == state, "what this process has read is not replaced"

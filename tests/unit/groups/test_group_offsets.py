@@ -187,7 +187,7 @@ def test_R15_a_group_is_read_surely_of_now(world: World) -> None:
 def test_R15_all_groups_are_read_surely_where_that_is_asked_for(world: World) -> None:
     process = hide(world, end=40)
     assert offsets(process).groups()[GROUP].committed[SRC].offset == 1, "this look may lag"
-    assert offsets(process).groups(certain=True)[GROUP].committed[SRC].offset == 40
+    assert offsets(process).groups(linearizable=True)[GROUP].committed[SRC].offset == 40
 
 
 def test_R11_a_group_goes_on_only_to_the_topic_that_is_there_now(world: World) -> None:

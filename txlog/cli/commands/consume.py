@@ -122,7 +122,7 @@ def consume(
     With --group delivery is at least once: records printed but not committed are printed again.
     """
     point = None if start is None and group else parse_starting_point(start or "earliest")
-    log = session.admin().connection.cluster.present_topic(topic, certain=True)
+    log = session.admin().connection.cluster.present_topic(topic, linearizable=True)
     for partition in partitions or ():
         log.check_partition(partition)
     consumer = _consumer(session, topic, tuple(partitions or ()), isolation, group)

@@ -150,7 +150,7 @@ def produce(
     if tag is not None and transactional_id is None:
         raise UsageError("--tag names a transaction; give --transactional-id, too.")
     connection = session.admin().connection
-    log = connection.cluster.present_topic(topic, certain=True)
+    log = connection.cluster.present_topic(topic, linearizable=True)
     if partition is not None:
         log.check_partition(partition)
     paths = tuple(files or (STDIN,))

@@ -125,7 +125,7 @@ def compact_topic(session: Session, name: Topic, execute: Execute = False) -> No
     Offsets do not change. Without --execute it only shows how many segments there are.
     """
     connection = session.admin().connection
-    topic = connection.cluster.present_topic(name, certain=True)
+    topic = connection.cluster.present_topic(name, linearizable=True)
     if not execute:
         found = list(topic.batches_from_slot(topic.state, 0))
         count = len({row.segment for row in found if row.record_count})

@@ -94,7 +94,7 @@ def _topics(cluster: Cluster) -> tuple[int, list[str]]:
     """How many topics there are, and a note for each that was never begun. Raises CorruptData if a
     journal is missing or cannot be read."""
     require_nothing_led_to(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
-    topics = sorted(cluster.state(certain=True).topics.items())
+    topics = sorted(cluster.state(linearizable=True).topics.items())
     looks = [partial(_topic, cluster, name, created.opened.topic_id) for name, created in topics]
     found = list(cluster.answers(looks))
     return sum(is_there for is_there, _ in found), [note for _, note in found if note]

@@ -24,7 +24,7 @@ class GroupAdmin:
 
     def list_groups(self) -> list[str]:
         """Names of all consumer groups that have committed offsets, or are about to."""
-        groups = self.connection.offsets.groups(certain=True)
+        groups = self.connection.offsets.groups(linearizable=True)
         return sorted(name for name, group in groups.items() if group.committed or group.pending)
 
     def describe_group(self, group_id: str) -> GroupDescription:
@@ -39,7 +39,7 @@ class GroupAdmin:
 
     def describe_groups(self) -> list[GroupDescription]:
         """All of them, by name."""
-        groups = self.connection.offsets.groups(certain=True)
+        groups = self.connection.offsets.groups(linearizable=True)
         found = {n: group for n, group in groups.items() if group.committed or group.pending}
         owners: dict[str, str] = {}
         for coordinator in self.connection.caught_up() if found else ():

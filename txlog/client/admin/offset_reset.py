@@ -129,7 +129,7 @@ def _planned(
     committed: Mapping[TopicPartition, CommittedOffset],
     to: ResetTo,
 ) -> OffsetReset:
-    topic = connection.cluster.present_topic(where.topic, certain=True)
+    topic = connection.cluster.present_topic(where.topic, linearizable=True)
     topic.check_partition(where.partition)
     known = committed.get(where)
     replaced = known.topic_id if known is not None and known.topic_id != topic.topic_id else ""

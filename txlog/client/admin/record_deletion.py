@@ -36,7 +36,7 @@ def planned_log_starts(
     planned: dict[TopicPartition, int] = {}
     _finish_decided(connection, {where.topic for where in offsets})
     for name in sorted({where.topic for where in offsets}):
-        topic = connection.cluster.present_topic(name, certain=True)
+        topic = connection.cluster.present_topic(name, linearizable=True)
         wanted = {where.partition: at for where, at in offsets.items() if where.topic == name}
         for partition, offset in wanted.items():
             topic.check_partition(partition)

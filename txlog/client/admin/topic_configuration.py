@@ -29,7 +29,7 @@ def altered_configuration(
     """
     attempts_left = _ATTEMPTS_MAX
     while True:
-        topic = connection.cluster.present_topic(name, certain=True)
+        topic = connection.cluster.present_topic(name, linearizable=True)
         known = topic.state.config
         config = known.altered(changes)
         check_configuration(name, topic.schema(), config)

@@ -38,7 +38,7 @@ class TopicAdmin:
 
     @property
     def _cluster_topics(self) -> list[str]:
-        return sorted(self.connection.cluster.state(certain=True).topics)
+        return sorted(self.connection.cluster.state(linearizable=True).topics)
 
     def create_topics(self, topics: Iterable[NewTopic]) -> None:
         """Create topics; all are checked before the first is created.
@@ -93,7 +93,7 @@ class TopicAdmin:
 
     def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopic."""
-        return _described(self.connection.cluster.present_topic(name, certain=True))
+        return _described(self.connection.cluster.present_topic(name, linearizable=True))
 
     def describe_topics(self, names: Iterable[str] | str | None = None) -> list[TopicDescription]:
         """Several topics; all of them by default. Raises UnknownTopic for a name that is given."""
@@ -119,13 +119,13 @@ class TopicAdmin:
 
     def _newest(self, topic: TopicLog) -> TopicLog | None:
         """That topic, caught up; if it was deleted, the one that has its name now."""
-        if not topic.catch_up(certain=True).closed:
+        if not topic.catch_up(linearizable=True).closed:
             return topic
         return self.connection.cluster.find_topic(topic.opened.name)
 
     def delete_topics(self, names: Iterable[str] | str) -> None:
         """Delete topics. Raises UnknownTopic before any is deleted."""
-        state = self.connection.cluster.state(certain=True)
+        state = self.connection.cluster.state(linearizable=True)
         doomed = [validate_topic_name(name) for name in given_names(names)]
         for name in doomed:
             if name not in state.topics:

@@ -77,7 +77,7 @@ def pended_transactions(connection: Connection) -> dict[TxId, PendedTransaction]
 def describe_producers(connection: Connection, where: TopicPartition) -> list[ProducerDescription]:
     """Every producer id that the partition remembers, by id. Raises UnknownTopic,
     UnknownPartition."""
-    topic = connection.cluster.present_topic(where.topic, certain=True)
+    topic = connection.cluster.present_topic(where.topic, linearizable=True)
     topic.check_partition(where.partition)
     state, partition = topic.state, where.partition
     newest = {row.pid: row.timestamp_max_ms for row in state.tail if row.partition == partition}
@@ -151,7 +151,7 @@ def _by_partition(
 
 def transaction_at(connection: Connection, where: TopicPartition, start_offset: int) -> TxId:
     """The open transaction whose first record there has that offset. Raises UnknownTransaction."""
-    topic: TopicLog = connection.cluster.present_topic(where.topic, certain=True)
+    topic: TopicLog = connection.cluster.present_topic(where.topic, linearizable=True)
     topic.check_partition(where.partition)
     for tx_id, found in topic.state.open_transactions():
         if found.first_offsets.get(where.partition) == start_offset:

@@ -119,7 +119,7 @@ class TransactionAdmin:
         return replace(found, pending_groups=())
 
     def _pending_on(self, tx_id: TxId) -> dict[str, Pending]:
-        groups = self.connection.offsets.groups(certain=True)
+        groups = self.connection.offsets.groups(linearizable=True)
         return {n: group.pending[tx_id] for n, group in groups.items() if tx_id in group.pending}
 
     def _owner_of(

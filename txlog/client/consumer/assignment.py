@@ -127,7 +127,9 @@ class Assignment:
         """The topics of these names, certainly current."""
         wanted = list(dict.fromkeys(names))
         cluster = self._connection.cluster
-        looks = [partial(_looked, partial(cluster.present_topic, certain=True), n) for n in wanted]
+        looks = [
+            partial(_looked, partial(cluster.present_topic, linearizable=True), n) for n in wanted
+        ]
         return dict(zip(wanted, cluster.answers(looks), strict=True))
 
     def _partitions(
@@ -231,7 +233,7 @@ class Assignment:
         UnstableOffsetCommit."""
         self.require_assigned(where)
         if where in self.waiting and where not in self._sought:
-            topic = self._connection.cluster.present_topic(where.topic, certain=True)
+            topic = self._connection.cluster.present_topic(where.topic, linearizable=True)
             topic.check_partition(where.partition)
             try:
                 self._place()

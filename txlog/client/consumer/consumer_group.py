@@ -87,7 +87,7 @@ def pending_offsets(
 
 def _topic(connection: Connection, name: str, looks: TopicLooks | None) -> TopicLog:
     if looks is None:
-        return connection.cluster.present_topic(name, certain=True)
+        return connection.cluster.present_topic(name, linearizable=True)
     topic = connection.cluster.known_topic(name)
     looks.look_at_input(topic)
     return topic

@@ -65,8 +65,10 @@ def topics_at_cut(
     end before it starts).
     """
     find = connection.cluster.present_topic
-    topics = connection.runtime.fan_out.run_all([partial(find, n, certain=True) for n in names])
-    look(topics, connection.runtime.fan_out, certain=True)
+    topics = connection.runtime.fan_out.run_all(
+        [partial(find, n, linearizable=True) for n in names]
+    )
+    look(topics, connection.runtime.fan_out, linearizable=True)
     for topic in topics:
         if topic.state.closed:
             raise UnknownTopic(

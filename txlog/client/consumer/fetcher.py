@@ -120,7 +120,7 @@ class PartitionFetcher:
         try:
             rows, end = self._rows(start, bytes_max)
         except BoundaryMoved:  # The index was rewritten since this process last looked.
-            self.topic.catch_up(certain=True)
+            self.topic.catch_up(linearizable=True)
             rows, end = self._rows(start, bytes_max)
         source = row_source(self.topic, self.topic.state, start)
         fetched, count = read_ahead(source, rows, self.topic.fan_out, decoded_bytes_max)

@@ -49,11 +49,11 @@ class ReadToEnd:
         """Raises UnknownTopic, UnknownPartition: a missing partition has no end to read to."""
         ends = {}
         for where in sorted(self._assigned.partitions - self._assigned.paused):
-            topic = self._connection.cluster.present_topic(where.topic, certain=True)
+            topic = self._connection.cluster.present_topic(where.topic, linearizable=True)
             topic.check_partition(where.partition)
             ends[where] = End(topic.topic_id, topic.state.end_offset(where.partition))
         for name in sorted(self._assigned.absent_topics):
-            self._connection.cluster.present_topic(name, certain=True)
+            self._connection.cluster.present_topic(name, linearizable=True)
         return ends
 
     def records(self, is_open: Callable[[], bool]) -> Iterator[ConsumerRecord]:

@@ -198,7 +198,7 @@ def replay_letters(
 
 def _consumer(connection: Connection, name: str) -> Consumer:
     """Raises UnknownTopic: a consumer would wait until the topic exists."""
-    connection.cluster.present_topic(name, certain=True)
+    connection.cluster.present_topic(name, linearizable=True)
     return Consumer(
         name,
         root=connection,

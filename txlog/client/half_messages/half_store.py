@@ -136,7 +136,7 @@ def _participant(
     connection: Connection, name: str, messages: Sequence[Message], transaction_id: str
 ) -> Participant:
     # Certainly current: a transaction would commit without its records for a deleted topic (R15).
-    topic = connection.cluster.present_topic(name, certain=True)
+    topic = connection.cluster.present_topic(name, linearizable=True)
     pile = new_pile(topic, lambda: None)
     now_ms = connection.runtime.clock.wall_ms()
     own = [(TRANSACTION_ID_HEADER, transaction_id.encode())]
@@ -191,7 +191,7 @@ def _messages(
     schema = physical_schema(topic.schema(segment.schema_id))
     for part in segment.batches:
         data = topic.store.get_ranges(segment.path, [ByteRange(part.position, part.length)])
-        if data is None and topic.catch_up(certain=True).closed:
+        if data is None and topic.catch_up(linearizable=True).closed:
             return  # It was deleted meanwhile.
         if data is None:
             raise MissingObject(

@@ -51,6 +51,6 @@ class ListedOffsets:
         return found
 
     def _topic(self, where: TopicPartition) -> TopicLog:
-        topic = self._connection.cluster.present_topic(where.topic, certain=True)
+        topic = self._connection.cluster.present_topic(where.topic, linearizable=True)
         topic.check_partition(where.partition)
         return topic

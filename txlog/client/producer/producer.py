@@ -251,7 +251,7 @@ class Producer:
         try:
             return log, look, *prepared_batch(log, *given, sticky)
         except InvalidRecord:  # Perhaps due to an old state (R15).
-            log = self._connection.cluster.present_topic(topic, certain=True)
+            log = self._connection.cluster.present_topic(topic, linearizable=True)
         return log, None, *prepared_batch(log, *given, sticky)
 
     def flush(self) -> None:
@@ -287,7 +287,7 @@ class Producer:
     def _pile_of_now(self, topic: str, pile: Pile) -> Pile:
         """Where a record goes that was refused: since the pile was begun the topic may have got
         the column, or the wider limit, that the record needs (R15)."""
-        is_closed = pile.topic.catch_up(certain=True).closed
+        is_closed = pile.topic.catch_up(linearizable=True).closed
         if pile.is_of_now and not is_closed:
             return pile
         self.flush()

@@ -84,7 +84,7 @@ class StagedRecords:
     def look_at(self, topic: TopicLog) -> None:
         """Begin to look at the tip of a topic, beside the upload of its records."""
         now_ms = self.runtime.clock.monotonic_ms()
-        look = begun(self.runtime.fan_out, partial(topic.catch_up, certain=True))
+        look = begun(self.runtime.fan_out, partial(topic.catch_up, linearizable=True))
         self._looks[topic.topic_id] = _Look(now_ms, look)
 
     def look_at_input(self, topic: TopicLog) -> None:

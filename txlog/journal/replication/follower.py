@@ -110,7 +110,7 @@ class Follower(Generic[StateT]):
             self._write_snapshot(check=True)
 
     def _catch_up(
-        self, found: bytes | None = None, *, certain: bool = False, reads_on: bool = True
+        self, found: bytes | None = None, *, linearizable: bool = False, reads_on: bool = True
     ) -> None:
         """Read a run of entries, apply it if it is believed (R15); again while runs are full:
         a process that lags far holds one of them at a time. `found` is the next entry; without
@@ -123,7 +123,7 @@ class Follower(Generic[StateT]):
             if found is None:
                 self._found_last = min(len(run.entries), EXPECTED_MAX)
             found, reads_on = None, True
-            if not (run.entries or certain or self._is_absence_judged()):
+            if not (run.entries or linearizable or self._is_absence_judged()):
                 return
             if not self._is_believed(self._at.next_slot):
                 self._reopen()
@@ -148,7 +148,7 @@ class Follower(Generic[StateT]):
     def _catch_up_to_the_newest_boundary(self) -> None:
         """Trusting no earlier check: the caller is about to raise it."""
         self._checks.forget()
-        self._catch_up(certain=True)
+        self._catch_up(linearizable=True)
 
     def _skip_ahead(self) -> None:
         """A process that lags by a full run goes on from the newest snapshot, if it is further on.

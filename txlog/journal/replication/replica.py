@@ -93,17 +93,18 @@ class Replica(Follower[StateT]):
         """Entries that the last pruning by this process has left: no boundary above them was old
         enough (R14)."""
 
-    def catch_up(self, *, certain: bool = False) -> StateT:
+    def catch_up(self, *, linearizable: bool = False) -> StateT:
         """Follow every current entry, and return the state after the last.
 
-        With `certain` that is proved even if nothing new is found: the next entry may be missing
-        because it was pruned (rule R15). Where a boundary check is trusted for a time, that costs
-        nothing; elsewhere a poll that may lag for a few turns does without, and costs one request.
+        A `linearizable` read is proved to be of now even if nothing new is found: the next entry
+        may be missing because it was pruned (rule R15). Where a boundary check is trusted for a
+        time, that costs nothing; elsewhere a poll that may lag for a few turns does without, and
+        costs one request.
 
         Raises CorruptData, StoreUnavailable, BoundaryMoved (entries were repeatedly pruned while
         this process tried to read them).
         """
-        if certain:
+        if linearizable:
             self._answered(Ticket(LOOK))
             return self._at.state
         with self._lock:
@@ -112,7 +113,7 @@ class Replica(Follower[StateT]):
 
     def follow(self) -> StateT:
         """The state as of a moment ago, for one request, without waiting for a writer of this
-        process if nothing has happened. It may lag as `catch_up` may without `certain`."""
+        process if nothing has happened. It may lag as `catch_up` may without `linearizable`."""
         at = self._at
         if self._opened and self._store.get(self.layout.entry(at.next_slot)) is None:
             self._options.presence.require()
@@ -259,7 +260,7 @@ class Replica(Follower[StateT]):
         commands = [ticket for ticket in tickets if ticket.command is not LOOK]
         # Before the first write, which must not fill a hole.
         if not self._opened or self._first_window > 1 or not commands or is_behind:
-            self._catch_up(certain=not commands)
+            self._catch_up(linearizable=not commands)
             self._idle_polls = 0
         if commands:
             self._publish_decided(commands)
@@ -275,7 +276,7 @@ class Replica(Follower[StateT]):
             if may_be_stored:
                 doubt_refusals(self.layout, tickets)
             if not fresh and any(ticket.needs_look for ticket in tickets):
-                self._catch_up(certain=True)
+                self._catch_up(linearizable=True)
                 fresh = True
                 continue
             if events and self._is_left_to_carrier(tickets, begun_ms, looks, trip_ms):
@@ -469,7 +470,7 @@ class Replica(Follower[StateT]):
         for _ in range(self._options.process.publish_attempts_max):
             if self._at.next_slot > self._at.boundary.snapshot_slot:
                 return True
-            self._catch_up(certain=True)
+            self._catch_up(linearizable=True)
         return False
 
     @property

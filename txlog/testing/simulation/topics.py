@@ -141,4 +141,4 @@ def as_history(records: Any) -> list[Record]:
 def require_topics(connection: Connection, names: Iterable[str]) -> None:
     """Raises UnknownTopic: a consumer would wait until there is another topic of that name."""
     for name in names:
-        connection.cluster.present_topic(name, certain=True)
+        connection.cluster.present_topic(name, linearizable=True)

@@ -138,7 +138,7 @@ def relocated_rows(topic: TopicLog, row: IndexedBatch, start: int) -> list[Index
     Records below `start` are not needed: a deletion may have cut the row. Raises OffsetOutOfRange
     if others were deleted, MissingObject if the log still refers to the segment.
     """
-    state = topic.catch_up(certain=True)
+    state = topic.catch_up(linearizable=True)
     first = max(start, row.base_offset)
     topic.check_offset(state, row.partition, first)
     found = list(topic.batches(state, row.partition, first, row.next_offset))

@@ -62,7 +62,7 @@ def compact(
 ) -> CompactionReport:
     """One pass, if it is due or `force` is given. Raises CorruptData, StoreUnavailable."""
     report = CompactionReport()
-    state = topic.catch_up(certain=True)
+    state = topic.catch_up(linearizable=True)
     if not state.config.is_compacted:
         return report
     try:

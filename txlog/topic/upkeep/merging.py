@@ -43,7 +43,7 @@ def merge_segments(
 ) -> MergeReport:
     """Merge every run of enough small segments. Raises CorruptData, StoreUnavailable."""
     report = MergeReport()
-    state = topic.catch_up(certain=True)
+    state = topic.catch_up(linearizable=True)
     after_slot = state.cleaner.merged_slot
     try:
         while (unit := next_unit(topic, state, after_slot, segments_min)) is not None:

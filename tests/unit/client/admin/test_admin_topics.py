@@ -204,7 +204,7 @@ def test_R15_an_admin_who_lags_behind_a_pruned_journal_undoes_nothing(log: Memor
     Admin(other).alter_topic_config("t", {"retention.ms": 5})
     for number in range(10):
         log.producer().send("t", b"%d" % number).get()
-    other.cluster.present_topic("t", certain=True)
+    other.cluster.present_topic("t", linearizable=True)
     assert other.cluster.topic("t").prune(2)
     lagging.alter_topic_config("t", {"compression.type": "zstd"})
     config = log.admin.describe_topic("t").config

@@ -207,7 +207,7 @@ def test_R15_an_entry_just_below_the_boundary_was_pruned_and_is_not_missing() ->
         other.prune(keep_entries=1)
 
     store.before("get", LAYOUT.entry(3), meanwhile)
-    assert process(store).catch_up(certain=True) == other.state
+    assert process(store).catch_up(linearizable=True) == other.state
     assert store.is_met
 
 
@@ -365,7 +365,7 @@ def test_R15_a_poll_that_must_be_certain_does_not_lag() -> None:
     fill(other, 3)
     stale.catch_up()
     stalled_writer_and(HookedStore(store))
-    assert len(stale.catch_up(certain=True)) == 23
+    assert len(stale.catch_up(linearizable=True)) == 23
 
 
 def test_I16_a_journal_that_is_pruned_faster_than_it_is_read_says_so() -> None:

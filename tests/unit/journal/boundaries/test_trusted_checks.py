@@ -72,7 +72,7 @@ def test_R15_an_idle_poll_is_one_request_and_one_more_when_the_trust_is_over(
     requests = []
     for _ in range(8):
         counting.reset()
-        replica.catch_up(certain=True)
+        replica.catch_up(linearizable=True)
         requests.append(counting.reset().gets)
         clocks.pass_ms(TRUST_MS / 4)
     assert requests == [1, 1, 1, 1, 2, 1, 1, 1]
@@ -82,7 +82,7 @@ def test_R15_opening_is_a_check_for_what_is_read_shortly_after(clocks: MachineCl
     counting = CountingStore(dated_store(clocks))
     fill(trusting(counting, clocks), 20)
     counting.reset()
-    trusting(counting, clocks).catch_up(certain=True)
+    trusting(counting, clocks).catch_up(linearizable=True)
     assert counting.reset().of("get", "boundary") == 1
 
 

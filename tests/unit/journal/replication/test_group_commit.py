@@ -114,7 +114,10 @@ def test_a_look_at_the_tip_is_answered_by_an_entry_that_is_won() -> None:
 
     def others_join() -> None:
         store.inner = counting
-        for work in (partial(replica.catch_up, certain=True), partial(replica.execute, Put("b"))):
+        for work in (
+            partial(replica.catch_up, linearizable=True),
+            partial(replica.execute, Put("b")),
+        ):
             others.append(pool.submit(work))
             assert queue.joined.acquire(timeout=PATIENCE_S)
 
@@ -132,7 +135,10 @@ def test_a_look_at_the_tip_outlives_the_error_of_a_command_beside_it() -> None:
     others: list[Future[Any]] = []
 
     def others_join() -> None:
-        for work in (partial(replica.catch_up, certain=True), partial(replica.execute, Put("b"))):
+        for work in (
+            partial(replica.catch_up, linearizable=True),
+            partial(replica.execute, Put("b")),
+        ):
             others.append(pool.submit(work))
             assert queue.joined.acquire(timeout=PATIENCE_S)
 

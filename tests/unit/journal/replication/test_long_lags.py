@@ -112,5 +112,5 @@ def test_R15_an_absence_after_a_full_run_is_certain_if_it_must_be() -> None:
         other.prune(keep_entries=2)
 
     store.before("get", LAYOUT.entry(RUN_ENTRIES_MAX + 60), meanwhile)
-    assert reader.catch_up(certain=True) == other.state
+    assert reader.catch_up(linearizable=True) == other.state
     assert store.is_met

@@ -80,7 +80,7 @@ def test_opening_waits_for_hint_snapshot_and_what_lies_behind(
     fill(process(store, replace(OPTIONS, snapshot_entries=snapshot_entries)), length)
     rounds = Rounds(store)
     reader = process(rounds.store, replace(AHEAD, trust_ms=TRUST_MS), rounds.runtime)
-    assert rounds.waits(lambda: reader.catch_up(certain=True)) == waits
+    assert rounds.waits(lambda: reader.catch_up(linearizable=True)) == waits
     assert reader.next_slot == length
 
 

@@ -106,7 +106,7 @@ class MaintenanceActor(Recurring):
         try:
             Admin(process.connection).create_partitions(name, count + 1)
         except InvalidConfig as error:  # Another actor was faster, and the number only grows.
-            if len(cluster.present_topic(name, certain=True).state.partitions) <= count:
+            if len(cluster.present_topic(name, linearizable=True).state.partitions) <= count:
                 process.note("failure", text=f"one partition more is refused: {error}")
             return
         process.note("maintained", tasks=["new partition"])
@@ -122,10 +122,10 @@ class MaintenanceActor(Recurring):
         try:
             Admin(process.connection).evolve_schema(name, before.append(column))
         except IncompatibleSchema as error:  # Another actor added another column first.
-            if cluster.present_topic(name, certain=True).schema() == before:
+            if cluster.present_topic(name, linearizable=True).schema() == before:
                 process.note("failure", text=f"one column more is refused: {error}")
             return
-        after = cluster.present_topic(name, certain=True).schema()
+        after = cluster.present_topic(name, linearizable=True).schema()
         if not {*before.names, column.name} <= set(after.names):
             text = f"{name} had {before.names}, got {column.name}, and has {after.names}"
             process.note("failure", text=text)
@@ -141,7 +141,7 @@ class MaintenanceActor(Recurring):
     def delete_records(self, process: SimulatedProcess) -> None:
         """The oldest records of a partition go."""
         name = process.random.choice(self._topics)
-        state = process.connection.cluster.present_topic(name, certain=True).state
+        state = process.connection.cluster.present_topic(name, linearizable=True).state
         partition = process.random.randrange(len(state.partitions))
         low, high = state.partitions[partition].log_start, state.last_stable_offset(partition)
         where = TopicPartition(name, partition)

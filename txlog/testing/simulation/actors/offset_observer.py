@@ -27,7 +27,7 @@ class OffsetObserver(Recurring):
             return
         applied = []
         for name in self._topics:
-            state = process.connection.cluster.present_topic(name, certain=True).state
+            state = process.connection.cluster.present_topic(name, linearizable=True).state
             if state.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id):
                 applied.append(name)
         process.note("witnessed", tx=str(tx_id), group=self._group, applied=applied)
