@@ -53,8 +53,8 @@ CLIENTS = (
 CHECKPOINTS = (
     *_named(
         "tests/unit/spark_plugin/checkpoints",
-        "checkpoint checkpoint_files checkpoint_story checkpoint_story_details "
-        "checkpoint_story_replays offset_log query_progress",
+        "checkpoint checkpoint_files checkpoint_comparison checkpoint_comparison_details "
+        "checkpoint_comparison_replays offset_log query_progress",
     ),
     *_named(
         "tests/unit/spark_plugin/sink",
@@ -143,7 +143,9 @@ MODULES = {
     ),
     "offset-log": Mutated("spark_plugin/checkpoints/offset_log.py", CHECKPOINTS),
     "checkpoint": Mutated("spark_plugin/checkpoints/checkpoint.py", CHECKPOINTS),
-    "checkpoint-story": Mutated("spark_plugin/checkpoints/checkpoint_story.py", CHECKPOINTS),
+    "checkpoint-comparison": Mutated(
+        "spark_plugin/checkpoints/checkpoint_comparison.py", CHECKPOINTS
+    ),
     "checkpoint-files": Mutated("spark_plugin/checkpoints/checkpoint_files.py", CHECKPOINTS),
     "replay": Mutated("spark_plugin/sink/replay.py", CHECKPOINTS),
     "read-plan": Mutated("spark_plugin/source/read_plan.py", READS),

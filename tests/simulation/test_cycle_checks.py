@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.simulation.stories import OTHER, TX, Story
+from tests.simulation.sample_history import OTHER, TX, SampleHistory
 from txlog.testing.simulation.checks.cycle_checks import circular_flow
 from txlog.testing.simulation.checks.history_facts import HistoryFacts
 
 
-class StoryOfReading(Story):
+class HistoryOfReading(SampleHistory):
     """In each of topics a and b are two records, in this order; a reader has read something."""
 
     def __init__(self, in_a: str, in_b: str, reads: dict[str, str], *, is_staged: bool) -> None:
@@ -39,8 +39,8 @@ class StoryOfReading(Story):
 def test_G1c_whoever_was_read_from_stands_before_whoever_read(
     reads: dict[str, str], is_found: bool, is_staged: bool
 ) -> None:
-    story = StoryOfReading("x1 y1", "x2 y2", reads, is_staged=is_staged)
-    assert story.is_circular() == is_found
+    sample = HistoryOfReading("x1 y1", "x2 y2", reads, is_staged=is_staged)
+    assert sample.is_circular() == is_found
 
 
 @pytest.mark.parametrize(("is_staged", "is_found"), [(True, False), (False, True)])
@@ -48,8 +48,8 @@ def test_R13_a_topic_may_show_staged_records_after_those_of_somebody_who_read_th
     is_staged: bool, is_found: bool
 ) -> None:
     """Records in the log were there in all topics before a reader could get one of them."""
-    story = StoryOfReading("x1 y1", "y2 x2", {OTHER: "x1"}, is_staged=is_staged)
-    assert story.is_circular() == is_found
+    sample = HistoryOfReading("x1 y1", "y2 x2", {OTHER: "x1"}, is_staged=is_staged)
+    assert sample.is_circular() == is_found
 
 
 @pytest.mark.parametrize("is_staged", [True, False])
@@ -65,11 +65,11 @@ def test_G1c_a_circle_may_lead_over_one_who_only_passes_on(
     reader: str, read: str, is_found: bool, is_staged: bool
 ) -> None:
     """What he read stands in b, what was made from it in c, and what was made from that in a."""
-    story = StoryOfReading("x1 y1", "x2 y2", {"3-0-0": read, reader: "z"}, is_staged=is_staged)
-    story.add("send", tx="3-0-0", topic="c", values=["z"])
-    story.add("outcome", tx="3-0-0", outcome="COMMITTED")
-    story.add("final", topic="c", isolation="read_committed", records=[["c", 0, 0, "z"]])
-    assert story.is_circular() == is_found
+    sample = HistoryOfReading("x1 y1", "x2 y2", {"3-0-0": read, reader: "z"}, is_staged=is_staged)
+    sample.add("send", tx="3-0-0", topic="c", values=["z"])
+    sample.add("outcome", tx="3-0-0", outcome="COMMITTED")
+    sample.add("final", topic="c", isolation="read_committed", records=[["c", 0, 0, "z"]])
+    assert sample.is_circular() == is_found
 
 
 @pytest.mark.parametrize(("reads", "is_found"), [({}, False), ({OTHER: "x1"}, True)])
@@ -77,6 +77,6 @@ def test_records_in_the_log_may_stand_between_each_other_if_nobody_read_from_the
     reads: dict[str, str], is_found: bool
 ) -> None:
     """OTHER was given x1 when x3 was there already, and wrote y1 after that."""
-    story = StoryOfReading("x1 y1 x3", "y2 x2", reads, is_staged=False)
-    story.add("send", tx=TX, topic="a", values=["x3"])
-    assert story.is_circular() == is_found
+    sample = HistoryOfReading("x1 y1 x3", "y2 x2", reads, is_staged=False)
+    sample.add("send", tx=TX, topic="a", values=["x3"])
+    assert sample.is_circular() == is_found

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.stories import StoryOfATombstone, StoryOfDeletion
+from tests.simulation.sample_history import HistoryOfATombstone, HistoryOfDeletion
 from txlog.testing.simulation.checks.history_checks import lost_updates
 from txlog.testing.simulation.checks.history_facts import HistoryFacts
 
 
 def test_I12_what_may_be_deleted_may_be_gone() -> None:
-    assert StoryOfDeletion().found() == set()
+    assert HistoryOfDeletion().found() == set()
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,14 @@ def test_I12_what_may_be_deleted_may_be_gone() -> None:
 def test_I12_what_may_not_be_deleted_and_is_gone_is_found(
     changes: dict[str, Any], kind: str
 ) -> None:
-    assert kind in StoryOfDeletion().change("stored", 2, **changes).found()
+    assert kind in HistoryOfDeletion().change("stored", 2, **changes).found()
 
 
 def test_I12_the_newest_record_of_a_key_may_not_go() -> None:
-    story = StoryOfDeletion()
+    sample = HistoryOfDeletion()
     for nth in (4, 5):
-        story.change("final", nth, records=story.ever[2:3])
-    assert "wrong deletion" in story.found()
+        sample.change("final", nth, records=sample.ever[2:3])
+    assert "wrong deletion" in sample.found()
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_I12_the_newest_record_of_a_key_may_not_go() -> None:
 def test_I12_a_record_is_deleted_after_its_time_or_if_somebody_asks_for_it(
     age_ms: int, faults: list[str], asked: int, kind: str | None
 ) -> None:
-    story = StoryOfDeletion().change("stored", 2, deletions=[[8, age_ms, {"0": 2}]])
-    story.add("conditions", faults=faults)
-    story.add("deleting", topic="c", partition=0, offset=asked)
-    assert story.found() == ({kind} if kind else set())
+    sample = HistoryOfDeletion().change("stored", 2, deletions=[[8, age_ms, {"0": 2}]])
+    sample.add("conditions", faults=faults)
+    sample.add("deleting", topic="c", partition=0, offset=asked)
+    assert sample.found() == ({kind} if kind else set())
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_I12_a_record_is_deleted_after_its_time_or_if_somebody_asks_for_it(
 def test_I12_a_tombstone_goes_after_its_time_and_nothing_comes_back(
     gone_ms: int, kept: list[int], kind: str | None
 ) -> None:
-    assert StoryOfATombstone(gone_ms, kept).found() == ({kind} if kind else set())
+    assert HistoryOfATombstone(gone_ms, kept).found() == ({kind} if kind else set())
 
 
 @pytest.mark.parametrize(("hidden_at", "is_found"), [(9, False), (10, True)])
 def test_I12_a_tombstone_does_not_go_before_what_it_hides(hidden_at: int, is_found: bool) -> None:
     """The key was back for a while, though nothing of it is left at the end."""
-    found = StoryOfATombstone(5_000, [], hidden_at).found()
+    found = HistoryOfATombstone(5_000, [], hidden_at).found()
     assert found == ({"wrong deletion"} if is_found else set())
 
 
@@ -86,24 +86,24 @@ def test_I12_a_tombstone_does_not_go_before_what_it_hides(hidden_at: int, is_fou
 def test_I12_or_before_the_log_start_has_passed_it(
     deleted_at: int, log_start: int, is_found: bool
 ) -> None:
-    story = StoryOfATombstone(5_000, [], hidden_at=20)
+    sample = HistoryOfATombstone(5_000, [], hidden_at=20)
     deletions = [[2, 1_000, {"0": 2}], [deleted_at, 1_000, {"0": log_start}]]
-    story.change("stored", 2, log_starts={"0": log_start}, deletions=deletions)
-    assert story.found() == ({"wrong deletion"} if is_found else set())
+    sample.change("stored", 2, log_starts={"0": log_start}, deletions=deletions)
+    assert sample.found() == ({"wrong deletion"} if is_found else set())
 
 
 def test_R11_topics_of_one_name_are_told_apart() -> None:
-    story = StoryOfDeletion()
-    story.recreated("x1", 0, 1)
-    assert story.found() == set()
+    sample = HistoryOfDeletion()
+    sample.recreated("x1", 0, 1)
+    assert sample.found() == set()
 
 
 def test_R11_a_position_in_a_deleted_topic_that_counts_in_the_next_is_found() -> None:
-    story = StoryOfDeletion()
-    story.recreated("old", 0, 1)
-    assert "offset overlap" not in story.found()
-    story.add("copies", group="g", sources=["a"], sinks=["b"])
-    assert "lost update" in story.found()
+    sample = HistoryOfDeletion()
+    sample.recreated("old", 0, 1)
+    assert "offset overlap" not in sample.found()
+    sample.add("copies", group="g", sources=["a"], sinks=["b"])
+    assert "lost update" in sample.found()
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_R11_a_position_in_a_deleted_topic_that_counts_in_the_next_is_found() ->
 def test_I3_what_went_with_its_topic_before_it_had_an_offset_is_not_lost(
     offset: int, is_deleted_since: bool, is_lost: bool
 ) -> None:
-    story = StoryOfDeletion()
-    story.add("send", tx=None, topic="d", values=["gone"])
-    sent_at = story.history.events[-1]["at"]
-    story.add("written", tx=None, records=[["d", 0, offset, "gone"]])
-    story.stored("d", [], is_closed=True, closed_at=sent_at + (1 if is_deleted_since else -1))
-    assert ("lost write" in story.found()) == is_lost
+    sample = HistoryOfDeletion()
+    sample.add("send", tx=None, topic="d", values=["gone"])
+    sent_at = sample.history.events[-1]["at"]
+    sample.add("written", tx=None, records=[["d", 0, offset, "gone"]])
+    sample.stored("d", [], is_closed=True, closed_at=sent_at + (1 if is_deleted_since else -1))
+    assert ("lost write" in sample.found()) == is_lost
 
 
 @pytest.mark.parametrize(
@@ -133,24 +133,24 @@ def test_I3_what_went_with_its_topic_before_it_had_an_offset_is_not_lost(
 def test_I10_what_went_with_its_topic_may_have_been_copied_once_into_each_sink(
     copies: dict[str, list[str]], kinds: set[str]
 ) -> None:
-    story = StoryOfDeletion()
-    story.recreated("x1", 0, 0)
-    story.add("copies", group="g", sources=["a"], sinks=["d", "e"])
+    sample = HistoryOfDeletion()
+    sample.recreated("x1", 0, 0)
+    sample.add("copies", group="g", sources=["a"], sinks=["d", "e"])
     for sink, values in copies.items():
-        story.add("send", tx=None, topic=sink, values=values)
-        story.stored(sink, [[sink, 0, number, value] for number, value in enumerate(values)])
-    found = {anomaly.kind for anomaly in lost_updates(HistoryFacts(story.history))}
+        sample.add("send", tx=None, topic=sink, values=values)
+        sample.stored(sink, [[sink, 0, number, value] for number, value in enumerate(values)])
+    found = {anomaly.kind for anomaly in lost_updates(HistoryFacts(sample.history))}
     assert found == kinds
 
 
 def test_I10_also_below_the_position_of_a_group_that_has_read_it() -> None:
     """Of that topic there is no next one, so that the group still stands in it."""
-    story = StoryOfDeletion().change("stored", 0, is_closed=True)
-    story.add("copies", group="g", sources=["a"], sinks=["d"])
-    story.add("position", group="g", topic="a", topic_id="a", partition=0, offset=1)
-    story.add("send", tx=None, topic="d", values=["d1<x1", "d2<x1"])
-    story.stored("d", [["d", 0, 0, "d1<x1"], ["d", 0, 1, "d2<x1"]])
-    found = {anomaly.kind for anomaly in lost_updates(HistoryFacts(story.history))}
+    sample = HistoryOfDeletion().change("stored", 0, is_closed=True)
+    sample.add("copies", group="g", sources=["a"], sinks=["d"])
+    sample.add("position", group="g", topic="a", topic_id="a", partition=0, offset=1)
+    sample.add("send", tx=None, topic="d", values=["d1<x1", "d2<x1"])
+    sample.stored("d", [["d", 0, 0, "d1<x1"], ["d", 0, 1, "d2<x1"]])
+    found = {anomaly.kind for anomaly in lost_updates(HistoryFacts(sample.history))}
     assert found == {"duplicate copy"}
 
 
@@ -166,14 +166,14 @@ def test_R11_a_record_goes_with_its_topic_only_if_it_was_sent_before_that_was_de
     sent_later: int, is_found: bool
 ) -> None:
     """Of what was written later half is not there, and the topic of that name lives."""
-    story = StoryOfDeletion()
-    story.recreated("x1", 0, 1)
+    sample = HistoryOfDeletion()
+    sample.recreated("x1", 0, 1)
     for topic, value in (("a", "w1"), ("b", "w2")):
-        story.add("send", tx="9-0-0", topic=topic, values=[value])
-    sent = next(e for e in story.history.of("send") if e["values"] == ["w1"])
-    story.add("committing", tx="9-0-0", values=["w1", "w2"])
-    story.add("commit", tx="9-0-0", answer="ok")
-    story.add("outcome", tx="9-0-0", outcome="COMMITTED")
-    story.change("stored", 0, closed_at=sent["at"] - sent_later)
-    story.change("stored", 2, records=[*story.records[1::2], ["b", 0, 2, "w2"]])
-    assert ("G1b torn transaction" in story.found()) == is_found
+        sample.add("send", tx="9-0-0", topic=topic, values=[value])
+    sent = next(e for e in sample.history.of("send") if e["values"] == ["w1"])
+    sample.add("committing", tx="9-0-0", values=["w1", "w2"])
+    sample.add("commit", tx="9-0-0", answer="ok")
+    sample.add("outcome", tx="9-0-0", outcome="COMMITTED")
+    sample.change("stored", 0, closed_at=sent["at"] - sent_later)
+    sample.change("stored", 2, records=[*sample.records[1::2], ["b", 0, 2, "w2"]])
+    assert ("G1b torn transaction" in sample.found()) == is_found

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.stories import OTHER, TX, Story
+from tests.simulation.sample_history import OTHER, TX, SampleHistory
 from txlog.testing.simulation.checks.history_checks import anomalies, early_reads
 from txlog.testing.simulation.checks.history_facts import HistoryFacts
 from txlog.testing.simulation.history import History, read_history
 
 
 def test_a_sound_history_shows_nothing_and_is_read_from_its_lines_as_it_was() -> None:
-    story = Story()
-    assert story.found() == set()
-    assert read_history(story.history.lines()).events == story.history.events
+    sample = SampleHistory()
+    assert sample.found() == set()
+    assert read_history(sample.history.lines()).events == sample.history.events
 
 
 SPOILT = {
@@ -66,9 +66,9 @@ MORE_OF_A_KIND = {
 @pytest.mark.parametrize("name", MORE_OF_A_KIND)
 def test_it_is_named_wherever_it_is(name: str) -> None:
     kind, spoil = MORE_OF_A_KIND[name]
-    story = Story()
-    spoil(story)
-    assert kind in story.found()
+    sample = SampleHistory()
+    spoil(sample)
+    assert kind in sample.found()
 
 
 Told = tuple[str, dict[str, Any]]
@@ -94,16 +94,16 @@ def test_G1a_nobody_is_given_what_nobody_has_asked_to_commit_yet(
     told: list[Told], is_staged: bool, is_found: bool
 ) -> None:
     """That it is committed later does not count; where it is in the log, it may be read there."""
-    story = Story()
+    sample = SampleHistory()
     if not is_staged:
-        kept = [event for event in story.history.events if event["what"] != "staged"]
-        story.history.events = kept
+        kept = [event for event in sample.history.events if event["what"] != "staged"]
+        sample.history.events = kept
     for what, facts in told:
-        story.add(what, "other", **facts)
-    added, events = story.history.events[-len(told) :], story.history.events[: -len(told)]
+        sample.add(what, "other", **facts)
+    added, events = sample.history.events[-len(told) :], sample.history.events[: -len(told)]
     sent = next(n for n, event in enumerate(events) if event["what"] == "committing")
-    story.history.events = [*events[:sent], *added, *events[sent:]]
-    assert ("G1a aborted read" in story.found()) == is_found
+    sample.history.events = [*events[:sent], *added, *events[sent:]]
+    assert ("G1a aborted read" in sample.found()) == is_found
 
 
 @pytest.mark.parametrize(
@@ -131,27 +131,29 @@ def test_G1a_a_half_message_is_given_to_nobody_before_it_is_answered_for(
 @pytest.mark.parametrize("is_staged", [True, False])
 def test_G1a_what_was_staged_and_never_committed_is_in_no_topic(is_staged: bool) -> None:
     """What stood in the log and was aborted stays there."""
-    story = Story()
-    story.add("send", tx="3-0-0", topic="a", values=["z"])
+    sample = SampleHistory()
+    sample.add("send", tx="3-0-0", topic="a", values=["z"])
     if is_staged:
-        story.add("staged", tx="3-0-0")
-    story.change("final", 0, records=[*story.records[::2], ["a", 0, 2, "z"]])
-    finals = [event for event in story.history.events if event["what"] == "final"]
-    story.history.events = [e for e in story.history.events if e not in finals] + finals
-    story.add("outcome", tx="3-0-0", outcome="ABORTED")
-    assert story.found() == ({"G1a aborted read"} if is_staged else set())
+        sample.add("staged", tx="3-0-0")
+    sample.change("final", 0, records=[*sample.records[::2], ["a", 0, 2, "z"]])
+    finals = [event for event in sample.history.events if event["what"] == "final"]
+    sample.history.events = [e for e in sample.history.events if e not in finals] + finals
+    sample.add("outcome", tx="3-0-0", outcome="ABORTED")
+    assert sample.found() == ({"G1a aborted read"} if is_staged else set())
 
 
 def test_who_has_a_group_begins_where_it_stands() -> None:
-    story = Story()
-    story.add("poll", isolation="read_committed", records=story.records[2:], reader="copier.1")
-    assert story.found() == set()
+    sample = SampleHistory()
+    sample.add("poll", isolation="read_committed", records=sample.records[2:], reader="copier.1")
+    assert sample.found() == set()
 
 
 def test_a_finding_names_the_step_at_which_its_record_was_stored() -> None:
-    story = Story().change("final", records=[*Story().records[::2], ["a", 0, 2, "x1"]])
-    story.add("placed", steps={"x1": 17})
-    assert [found.at for found in anomalies(story.history) if found.kind == "duplicate"] == [17]
+    sample = SampleHistory().change(
+        "final", records=[*SampleHistory().records[::2], ["a", 0, 2, "x1"]]
+    )
+    sample.add("placed", steps={"x1": 17})
+    assert [found.at for found in anomalies(sample.history) if found.kind == "duplicate"] == [17]
 
 
 @pytest.mark.parametrize(
@@ -167,26 +169,26 @@ def test_a_finding_names_the_step_at_which_its_record_was_stored() -> None:
 )
 def test_I2_a_producer_is_told_where_its_record_is(told: list[Any], is_found: bool) -> None:
     """Of a repeat the offset may not be known any more: -1."""
-    story = Story().change("written", records=[[*told, "x1"], ["b", 0, 0, "x2"]])
-    assert story.found() == ({"inconsistent offsets"} if is_found else set())
+    sample = SampleHistory().change("written", records=[[*told, "x1"], ["b", 0, 0, "x2"]])
+    assert sample.found() == ({"inconsistent offsets"} if is_found else set())
 
 
 def test_I2_a_reader_is_told_where_its_record_is() -> None:
-    story = Story()
-    story.add("poll", isolation="read_uncommitted", records=[["a", 0, 7, "y1"]], reader="other")
-    assert story.found() == {"inconsistent offsets"}
+    sample = SampleHistory()
+    sample.add("poll", isolation="read_uncommitted", records=[["a", 0, 7, "y1"]], reader="other")
+    assert sample.found() == {"inconsistent offsets"}
 
 
 @pytest.mark.parametrize("kind", SPOILT)
 def test_what_is_spoilt_is_named(kind: str) -> None:
-    story = Story()
-    SPOILT[kind](story)
-    assert kind in story.found()
+    sample = SampleHistory()
+    SPOILT[kind](sample)
+    assert kind in sample.found()
 
 
-def consumed(story: Story, tx: str, start: int, end: int, *reads: str) -> None:
+def consumed(sample: SampleHistory, tx: str, start: int, end: int, *reads: str) -> None:
     """A transaction that moves a group."""
-    story.add("consumed", tx=tx, group="g", ranges=[["a", 0, start, end]], reads=list(reads))
+    sample.add("consumed", tx=tx, group="g", ranges=[["a", 0, start, end]], reads=list(reads))
 
 
 @pytest.mark.parametrize(
@@ -201,11 +203,11 @@ def consumed(story: Story, tx: str, start: int, end: int, *reads: str) -> None:
 def test_I6_ranges_of_a_group_follow_each_other(
     ranges: list[tuple[int, int]], stands: int, kind: str | None
 ) -> None:
-    story = Story()
+    sample = SampleHistory()
     for tx, (start, end) in zip((TX, OTHER), ranges, strict=True):
-        consumed(story, tx, start, end)
-    story.add("position", group="g", topic="a", topic_id="1", partition=0, offset=stands)
-    assert story.found() == ({kind} if kind else set())
+        consumed(sample, tx, start, end)
+    sample.add("position", group="g", topic="a", topic_id="1", partition=0, offset=stands)
+    assert sample.found() == ({kind} if kind else set())
 
 
 @pytest.mark.parametrize(
@@ -222,15 +224,15 @@ def test_I6_what_wrote_nothing_may_lie_between_two_ranges(
     unknown: list[tuple[int, int]], kind: str | None
 ) -> None:
     """Of several attempts any may have committed."""
-    story = Story()
-    consumed(story, TX, 0, 1)
-    consumed(story, OTHER, 3, 4)
+    sample = SampleHistory()
+    consumed(sample, TX, 0, 1)
+    consumed(sample, OTHER, 3, 4)
     for number, (start, end) in enumerate(unknown):
         tx = f"empty {number}"
-        story.add("consumed", tx=tx, group="g", ranges=[["a", 0, start, end]], reads=[])
-        story.add("outcome", tx=tx, outcome="UNKNOWN")
-    story.add("position", group="g", topic="a", topic_id="1", partition=0, offset=4)
-    assert story.found() == ({kind} if kind else set())
+        sample.add("consumed", tx=tx, group="g", ranges=[["a", 0, start, end]], reads=[])
+        sample.add("outcome", tx=tx, outcome="UNKNOWN")
+    sample.add("position", group="g", topic="a", topic_id="1", partition=0, offset=4)
+    assert sample.found() == ({kind} if kind else set())
 
 
 @pytest.mark.parametrize(
@@ -245,19 +247,19 @@ def test_I6_what_wrote_nothing_may_lie_between_two_ranges(
 def test_I10_each_record_below_the_position_is_copied_once(
     copies: list[str], kind: str | None
 ) -> None:
-    story = Story()
-    story.add("copies", group="g", sources=["a"], sinks=["c"])
-    story.add("position", group="g", topic="a", topic_id="1", partition=0, offset=1)
-    story.add("send", tx=None, topic="c", values=copies)
+    sample = SampleHistory()
+    sample.add("copies", group="g", sources=["a"], sinks=["c"])
+    sample.add("position", group="g", topic="a", topic_id="1", partition=0, offset=1)
+    sample.add("send", tx=None, topic="c", values=copies)
     records = [["c", 0, number, value] for number, value in enumerate(copies)]
     for isolation in ("read_uncommitted", "read_committed"):
-        story.add("final", topic="c", isolation=isolation, records=records)
-    assert story.found() == ({kind} if kind else set())
+        sample.add("final", topic="c", isolation=isolation, records=records)
+    assert sample.found() == ({kind} if kind else set())
 
 
 def test_G1c_nobody_reads_from_whoever_read_from_him() -> None:
-    story = Story()
-    consumed(story, TX, 0, 1, "y1")
-    consumed(story, OTHER, 1, 2, "x1")
-    story.add("position", group="g", topic="a", topic_id="1", partition=0, offset=2)
-    assert story.found() == {"G1c circular information flow"}
+    sample = SampleHistory()
+    consumed(sample, TX, 0, 1, "y1")
+    consumed(sample, OTHER, 1, 2, "x1")
+    sample.add("position", group="g", topic="a", topic_id="1", partition=0, offset=2)
+    assert sample.found() == {"G1c circular information flow"}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
-from spark_plugin.checkpoints.checkpoint_story import CheckpointStory, NextStart, tell
+from spark_plugin.checkpoints.checkpoint_comparison import CheckpointComparison, NextStart, compare
 from spark_plugin.checkpoints.query_progress import query_progress
 from txlog.cli.drill.drill_log import DrillLog
 from txlog.cli.output.output import counted
@@ -46,14 +46,14 @@ def drill_checks(
     connection: Connection, checkpoint: Checkpoint, log: DrillLog | None
 ) -> Iterator[DrillCheck]:
     """All checks. `log` is the bundled job's data."""
-    groups = tuple(tell(connection, checkpoint).owners or {})
+    groups = tuple(compare(connection, checkpoint).owners or {})
     query_id = query_progress(checkpoint).query_id
     yield _check("batches in the log", lambda: _batches(connection, query_id))
     if log is not None:
         yield _check(INPUT_OUTPUT, lambda: _records(log))
         yield _check("group at the end", lambda: _lag(log))
     yield _check("open transactions", lambda: _open(connection, query_id, groups))
-    yield _checkpoint(tell(connection, checkpoint))
+    yield _checkpoint(compare(connection, checkpoint))
     damage = audit_log(connection).findings
     yield _findings("every stored byte", damage, "every object is whole, and offsets are dense")
     # Checked in any case. Data behind damage was not examined, so finding nothing there proves
@@ -139,9 +139,9 @@ def _left_open(connection: Connection, query_id: str, groups: tuple[str, ...]) -
     return left
 
 
-def _checkpoint(story: CheckpointStory) -> DrillCheck:
-    is_well = story.next_start is not NextStart.REFUSED
-    found = str(story.next_start) if is_well else f"{story.reason} {story.remedy}"
+def _checkpoint(comparison: CheckpointComparison) -> DrillCheck:
+    is_well = comparison.next_start is not NextStart.REFUSED
+    found = str(comparison.next_start) if is_well else f"{comparison.reason} {comparison.remedy}"
     return DrillCheck("checkpoint and log", is_well, found)
 
 

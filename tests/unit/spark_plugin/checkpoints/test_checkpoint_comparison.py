@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.checkpoints.checkpoint_story import CheckpointStory, NextStart, tell
+from spark_plugin.checkpoints.checkpoint_comparison import CheckpointComparison, NextStart, compare
 from tests.faulty_stores import DyingStore, ProcessDied
 from tests.memory_log import MemoryLog
 from tests.source_tree import ROOT
@@ -32,12 +32,12 @@ def query(log: MemoryLog, tmp_path: Path) -> Query:
     return query
 
 
-def told(log: MemoryLog, query: Query) -> CheckpointStory:
+def compared(log: MemoryLog, query: Query) -> CheckpointComparison:
     """By a process that has nothing open, and that writes nothing."""
     before = log.objects()
-    story = tell(log.process(), query.checkpoint)
+    comparison = compare(log.process(), query.checkpoint)
     assert log.changed_since(before) == []
-    return story
+    return comparison
 
 
 def move_group(log: MemoryLog, offset: int) -> None:
@@ -123,8 +123,8 @@ def test_I10_the_next_start_does_what_was_told(
     verdict: NextStart,
 ) -> None:
     batch, start, end = happens(log, query)
-    story = told(log, query)
-    assert story.next_start is verdict, story.reason
+    comparison = compared(log, query)
+    assert comparison.next_start is verdict, comparison.reason
     before = sorted(row["n"] for row in log.values("even", "odd"))
     try:
         query.run(log.process(), "second", batch, start, end)
@@ -143,26 +143,26 @@ def test_a_checkpoint_above_the_end_of_the_log_is_told(
     query.plan(1, 4, COUNT + 2)
     if is_noted:
         query.note(1)
-    story = told(log, query)
-    assert story.next_start is NextStart.REFUSED
-    assert "numbers-0 ends at 10, but the checkpoint has read up to 12" in story.reason
-    assert "Restore it, or" in story.remedy
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.REFUSED
+    assert "numbers-0 ends at 10, but the checkpoint has read up to 12" in comparison.reason
+    assert "Restore it, or" in comparison.remedy
 
 
 def test_a_refusal_tells_by_how_much_and_which_command_resolves_it(
     log: MemoryLog, query: Query
 ) -> None:
     move_group(log, 9)
-    story = told(log, query)
-    (part,) = story.partitions
+    comparison = compared(log, query)
+    (part,) = comparison.partitions
     assert (part.end, part.committed, part.difference(part.end), part.log_end) == (4, 9, 5, COUNT)
-    assert "batch 1 will be refused" in story.reason
-    assert "startingOffsets=committed" in story.remedy
-    assert story.commands == (
+    assert "batch 1 will be refused" in comparison.reason
+    assert "startingOffsets=committed" in comparison.remedy
+    assert comparison.commands == (
         f"txlog group reset {GROUP} --topic numbers:0 --to-offset 4 --execute",
     )
     move_group(log, 4)
-    assert told(log, query).next_start is NextStart.GOES_ON
+    assert compared(log, query).next_start is NextStart.GOES_ON
 
 
 @pytest.mark.parametrize("is_after", [False, True])
@@ -184,13 +184,13 @@ def test_whatever_write_a_driver_dies_at_the_next_start_does_what_was_told(
         store.die_at(write, after=is_after)
         with suppress(ProcessDied):
             query.commit(process, "first", 1, messages)
-        story = told(log, query)
-        verdicts.append(story.next_start)
-        unfinished += story.unfinished
+        comparison = compared(log, query)
+        verdicts.append(comparison.next_start)
+        unfinished += comparison.unfinished
         before = len(log.values("even", "odd"))
         query.replay(log.process(), "second", 1, 4, 7)
         grew = len(log.values("even", "odd")) - before
-        assert (story.next_start, grew) in [
+        assert (comparison.next_start, grew) in [
             (NextStart.REPLAY, 3),
             (NextStart.ALREADY_IN, 0),
             (NextStart.ALREADY_IN, 1),
@@ -207,26 +207,26 @@ def test_whatever_write_a_driver_dies_at_the_next_start_does_what_was_told(
 
 
 def test_a_query_that_has_not_begun_begins(log: MemoryLog, tmp_path: Path) -> None:
-    assert told(log, Query(log, tmp_path / "new")).next_start is NextStart.BEGINS
+    assert compared(log, Query(log, tmp_path / "new")).next_start is NextStart.BEGINS
 
 
 def test_a_folder_that_is_no_checkpoint_is_refused_with_the_remedy(
     log: MemoryLog, query: Query
 ) -> None:
     (query.folder / "metadata").unlink()
-    story = told(log, query)
-    assert story.next_start is NextStart.REFUSED
-    assert "metadata is missing" in story.reason
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.REFUSED
+    assert "metadata is missing" in comparison.reason
     (query.folder / "metadata").write_text("[" * 100_000)
-    assert told(log, query).next_start is NextStart.REFUSED
+    assert compared(log, query).next_start is NextStart.REFUSED
 
 
 def test_a_missing_file_of_offsets_is_refused(log: MemoryLog, query: Query) -> None:
     query.plan(1, 4, 7)
     (query.folder / "offsets" / "0").unlink()
-    story = told(log, query)
-    assert story.next_start is NextStart.REFUSED
-    assert "offsets/0 is missing" in story.reason
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.REFUSED
+    assert "offsets/0 is missing" in comparison.reason
 
 
 def test_R12_the_group_of_another_query_is_told(
@@ -234,27 +234,27 @@ def test_R12_the_group_of_another_query_is_told(
 ) -> None:
     other = Query(log, tmp_path / "other", "another query")
     other.plan(0, 4, 7)
-    story = told(log, other)
-    assert story.next_start is NextStart.REFUSED
-    assert "belongs to 'spark.query'" in story.reason
-    assert "group.takeover=true" in story.remedy
+    comparison = compared(log, other)
+    assert comparison.next_start is NextStart.REFUSED
+    assert "belongs to 'spark.query'" in comparison.reason
+    assert "group.takeover=true" in comparison.remedy
 
 
 def test_a_query_with_another_sink_runs_as_its_checkpoint_says(tmp_path: Path) -> None:
     log = new_log()
     query = Query(log, tmp_path / "console")
     query.plan(0, 0, 4)
-    assert told(log, query).next_start is NextStart.REPLAY
+    assert compared(log, query).next_start is NextStart.REPLAY
     query.note(0)
     move_group(log, 9)
-    story = told(log, query)
-    assert story.next_start is NextStart.GOES_ON
-    assert "no txlog sink" in story.reason
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.GOES_ON
+    assert "no txlog sink" in comparison.reason
 
 
 def test_a_topic_that_is_gone_has_no_end(log: MemoryLog, query: Query) -> None:
     log.admin.delete_topics(["numbers"])
-    (part,) = told(log, query).partitions
+    (part,) = compared(log, query).partitions
     assert (part.where.topic, part.log_end) == (SOURCE.topic, None)
 
 
@@ -266,12 +266,12 @@ def test_the_label_of_a_foreach_batch_may_leave_batches_out(tmp_path: Path) -> N
     query.note(0)
     query.plan(1, 4, 4)
     query.note(1)
-    assert told(log, query).next_start is NextStart.GOES_ON
+    assert compared(log, query).next_start is NextStart.GOES_ON
 
 
 LOAD = """
 import sys
-import spark_plugin.checkpoints.checkpoint_story, txlog.cli.main
+import spark_plugin.checkpoints.checkpoint_comparison, txlog.cli.main
 sys.exit("pyspark" in sys.modules or "py4j" in sys.modules)
 """
 

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.checkpoints.checkpoint_story import NextStart, PartitionStory
+from spark_plugin.checkpoints.checkpoint_comparison import NextStart, PartitionComparison
 from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from tests.memory_log import MemoryLog
 from tests.spark_query import COUNT, GROUP, Query
-from tests.unit.spark_plugin.checkpoints.test_checkpoint_story import (
+from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
+    compared,
     follows_another,
     goes_on,
     is_planned,
@@ -16,7 +17,6 @@ from tests.unit.spark_plugin.checkpoints.test_checkpoint_story import (
     lost_a_batch,
     move_group,
     query,
-    told,
     was_not_noted,
 )
 from txlog.coordinator.coordinator import Coordinator, InitOptions
@@ -41,24 +41,27 @@ def test_each_verdict_has_its_reason(
 ) -> None:
     assert callable(happens)
     happens(log, query)
-    story = told(log, query)
-    assert (story.reason, story.url) == (reason, query.checkpoint.url)
-    assert (story.query_id, story.commands) == ("query", ())
+    comparison = compared(log, query)
+    assert (comparison.reason, comparison.url) == (reason, query.checkpoint.url)
+    assert (comparison.query_id, comparison.commands) == ("query", ())
 
 
 def test_a_query_that_has_not_begun_says_so(log: MemoryLog, tmp_path: Path) -> None:
     new = Query(log, tmp_path / "new")
-    story = told(log, new)
-    assert (story.url, story.reason) == (new.checkpoint.url, "Spark has planned no batch yet.")
+    comparison = compared(log, new)
+    assert (comparison.url, comparison.reason) == (
+        new.checkpoint.url,
+        "Spark has planned no batch yet.",
+    )
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(log: MemoryLog, query: Query) -> None:
     (query.folder / "metadata").unlink()
-    story = told(log, query)
-    assert story.url == query.checkpoint.url
-    assert story.next_start is NextStart.REFUSED
-    assert story.reason.endswith("the driver does not see it under this path.")
-    assert story.remedy.startswith("Give checkpointLocation as a full URL")
+    comparison = compared(log, query)
+    assert comparison.url == query.checkpoint.url
+    assert comparison.next_start is NextStart.REFUSED
+    assert comparison.reason.endswith("the driver does not see it under this path.")
+    assert comparison.remedy.startswith("Give checkpointLocation as a full URL")
 
 
 def test_a_query_without_a_txlog_sink_is_told_which_batch_runs(
@@ -66,15 +69,15 @@ def test_a_query_without_a_txlog_sink_is_told_which_batch_runs(
 ) -> None:
     other = Query(log, tmp_path / "console", "console")
     other.plan(0, 0, 4)
-    assert "so batch 0 runs as the checkpoint says" in told(log, other).reason
+    assert "so batch 0 runs as the checkpoint says" in compared(log, other).reason
 
 
 def test_commands_put_the_group_to_where_a_replay_starts(log: MemoryLog, query: Query) -> None:
     query.plan(1, 4, 7)
     move_group(log, 5)
-    story = told(log, query)
-    assert story.next_start is NextStart.REFUSED
-    assert story.commands == (
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.REFUSED
+    assert comparison.commands == (
         f"txlog group reset {GROUP} --topic numbers:0 --to-offset 4 --execute",
     )
 
@@ -85,12 +88,12 @@ def test_no_command_is_told_where_moving_the_group_resolves_nothing(
 ) -> None:
     assert callable(happens)
     happens(log, query)
-    story = told(log, query)
-    assert (story.next_start, story.commands) == (NextStart.REFUSED, ())
+    comparison = compared(log, query)
+    assert (comparison.next_start, comparison.commands) == (NextStart.REFUSED, ())
 
 
 def test_a_group_without_a_position_is_neither_ahead_nor_behind() -> None:
-    part = PartitionStory(GroupTopicPartition(GROUP, "numbers", 0), 3, 7, None, COUNT)
+    part = PartitionComparison(GroupTopicPartition(GROUP, "numbers", 0), 3, 7, None, COUNT)
     assert part.difference(7) == 0
 
 
@@ -100,7 +103,7 @@ def test_a_position_in_another_topic_of_the_name_is_none(log: MemoryLog, query: 
     topic_id = log.process().cluster.topic("numbers").topic_id
     moved = PendingOffset("numbers", topic_id, 0, UNCHECKED, 1)
     log.process().offsets.commit(GROUP, (moved,))
-    (part,) = told(log, query).partitions
+    (part,) = compared(log, query).partitions
     assert (part.committed, part.log_end) == (None, None)
 
 
@@ -110,9 +113,9 @@ def test_positions_of_topics_that_the_query_does_not_read_are_left_out(
     log.admin.create_topic("other", 1)
     topic_id = log.process().cluster.topic("other").topic_id
     log.process().offsets.commit(GROUP, (PendingOffset("other", topic_id, 0, UNCHECKED, 1),))
-    story = told(log, query)
-    assert [part.where.topic for part in story.partitions] == ["numbers"]
-    assert story.next_start is NextStart.GOES_ON
+    comparison = compared(log, query)
+    assert [part.where.topic for part in comparison.partitions] == ["numbers"]
+    assert comparison.next_start is NextStart.GOES_ON
 
 
 @pytest.mark.parametrize(
@@ -141,10 +144,10 @@ def test_what_is_pending_is_told_by_how_it_was_decided(
         coordinator.prepare_abort("pending", tx_id)
     if is_complete:
         coordinator.complete("pending", tx_id)
-    story = told(log, query)
-    (line,) = story.unfinished
+    comparison = compared(log, query)
+    (line,) = comparison.unfinished
     assert line.startswith(f"transaction {tx_id} of 'pending' {told_so}")
-    assert [part.committed for part in story.partitions] == [committed]
+    assert [part.committed for part in comparison.partitions] == [committed]
 
 
 def begun(coordinator: Coordinator, name: str) -> TxId:

@@ -9,7 +9,7 @@ from txlog.testing.simulation.topics import is_tombstone, key_of
 TX, OTHER = "1-0-0", "2-0-0"
 
 
-class Story:
+class SampleHistory:
     """A sound history of two transactions over topics a and b, and ways to spoil it."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Story:
                 mine = [record for record in records if record[0] == topic]
                 self.add("final", topic=topic, isolation=isolation, records=mine)
 
-    def change(self, what: str, nth: int = 0, **facts: Any) -> "Story":
+    def change(self, what: str, nth: int = 0, **facts: Any) -> "SampleHistory":
         """Alter the nth event of a kind."""
         list(self.history.of(what))[nth].update(facts)
         return self
@@ -53,7 +53,7 @@ class Story:
 # Where records and topics are deleted.
 
 
-class StoryOfDeletion(Story):
+class HistoryOfDeletion(SampleHistory):
     """Of topic `c`, which is compacted, offsets 0 and 1 are deleted, and 2 is superseded."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ def _of_one_key(count: int) -> list[str]:
     return [v for v in values if key_of("c", v) == key and not is_tombstone("c", v)][:count]
 
 
-class StoryOfATombstone(StoryOfDeletion):
+class HistoryOfATombstone(HistoryOfDeletion):
     """Behind the records of topic `c` comes a tombstone of the key of the last two.
 
     It goes at step 9. What it hides goes at step 8, unless it is kept.

@@ -25,7 +25,7 @@ from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId
 from txlog.topic.topic_log import TopicLog
 
 COMMANDS_MAX = 20
-"""Commands that a story contains; a group with more partitions is moved by a file."""
+"""Commands that a comparison contains; a group with more partitions is moved by a file."""
 
 NOT_PLANNED = "not planned"
 """The fingerprint of a batch without a plan: it differs from that of any batch in the log."""
@@ -42,7 +42,7 @@ class NextStart(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionStory:
+class PartitionComparison:
     """One partition that the query reads in a group."""
 
     where: GroupTopicPartition
@@ -60,7 +60,7 @@ class PartitionStory:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointStory:
+class CheckpointComparison:
     """The comparison of one checkpoint with one log."""
 
     url: str
@@ -80,7 +80,7 @@ class CheckpointStory:
     """group -> transactional id that owns it."""
     unfinished: tuple[str, ...] = ()
     """Transactions of these groups that the next start waits for, or finishes."""
-    partitions: tuple[PartitionStory, ...] = ()
+    partitions: tuple[PartitionComparison, ...] = ()
 
     @property
     def is_replay(self) -> bool:
@@ -88,20 +88,24 @@ class CheckpointStory:
         return self.planned is not None and self.planned != self.finished
 
 
-def tell(connection: Connection, checkpoint: Checkpoint) -> CheckpointStory:
+def compare(connection: Connection, checkpoint: Checkpoint) -> CheckpointComparison:
     """Compare a checkpoint with a log. Raises the stores' errors, and CorruptData of the log."""
     try:
-        return _Teller(connection, checkpoint).story()
+        return _Comparer(connection, checkpoint).comparison()
     except (CheckpointConflict, CorruptData) as error:
-        return _refused(CheckpointStory(checkpoint.url, NextStart.REFUSED, ""), error)
+        return _refused(CheckpointComparison(checkpoint.url, NextStart.REFUSED, ""), error)
 
 
-def _refused(story: CheckpointStory, error: CheckpointConflict | CorruptData) -> CheckpointStory:
+def _refused(
+    comparison: CheckpointComparison, error: CheckpointConflict | CorruptData
+) -> CheckpointComparison:
     """The next start will meet this error."""
-    return replace(story, next_start=NextStart.REFUSED, reason=error.reason, remedy=error.remedy)
+    return replace(
+        comparison, next_start=NextStart.REFUSED, reason=error.reason, remedy=error.remedy
+    )
 
 
-class _Teller:
+class _Comparer:
     """One comparison."""
 
     def __init__(self, connection: Connection, checkpoint: Checkpoint) -> None:
@@ -110,9 +114,9 @@ class _Teller:
         self._admin = Admin(connection)
         self._topics: dict[str, TopicLog | None] = {}
 
-    def story(self) -> CheckpointStory:
+    def comparison(self) -> CheckpointComparison:
         checkpoint, log_id = self._checkpoint, self._connection.cluster.log_id
-        found = CheckpointStory(
+        found = CheckpointComparison(
             checkpoint.url,
             NextStart.BEGINS,
             "Spark has planned no batch yet.",
@@ -189,9 +193,9 @@ class _Teller:
         self,
         at: Mapping[GroupTopicPartition, Standing],
         committed: Mapping[GroupTopicPartition, int | None],
-    ) -> list[PartitionStory]:
+    ) -> list[PartitionComparison]:
         return [
-            PartitionStory(
+            PartitionComparison(
                 where,
                 standing.start,
                 standing.end,
@@ -237,19 +241,21 @@ def _unfinished(tx_id: TxId, pending: Pending, decision: Decision | None) -> str
 
 
 def _judged(
-    story: CheckpointStory, batch: BatchRange, committed: Mapping[GroupTopicPartition, int | None]
-) -> CheckpointStory:
+    comparison: CheckpointComparison,
+    batch: BatchRange,
+    committed: Mapping[GroupTopicPartition, int | None],
+) -> CheckpointComparison:
     """The sink's verdict on the next batch."""
     batch_id = batch.batch_id
-    if story.mark is None and not any((story.owners or {}).values()):
-        return _unwritten(story, batch_id)
-    mark = None if story.mark is None else BatchMark.of(story.mark)
-    stranger = _stranger(story)
+    if comparison.mark is None and not any((comparison.owners or {}).values()):
+        return _unwritten(comparison, batch_id)
+    mark = None if comparison.mark is None else BatchMark.of(comparison.mark)
+    stranger = _stranger(comparison)
     if stranger:
         return stranger
     try:
         answer = decide_batch(
-            story.query_id,
+            comparison.query_id,
             batch_id,
             batch.ranges,
             committed,
@@ -257,44 +263,46 @@ def _judged(
             joining=batch.joining,
             fingerprint=batch.fingerprint,
             previous_fingerprint=batch.previous_fingerprint,
-            may_skip=bool(story.mark and story.mark.label),
+            may_skip=bool(comparison.mark and comparison.mark.label),
         )
     except CheckpointConflict as error:
         reason = f"batch {batch_id} will be refused: {error.facts['reason']}"
         return replace(
-            story,
+            comparison,
             next_start=NextStart.REFUSED,
             reason=reason,
             remedy=error.remedy,
-            commands=_commands(story, str(error.facts["mark_says"])),
+            commands=_commands(comparison, str(error.facts["mark_says"])),
         )
     if isinstance(answer, AlreadyIn):
         reason = f"the log has batch {batch_id}; Spark did not record its end."
-        return replace(story, next_start=NextStart.ALREADY_IN, reason=reason)
-    if story.is_replay:
+        return replace(comparison, next_start=NextStart.ALREADY_IN, reason=reason)
+    if comparison.is_replay:
         reason = f"the log does not have batch {batch_id}, and the group is where it starts."
-        return replace(story, next_start=NextStart.REPLAY, reason=reason)
-    reason = f"batch {story.planned} is done, and the group is where batch {batch_id} will start."
-    return replace(story, next_start=NextStart.GOES_ON, reason=reason)
+        return replace(comparison, next_start=NextStart.REPLAY, reason=reason)
+    reason = (
+        f"batch {comparison.planned} is done, and the group is where batch {batch_id} will start."
+    )
+    return replace(comparison, next_start=NextStart.GOES_ON, reason=reason)
 
 
-def _unwritten(story: CheckpointStory, batch_id: int) -> CheckpointStory:
+def _unwritten(comparison: CheckpointComparison, batch_id: int) -> CheckpointComparison:
     """No txlog sink has committed for this query or owns its groups: only Spark decides."""
-    next_start = NextStart.REPLAY if story.is_replay else NextStart.GOES_ON
+    next_start = NextStart.REPLAY if comparison.is_replay else NextStart.GOES_ON
     reason = (
         f"no txlog sink has committed a batch of this query, so batch {batch_id} runs as the "
         "checkpoint says, whatever its groups' positions."
     )
-    return replace(story, next_start=next_start, reason=reason)
+    return replace(comparison, next_start=next_start, reason=reason)
 
 
-def _stranger(story: CheckpointStory) -> CheckpointStory | None:
+def _stranger(comparison: CheckpointComparison) -> CheckpointComparison | None:
     """The group belongs to another query that is named by Spark's query id (rule R12)."""
-    for group, owner in (story.owners or {}).items():
-        is_other = owner.startswith("spark.") and owner != f"spark.{story.query_id}"
-        if is_other and story.mark is None:
+    for group, owner in (comparison.owners or {}).items():
+        is_other = owner.startswith("spark.") and owner != f"spark.{comparison.query_id}"
+        if is_other and comparison.mark is None:
             return replace(
-                story,
+                comparison,
                 next_start=NextStart.REFUSED,
                 reason=f"group {group!r} belongs to {owner!r}, which is another query.",
                 remedy="If that query is gone for ever, use group.takeover=true in the sink.",
@@ -302,13 +310,13 @@ def _stranger(story: CheckpointStory) -> CheckpointStory | None:
     return None
 
 
-def _commands(story: CheckpointStory, mark_says: str) -> tuple[str, ...]:
+def _commands(comparison: CheckpointComparison, mark_says: str) -> tuple[str, ...]:
     """Commands that move the group past a batch that the log has, or to the start of one to run."""
     if mark_says not in ("NEXT", "SAME"):
         return ()
-    is_to_run = story.is_replay and mark_says == "NEXT"
+    is_to_run = comparison.is_replay and mark_says == "NEXT"
     commands = []
-    for part in story.partitions:
+    for part in comparison.partitions:
         wanted = part.start if is_to_run else part.end
         if part.difference(wanted):
             where = part.where

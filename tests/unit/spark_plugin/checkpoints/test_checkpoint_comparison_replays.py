@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.checkpoints.checkpoint_story import NextStart
+from spark_plugin.checkpoints.checkpoint_comparison import NextStart
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
 from tests.faulty_stores import DyingStore, ProcessDied
 from tests.memory_log import MemoryLog
 from tests.spark_query import COUNT, GROUP, OPTIONS, Query, new_log
-from tests.unit.spark_plugin.checkpoints.test_checkpoint_story import log, move_group, query, told
-from tests.unit.spark_plugin.checkpoints.test_checkpoint_story_details import TIMEOUT_MS, begun
+from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
+    compared,
+    log,
+    move_group,
+    query,
+)
+from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison_details import TIMEOUT_MS, begun
 from txlog.errors import CheckpointConflict
 from txlog.groups.state import UNCHECKED, PendingOffset
 
@@ -57,12 +62,12 @@ def test_I10_the_command_for_a_batch_that_is_in_puts_the_group_behind_it(
 ) -> None:
     query.run(log.process(), "first", 1, 4, 7)
     move_group(log, moved_to)
-    story = told(log, query)
-    assert story.next_start is NextStart.REFUSED
-    assert "the log has this very batch" in story.reason
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.REFUSED
+    assert "the log has this very batch" in comparison.reason
     require_refused(log, query, 1, 4, 7)
-    follow(log, query, story.commands)
-    assert told(log, query).next_start is NextStart.ALREADY_IN
+    follow(log, query, comparison.commands)
+    assert compared(log, query).next_start is NextStart.ALREADY_IN
     query.replay(log.process(), "second", 1, 4, 7)
     assert sorted(row["n"] for row in log.values("even", "odd")) == list(range(7))
 
@@ -73,10 +78,10 @@ def test_I10_the_command_for_a_batch_that_is_not_in_puts_the_group_before_it(
 ) -> None:
     query.plan(1, 4, 7)
     move_group(log, moved_to)
-    story = told(log, query)
-    assert story.next_start is NextStart.REFUSED
-    follow(log, query, story.commands)
-    assert told(log, query).next_start is NextStart.REPLAY
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.REFUSED
+    follow(log, query, comparison.commands)
+    assert compared(log, query).next_start is NextStart.REPLAY
 
 
 def test_R2_a_batch_of_the_same_records_by_another_plan_is_refused(
@@ -84,9 +89,9 @@ def test_R2_a_batch_of_the_same_records_by_another_plan_is_refused(
 ) -> None:
     query.run(log.process(), "first", 1, 4, 7)
     plan(query, 1, {0: (4, 7)}, watermark_ms=60_000)
-    story = told(log, query)
-    assert story.next_start is NextStart.REFUSED
-    assert "the log has another batch under this number" in story.reason
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.REFUSED
+    assert "the log has another batch under this number" in comparison.reason
     require_refused(log, query, 1, 4, 7)
 
 
@@ -94,10 +99,10 @@ def test_a_partition_that_joins_counts(log: MemoryLog, query: Query) -> None:
     """Its group was moved there, by a consumer that knew of the partition before the query did."""
     log.admin.create_partitions("numbers", 2)
     plan(query, 1, {0: (4, 7), 1: (0, 0)})
-    assert told(log, query).next_start is NextStart.REPLAY
+    assert compared(log, query).next_start is NextStart.REPLAY
     topic_id = log.connection.cluster.topic("numbers").topic_id
     log.process().offsets.commit(GROUP, (PendingOffset("numbers", topic_id, 1, UNCHECKED, 3),))
-    assert told(log, query).next_start is NextStart.REFUSED
+    assert compared(log, query).next_start is NextStart.REFUSED
     require_refused(log, query, 1, 4, 7)
 
 
@@ -118,10 +123,10 @@ def test_a_query_that_owns_its_group_and_has_committed_nothing_is_no_stranger(
         store.die_at(write, after=True)
         with suppress(ProcessDied):
             query.commit(process, "first", 0, messages)
-        story = told(log, query)
-        if story.mark is None:
-            assert story.next_start is NextStart.REPLAY
-            owners |= set((story.owners or {}).values())
+        comparison = compared(log, query)
+        if comparison.mark is None:
+            assert comparison.next_start is NextStart.REPLAY
+            owners |= set((comparison.owners or {}).values())
     assert owners == {"", transactional_id or "spark.query"}
 
 
@@ -144,9 +149,9 @@ def test_R2_what_a_checkpoint_lost_is_not_taken_for_what_comes_next(
     """The checkpoint was put back by one batch, whatever that one held."""
     loses(log, query)
     (query.folder / "offsets" / "1").unlink()
-    story = told(log, query)
-    assert story.next_start is NextStart.REFUSED
-    assert "the log has another batch under this number" in story.reason
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.REFUSED
+    assert "the log has another batch under this number" in comparison.reason
     query.plan(1, 4, 7)
     require_refused(log, query, 1, 4, 7)
 
@@ -159,15 +164,15 @@ def test_a_group_that_is_one_record_off_is_told(
     log: MemoryLog, query: Query, moved_to: int, where: str
 ) -> None:
     move_group(log, moved_to)
-    story = told(log, query)
-    assert story.next_start is NextStart.REFUSED
-    assert where in story.reason
+    comparison = compared(log, query)
+    assert comparison.next_start is NextStart.REFUSED
+    assert where in comparison.reason
 
 
 def test_a_checkpoint_at_the_very_end_of_the_log_goes_on(log: MemoryLog, query: Query) -> None:
     query.run(log.process(), "first", 1, 4, COUNT)
     query.note(1)
-    assert told(log, query).next_start is NextStart.GOES_ON
+    assert compared(log, query).next_start is NextStart.GOES_ON
 
 
 # What the log has of the query.
@@ -186,9 +191,9 @@ def test_R30_of_several_writes_the_one_that_is_furthest_counts(
         for write in (first, second):
             if batch == 0 or write.options.label == furthest:
                 write.replay(log.process(), "first", batch, 0, 4)
-    story = told(log, first)
-    assert story.mark is not None
-    assert (story.mark.batch_id, story.mark.label) == (1, furthest)
+    comparison = compared(log, first)
+    assert comparison.mark is not None
+    assert (comparison.mark.batch_id, comparison.mark.label) == (1, furthest)
 
 
 @pytest.mark.parametrize(("topic", "other_id"), [("other", None), ("numbers", "f" * 32)])
@@ -202,15 +207,17 @@ def test_what_is_decided_of_another_topic_moves_nothing(
     moved = (PendingOffset(topic, topic_id, 0, UNCHECKED, 6),)
     process.offsets.pend(GROUP, tx_id, "pending", 0, moved, TIMEOUT_MS)
     process.coordinator(0).prepare_commit("pending", tx_id)
-    story = told(log, query)
-    assert "is decided COMMIT" in story.unfinished[0]
-    assert [(part.where.topic, part.committed) for part in story.partitions] == [("numbers", 4)]
+    comparison = compared(log, query)
+    assert "is decided COMMIT" in comparison.unfinished[0]
+    assert [(part.where.topic, part.committed) for part in comparison.partitions] == [
+        ("numbers", 4)
+    ]
 
 
 def test_a_partition_that_the_log_lacks_has_no_end(log: MemoryLog, query: Query) -> None:
     """The log was restored from a copy of before the partition was added."""
     plan(query, 1, {0: (4, 7), 1: (0, 0)})
-    assert [part.log_end for part in told(log, query).partitions] == [COUNT, None]
+    assert [part.log_end for part in compared(log, query).partitions] == [COUNT, None]
 
 
 def test_the_remedy_is_the_last_sentence_whatever_a_folder_is_called(
@@ -218,6 +225,6 @@ def test_the_remedy_is_the_last_sentence_whatever_a_folder_is_called(
 ) -> None:
     query = Query(log, tmp_path / "v1. of today")
     (query.folder / "metadata").unlink()
-    story = told(log, query)
-    assert "v1. of today/metadata is missing" in story.reason
-    assert story.remedy.startswith("Give checkpointLocation as a full URL")
+    comparison = compared(log, query)
+    assert "v1. of today/metadata is missing" in comparison.reason
+    assert comparison.remedy.startswith("Give checkpointLocation as a full URL")
