@@ -25,9 +25,9 @@ def open_log(
     options: ReaderOptions | WriterOptions,
     *,
     create: bool = False,
-    handed: ClusterFile | None = None,
+    cluster_file: ClusterFile | None = None,
 ) -> Connection:
-    """The log that `root` names; without a request, by its file as the driver has `handed` it.
+    """The log that `root` names; without a request, by `cluster_file`, which the driver read.
 
     A drill stops the sink alone: a source may finish another producer's transaction, whose markers
     are not a step of the batch.
@@ -38,7 +38,7 @@ def open_log(
     if points is not None and isinstance(options, WriterOptions):
         return _drilled(os.getpid(), options.root, tuple(sorted(options.storage.items())), create)
     storage = dict(options.storage)
-    return connect(options.root, create=create, storage_options=storage, handed=handed)
+    return connect(options.root, create=create, storage_options=storage, cluster_file=cluster_file)
 
 
 @cache

@@ -21,7 +21,7 @@ from spark_plugin.sink.frame_schema import (
     kafka_metadata,
 )
 from spark_plugin.sink.topic_creation import Creation, require_may_create
-from txlog.catalog.handed_over import HandedLog
+from txlog.catalog.metadata import LogMetadata
 from txlog.client.admin import Admin
 from txlog.clock import begun
 from txlog.engine.connection import Connection
@@ -37,7 +37,7 @@ from txlog.topic.records.schema import KAFKA_SCHEMA, is_kafka_schema, validate_s
 from txlog.topic.topic_log import TopicLog
 
 
-def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation) -> HandedLog:
+def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation) -> LogMetadata:
     """Check columns and topic; create the log, and the topic that the option names, if missing.
     Answers what tasks are told of both.
 
@@ -51,14 +51,14 @@ def prepare_topics(options: WriterOptions, schema: StructType, allowed: Creation
 
 def prepared_log(
     connection: Connection, options: WriterOptions, schema: StructType, allowed: Creation
-) -> HandedLog:
+) -> LogMetadata:
     """The same in a log that is open."""
     if options.topic is None:
         frame_schema(schema, [TOPIC_COLUMN])
-        return HandedLog.of(connection.cluster)
+        return LogMetadata.of(connection.cluster)
     topic = written_topic(connection, options, schema, options.topic, allowed)
     check_fit(topic, options, schema)
-    return HandedLog.of(connection.cluster, [topic])
+    return LogMetadata.of(connection.cluster, [topic])
 
 
 def check_topics(options: WriterOptions, schema: StructType) -> None:

@@ -23,7 +23,7 @@ from spark_plugin.sink.frame_schema import PARTITION_COLUMN, TOPIC_COLUMN, in_ut
 from spark_plugin.sink.sink_topics import written_topic
 from spark_plugin.sink.topic_creation import Creation
 from spark_plugin.task_identity import NO_BATCH
-from txlog.catalog.handed_over import HandedLog, HandedTopic
+from txlog.catalog.metadata import LogMetadata, TopicMetadata
 from txlog.engine.append.accumulator import Partitions, keyed_partitions
 from txlog.engine.append.batch_columns import require_small_records
 from txlog.engine.append.partitioner import split_by_partition
@@ -63,7 +63,7 @@ class TaskMessage(WriterCommitMessage):
     plan: BatchPlan | None
     """The micro-batch that the writer was made for (rule R1); None outside of a stream."""
     staged: tuple[StagedTopic, ...]
-    log: HandedLog | None = None
+    log: LogMetadata | None = None
     """The log that it staged for, and these topics: so that the commit need not look for them."""
 
     @property
@@ -81,10 +81,10 @@ class Staging:
         options: WriterOptions,
         schema: StructType,
         allowed: Creation = Creation.NONE,
-        handed: Iterable[HandedTopic] = (),
+        metadata: Iterable[TopicMetadata] = (),
     ) -> None:
         """`schema` is the DataFrame's: the columns of a topic that is missing, and is created if
-        that is allowed. `handed` are topics as the driver has seen them."""
+        that is allowed. `metadata` are topics as the driver has seen them."""
         self._connection = connection
         self._allowed = allowed
         self._options = options
@@ -92,7 +92,7 @@ class Staging:
         self._kafka_metadata = kafka_metadata(schema)
         # Rows without a key go to another partition each time, as the producer's do.
         self._sticky = int(connection.runtime.entropy.uniform(0, 1 << 30))
-        self._topics = {one.opened.name: one.within(connection.cluster) for one in handed}
+        self._topics = {one.opened.name: one.within(connection.cluster) for one in metadata}
         self._drafts: dict[str, SegmentDraft] = {}
         self._rows: dict[str, int] = {}
         self._segments: dict[str, list[Callable[[], Segment]]] = {}
@@ -121,10 +121,10 @@ class Staging:
             for name in sorted(self._segments)
         )
 
-    def log(self) -> HandedLog:
+    def log(self) -> LogMetadata:
         """What the commit is told of the log, and of the topics that have rows."""
         topics = (self._topics[name] for name in sorted(self._segments))
-        return HandedLog.of(self._connection.cluster, topics)
+        return LogMetadata.of(self._connection.cluster, topics)
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of each topic, in their old order, without the column that named it."""

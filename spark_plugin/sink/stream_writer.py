@@ -27,7 +27,7 @@ from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.sink.topic_creation import Creation, creation
 from spark_plugin.task_identity import task_identity
 from spark_plugin.worker_process import freeze_modules, is_for_commits
-from txlog.catalog.handed_over import HandedLog
+from txlog.catalog.metadata import LogMetadata
 from txlog.clock import Runtime
 from txlog.errors import CheckpointConflict, InternalError
 
@@ -45,7 +45,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         options: WriterOptions,
         schema: StructType,
         plan: BatchPlan | None,
-        log: HandedLog | None = None,
+        log: LogMetadata | None = None,
     ) -> None:
         self._options = options
         self._schema = schema
@@ -81,7 +81,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
                 planned=planned,
             )
         allowed = _allowed(self._options, task.batch_id)
-        connection = open_log(self._options, handed=self._log.file)
+        connection = open_log(self._options, cluster_file=self._log.file)
         staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
         staged = staging.add_all(iterator)
         drill_points.passed(DrillMoment.STAGED, self._options.query_name or "")
@@ -105,7 +105,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         checkpoint = query_checkpoint(self._options)
         identity = batch_identity(found, batchId)
         log = found[0].log
-        connection = open_log(self._options, handed=None if log is None else log.file)
+        connection = open_log(self._options, cluster_file=None if log is None else log.file)
         BatchCommitter(connection, self._options, checkpoint).commit(identity, found)
         drill_points.passed(DrillMoment.RETURNED, self._options.query_name or "")
 

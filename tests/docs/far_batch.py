@@ -26,7 +26,7 @@ from spark_plugin.sink.topic_creation import creation
 from spark_plugin.source.read_plan import ReadTask, read_from
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.spark_query import COLUMNS
-from txlog.catalog.handed_over import HandedLog
+from txlog.catalog.metadata import LogMetadata
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import Connection, open_connection
 from txlog.testing.rounds import Rounds
@@ -62,13 +62,13 @@ class FarBatch:
         self._batch = -1
         self._end: dict[str, Any] = {}
         self._planned: list[ReadTask] = []
-        self._handed: HandedLog | None = None
+        self._metadata: LogMetadata | None = None
         self._rows: list[pa.RecordBatch] = []
         self._messages: list[TaskMessage] = []
 
-    def _opened(self, handed: HandedLog | None = None) -> Connection:
-        file = None if handed is None else handed.file
-        return open_connection(self._rounds.store, self._rounds.runtime, handed=file)
+    def _opened(self, metadata: LogMetadata | None = None) -> Connection:
+        file = None if metadata is None else metadata.file
+        return open_connection(self._rounds.store, self._rounds.runtime, cluster_file=file)
 
     @property
     def _checkpoint(self) -> Checkpoint:
@@ -111,7 +111,7 @@ class FarBatch:
     def make_writer(self) -> None:
         """In the planner's process."""
         allowed = creation(None, is_later=self._batch > 0)
-        self._handed = prepared_log(self._planner, SINK, COLUMNS, allowed)
+        self._metadata = prepared_log(self._planner, SINK, COLUMNS, allowed)
 
     def read(self) -> None:
         """The task that reads has threads, and no journal."""
@@ -122,17 +122,17 @@ class FarBatch:
 
     def stage(self) -> None:
         """In two tasks, beside each other."""
-        assert self._handed is not None
+        assert self._metadata is not None
         while len(self._tasks) < TASKS:
-            self._tasks.append(self._opened(self._handed))
+            self._tasks.append(self._opened(self._metadata))
         self._messages = self._rounds.runtime.fan_out.run_together(
             [lambda t=task, n=n: self._staged(t, n) for n, task in enumerate(self._tasks)]
         )
 
     def _staged(self, task: Connection, number: int) -> TaskMessage:
-        assert self._handed is not None
+        assert self._metadata is not None
         allowed = creation(None, is_later=self._batch > 0)
-        staging = Staging(task, SINK, COLUMNS, allowed, self._handed.topics)
+        staging = Staging(task, SINK, COLUMNS, allowed, self._metadata.topics)
         staged = staging.add_all(self._rows[number::TASKS])
         plan = self._checkpoint.plan()
         return TaskMessage("query", self._batch, RUN, plan, staged, staging.log())

@@ -6,8 +6,8 @@ import pytest
 
 from tests.simulation.mutants_of_carrying import BUGS_OF_CARRYING
 from tests.simulation.mutants_of_entries import BUGS_OF_ENTRIES
-from tests.simulation.mutants_of_handing_over import BUGS_OF_HANDING_OVER
 from tests.simulation.mutants_of_logs import BUGS_OF_LOGS
+from tests.simulation.mutants_of_metadata import BUGS_OF_METADATA
 from tests.simulation.mutants_of_staging import BUGS_OF_STAGING
 from tests.simulation.mutants_of_trust import BUGS_OF_TRUST
 from tests.simulation.mutants_of_waits import BUGS_OF_WAITS
@@ -15,7 +15,7 @@ from tests.simulation.mutants_of_waits import BUGS_OF_WAITS
 DIRECT_BUGS: Mapping[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     **BUGS_OF_CARRYING,
     **BUGS_OF_ENTRIES,
-    **BUGS_OF_HANDING_OVER,
+    **BUGS_OF_METADATA,
     **BUGS_OF_LOGS,
     **BUGS_OF_STAGING,
     **BUGS_OF_TRUST,

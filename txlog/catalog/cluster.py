@@ -414,16 +414,18 @@ def open_cluster(
     writer: str = "txlog",
     log_config: Mapping[str, object] | None = None,
     require_place: Callable[[], object] = lambda: None,
-    handed: ClusterFile | None = None,
+    cluster_file: ClusterFile | None = None,
 ) -> Cluster:
     """Open the log in `store`; with `create`, create it if there is none. Raises NotATxlog.
 
     `log_config` has log settings by their dotted names, for a log that is created: InvalidConfig if
     the log exists and has other settings; `require_place` raises if a log may not be created
-    there. `handed` is the log's file, read by another process: then this one does not read it.
+    there. `cluster_file` was read by another process: then this one does not read it.
     """
-    if handed is not None:
-        return Cluster(store, handed, runtime, process or ProcessSettings(), writer, was_read=False)
+    if cluster_file is not None:
+        return Cluster(
+            store, cluster_file, runtime, process or ProcessSettings(), writer, was_read=False
+        )
     settings = default_log_settings(store).altered(log_config) if log_config else None
     if create:
         file: ClusterFile | None = create_cluster(store, runtime, settings, require_place)

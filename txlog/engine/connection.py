@@ -131,13 +131,13 @@ def connect(
     storage_options: Mapping[str, object] | None = None,
     process: ProcessSettings | None = None,
     log_config: Mapping[str, object] | None = None,
-    handed: ClusterFile | None = None,
+    cluster_file: ClusterFile | None = None,
 ) -> Connection:
     """The log at `root`, opened once a process, and again if another log is there now.
 
     With `create`, a log that was removed since this process opened it is created again, with the
-    log settings in `log_config`. `handed` is the log's own file as another process has read it: the
-    log is opened by that, without a request. Raises NotATxlog (there is none, and `create` is
+    log settings in `log_config`. `cluster_file` is as another process has read it: the log is
+    opened by that, without a request. Raises NotATxlog (there is none, and `create` is
     false), UsageError (one may not be created there), InvalidConfig (there is one, with other
     settings), StoreNotAtomic, StoreDenied.
     """
@@ -146,7 +146,7 @@ def connect(
     key = f"{os.getpid()} {root} {options!r} {process!r} {log_config!r}"
     with _connections_lock:
         known = _connections.get(key)
-    is_meant = known is not None and (handed is None or known.cluster.file == handed)
+    is_meant = known is not None and (cluster_file is None or known.cluster.file == cluster_file)
     if known is not None and is_meant and _is_there_still(known, fresh=create):
         return known
     runtime = Runtime()
@@ -158,7 +158,7 @@ def connect(
         process=process,
         log_config=log_config,
         require_place=partial(require_own_place, root, store, runtime, storage_options),
-        handed=handed,
+        cluster_file=cluster_file,
     )
     with _connections_lock:
         if _connections.get(key) is known:
@@ -186,7 +186,7 @@ def open_connection(
     process: ProcessSettings | None = None,
     log_config: Mapping[str, object] | None = None,
     require_place: Callable[[], object] = lambda: None,
-    handed: ClusterFile | None = None,
+    cluster_file: ClusterFile | None = None,
 ) -> Connection:
     """The log in `store`, with components of the caller's: for tests and the simulation.
 
@@ -199,7 +199,7 @@ def open_connection(
         writer=writer_name(),
         log_config=log_config,
         require_place=require_place,
-        handed=handed,
+        cluster_file=cluster_file,
     )
     return Connection(cluster)
 

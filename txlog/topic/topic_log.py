@@ -132,7 +132,7 @@ class TopicLog:
 
     def show(self, state: TopicState) -> None:
         """Let `state` be as another process has seen it, until this one opens the journal: for
-        staging records (`handed_over.py`)."""
+        staging records (`metadata.py`)."""
         self._replica.show(state)
 
     def look(self) -> TopicState:

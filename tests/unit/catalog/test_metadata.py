@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.memory_log import MemoryLog
-from txlog.catalog.handed_over import HandedLog
+from txlog.catalog.metadata import LogMetadata
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import InternalError, NotATxlog
@@ -21,20 +21,22 @@ NUMBERS = pa.schema([("n", pa.int64())])
 ROWS = with_timestamp(pa.RecordBatch.from_pydict({"n": [1, 2]}, NUMBERS), 0)
 
 
-class Handed:
+class Driver:
     """A log whose driver has pickled what it knows, and a task's process with the copy."""
 
     def __init__(self) -> None:
         self.log = MemoryLog(TRUSTING)
         self.log.admin.create_topic("out", 3, NUMBERS, {"compression.type": "zstd"})
         known = self.log.connection.cluster.topic("out")
-        copied = pickle.dumps(HandedLog.of(self.log.connection.cluster, [known]))
-        self.handed: HandedLog = pickle.loads(copied)
+        copied = pickle.dumps(LogMetadata.of(self.log.connection.cluster, [known]))
+        self.metadata: LogMetadata = pickle.loads(copied)
         self.rounds = Rounds(self.log.memory)
 
     def task(self) -> Connection:
         """A process that has asked nothing yet, a round trip away."""
-        return open_connection(self.rounds.store, self.rounds.runtime, handed=self.handed.file)
+        return open_connection(
+            self.rounds.store, self.rounds.runtime, cluster_file=self.metadata.file
+        )
 
     def asked(self, part: str = "") -> list[str]:
         """What its requests were, of those for such a path."""
@@ -42,15 +44,15 @@ class Handed:
 
     def topic(self) -> TopicLog:
         """The topic in such a process."""
-        (handed,) = self.handed.topics
-        return handed.within(self.task().cluster)
+        (known,) = self.metadata.topics
+        return known.within(self.task().cluster)
 
 
 def test_a_task_stages_and_asks_nothing() -> None:
-    handed = Handed()
-    topic = handed.topic()
+    driver = Driver()
+    topic = driver.topic()
     segment = topic.stage({0: [ROWS]}, topic.state.newest_schema_id)
-    assert handed.asked() == ["put_new"]
+    assert driver.asked() == ["put_new"]
     assert topic.schema() == NUMBERS
     assert len(topic.state.partitions) == 3
     assert topic.state.config.compression_type == "zstd"
@@ -58,48 +60,48 @@ def test_a_task_stages_and_asks_nothing() -> None:
 
 
 def test_its_segments_are_named_above_the_horizon_that_the_driver_knew() -> None:
-    handed = Handed()
-    horizon = f"{handed.log.clock.wall_ms() + 10_000:012x}" + "0" * 20
-    state = handed.topic().state
-    topic = handed.topic()
+    driver = Driver()
+    horizon = f"{driver.log.clock.wall_ms() + 10_000:012x}" + "0" * 20
+    state = driver.topic().state
+    topic = driver.topic()
     topic.show(type(state)(topic_id=state.topic_id, name=state.name, horizon=horizon))
     assert topic.new_name() > horizon
 
 
 def test_R31_what_was_handed_over_is_shown_and_not_decided_by() -> None:
     """It looks at the boundary itself, and knows no more than the journal."""
-    handed = Handed()
-    topic = handed.topic()
+    driver = Driver()
+    topic = driver.topic()
     shown = topic.state
     topic.show(type(shown)(topic_id=topic.topic_id, name="out", schemas=("a", "b"), horizon="f"))
     assert topic.state.schemas == ("a", "b")
     state = topic.catch_up(linearizable=True)
-    assert state == handed.log.connection.cluster.present_topic("out", linearizable=True).state
-    assert handed.asked("/boundaries/")
+    assert state == driver.log.connection.cluster.present_topic("out", linearizable=True).state
+    assert driver.asked("/boundaries/")
     topic.show(shown)
     assert topic.state == state, "what this process has read is not replaced"
 
 
 def test_R35_a_registered_instance_cannot_be_handed_over() -> None:
-    handed = Handed()
-    session = TransactionSession(handed.log.connection, "id")
+    driver = Driver()
+    session = TransactionSession(driver.log.connection, "id")
     session.register("run")
     with pytest.raises(InternalError, match="R35"):
         pickle.dumps(session)
 
 
 def test_a_log_that_is_gone_is_found_out_beside_the_first_request_to_a_journal() -> None:
-    handed = Handed()
-    handed.log.memory.delete(CLUSTER_FILE)
-    task = handed.task()
+    driver = Driver()
+    driver.log.memory.delete(CLUSTER_FILE)
+    task = driver.task()
     with pytest.raises(NotATxlog, match="is gone"):
         task.cluster.topic("out").catch_up()
 
 
 def test_a_topic_that_another_process_has_read_of_is_not_looked_up() -> None:
-    handed = Handed()
-    task = handed.task()
-    (known,) = handed.handed.topics
+    driver = Driver()
+    task = driver.task()
+    (known,) = driver.metadata.topics
     task.cluster.learn_topic(known.opened)
     assert task.cluster.topic_of_id("out", known.opened.topic_id).topic_id == known.opened.topic_id
-    assert handed.asked() == []
+    assert driver.asked() == []

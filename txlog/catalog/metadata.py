@@ -1,4 +1,4 @@
-"""What one process tells another of a log that it has open: the log's file, and topics as they are.
+"""Metadata of a log and its topics, as Spark's driver has read them and its tasks take them.
 
 Values that are pickled, for processes that stage records and leave the decision to another one:
 with them they need neither the log's file nor a journal. It guards R31: nothing in it is a boundary
@@ -21,7 +21,7 @@ from txlog.topic.topic_log import TopicLog
 
 
 @dataclass(frozen=True, slots=True)
-class HandedTopic:
+class TopicMetadata:
     """What must be known of a topic in order to stage records for it."""
 
     opened: TopicOpened
@@ -34,10 +34,10 @@ class HandedTopic:
     """Of staging: segments that are named below it would be refused (R17)."""
 
     @staticmethod
-    def of(topic: TopicLog) -> HandedTopic:
+    def of(topic: TopicLog) -> TopicMetadata:
         """The topic as this process has seen it."""
         state = topic.state
-        return HandedTopic(
+        return TopicMetadata(
             topic.opened, state.config, state.schemas, len(state.partitions), state.horizon
         )
 
@@ -59,13 +59,13 @@ class HandedTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedLog:
+class LogMetadata:
     """A log, and those of its topics that are written."""
 
     file: ClusterFile
-    topics: tuple[HandedTopic, ...] = ()
+    topics: tuple[TopicMetadata, ...] = ()
 
     @staticmethod
-    def of(cluster: Cluster, topics: Iterable[TopicLog] = ()) -> HandedLog:
+    def of(cluster: Cluster, topics: Iterable[TopicLog] = ()) -> LogMetadata:
         """The log as this process has it open."""
-        return HandedLog(cluster.file, tuple(map(HandedTopic.of, topics)))
+        return LogMetadata(cluster.file, tuple(map(TopicMetadata.of, topics)))

@@ -42,17 +42,17 @@ def _whatever_it_holds(patch: Patch) -> None:
 
 
 _CONTENT = "tests/unit/coordinator/test_content.py::test_R35_the_second_of_two_copies"
-_HANDED = "tests/unit/catalog/test_handed_over.py::"
+_METADATA = "tests/unit/catalog/test_metadata.py::"
 _LOOK = "tests/unit/spark_plugin/sink/test_commit_look.py::"
 
-BUGS_OF_HANDING_OVER: Mapping[str, tuple[Callable[[Patch], None], str]] = {
+BUGS_OF_METADATA: Mapping[str, tuple[Callable[[Patch], None], str]] = {
     "what is handed over is decided by (R31)": (
         _decided_by,
-        f"{_HANDED}test_R31_what_was_handed_over_is_shown_and_not_decided_by",
+        f"{_METADATA}test_R31_what_was_handed_over_is_shown_and_not_decided_by",
     ),
     "an instance is handed over (R35)": (
         _instances_too,
-        f"{_HANDED}test_R35_a_registered_instance_cannot_be_handed_over",
+        f"{_METADATA}test_R35_a_registered_instance_cannot_be_handed_over",
     ),
     "a repeat is known by its id alone (R35)": (
         _whatever_it_holds,
