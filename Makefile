@@ -31,6 +31,9 @@ SHARED = --no-loadscope-reorder \
 NIGHT = $(shell echo $$(($$(date -u +%s) / 86400 % 1000 * 100000 + 50000)))
 # A module of the product for `make where`.
 MODULE ?=
+# The Python of `make test-newest`, and where its environment is.
+NEWEST ?= python3.13
+NEWEST_VENV = .venv-newest
 # More arguments for pytest or the demo, for example ARGS="-k fenced" or ARGS=--fresh.
 ARGS ?=
 
@@ -48,7 +51,7 @@ comma = ,
 
 .DEFAULT_GOAL = help
 .PHONY: help install servers java demo delivery test test-fast sim system-test soak check format
-.PHONY: style types layers tidy bench clean mutants nightly test-all where release lock docs
+.PHONY: style types layers tidy bench clean mutants nightly test-all test-newest where release lock docs
 
 help:
 	@awk 'BEGIN { FS = ":.*## " } \
@@ -135,6 +138,12 @@ $(CLASSES): $(INSTALLED)
 test-fast: install ## The tests that take seconds and start neither a JVM nor an S3 server
 	EXAMPLES_PERCENT=20 $(PYTHON) -m pytest -n auto \
 	  -m "not spark and not s3 and not slow and not extra" $(SHARED) $(ARGS)
+
+test-newest: ## The same on another Python, in an environment of its own (NEWEST=python3.13)
+	@test -x $(NEWEST_VENV)/bin/python || $(NEWEST) -m venv $(NEWEST_VENV)
+	$(MAKE) install VENV=$(NEWEST_VENV)
+	EXAMPLES_PERCENT=20 $(NEWEST_VENV)/bin/python -m pytest -n auto \
+	  -m "not spark and not s3 and not slow and not extra and not bytecode" $(SHARED) $(ARGS)
 
 nightly: install ## 10,000 simulated worlds that no other night has, an hour at most (MINUTES=)
 	$(PYTHON) -m tests.simulation --workers $(SIM_WORKERS) --seeds 371 \

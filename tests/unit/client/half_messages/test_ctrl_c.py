@@ -24,7 +24,7 @@ from txlog.client.producer.producer_states import ProducerState
 from txlog.engine.producer_config import TRANSACTION_RECORDS
 from txlog.model import TopicPartition
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.bytecode]
 
 SENDING = [
     "client/producer/producer.py",

@@ -146,6 +146,7 @@ def test_I4_a_name_whose_writer_could_not_sync_it_is_known_as_such(
     assert calls == ["sync log/a"]
 
 
+@pytest.mark.bytecode
 @pytest.mark.parametrize("method", ["create", "put_new"])
 def test_I4_a_name_whose_writer_is_interrupted_is_safe_or_known_not_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
