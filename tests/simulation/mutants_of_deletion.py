@@ -202,7 +202,7 @@ OF_DELETION: dict[str, Mutant] = {
     "without R11, a deleted topic takes records": Mutant(no_R11_in_topics, "mortals", 5),
     "without R11, positions by name": Mutant(no_R11_for_positions, "mortals", 111),
     "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 21),
-    "without R17, an append": Mutant(no_R17, "retention", 17, 800, unseen_seeds=300),
+    "without R17, an append": Mutant(no_R17, "late-appends", 12),
     "without R17, a PREPARE_COMMIT": Mutant(no_horizon_for_staged, "collected", 2),
     "vacuum without horizon (R17)": Mutant(vacuum_without_horizon, "retention", 209),
     "without R18": Mutant(no_R18, "collected", 42),

@@ -17,6 +17,7 @@ from tests.simulation.micro_batches import (
     Place,
     trouble_drawn,
 )
+from tests.simulation.slow_queries import OF_SLOW_QUERIES
 from txlog.errors import CheckpointConflict, OffsetOutOfRange
 from txlog.testing.simulation.actors.bank_transfers import ConsistentCutReader
 from txlog.testing.simulation.actors.maintenance_actors import (
@@ -121,6 +122,7 @@ def _aging(choices: random.Random) -> Sequence[Role]:
 SCENARIOS: Mapping[str, Scenario] = {
     **CORE,
     **OF_MICRO_BATCHES,
+    **OF_SLOW_QUERIES,
     "aging": Scenario("aging", _AGING, _aging, requests_max=500),
     "numbers": Scenario("numbers", _COUNTED, _numbers, requests_max=340),
     "queries": Scenario("queries", _TOPICS, _queries, requests_max=240),

@@ -205,6 +205,28 @@ def _collected(choices: random.Random) -> Sequence[Role]:
     ]
 
 
+_LATE_APPENDS = {"ta": 1}
+
+
+def _long_stalls(choices: random.Random) -> Faults:
+    """Requests and processes stand still for longer than unreferenced segments are kept."""
+    return Faults(
+        pause=choices.choice((0.01, 0.03)),
+        slow=choices.choice((0.01, 0.05)),
+        late_landing=choices.choice((0.0, 0.02)),
+    )
+
+
+def _late_appends(choices: random.Random) -> Sequence[Role]:
+    """What was uploaded is appended late, while a vacuum runs."""
+    topics = tuple(_LATE_APPENDS)
+    return [
+        *(PlainProducer(f"plain {number}", topics) for number in range(1, 5)),
+        VacuumActor("vacuum", 100),
+        Reader("committed", topics, "read_committed"),
+    ]
+
+
 _DENIED = {"ta": 1, "kb": 1, "tc": 2}
 
 
@@ -334,6 +356,7 @@ EDGE_SCENARIOS = (
         boundary_trust_ms=BOUNDARY_TRUST_MS,
     ),
     Scenario("wrong-clocks", _WRONG_CLOCKS, _wrong_clocks, requests_max=500, faults=_jumps),
+    Scenario("late-appends", _LATE_APPENDS, _late_appends, requests_max=400, faults=_long_stalls),
     Scenario("denied", _DENIED, _denied, requests_max=500, faults=_refusals),
     Scenario("collected", _COLLECTED, _collected, requests_max=800, faults=_stalls),
     Scenario("worn", _WORN, _worn, requests_max=300, begin=_worn_out),

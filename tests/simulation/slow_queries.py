@@ -1,0 +1,117 @@
+"""Queries that take long between the plan of a batch and its commit.
+
+So another run, or another query, meets a batch that is planned and not committed: what a run finds
+that comes back (R27), or one that looks into the checkpoint of another query (R24).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from spark_plugin.checkpoints.checkpoint import Checkpoint
+from spark_plugin.options import WriterOptions
+from spark_plugin.sink import batch_commit
+from spark_plugin.sink.batch_commit import BatchCommitter
+from tests.simulation.micro_batches import Driver, Folder, Place, Run
+from tests.simulation.rivals import Ledger, RivalDriver
+from txlog.errors import CheckpointConflict
+from txlog.testing.simulation.actors.bank_transfers import ConsistentCutReader
+from txlog.testing.simulation.actors.producers import PlainProducer
+from txlog.testing.simulation.actors.readers import Reader
+from txlog.testing.simulation.actors.role import Role
+from txlog.testing.simulation.environment.process import SimulatedProcess
+from txlog.testing.simulation.environment.world import Scenario
+
+PLANNED_MS = 10_000
+"""Up to so long a batch waits for its tasks."""
+
+
+class SlowRivalDriver(RivalDriver):
+    """Each of its commits comes from a process that does not know that the run has registered."""
+
+    batches_max: ClassVar[int] = 20
+
+    def _something_happens(self, process: SimulatedProcess) -> None:
+        """Nothing, but that it dies."""
+
+    def _is_planned(self, process: SimulatedProcess, run: Run) -> bool:
+        is_planned = super()._is_planned(process, run)
+        process.sleep(1, PLANNED_MS)
+        return is_planned
+
+    def _committer(
+        self,
+        process: SimulatedProcess,
+        run: Run,
+        options: WriterOptions,
+        checkpoint: Checkpoint | None,
+    ) -> BatchCommitter:
+        batch_commit._sessions.clear()
+        return super()._committer(process, run, options, checkpoint)
+
+
+class MisplacedDriver(Driver):
+    """Its sink is given the checkpoint of the other query in every third commit."""
+
+    def __init__(self, name: str, place: Place, other: Place, group: str, sink: str) -> None:
+        super().__init__(name, place, group, ["ta"], [sink])
+        self._other = other
+        self._is_elsewhere = False
+
+    def _something_happens(self, process: SimulatedProcess) -> None:
+        """Nothing, but that it dies."""
+
+    def _is_planned(self, process: SimulatedProcess, run: Run) -> bool:
+        is_planned = super()._is_planned(process, run)
+        process.sleep(1, PLANNED_MS)
+        return is_planned
+
+    def _seen(self, process: SimulatedProcess, run: Run) -> Checkpoint | None:
+        self._is_elsewhere = process.random.random() < 0.3
+        return (self._other if self._is_elsewhere else self._place).folder.checkpoint
+
+    def _is_mistaken(self, run: Run) -> bool:
+        """See Driver._is_mistaken: what is noted elsewhere."""
+        return self._is_elsewhere
+
+    def _is_wrong(self, error: CheckpointConflict) -> bool:
+        """What is noted elsewhere may be refused for anything."""
+        return not self._is_elsewhere and super()._is_wrong(error)
+
+
+_BACK = {"ta": 2, "tx": 1}
+_ELSEWHERE = {"ta": 2, "tx": 1, "ty": 2}
+
+
+def _back_again(choices: random.Random) -> Sequence[Role]:
+    """Three drivers on one checkpoint, which overtake each other."""
+    batch_commit._sessions.clear()
+    ledger = Ledger()
+    place = Place("query", Folder("query-0"))
+    return [
+        PlainProducer("plain", ("ta",)),
+        *(SlowRivalDriver(f"d{n}", place, ("ta", ("tx",)), ledger) for n in range(1, 4)),
+        Reader("committed", tuple(_BACK), "read_committed"),
+    ]
+
+
+def _elsewhere(choices: random.Random) -> Sequence[Role]:
+    """Two queries, each with a group of its own, whose sinks take one checkpoint for the other."""
+    batch_commit._sessions.clear()
+    one = Place("one", Folder("one-0"), losses=1)
+    two = Place("two", Folder("two-0"), losses=1)
+    return [
+        PlainProducer("plain", ("ta",)),
+        MisplacedDriver("d1", one, two, "g", "tx"),
+        MisplacedDriver("d2", two, one, "h", "ty"),
+        ConsistentCutReader("auditor", ("tx", "ty")),
+        Reader("committed", tuple(_ELSEWHERE), "read_committed"),
+    ]
+
+
+OF_SLOW_QUERIES: Mapping[str, Scenario] = {
+    "back-again": Scenario("back-again", _BACK, _back_again, requests_max=300),
+    "elsewhere": Scenario("elsewhere", _ELSEWHERE, _elsewhere, requests_max=300),
+}
