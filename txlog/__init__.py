@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from txlog.distribution import VERSION
+
 if TYPE_CHECKING:
     from txlog.client.admin import Admin, NewTopic
     from txlog.client.consumer.consumer import Consumer
@@ -57,7 +59,7 @@ _HOMES = {
     "TxlogError": "txlog.errors",
 }
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "Admin",

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from txlog.errors import CheckpointConflict, CorruptData, InvalidName, UnsupportedFormat
+from txlog.journal.release import newer_release
 from txlog.model import TopicPartition, validate_group_id, validate_topic_name
 
 OFFSET_TYPE = "txlog"
@@ -371,7 +372,7 @@ def from_json(value: Json, where: str) -> SourceOffset:
     if value["version"] != OFFSET_VERSION:
         raise UnsupportedFormat(
             f"{where} is of offset version {value['version']}; this txlog reads {OFFSET_VERSION}. "
-            "Use the newer txlog that wrote it.",
+            f"{newer_release(value.get('txlog'))}.",
             where=where,
         )
     _require_keys(value, _FIELDS, where, "the offset")

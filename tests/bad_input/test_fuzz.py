@@ -237,7 +237,7 @@ def test_R14_a_boundary_that_bears_anothers_number_does_not_lead_in_a_circle() -
 
 @pytest.mark.parametrize(
     ("version", "remedy"),
-    [(1, "before the first release.* create the log anew"), (3, "Use a newer txlog")],
+    [(1, "before the first release.* create the log anew"), (3, "use a newer txlog")],
 )
 @pytest.mark.parametrize("kind", ["entry", "boundary", "cluster file", "snapshot"])
 def test_another_version_is_refused_with_what_to_do(kind: str, version: int, remedy: str) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnsupportedFormat
 from txlog.journal.codec import decode
-from txlog.journal.entry import FORMAT_VERSION, checked_body, unsupported
+from txlog.journal.entry import FORMAT_VERSION, checked_body, written_by
+from txlog.journal.release import not_understood, unsupported
 from txlog.layout import CLUSTER_FILE, is_log_id
 from txlog.model import WallMs
 from txlog.settings import LogSettings
@@ -52,7 +53,7 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
         body, _ = checked_body(data, path)
         value = json.loads(body)
         if (version := value["format_version"]) != FORMAT_VERSION:
-            raise unsupported(path, version, FORMAT_VERSION)
+            raise unsupported(path, version, FORMAT_VERSION, written_by(data))
     except UnsupportedFormat as error:
         raise NotATxlog(
             f"{url} contains a log of another format: {error.message}", path=path
@@ -66,10 +67,8 @@ def decode_cluster_file(data: bytes, url: str) -> ClusterFile:
         if not is_log_id(file.log_id):
             raise CorruptData(f"its log id is {file.log_id!r:.50}")
     except UnsupportedFormat as error:
-        raise NotATxlog(
-            f"{path} was written by a newer txlog: {error.message}. Use that one, or a later one.",
-            path=path,
-        ) from error
+        newer = not_understood(path, "a setting", error.message, written_by(data))
+        raise NotATxlog(newer.message, **newer.facts) from error
     except CorruptData as error:
         raise CorruptData(
             f"{path} is not a cluster file ({error.message}); restore it from a backup.", path=path

@@ -14,7 +14,7 @@ from typing import Any, get_args
 from txlog.coordinator import machine as coordinator_machine
 from txlog.coordinator.events import CoordinatorEvent
 from txlog.coordinator.state import CoordinatorState
-from txlog.errors import CorruptData
+from txlog.errors import UnsupportedFormat
 from txlog.groups import machine as offsets_machine
 from txlog.groups.state import OffsetsCommand, OffsetsEvent, OffsetsState
 from txlog.journal.codec import EventCodec, Json
@@ -78,9 +78,9 @@ class SharedMachine(SimpleMachine):
         }
 
     def decode_state(self, sections: Mapping[str, list[Json]]) -> SharedState:
-        """The state of such sections. Raises CorruptData."""
+        """The state of such sections. Raises CorruptData, UnsupportedFormat."""
         if unknown := sorted(set(sections) - set(SECTIONS)):
-            raise CorruptData(f"sections {unknown!r:.80} are not known")
+            raise UnsupportedFormat(f"sections {unknown!r:.80} are not known")
         of_offsets = offsets_machine.SECTIONS.kinds
         return SharedState(
             self._transactions.decode_state(

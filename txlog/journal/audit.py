@@ -236,7 +236,7 @@ class _Walk(Generic[StateT]):
             self._head, sections = decode_snapshot(data, path)
             require_own(self._head, self._layout, path)
             self._check_named_boundary(self._head, path)
-            audit.base = audit.state = decoded_state(self._machine, sections, path)
+            audit.base = audit.state = decoded_state(self._machine, sections, path, data)
             audit.base_slot = audit.tip = self._head.slot
         except CorruptData as error:
             audit.report("I15", path, error.message)
@@ -378,7 +378,7 @@ class _Walk(Generic[StateT]):
             head, sections = decode_snapshot(data, path)
             require_own(head, self._layout, path)
             self._check_named_boundary(head, path)
-            return head, decoded_state(self._machine, sections, path)
+            return head, decoded_state(self._machine, sections, path, data)
         except CorruptData as error:
             self._audit.report("I15", path, error.message)
             return None

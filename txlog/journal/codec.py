@@ -89,9 +89,10 @@ class SectionCodec:
         }
 
     def decode(self, sections: Mapping[str, list[Json]]) -> dict[str, list[Any]]:
-        """The rows of all sections; a missing section has none. Raises CorruptData."""
+        """The rows of all sections; a missing section has none. Raises CorruptData,
+        UnsupportedFormat."""
         if unknown := sorted(set(sections) - set(self.kinds)):
-            raise CorruptData(f"sections {unknown!r:.80} are not known")
+            raise UnsupportedFormat(f"sections {unknown!r:.80} are not known")
         return {
             name: [decode_row(row) for row in sections.get(name, ())]
             for name, (_, decode_row) in self._codecs()

@@ -1,21 +1,23 @@
 """One journal entry: its bytes, its checksum and its link to the entry before.
 
-An entry file has two JSON lines: a header (format version, length and CRC32 of the body) and the
-body (log, journal, slot, token, writer, time, CRC32 of the entry before, events). It guards I15: an
-entry that does not decode exactly is CorruptData that names the object. It must not know what
-events mean.
+An entry file has two JSON lines: a header (format version, the txlog that wrote it, length and
+CRC32 of the body) and the body (log, journal, slot, token, writer, time, CRC32 of the entry before,
+events). It guards I15: an entry that does not decode exactly is CorruptData that names the object.
+It must not know what events mean.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
-from txlog.errors import CorruptData, UnsupportedFormat
+from txlog.distribution import VERSION
+from txlog.errors import CorruptData
 from txlog.journal.codec import Json
 from txlog.journal.owner import require_own
+from txlog.journal.release import release, unsupported
 from txlog.layout import JournalLayout
 from txlog.model import OFFSET_MAX
 
@@ -57,6 +59,8 @@ class Entry:
     journal: str = ""
     """The journal that the entry belongs to: see `owner.py`."""
     log_id: str = ""
+    txlog: str = field(default="", compare=False)
+    """The release that wrote it, as its header says: information for errors only."""
 
 
 def encode_entry(entry: Entry) -> tuple[bytes, int]:
@@ -84,16 +88,17 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
 
     Raises CorruptData or UnsupportedFormat, naming `path`, if anything is wrong.
     """
-    body, crc32 = checked_body(data, path)
+    header, body = _opened(data, path)
     try:
         value = json.loads(body)
         parts = {name: _typed(value[name], kind) for name, kind in _BODY.items()}
-        entry = Entry(**parts | {"events": tuple(parts["events"])})
+        parts |= {"events": tuple(parts["events"]), "txlog": release(header.get("txlog"))}
+        entry = Entry(**parts)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, f"its body is not a journal entry ({type(error).__name__})") from error
     if entry.slot != slot:
         raise _damaged(path, f"it says that it fills slot {entry.slot!r}")
-    return entry, crc32
+    return entry, zlib.crc32(body)
 
 
 def decode_own_entry(data: bytes, layout: JournalLayout, slot: int) -> tuple[Entry, int]:
@@ -103,17 +108,9 @@ def decode_own_entry(data: bytes, layout: JournalLayout, slot: int) -> tuple[Ent
     return entry, crc32
 
 
-def unsupported(path: str, version: object, read: int) -> UnsupportedFormat:
-    """The error for an object of another version than this program reads."""
-    if type(version) is int and 0 < version < read:
-        remedy = "It is from before the first release, and no release reads it: create the log anew"
-    else:
-        remedy = "Use a newer txlog"
-    return UnsupportedFormat(
-        f"{path} has format version {version!r:.20}; this txlog reads version {read}. {remedy}.",
-        path=path,
-        version=version,
-    )
+def written_by(data: bytes) -> str:
+    """The release that the header of a sealed object names, or nothing."""
+    return release(_header(data[: max(data.find(b"\n", 0, HEADER_BYTES_MAX), 0)], "").get("txlog"))
 
 
 def _typed(value: Json, kind: type) -> Json:
@@ -125,23 +122,39 @@ def _typed(value: Json, kind: type) -> Json:
 
 def seal(body: bytes) -> bytes:
     """A body with its header line: the format of every small JSON object of a journal."""
-    header = f'{{"format":{FORMAT_VERSION},"length":{len(body)},"crc32":{zlib.crc32(body)}}}\n'
-    return header.encode() + body + b"\n"
+    header = {
+        "format": FORMAT_VERSION,
+        "txlog": VERSION,
+        "length": len(body),
+        "crc32": _sealing_crc32(body, VERSION),
+    }
+    return json.dumps(header, separators=(",", ":")).encode() + b"\n" + body + b"\n"
 
 
 def checked_body(data: bytes, path: str) -> tuple[bytes, int]:
     """The body of a sealed object and its CRC32. Raises CorruptData or UnsupportedFormat."""
+    _, body = _opened(data, path)
+    return body, zlib.crc32(body)
+
+
+def _opened(data: bytes, path: str) -> tuple[dict[str, object], bytes]:
+    """Header and body of a sealed object. Raises CorruptData or UnsupportedFormat."""
     end = data.find(b"\n", 0, HEADER_BYTES_MAX)
     header = _header(data[: max(end, 0)], path)
     if header.get("format") != FORMAT_VERSION:
-        raise unsupported(path, header.get("format"), FORMAT_VERSION)
+        raise unsupported(path, header.get("format"), FORMAT_VERSION, header.get("txlog"))
     body = data[end + 1 : -1]
     if len(body) != header.get("length") or data[-1:] != b"\n":
         raise _damaged(path, f"it has {len(body)} bytes instead of {header.get('length')}")
-    crc32 = zlib.crc32(body)
+    crc32 = _sealing_crc32(body, header.get("txlog", ""))
     if crc32 != header.get("crc32"):
         raise _damaged(path, f"its CRC32 is {crc32}, not {header.get('crc32')}")
-    return body, crc32
+    return header, body
+
+
+def _sealing_crc32(body: bytes, txlog: object) -> int:
+    """Of both, one after the other; of the body alone where no release is named."""
+    return zlib.crc32(body, zlib.crc32(str(txlog).encode(errors="surrogatepass")))
 
 
 def _header(line: bytes, path: str) -> dict[str, object]:

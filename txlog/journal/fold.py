@@ -14,6 +14,8 @@ from txlog.errors import CorruptData, InvariantViolated, UnsupportedFormat, Usag
 from txlog.journal.codec import Json
 from txlog.journal.entry import Entry
 from txlog.journal.machine import Machine, StateT
+from txlog.journal.release import not_understood
+from txlog.journal.snapshot import snapshot_release
 
 _SENSELESS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 """What pure rules raise for values that `decide` never produces: an unknown partition, ..."""
@@ -25,11 +27,7 @@ def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterato
         try:
             event = machine.decode_event(value)
         except UnsupportedFormat as error:
-            raise UnsupportedFormat(
-                f"{path} contains an event that this txlog cannot read: {error.message}. A newer "
-                "txlog wrote it: use that one, or a later one.",
-                path=path,
-            ) from error
+            raise not_understood(path, "an event", error.message, entry.txlog) from error
         except (CorruptData, UsageError) as error:
             raise CorruptData(
                 f"{path} contains an event that cannot be read: {error.message}. Restore the "
@@ -81,11 +79,13 @@ def closed_entry(machine: Machine[StateT], state: StateT, slot: int, path: str) 
 
 
 def decoded_state(
-    machine: Machine[StateT], sections: Mapping[str, list[Json]], path: str
+    machine: Machine[StateT], sections: Mapping[str, list[Json]], path: str, data: bytes
 ) -> StateT:
-    """The state in a snapshot. Raises CorruptData naming `path`."""
+    """The state in the snapshot `data`. Raises CorruptData or UnsupportedFormat naming `path`."""
     try:
         return machine.decode_state(sections)
+    except UnsupportedFormat as error:
+        raise not_understood(path, "a state", error.message, snapshot_release(data)) from error
     except (CorruptData, UsageError, *_SENSELESS) as error:
         raise CorruptData(
             f"{path} contains a state that cannot be read ({type(error).__name__}: "

@@ -15,16 +15,20 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from txlog.arrow_columns import text_column
-from txlog.errors import CorruptData
+from txlog.distribution import VERSION
+from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.arrow_file import NotAnArrowFile, decode_file, encode_file
 from txlog.journal.codec import Json, decode, encode
-from txlog.journal.entry import FORMAT_VERSION, unsupported
+from txlog.journal.entry import FORMAT_VERSION
+from txlog.journal.release import not_understood, release, unsupported
 from txlog.model import Crc32, Slot, SlotOrNone
 from txlog.stored import stored
 
 _SCHEMA = pa.schema([pa.field("section", pa.string()), pa.field("row", pa.string())])
 _HEAD = "journal"
 _TAIL = "checksum"
+_TXLOG = "txlog"
+"""In the head: the release that wrote the snapshot, information for errors only."""
 
 
 @stored(
@@ -54,7 +58,7 @@ class SnapshotHead:
 
 def encode_snapshot(head: SnapshotHead, sections: Mapping[str, Iterable[Json]]) -> bytes:
     """The bytes of a snapshot."""
-    names, rows = [_HEAD], [json.dumps(encode(head))]
+    names, rows = [_HEAD], [json.dumps({**encode(head), _TXLOG: VERSION})]
     for name, values in sections.items():
         texts = [json.dumps(value, separators=(",", ":")) for value in values]
         names.extend([name] * len(texts))
@@ -82,6 +86,12 @@ def decode_snapshot(data: bytes, path: str) -> tuple[SnapshotHead, dict[str, lis
     return head, sections
 
 
+def snapshot_release(data: bytes) -> str:
+    """The release that wrote a snapshot which `decode_snapshot` has read, or nothing."""
+    head = json.loads(decode_file(data, _SCHEMA)["row"][0].as_py())
+    return release(head.get(_TXLOG))
+
+
 def _value(path: str, row: str) -> Json:
     try:
         return json.loads(row)
@@ -94,9 +104,13 @@ def _head(path: str, row: str) -> SnapshotHead:
     value = _value(path, row)
     version = value.get("format") if isinstance(value, dict) else None
     if version != FORMAT_VERSION:
-        raise unsupported(path, version, FORMAT_VERSION)
+        txlog = value.get(_TXLOG) if isinstance(value, dict) else None
+        raise unsupported(path, version, FORMAT_VERSION, txlog)
+    txlog = value.pop(_TXLOG, None)
     try:
         head: SnapshotHead = decode(SnapshotHead, value)
+    except UnsupportedFormat as error:
+        raise not_understood(path, "a head", error.message, txlog) from error
     except CorruptData as error:
         raise _damaged(path, error.message) from error
     return head

@@ -65,7 +65,7 @@ def test_I15_bytes_after_the_end_are_corrupt_data() -> None:
 def test_a_newer_format_is_unsupported_and_not_called_damaged() -> None:
     newer = DATA.replace(b'"format":2', b'"format":3', 1)
     with pytest.raises(
-        UnsupportedFormat, match="version 3; this txlog reads version 2. Use a newer"
+        UnsupportedFormat, match="version 3; this txlog reads version 2. A newer"
     ) as caught:
         decode_entry(newer, PATH, 7)
     assert PATH in caught.value.message

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 
-from txlog.errors import CorruptData
+from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.codec import decode, encode
-from txlog.journal.entry import checked_body, seal
+from txlog.journal.entry import checked_body, seal, written_by
 from txlog.journal.owner import require_own
+from txlog.journal.release import not_understood
 from txlog.journal.replication.reads_ahead import Reads
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import Slot, SlotOrNone
@@ -74,10 +75,12 @@ def create(store: Store, layout: JournalLayout, boundary: Boundary) -> bool:
 
 
 def decode_boundary(data: bytes, path: str) -> Boundary:
-    """The boundary in `data`. Raises CorruptData naming `path`."""
+    """The boundary in `data`. Raises CorruptData or UnsupportedFormat naming `path`."""
     body, _ = checked_body(data, path)
     try:
         boundary: Boundary = decode(Boundary, json.loads(body))
+    except UnsupportedFormat as error:
+        raise not_understood(path, "a boundary", error.message, written_by(data)) from error
     except (ValueError, RecursionError, CorruptData) as error:
         raise _damaged(path, f"{error!s:.100}") from error
     # Readers probe from one number to the next: a boundary with a false number would lead them in

@@ -112,7 +112,7 @@ def _from_snapshot(
     require_own(head, layout, path)
     if head.slot != slot:
         raise CorruptData(f"{path} says that it covers slot {head.slot}.", path=path)
-    state = decoded_state(machine, sections, path)
+    state = decoded_state(machine, sections, path, data)
     boundary = _boundary_of(store, layout, head, known)
     return Opened(state, slot + 1, head.crc32, boundary)
 

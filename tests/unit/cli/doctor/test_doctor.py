@@ -18,6 +18,7 @@ from txlog.cli.doctor.check import Check, Status, failed_with
 from txlog.cli.doctor.check_packages import package_checks
 from txlog.cli.doctor.check_spark import discovered, java_version, properties
 from txlog.cli.doctor.check_store import store_checks
+from txlog.distribution import VERSION
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import UsageError
 from txlog.journal.entry import checked_body, seal
@@ -234,7 +235,7 @@ def test_a_log_of_a_newer_format_fails(own_log: SampleLog, quick: dict[str, str]
     (log_check,) = checks(done, "log")
     assert (log_check["status"], done.code) == ("fail", 1)
     assert "format version 99" in log_check["found"]
-    assert log_check["fix"] == "Use a newer txlog."
+    assert log_check["fix"] == f"A newer txlog than {VERSION} wrote it: use a newer txlog."
 
 
 def test_a_damaged_journal_fails_and_is_named(own_log: SampleLog) -> None:
