@@ -17,7 +17,7 @@ from txlog.clock import Runtime, begun
 from txlog.engine.connection import Connection, connect, open_connection
 from txlog.errors import InvalidOption
 from txlog.storage.open import open_store
-from txlog.topic.look import look
+from txlog.topic.read.catch_up import catch_up_all
 from txlog.topic.topic_log import TopicLog
 
 
@@ -79,7 +79,7 @@ def subscribed_topics(
             f"no topic of {options.root} matches subscribePattern {options.subscribe_pattern!r}; "
             "create one first, or change the pattern."
         )
-    look(list(topics.values()), connection.runtime.fan_out)
+    catch_up_all(list(topics.values()), connection.runtime.fan_out)
     return topics
 
 
@@ -107,5 +107,5 @@ def are_known(
 def _are_all_open(
     connection: Connection, topics: Mapping[str, TopicLog], linearizable: bool
 ) -> bool:
-    look(list(topics.values()), connection.runtime.fan_out, linearizable=linearizable)
+    catch_up_all(list(topics.values()), connection.runtime.fan_out, linearizable=linearizable)
     return not any(topic.state.closed for topic in topics.values())

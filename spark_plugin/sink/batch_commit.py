@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint
 from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink.commit_look import look
+from spark_plugin.sink.commit_reads import read_for_commit
 from spark_plugin.sink.large_batch import Pends, append_first, fit_one_entry, is_large
 from spark_plugin.sink.replay import AlreadyIn, BatchMark, Commit, decide_batch
 from spark_plugin.sink.staging import TaskMessage
@@ -85,7 +85,7 @@ class BatchIdentity:
 
 _replayed: WeakKeyDictionary[Connection, dict[str, BatchIdentity]] = WeakKeyDictionary()
 """By transactional id: the write of a `foreachBatch` that was found in the log last. The next one
-under its label is another one, with rows that are not stored. Losing it costs that look
+under its label is another one, with rows that are not stored. Losing it costs that read
 (docs/design/0007)."""
 
 
@@ -136,8 +136,8 @@ class BatchCommitter:
         self._is_one_of_many = is_one_of_many
         self._stood: dict[str, Mapping[TopicPartition, CommittedOffset]] = {}
         """Where each group stood when it was asked last."""
-        self._looked: Mapping[str, GroupState] = {}
-        """The groups as the look of this attempt has found them."""
+        self._states: Mapping[str, GroupState] = {}
+        """The groups as this attempt has read them."""
 
     def commit(self, identity: BatchIdentity, messages: Sequence[TaskMessage]) -> None:
         """Commit a batch once, however often it is replayed.
@@ -148,10 +148,10 @@ class BatchCommitter:
         coordinator = self._connection.coordinator_of(self._transaction_group(identity, batch))
         groups, staged = tuple(batch.by_group()), participants(messages)
         for attempt in range(DECIDE_ATTEMPTS_MAX):
-            self._looked = look(self._connection, coordinator, groups, messages, staged)
+            self._states = read_for_commit(self._connection, coordinator, groups, messages, staged)
             decision = self._decide(identity, batch, coordinator)
             if isinstance(decision, AlreadyIn):
-                self._require_replay(identity, coordinator, is_first_look=attempt == 0)
+                self._require_replay(identity, coordinator, is_first_attempt=attempt == 0)
                 log.info("batch %d is in the log already", identity.batch_id)
                 return
             try:
@@ -212,20 +212,20 @@ class BatchCommitter:
         unfinished = list(known.open if known else ())
         for tx_id in unfinished:
             coordinator.finish(transactional_id, tx_id)
-        by_look = None if unfinished else self._decided_by_look(identity, batch, coordinator)
-        if by_look is not None:
-            return by_look
+        by_reads = None if unfinished else self._decided_by_reads(identity, batch, coordinator)
+        if by_reads is not None:
+            return by_reads
         committed, mark = self._asked(identity, batch, coordinator)
         return self._judged(identity, batch, committed, mark)
 
-    def _decided_by_look(
+    def _decided_by_reads(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> Commit | None:
-        """To commit, if the look says so: its answers are of several moments, but the pend compares
-        the group's positions again, and PREPARE the mark. Whatever else they say is asked again."""
-        if any(state.pending for state in self._looked.values()):
+        """To commit, if the reads say so: they are of several moments, but the pend compares the
+        group's positions again, and PREPARE the mark. Whatever else they say is asked again."""
+        if any(state.pending for state in self._states.values()):
             return None
-        self._stood = {group: state.committed for group, state in self._looked.items()}
+        self._stood = {group: state.committed for group, state in self._states.items()}
         elsewhere = self._elsewhere(identity, batch, coordinator)
         mark = coordinator.state.marks.get(self._mark(identity, batch).key)
         try:
@@ -305,7 +305,7 @@ class BatchCommitter:
         return id(self._connection), self._transactional_id(identity), identity.run_id
 
     def _require_replay(
-        self, identity: BatchIdentity, coordinator: Coordinator, *, is_first_look: bool
+        self, identity: BatchIdentity, coordinator: Coordinator, *, is_first_attempt: bool
     ) -> None:
         """A replay comes from a later run; in one run it is another write of a `foreachBatch`.
 
@@ -318,7 +318,7 @@ class BatchCommitter:
         known = coordinator.state.ids.get(name)
         replayed = _replayed.setdefault(self._connection, {})
         is_of_this_run = known is not None and known.instance == identity.run_id
-        if is_of_this_run and not is_first_look:
+        if is_of_this_run and not is_first_attempt:
             raise CommitFailed(
                 f"batch {identity.batch_id} with the label {self._options.label!r} was "
                 "committed while this write was on its way: by an earlier run of the query "
@@ -376,7 +376,7 @@ class BatchCommitter:
         try:
             pends = {group: self._pending(group, batch) for group in batch.by_group()}
             pends = {group: self._small(group, pend) for group, pend in pends.items() if pend}
-            session.begin(looks=False)
+            session.begin(checks_fencing=False)
             if is_too_large:
                 append_first(self._connection, session, staged)
                 staged = ()

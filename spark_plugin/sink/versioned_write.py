@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 
 from spark_plugin.options import WriterOptions
-from spark_plugin.sink.commit_look import require_topics
+from spark_plugin.sink.commit_reads import require_topics
 from spark_plugin.sink.large_batch import append_first, is_large
 from txlog.coordinator.events import Participant, ReplayMark
 from txlog.engine.connection import Connection

@@ -85,12 +85,12 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next batch: a consistent cut, within the limit (I11, R13)."""
         done = offsets.from_json(start, _WHERE)
         # Without ranges it may be where batch 0 begins: nothing is done.
-        looked = self._look_at_group(done) if offsets.ranges(done) else None
+        group_read = self._begin_group_read(done) if offsets.ranges(done) else None
         current = self._own(start)
         self._require_reached(current)
         self._require_whole(current)
-        if looked is not None:
-            self._follow(current, looked)
+        if group_read is not None:
+            self._follow(current, group_read)
         views = self._views()
         begins = self._joining(views, current)
         ids = self._ids()
@@ -159,7 +159,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = offsets.from_json(end, _WHERE)
         if not self._topics:
             self._open(offsets.topic_ids_of(done))
-        self._follow(done, self._look_at_group(done))
+        self._follow(done, self._begin_group_read(done))
 
     def stop(self) -> None:
         """Nothing is held open."""
@@ -287,8 +287,8 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for where, high in highs.items()
         }
 
-    def _look_at_group(self, done: SourceOffset) -> Callable[[], GroupState]:
-        """Where the group stands, asked beside the look at the topics if it is to follow."""
+    def _begin_group_read(self, done: SourceOffset) -> Callable[[], GroupState]:
+        """Where the group stands, asked beside the topics if it is to follow."""
         group, connection = self._options.group_id, self._connection
         if group is None or done == self._followed:
             return GroupState
@@ -297,7 +297,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         fan_out = connection.cluster.fan_out
         return begun(fan_out, partial(connection.offsets.group, group))
 
-    def _follow(self, done: SourceOffset, looked: Callable[[], GroupState]) -> None:
+    def _follow(self, done: SourceOffset, group_read: Callable[[], GroupState]) -> None:
         """The group follows a query whose sink is not txlog.
 
         Spark asks for the next batch, also at the end of a run and after a restart, only once the
@@ -308,7 +308,7 @@ class TxlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if group is None or done == self._followed:
             return
         try:
-            pending = self._behind(group, done, looked())
+            pending = self._behind(group, done, group_read())
             if pending:
                 self._log().offsets.commit(group, pending)
         except (CommitFailed, UnstableOffsetCommit) as error:

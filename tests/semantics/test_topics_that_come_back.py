@@ -55,7 +55,7 @@ def vacuum(log: MemoryLog) -> None:
     """Takes all that is deleted, at once."""
     log.clock.advance(DAY_MS)
     collector = Vacuum(log.process(), 0)
-    collector.sweep(collector.look())
+    collector.sweep(collector.find_candidates())
 
 
 def polled(consumer: Consumer) -> list[bytes]:

@@ -57,14 +57,14 @@ def trusted_by(clock: str) -> Callable[[Patch], None]:
 
 def from_the_answer_on(patch: Patch) -> None:
     """The time runs from when a check is answered."""
-    original = BoundaryChecks.look
+    original = BoundaryChecks.check
 
-    def look(self: BoundaryChecks, known: Boundary) -> BoundaryCheck:
+    def check(self: BoundaryChecks, known: Boundary) -> BoundaryCheck:
         check = original(self, known)
         self._newest = replace(check, sent=moment(self._clock))
         return self._newest
 
-    patch.setattr(BoundaryChecks, "look", look)
+    patch.setattr(BoundaryChecks, "check", check)
 
 
 def judged_by_the_last(patch: Patch) -> None:

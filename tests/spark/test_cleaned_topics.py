@@ -20,7 +20,7 @@ def maintain(bench: Bench) -> None:
 
 def vacuum(bench: Bench) -> int:
     collector = Vacuum(bench.log.connection, 1)
-    return collector.sweep(collector.look()).objects
+    return collector.sweep(collector.find_candidates()).objects
 
 
 def test_a_compacted_topic_is_read_with_the_offsets_that_are_left(bench: Bench) -> None:

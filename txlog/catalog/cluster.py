@@ -260,9 +260,9 @@ class Cluster:
         topic_id = self.runtime.entropy.token()[:16]
         opened = TopicOpened(topic_id, name, partition_count, schema, config)
         topic = self._new_topic_log(opened)
-        looked = self.fan_out.start(topic.look)  # In parallel with the entry that names it.
+        peeked = self.fan_out.start(topic.peek)  # In parallel with the entry that names it.
         self._execute(CreateTopic(opened, self.runtime.clock.wall_ms()))
-        looked()
+        peeked()
         with self._lock:
             known = self._topics.get(name)
             if known is None or known.topic_id != topic_id:

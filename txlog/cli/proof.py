@@ -12,7 +12,7 @@ from txlog.storage.policy.read_ahead import ReadAheadStore
 from txlog.storage.store import Store
 from txlog.testing.invariants import check_log
 
-LOOKS_MAX = 3
+READS_MAX = 3
 
 
 def proven(connection: Connection) -> list[Finding]:
@@ -22,7 +22,7 @@ def proven(connection: Connection) -> list[Finding]:
     several looks: what other processes write meanwhile differs from look to look.
     """
     found = set(check_log(_readable(connection)))
-    for _ in range(LOOKS_MAX - 1):
+    for _ in range(READS_MAX - 1):
         if not found:
             break
         found &= set(check_log(_readable(connection)))

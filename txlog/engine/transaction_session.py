@@ -78,8 +78,8 @@ class TransactionSession:
         self._begun = False
         self._opened_ms = 0.0
         """When `begin` was called, by the monotonic clock."""
-        self._look: Callable[[], None] | None = None
-        """A look at the coordinator that is under way, or done."""
+        self._fencing_check: Callable[[], None] | None = None
+        """A check at the coordinator that is under way, or done."""
         self._may_be_decided = False
         """A commit was asked for, and not refused as aborted."""
         self._declared: dict[str, set[int]] = {}
@@ -153,21 +153,21 @@ class TransactionSession:
         self._number = self._registration.begun_number
         return self._registration
 
-    def begin(self, tag: str = "", *, looks: bool = True) -> TxId:
+    def begin(self, tag: str = "", *, checks_fencing: bool = True) -> TxId:
         """Name the next transaction; nothing is written yet. `tag` is its idempotency key.
 
-        If it `looks`, one request tells whether another instance has taken over, so that a fenced
-        one does no work in vain; a staged transaction without a tag makes it beside its first
-        upload. Raises ProducerFenced, DuplicateTransaction.
+        If `checks_fencing`, one request tells whether another instance has taken over, so that a
+        fenced one does no work in vain; a staged transaction without a tag makes it beside its
+        first upload. Raises ProducerFenced, DuplicateTransaction.
 
         The one before may still be completing (R8): its completion is waited for where the
         coordinator is needed next.
         """
-        if looks and (not self._is_staged or tag):
+        if checks_fencing and (not self._is_staged or tag):
             following = replace(self.tx_id, number=self._number + 1)
             self._coordinator.require_current(self.transactional_id, following, tag)
         self._number += 1
-        self._look = None
+        self._fencing_check = None
         self._opened_ms = self._connection.runtime.clock.monotonic_ms()
         self._tag = tag
         self._begun = self._may_be_decided = False
@@ -175,20 +175,20 @@ class TransactionSession:
         self._groups = []
         return self.tx_id
 
-    def look(self) -> None:
+    def begin_fencing_check(self) -> None:
         """Begin to ask whether another instance has taken over, beside what takes as long."""
         ask = partial(
             self._coordinator.require_current, self.transactional_id, self.tx_id, self._tag
         )
-        self._look = begun(self._connection.runtime.fan_out, ask)
+        self._fencing_check = begun(self._connection.runtime.fan_out, ask)
 
-    def require_looked(self) -> None:
-        """Raises what the look has found: ProducerFenced, TransactionAborted."""
-        if self._look is None:
+    def require_not_fenced(self) -> None:
+        """Raises what the check has found: ProducerFenced, TransactionAborted."""
+        if self._fencing_check is None:
             return
-        with self.told_apart():
+        with self.aborted_unless_fenced():
             try:
-                self._look()
+                self._fencing_check()
             except (StoreUnavailable, OutcomeUnknown, StoreDenied) as error:
                 log.info("%s: not known whether it is fenced: %s", self.transactional_id, error)
 
@@ -204,7 +204,7 @@ class TransactionSession:
         if self.has_declared(topic, partitions):
             return
         participant = Participant(topic.topic_id, topic.name, tuple(sorted(partitions)))
-        with self.told_apart():
+        with self.aborted_unless_fenced():
             self._add(participant, timeout_ms=timeout_ms)
         self._declared.setdefault(topic.topic_id, set()).update(partitions)
 
@@ -243,7 +243,7 @@ class TransactionSession:
         self._completion = None
 
     @contextmanager
-    def told_apart(self) -> Iterator[None]:
+    def aborted_unless_fenced(self) -> Iterator[None]:
         """Find out who ended this epoch. Raises ProducerFenced only if another instance took over.
 
         A timeout or an operator that aborts a transaction ends its epoch, too. Its owner may abort
@@ -265,17 +265,17 @@ class TransactionSession:
         Raises CommitFailed, UnstableOffsetCommit, TransactionAborted, FencedError.
         """
         if self._begun or not self._is_staged:
-            with self.told_apart():
+            with self.aborted_unless_fenced():
                 self._add()
             self.pend_staged(group, offsets)
             return
-        self.look()
+        self.begin_fencing_check()
         try:
             self.pend_staged(group, offsets)
         except CommitFailed:  # Another instance of the id was faster, perhaps: then it is fenced.
-            self.require_looked()
+            self.require_not_fenced()
             raise
-        self.require_looked()
+        self.require_not_fenced()
 
     def pend_staged(self, group: str, offsets: tuple[PendingOffset, ...]) -> None:
         """The same for one that begins with its PREPARE_COMMIT; it lives as long as that (R41)."""
@@ -317,7 +317,7 @@ class TransactionSession:
         base_offsets: dict[str, Mapping[int, int]] = {}
         is_empty = not (participants or pends or self._groups or self._tag or mark is not None)
         if is_empty and not self._begun:
-            with self.told_apart():
+            with self.aborted_unless_fenced():
                 self._coordinator.require_current(self.transactional_id, self.tx_id)
         else:
             self._prepare(participants, mark, self._pend_commands(pends))

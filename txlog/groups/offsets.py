@@ -84,9 +84,9 @@ class GroupOffsets:
     def groups(self, *, linearizable: bool = False) -> dict[str, GroupState]:
         """Every group of the log, as of now; they may lag for some calls, unless `linearizable`."""
         journals = [self._journal(number) for number in range(self._count)]
-        looks = [partial(journal.catch_up, linearizable=linearizable) for journal in journals]
+        reads = [partial(journal.catch_up, linearizable=linearizable) for journal in journals]
         found: dict[str, GroupState] = {}
-        for state in self._cluster.answers(looks):
+        for state in self._cluster.answers(reads):
             found.update(state.groups)
         return dict(sorted(found.items()))
 

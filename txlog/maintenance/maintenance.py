@@ -269,7 +269,7 @@ class Maintenance:
     def _vacuum_once(self) -> str:
         """Look, and in a later pass delete what was seen long enough ago (docs/design/0014)."""
         if self._candidates is None or self._candidates.is_empty:
-            self._candidates = self._vacuum.look()
+            self._candidates = self._vacuum.find_candidates()
             return ""
         return "" if self.second_look_in_ms() else self._sweep(self._candidates)
 
@@ -288,7 +288,7 @@ class Maintenance:
 
     def _sweep(self, before: Candidates) -> str:
         swept = self._vacuum.sweep(before)
-        self._candidates = self._vacuum.look()
+        self._candidates = self._vacuum.find_candidates()
         if not (swept.objects or swept.topics_ended):
             return ""
         topics = _listed("; ended the journals of", swept.topics_ended)

@@ -2,7 +2,7 @@
 
 It guards I12 and I14: an object is deleted only if it lies below a staging horizon that is in every
 journal, so that no commit can refer to it any more (R17), if the coordinators were asked before the
-topics (R18), and if two looks, apart in time, found it unreferenced. Clocks and listings decide
+topics (R18), and if two passes, apart in time, found it unreferenced. Clocks and listings decide
 nothing: they only say what to look at. A process that dies in between has deleted less.
 """
 
@@ -28,7 +28,7 @@ _ENTRIES = ("entries",)
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What one look found unreferenced, and when it looked (monotonic clock)."""
+    """What one pass found unreferenced, and when (monotonic clock)."""
 
     objects: tuple[StoredObject, ...] = ()
     topics: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Vacuum:
         self._connection = connection
         self._staging_retention_ms = staging_retention_ms
 
-    def look(self) -> Candidates:
+    def find_candidates(self) -> Candidates:
         """What could be deleted: nothing is changed. Raises CorruptData, StoreUnavailable."""
         horizon = self._wanted_horizon()
         listed = list(self._connection.cluster.store.list_after(f"{TOPICS}/"))
@@ -75,7 +75,7 @@ class Vacuum:
         return Candidates(tuple(found), tuple(doomed), now_ms)
 
     def sweep(self, before: Candidates) -> VacuumReport:
-        """Delete those candidates of an earlier look that are still unreferenced.
+        """Delete those candidates of an earlier pass that are still unreferenced.
 
         Raises CorruptData, StoreUnavailable; then call it again.
         """
@@ -98,7 +98,7 @@ class Vacuum:
 
     def _advance_horizon(self, before: Candidates) -> tuple[frozenset[str], str]:
         """Raise the horizon above these candidates in every topic and coordinator, before the
-        second look.
+        second pass.
 
         A horizon that is already high enough is not written: an interrupted vacuum, as on a full
         disk, does not repeat its work. Returns the topics' roots, because a topic that is created

@@ -135,7 +135,7 @@ class TopicLog:
         staging records (`metadata.py`)."""
         self._replica.show(state)
 
-    def look(self) -> TopicState:
+    def peek(self) -> TopicState:
         """The current state of a topic that may not have a name yet; begins nothing."""
         return self._replica.catch_up()
 

@@ -20,7 +20,7 @@ USES: dict[str, Use] = {
     "consume": lambda log: log.values("u"),
     "add partitions": lambda log: log.admin.create_partitions("u", 2),
     "delete the topic": lambda log: log.admin.delete_topics(["u"]),
-    "vacuum": lambda log: Vacuum(log.process(), 0).look(),
+    "vacuum": lambda log: Vacuum(log.process(), 0).find_candidates(),
 }
 
 

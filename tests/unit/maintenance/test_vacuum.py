@@ -41,7 +41,7 @@ def log(transaction_records: str) -> MemoryLog:
 def vacuum(log: MemoryLog, staging_retention_ms: int = DAY_MS) -> VacuumReport:
     """Two looks by one process."""
     collector = Vacuum(log.process(), staging_retention_ms)
-    return collector.sweep(collector.look())
+    return collector.sweep(collector.find_candidates())
 
 
 def vacuum_far_ahead(log: MemoryLog) -> None:
@@ -50,7 +50,7 @@ def vacuum_far_ahead(log: MemoryLog) -> None:
     ahead = Runtime(ManualClock(), SeededEntropy(99), SerialFanOut())
     ahead.clock.advance(log.clock.wall_ms() + 400 * DAY_MS)
     collector = Vacuum(open_connection(log.memory, ahead), DAY_MS)
-    assert collector.sweep(collector.look()).objects == 1
+    assert collector.sweep(collector.find_candidates()).objects == 1
 
 
 def stage(log: MemoryLog, *values: bytes) -> AppendBatches:
@@ -95,7 +95,7 @@ def test_a_slow_task_that_comes_before_the_second_look_keeps_its_segment(log: Me
     append = stage(log, b"slow")
     log.clock.advance(DAY_MS + 1)
     collector = Vacuum(log.process(), DAY_MS)
-    found = collector.look()
+    found = collector.find_candidates()
     assert len(found.objects) == 1
     log.connection.cluster.topic("u").execute(append)
     assert collector.sweep(found).objects == 0
@@ -107,7 +107,7 @@ def test_what_the_first_look_has_not_seen_stays(log: MemoryLog) -> None:
     stage(log, b"first")
     log.clock.advance(DAY_MS + 1)
     collector = Vacuum(log.process(), DAY_MS)
-    found = collector.look()
+    found = collector.find_candidates()
     stage(log, b"second")
     log.clock.advance(DAY_MS + 1)
     assert collector.sweep(found).objects == 1
@@ -185,12 +185,12 @@ def test_R14_entries_of_a_deleted_topic_go_when_its_last_boundary_is_old_enough(
     assert left() == ["boundaries", "entries", "hint.json", "snapshots"]
     assert vacuum(log).topics_ended == []
     assert left() == ["boundaries", "entries", "snapshots"]
-    assert Vacuum(log.process(), DAY_MS).look().is_empty
+    assert Vacuum(log.process(), DAY_MS).find_candidates().is_empty
     log.clock.advance(DAY_MS + 1)
     assert vacuum(log).topics_ended == ["u"]
     vacuum(log)
     assert left() == ["boundaries", "snapshots"]
-    assert Vacuum(log.process(), DAY_MS).look().is_empty
+    assert Vacuum(log.process(), DAY_MS).find_candidates().is_empty
     log.check()
 
 
@@ -223,7 +223,7 @@ def test_a_deleted_topic_costs_later_looks_no_request(log: MemoryLog) -> None:
         store = ScriptedStore(log.memory)
         collector = Vacuum(log.process(store), DAY_MS)
         counted = store.on("get|get_ranges", "topics/", lambda call: call(), times=1_000)
-        collector.look()
+        collector.find_candidates()
         return counted.met
 
     at_first = requests()
@@ -247,7 +247,7 @@ def test_whoever_dies_in_a_vacuum_leaves_a_sound_log(log: MemoryLog, write: int)
     log.clock.advance(DAY_MS + 1)
     store = DyingStore(log.memory)
     collector = Vacuum(log.process(store), DAY_MS)
-    found = collector.look()
+    found = collector.find_candidates()
     store.die_at(write, after=False)
     died = outcome(lambda: collector.sweep(found))
     assert log.values("u") == [b"%d" % number for number in range(20)]
@@ -285,7 +285,7 @@ def cut_off_vacuum(log: MemoryLog, entries: int, runtime: Runtime | None = None)
     store = ScriptedStore(log.memory)
     connection = open_connection(store, runtime) if runtime else log.process(store)
     collector = Vacuum(connection, DAY_MS)
-    found = collector.look()
+    found = collector.find_candidates()
     store.on("create", "", full, times=1_000)
     store.on("create", "", lambda call: call(), times=entries)
     with pytest.raises(StoreFull):
@@ -320,7 +320,7 @@ def test_R17_what_no_horizon_lies_above_is_not_deleted(log: MemoryLog) -> None:
     """The second look wants to keep more than the first, as after a clock was set back."""
     append = stage(log, b"slow")
     log.clock.advance(DAY_MS + 1)
-    found = Vacuum(log.process(), DAY_MS).look()
+    found = Vacuum(log.process(), DAY_MS).find_candidates()
     assert len(found.objects) == 1
     assert Vacuum(log.process(), 2 * DAY_MS).sweep(found).objects == 0
     log.connection.cluster.topic("u").execute(append)
@@ -338,7 +338,7 @@ def test_R17_a_cut_off_vacuum_of_a_clock_far_ahead_keeps_nobody_from_writing(
     cut_off_vacuum(log, 1, ahead)
     ahead.clock.advance(DAY_MS)
     collector = Vacuum(open_connection(log.memory, ahead), DAY_MS)
-    assert collector.sweep(collector.look()).objects == 1
+    assert collector.sweep(collector.find_candidates()).objects == 1
     producer = TransactionMQProducer("g", log.process(), listener=Agreed())
     producer.start(check_in_background=False)
     for topic in ("t", "u"):

@@ -58,7 +58,7 @@ def horizon_is_raised(log: MemoryLog, slow: Slow, step: Step, effect: Effect) ->
     to. Answers how many objects it deletes."""
     store = ScriptedStore(log.memory)
     collector = Vacuum(log.process(store), DAY_MS)
-    found = collector.look()
+    found = collector.find_candidates()
     assert len(found.objects) == 1
     raised = store.on("create", slow.journal_of(step), effect, holding="horizon_advanced")
     deleted = collector.sweep(found).objects
@@ -100,12 +100,12 @@ def test_R17_a_horizon_that_stands_in_the_topics_only_allows_no_deletion(log: Me
     slow = Slow(log)
     store = ScriptedStore(log.memory)
     collector = Vacuum(log.process(store), DAY_MS)
-    found = collector.look()
+    found = collector.find_candidates()
     store.on("create", "transactions/", unavailable, times=100)
     with pytest.raises(StoreUnavailable):
         collector.sweep(found)
     patient = Vacuum(log.process(), 2 * DAY_MS)
-    assert patient.look().is_empty
+    assert patient.find_candidates().is_empty
     assert patient.sweep(found).objects == 0
     slow.decide()
     slow.coordinator.maintain()

@@ -10,9 +10,9 @@ from txlog.testing.soak.resources import Sample, Watch, growth
 
 def test_a_watch_sees_memory_and_open_files_of_the_living() -> None:
     watch = Watch([os.getpid(), 1 << 22])
-    watch.look()
+    watch.sample()
     with open("/dev/null", "rb"):
-        watch.look()
+        watch.sample()
     before, after = watch.samples
     assert before.rss_bytes > 1 << 20
     assert after.open_files == before.open_files + 1

@@ -216,7 +216,7 @@ def test_segments_and_index_chunks_that_were_replaced_are_counted_until_vacuum_t
     log.clock.advance(2)
     collector = Vacuum(log.process(), 1)
     count = len(chunks.objects) + len(segments.objects)
-    assert collector.sweep(collector.look()).objects == count
+    assert collector.sweep(collector.find_candidates()).objects == count
     assert audit(log).unreferenced == ()
 
 

@@ -150,7 +150,7 @@ def vacuum(
     connection = session.admin().connection
     settings = _settings(session, config)
     collector = Vacuum(connection, settings.staging_retention_ms)
-    found = collector.look()
+    found = collector.find_candidates()
     if not execute:
         _show_candidates(session, found)
         return

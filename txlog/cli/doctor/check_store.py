@@ -95,8 +95,8 @@ def _topics(cluster: Cluster) -> tuple[int, list[str]]:
     journal is missing or cannot be read."""
     require_nothing_led_to(cluster.store, cluster.layout.cluster(), f"{TOPICS}/")
     topics = sorted(cluster.state(linearizable=True).topics.items())
-    looks = [partial(_topic, cluster, name, created.opened.topic_id) for name, created in topics]
-    found = list(cluster.answers(looks))
+    reads = [partial(_topic, cluster, name, created.opened.topic_id) for name, created in topics]
+    found = list(cluster.answers(reads))
     return sum(is_there for is_there, _ in found), [note for _, note in found if note]
 
 

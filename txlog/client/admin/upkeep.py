@@ -40,7 +40,7 @@ class UpkeepAdmin:
 
     def find_unreferenced(self) -> Candidates:
         """Stored objects that nothing refers to and that are older than staging.retention.ms."""
-        return self._vacuum().look()
+        return self._vacuum().find_candidates()
 
     def delete_unreferenced(self, found: Candidates) -> VacuumReport:
         """Delete those of `found` that still nothing refers to.

@@ -127,10 +127,11 @@ class Assignment:
         """The topics of these names, certainly current."""
         wanted = list(dict.fromkeys(names))
         cluster = self._connection.cluster
-        looks = [
-            partial(_looked, partial(cluster.present_topic, linearizable=True), n) for n in wanted
+        reads = [
+            partial(_topic_or_missing, partial(cluster.present_topic, linearizable=True), n)
+            for n in wanted
         ]
-        return dict(zip(wanted, cluster.answers(looks), strict=True))
+        return dict(zip(wanted, cluster.answers(reads), strict=True))
 
     def _partitions(
         self, subscription: Subscription, topics: _Topics
@@ -257,7 +258,7 @@ class Assignment:
 
     # Partitions that are read.
 
-    def look(self, match_age_max_ms: float) -> None:
+    def catch_up(self, match_age_max_ms: float) -> None:
         """Catch up with every topic, and match the pattern again if that is long ago.
 
         Raises UnknownTopic, UnknownPartition if a partition is gone, except for a pattern's topics.
@@ -266,8 +267,8 @@ class Assignment:
             self.match()
         cluster = self._connection.cluster
         names = list(dict.fromkeys(where.topic for where in self.fetchers))
-        looks = [partial(_looked, cluster.present_topic, name) for name in names]
-        for name, topic in zip(names, cluster.answers(looks), strict=True):
+        reads = [partial(_topic_or_missing, cluster.present_topic, name) for name in names]
+        for name, topic in zip(names, cluster.answers(reads), strict=True):
             if isinstance(topic, UnknownTopic):
                 if not self.is_pattern:
                     raise topic
@@ -333,7 +334,7 @@ class Assignment:
         }
 
 
-def _looked(find: Callable[[str], TopicLog], name: str) -> TopicLog | UnknownTopic:
+def _topic_or_missing(find: Callable[[str], TopicLog], name: str) -> TopicLog | UnknownTopic:
     try:
         return find(name)
     except UnknownTopic as error:

@@ -370,7 +370,7 @@ class Consumer:
         the old one are dropped, and the new one is read from now on. Nor of a transaction that is
         pending on the positions: the next commit comes after it.
         """
-        self._assigned.look(self.config.metadata_max_age_ms)
+        self._assigned.catch_up(self.config.metadata_max_age_ms)
         try:
             self._commit_positions(self._positions_within)
         except UnstableOffsetCommit as error:

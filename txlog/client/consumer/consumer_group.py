@@ -32,10 +32,10 @@ class ConsumerGroupMetadata:
     """The id of an earlier topic of that name in which the group has its position."""
 
 
-class TopicLooks(Protocol):
+class TopicChecks(Protocol):
     """Checks the topics that a transaction reads, before it is decided."""
 
-    def look_at_input(self, topic: TopicLog) -> None:
+    def check_input(self, topic: TopicLog) -> None:
         """Begin a check; the commit raises CommitFailed if the topic is deleted by then."""
 
 
@@ -43,9 +43,9 @@ def pending_offsets(
     connection: Connection,
     offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
     group: ConsumerGroupMetadata | str,
-    looks: TopicLooks | None = None,
+    checks: TopicChecks | None = None,
 ) -> tuple[PendingOffset, ...]:
-    """Offsets with their topics' ids and starts. `looks` checks the topics in the background, for a
+    """Offsets with their topics' ids and starts. `checks` check the topics in the background, for a
     caller that decides about the positions later.
 
     Raises InvalidName, UnknownTopic, UnknownPartition, OffsetOutOfRange, InvalidRecord (an offset
@@ -62,7 +62,7 @@ def pending_offsets(
     given = {given_partition(w): at for w, at in given_mapping(offsets, "23").items()}
     names = dict.fromkeys(where.topic for where in given)
     # Certainly current: a group never returns to a deleted topic (rule R11).
-    logs = {name: _topic(connection, name, looks) for name in names}
+    logs = {name: _topic(connection, name, checks) for name in names}
     pending = []
     for where, wanted in given.items():
         log = logs[where.topic]
@@ -85,11 +85,11 @@ def pending_offsets(
     return tuple(pending)
 
 
-def _topic(connection: Connection, name: str, looks: TopicLooks | None) -> TopicLog:
-    if looks is None:
+def _topic(connection: Connection, name: str, checks: TopicChecks | None) -> TopicLog:
+    if checks is None:
         return connection.cluster.present_topic(name, linearizable=True)
     topic = connection.cluster.known_topic(name)
-    looks.look_at_input(topic)
+    checks.check_input(topic)
     return topic
 
 

@@ -19,7 +19,7 @@ from txlog.client.positions.offset_times import offset_for_time
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.model import IsolationLevel, TopicPartition
-from txlog.topic.look import look
+from txlog.topic.read.catch_up import catch_up_all
 from txlog.topic.read.cut import stable_ends, view_of
 from txlog.topic.read.reader import evolved, sliced
 from txlog.topic.records.schema import physical_schema
@@ -68,7 +68,7 @@ def topics_at_cut(
     topics = connection.runtime.fan_out.run_all(
         [partial(find, n, linearizable=True) for n in names]
     )
-    look(topics, connection.runtime.fan_out, linearizable=True)
+    catch_up_all(topics, connection.runtime.fan_out, linearizable=True)
     for topic in topics:
         if topic.state.closed:
             raise UnknownTopic(

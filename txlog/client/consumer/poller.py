@@ -1,4 +1,4 @@
-"""The loop of a poll: take what is there, else look, else wait.
+"""The loop of a poll: take what is there, else catch up, else wait.
 
 It guards that what is handed out together stays within its limits, and that an error keeps nothing
 back that is ready. It must not know groups, nor what a program makes of its records.
@@ -20,7 +20,7 @@ from txlog.model import TopicPartition
 from txlog.topic.read.reader import FetchedBatch
 
 POLL_WAIT_MS = 20.0
-"""Between two looks of a poll that waits, where a look costs nothing."""
+"""Between two reads of a poll that waits, where a read costs nothing."""
 
 LOOK_EVERY_MS = 1_000.0
 """The same far away, where questions for the next entry go out meanwhile."""
@@ -54,7 +54,7 @@ class Poller:
         while True:
             taken = self._take_ready(limit, one_topic)
             if not taken and self._clock.monotonic_ms() >= look_ms:
-                taken = self._taken_after_a_look(limit, one_topic)
+                taken = self._taken_after_catch_up(limit, one_topic)
                 look_ms = self._clock.monotonic_ms() + self._look_every_ms()
             if taken:
                 self._watch.came()
@@ -62,11 +62,11 @@ class Poller:
                 return taken
             self._wait(min(deadline_ms, look_ms))
 
-    def _taken_after_a_look(self, limit: int, one_topic: bool) -> Taken:
-        self._assigned.look(self._config.metadata_max_age_ms)
+    def _taken_after_catch_up(self, limit: int, one_topic: bool) -> Taken:
+        self._assigned.catch_up(self._config.metadata_max_age_ms)
         taken = self._take_ready(limit, one_topic)
         if not taken and self._blocked.unblock(self._assigned.blocked_by().values()):
-            self._assigned.look(self._config.metadata_max_age_ms)
+            self._assigned.catch_up(self._config.metadata_max_age_ms)
             taken = self._take_ready(limit, one_topic)
         return taken
 
@@ -135,6 +135,6 @@ class Poller:
                 self._assigned.reset_position(fetcher, error)
                 return None
             except UnknownTopic:
-                return None  # `look` says whether there is another one.
+                return None  # `catch_up` says whether there is another one.
             fetched = fetcher.take(room)
         return fetched

@@ -18,7 +18,7 @@ import pyarrow as pa
 from txlog.catalog.cluster import Cluster
 from txlog.client.producer.staged_records import StagedRecords
 from txlog.clock import begun, tried
-from txlog.engine.append.accumulator import Look, Partitions
+from txlog.engine.append.accumulator import Partitions, TopicCheck
 from txlog.engine.append.appender import Appender
 from txlog.engine.append.delivery import Delivery
 from txlog.engine.transaction_session import TransactionSession
@@ -42,7 +42,7 @@ class Flush:
     batch: pa.RecordBatch
     partitions: Partitions
     delivery: Delivery
-    look: Look | None = None
+    topic_check: TopicCheck | None = None
     """Of records that were checked against a topic as this process knew it."""
     upload: Callable[[], tuple[Segment, ...]] | None = None
     """Of staged records: answers their segments, once they are written."""
@@ -54,8 +54,8 @@ class FlushRoute(Protocol):
     goes_on: bool
     """Whether the program may go on while a flush is on its way."""
 
-    def topic(self, name: str) -> tuple[TopicLog, Look | None]:
-        """The topic that records of that name go to, and the look at it if that goes on. Raises
+    def topic(self, name: str) -> tuple[TopicLog, TopicCheck | None]:
+        """The topic that records of that name go to, and the check of it if that goes on. Raises
         UnknownTopic."""
 
     def begin(self, flush: Flush) -> None:
@@ -85,8 +85,8 @@ class InLogRoute:
         self._appender = appender
         self._session = session
 
-    def topic(self, name: str) -> tuple[TopicLog, Look | None]:
-        """See FlushRoute. Far away as this process knows it, while the look at it is under way."""
+    def topic(self, name: str) -> tuple[TopicLog, TopicCheck | None]:
+        """See FlushRoute. Far away as this process knows it, while the check of it is under way."""
         cluster = self._cluster
         known = cluster.topic(name) if cluster.is_far else None
         if known is None or not known.state.topic_id:
@@ -105,29 +105,31 @@ class InLogRoute:
             if following is None:
                 raise
             self._appender.forget()  # First: its sequences are those of the other topic.
-            flush.log, flush.look = following, None
+            flush.log, flush.topic_check = following, None
             base_offsets = self._appended(flush)
         flush.delivery.succeed(flush.partitions, base_offsets)
 
     def _appended(self, flush: Flush) -> Mapping[int, int]:
-        """The base offset of each partition. The look is waited for beside the upload."""
+        """The base offset of each partition. The check is waited for beside the upload."""
         session, log = self._session, flush.log
-        beside = [] if flush.look is None else [partial(_require_same, log, flush.look)]
+        beside = (
+            [] if flush.topic_check is None else [partial(_require_same, log, flush.topic_check)]
+        )
         if session is None:
             return self._appender.append(log, flush.batch, flush.partitions, None, beside)
         wanted = set(np.flatnonzero(np.bincount(flush.partitions)).tolist())
         if not session.has_declared(log, wanted):
             beside.append(partial(session.declare, log, wanted))
-        with session.told_apart():
+        with session.aborted_unless_fenced():
             return self._appender.append(log, flush.batch, flush.partitions, session.tx_id, beside)
 
     def _following(self, flush: Flush) -> TopicLog | None:
         """The topic of that name that was there already when the records were sent, if they mean
         there what they were checked to mean."""
-        if flush.look is None:
+        if flush.topic_check is None:
             return None
         with suppress(TxlogError):
-            found = flush.look()
+            found = flush.topic_check()
             if found.topic_id != flush.log.topic_id and _are_alike(flush.log, found):
                 return found
         return None
@@ -153,8 +155,8 @@ class StagedRoute:
         self._session = session
         self._records = records
 
-    def topic(self, name: str) -> tuple[TopicLog, Look | None]:
-        """See FlushRoute. As this process knows it: it is looked at beside the upload."""
+    def topic(self, name: str) -> tuple[TopicLog, TopicCheck | None]:
+        """See FlushRoute. As this process knows it: it is checked beside the upload."""
         return self._cluster.known_topic(name), None
 
     def begin(self, flush: Flush) -> None:
@@ -164,8 +166,8 @@ class StagedRoute:
     def _begun(self, flush: Flush) -> Callable[[], tuple[Segment, ...]]:
         upload = flush.upload
         if upload is None:
-            self._session.look()
-            self._records.look_at(flush.log)
+            self._session.begin_fencing_check()
+            self._records.begin_check(flush.log)
             stage = partial(self._appender.stage, flush.log, flush.batch, flush.partitions)
             flush.upload = upload = begun(self._records.runtime.fan_out, stage)
         return upload
@@ -179,9 +181,9 @@ class StagedRoute:
         except TxlogError:
             flush.upload = None
             raise
-        self._session.require_looked()
+        self._session.require_not_fenced()
         self._session.require_in_time()
-        with suppress(StoreUnavailable, OutcomeUnknown, StoreDenied):  # The commit looks again.
+        with suppress(StoreUnavailable, OutcomeUnknown, StoreDenied):  # The commit checks again.
             self._records.require_open(flush.log)
         flush.delivery.stage(flush.partitions)
         self._records.add(flush.number, flush.log, segments, flush.delivery)
@@ -191,23 +193,23 @@ class StagedRoute:
         self._records.cancel()
 
 
-def _kept(look: Look) -> Look:
+def _kept(topic_check: TopicCheck) -> TopicCheck:
     """Its first answer, even if that is an error: a decision based on it is not made again."""
-    answers: list[Look] = []
+    answers: list[TopicCheck] = []
 
     def answer() -> TopicLog:
         if not answers:
-            answers.append(tried(look))
+            answers.append(tried(topic_check))
         return answers[0]()
 
     return answer
 
 
-def _require_same(log: TopicLog, look: Look) -> None:
+def _require_same(log: TopicLog, topic_check: TopicCheck) -> None:
     """Raises UnknownTopic if the topic was deleted before its records were sent. What keeps it
-    from being looked at says nothing: the topic's own journal decides."""
+    from being checked says nothing: the topic's own journal decides."""
     try:
-        found = look()
+        found = topic_check()
     except (StoreUnavailable, OutcomeUnknown, StoreDenied):
         return
     if found.topic_id != log.topic_id:

@@ -22,7 +22,7 @@ from txlog.client.producer.producer_states import ProducerState, refusal
 from txlog.client.producer.sender import Sender, may_be_asked_again
 from txlog.client.producer.staged_records import StagedRecords, make_decidable
 from txlog.coordinator.events import Registration
-from txlog.engine.append.accumulator import Headers, Look, Partitions, Pile
+from txlog.engine.append.accumulator import Headers, Partitions, Pile, TopicCheck
 from txlog.engine.append.appender import Appender, ProducerSession
 from txlog.engine.append.batch_columns import BatchColumns, prepared_batch
 from txlog.engine.append.delivery import Delivery, OnDelivery, RecordFuture
@@ -230,7 +230,7 @@ class Producer:
             self._standing.require_sendable("send_batch")
             try:
                 given_function("on_delivery", on_delivery)
-                log, look, batch, partitions = self._prepared(
+                log, topic_check, batch, partitions = self._prepared(
                     topic, table, BatchColumns(key, partition, timestamp)
                 )
             except Exception as error:
@@ -238,18 +238,18 @@ class Producer:
                 raise
             if batch.num_rows:
                 delivery = Delivery(topic, self.flush, on_delivery)
-                self._sender.write_batch(log, look, batch, partitions, delivery)
+                self._sender.write_batch(log, topic_check, batch, partitions, delivery)
             return int(batch.num_rows)
 
     def _prepared(
         self, topic: str, table: pa.Table | pa.RecordBatch, columns: BatchColumns
-    ) -> tuple[TopicLog, Look | None, pa.RecordBatch, Partitions]:
+    ) -> tuple[TopicLog, TopicCheck | None, pa.RecordBatch, Partitions]:
         """A table as the topic takes it. Raises UnknownTopic, InvalidRecord, UnknownPartition."""
-        log, look = self._sender.route.topic(topic)
+        log, topic_check = self._sender.route.topic(topic)
         given = (table, columns, self._wall_ms())
         sticky = self._sender.next_sticky()
         try:
-            return log, look, *prepared_batch(log, *given, sticky)
+            return log, topic_check, *prepared_batch(log, *given, sticky)
         except InvalidRecord:  # Perhaps due to an old state (R15).
             log = self._connection.cluster.present_topic(topic, linearizable=True)
         return log, None, *prepared_batch(log, *given, sticky)

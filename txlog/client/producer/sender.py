@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from txlog.client.producer.flush_routes import Flush, FlushRoute
-from txlog.engine.append.accumulator import Look, Partitions, Pile, new_pile
+from txlog.engine.append.accumulator import Partitions, Pile, TopicCheck, new_pile
 from txlog.engine.append.appender import Appender
 from txlog.engine.append.delivery import Delivery
 from txlog.engine.append.record_times import is_append_time
@@ -70,16 +70,16 @@ class Sender:
 
     def new_pile(self, topic: str, flush: Callable[[], None]) -> Pile:
         """A new pile for a topic. Raises UnknownTopic."""
-        log, look = self.route.topic(topic)
+        log, topic_check = self.route.topic(topic)
         pile = new_pile(log, flush)
-        pile.look = look
+        pile.topic_check = topic_check
         self.piles[topic] = pile
         return pile
 
     def write_batch(
         self,
         log: TopicLog,
-        look: Look | None,
+        topic_check: TopicCheck | None,
         batch: pa.RecordBatch,
         partitions: Partitions,
         delivery: Delivery,
@@ -89,7 +89,7 @@ class Sender:
         They are taken if all of those are written, or may be by the next flush. Raises what kept
         either from being stored.
         """
-        taken = self._new_flush(log, batch, partitions, delivery, look)
+        taken = self._new_flush(log, batch, partitions, delivery, topic_check)
         if self.route.goes_on:
             self._collect()
             self._unwritten.append(taken)
@@ -110,10 +110,10 @@ class Sender:
         batch: pa.RecordBatch,
         partitions: Partitions,
         delivery: Delivery,
-        look: Look | None,
+        topic_check: TopicCheck | None,
     ) -> Flush:
         self._last_number += 1
-        return Flush(self._last_number, log, batch, partitions, delivery, look)
+        return Flush(self._last_number, log, batch, partitions, delivery, topic_check)
 
     def _collect(self) -> None:
         """Records leave for the very topic that they were checked against (rule R11)."""
@@ -128,7 +128,7 @@ class Sender:
                 pile.delivery.timestamps = [now_ms] * len(pile.delivery.timestamps)
             batch, partitions = pile.batch(self.next_sticky())
             unwritten.append(
-                self._new_flush(pile.topic, batch, partitions, pile.delivery, pile.look)
+                self._new_flush(pile.topic, batch, partitions, pile.delivery, pile.topic_check)
             )
         # With no call in between: Ctrl-C finds every record in one of the two, and in one only.
         self.piles, self._unwritten = {}, unwritten

@@ -2,7 +2,7 @@
 
 None of them is in a topic before the decision, so that an open transaction blocks no reader and an
 abort writes nothing (R38). The decision names their segments, and each topic's marker
-gives them their offsets. It guards R40: a topic is looked at once more before the decision. It must
+gives them their offsets. It guards R40: a topic is checked once more before the decision. It must
 not know how records are buffered, nor the states of a producer.
 """
 
@@ -26,7 +26,7 @@ from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
 
 LOOK_AGE_MS_MAX = 1_000
-"""A look at a topic's tip that began so long before the commit is made once more."""
+"""A check of a topic's tip that began so long before the commit is made once more."""
 
 BaseOffsets = Mapping[str, Mapping[int, int]]
 """topic id -> partition -> offset of the transaction's first record there."""
@@ -43,8 +43,8 @@ class _StagedFlush:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """A look at a topic's tip that is under way, or done."""
+class _TipCheck:
+    """A check of a topic's tip that is under way, or done."""
 
     begun_ms: float
     state: Callable[[], TopicState]
@@ -57,7 +57,7 @@ class StagedRecords:
     runtime: Runtime
     _flushes: dict[int, _StagedFlush] = field(default_factory=dict)
     """By the number of the flush, in the order of `send`."""
-    _looks: dict[str, _Look] = field(default_factory=dict)
+    _checks: dict[str, _TipCheck] = field(default_factory=dict)
     """By topic id."""
     _by_topic: list[tuple[TopicLog, tuple[Segment, ...]]] | None = None
     _inputs: dict[str, TopicLog] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class StagedRecords:
 
     def clear(self) -> None:
         """For the next transaction."""
-        self._flushes, self._looks, self._inputs = {}, {}, {}
+        self._flushes, self._checks, self._inputs = {}, {}, {}
         self._by_topic, self._appended = None, {}
 
     @property
@@ -81,16 +81,16 @@ class StagedRecords:
         segments = [s for _, segments in self.unnamed() for s in segments]
         return sum(2 + len(segment.batches) for segment in segments)
 
-    def look_at(self, topic: TopicLog) -> None:
-        """Begin to look at the tip of a topic, beside the upload of its records."""
+    def begin_check(self, topic: TopicLog) -> None:
+        """Begin to check the tip of a topic, beside the upload of its records."""
         now_ms = self.runtime.clock.monotonic_ms()
-        look = begun(self.runtime.fan_out, partial(topic.catch_up, linearizable=True))
-        self._looks[topic.topic_id] = _Look(now_ms, look)
+        check = begun(self.runtime.fan_out, partial(topic.catch_up, linearizable=True))
+        self._checks[topic.topic_id] = _TipCheck(now_ms, check)
 
-    def look_at_input(self, topic: TopicLog) -> None:
-        """See TopicLooks."""
+    def check_input(self, topic: TopicLog) -> None:
+        """See TopicChecks."""
         self._inputs[topic.topic_id] = topic
-        self.look_at(topic)
+        self.begin_check(topic)
 
     def add(
         self, number: int, topic: TopicLog, segments: tuple[Segment, ...], delivery: Delivery
@@ -112,29 +112,29 @@ class StagedRecords:
         topics = [*outputs, *self._inputs.values()]
         oldest_ms = self.runtime.clock.monotonic_ms() - LOOK_AGE_MS_MAX
         for topic in topics:
-            known = self._looks.get(topic.topic_id)
+            known = self._checks.get(topic.topic_id)
             if known is None or known.begun_ms < oldest_ms:
-                self.look_at(topic)
+                self.begin_check(topic)
         for topic in outputs:
             self.require_open(topic)
         self.require_inputs()
 
     def require_inputs(self) -> None:
-        """Raises CommitFailed if the look finds one deleted whose positions are committed."""
+        """Raises CommitFailed if the check finds one deleted whose positions are committed."""
         for topic in self._inputs.values():
             if self._state(topic).closed:
                 raise deleted_meanwhile(topic.name)
 
     def require_open(self, topic: TopicLog) -> None:
-        """Raises UnknownTopic if the look finds it deleted; and what keeps it from being looked
-        at, then the next call looks again."""
+        """Raises UnknownTopic if the check finds it deleted; and what keeps it from being
+        checked, then the next call checks again."""
         if self._state(topic).closed:
             raise _deleted(topic)
 
     def _state(self, topic: TopicLog) -> TopicState:
-        look = self._looks.pop(topic.topic_id)
-        state = look.state()
-        self._looks[topic.topic_id] = look
+        check = self._checks.pop(topic.topic_id)
+        state = check.state()
+        self._checks[topic.topic_id] = check
         return state
 
     def participants(self) -> tuple[Participant, ...]:
@@ -205,7 +205,7 @@ def append_staged(session: TransactionSession, appender: Appender, staged: Stage
     for topic, segments in parts:
         session.declare(topic, {b.partition for s in segments for b in s.batches})
     for topic, segments in parts:
-        with session.told_apart():
+        with session.aborted_unless_fenced():
             base_offsets = appender.append_staged(topic, segments, session.tx_id)
         staged.note_appended(topic, base_offsets)
         appender.forget()

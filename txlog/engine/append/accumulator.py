@@ -39,15 +39,15 @@ _HEADERS_TYPE = KAFKA_SCHEMA.field("headers").type
 _ROW_OVERHEAD_BYTES = 64
 
 
-Look = Callable[[], TopicLog]
-"""A look that is under way: answers the topic of that name as of now, or raises what it found."""
+TopicCheck = Callable[[], TopicLog]
+"""A check that is under way: answers the topic of that name as of now, or raises what it found."""
 
 
 class Pile(Protocol):
     """Waiting records of one topic."""
 
     topic: TopicLog
-    look: Look | None
+    topic_check: TopicCheck | None
     """Of a topic that was taken as this process knew it when the pile was begun."""
     size_bytes: int
     delivery: Delivery
@@ -95,14 +95,14 @@ class KafkaPile:
         "_values",
         "_wanted",
         "delivery",
-        "look",
         "size_bytes",
         "topic",
+        "topic_check",
     )
 
     def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
         self.topic = topic
-        self.look: Look | None = None
+        self.topic_check: TopicCheck | None = None
         self._size_max = topic.state.config.max_message_bytes
         self.delivery = Delivery(topic.name, flush)
         self.size_bytes = 0
@@ -187,7 +187,7 @@ class TypedPile:
 
     def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
         self.topic = topic
-        self.look: Look | None = None
+        self.topic_check: TopicCheck | None = None
         self._schema = topic.schema()
         self.delivery = Delivery(topic.name, flush)
         self.size_bytes = 0

@@ -58,7 +58,7 @@ class BoundaryChecks:
         self._newest = BoundaryCheck(opened.boundary, sent, os.getpid())
         return opened
 
-    def look(self, known: Boundary) -> BoundaryCheck:
+    def check(self, known: Boundary) -> BoundaryCheck:
         """Read the newest boundary now, upward from `known`; from time to time also check, in
         parallel, that the log still exists. Raises CorruptData, NotATxlog, and the store's
         errors."""
@@ -80,10 +80,10 @@ class BoundaryChecks:
 
     def is_believed(self, slot: int, known: Boundary) -> bool:
         """Whether the last answer about `slot` and those above it counts (R15); if not, the
-        boundary is above it. Raises what `look` raises."""
+        boundary is above it. Raises what `check` raises."""
         answer = Answer(slot, moment(self._clock))
         verdict = judge(answer, self._newest, self._trust_ms, os.getpid())
         if verdict is Verdict.UNCHECKED:
-            check = self.look(known)
+            check = self.check(known)
             verdict = judge(answer, check, self._trust_ms, os.getpid(), sent_after=True)
         return verdict is Verdict.BELIEVED

@@ -27,7 +27,7 @@ requests take long, WAIT_TRIPS of them, and WAIT_MS_MAX at most."""
 WAIT_TRIPS = 6
 WAIT_MS_MAX = 2_000.0
 
-LOOKS_MAX = 30
+READS_MAX = 30
 """So often the next entries are asked for in that time, at most."""
 
 FIRST_LOOK_MS = 2_000.0
@@ -62,15 +62,15 @@ def newest(carries: bool, written_ms: int, wall_ms: int, monotonic_ms: float) ->
 
 
 def leaves_to_carrier(
-    known: Newest | None, since_ms: float, looks: int, now_ms: float, trip_ms: float = 0.0
+    known: Newest | None, since_ms: float, reads: int, now_ms: float, trip_ms: float = 0.0
 ) -> bool:
     """Whether a command that a carrier may bring waits, which has waited since then, and looked so
     often, `trip_ms` the last time: no longer than WAIT_MS_MAX, and only after an entry of a
     carrier."""
-    if known is None or not known.carries or looks >= LOOKS_MAX:
+    if known is None or not known.carries or reads >= READS_MAX:
         return False
     age_ms = now_ms - known.seen_ms
-    if not looks:  # What this process knows is of a moment ago: the next slot is taken long since.
+    if not reads:  # What this process knows is of a moment ago: the next slot is taken long since.
         return age_ms < FIRST_LOOK_MS
     wait_ms = min(max(WAIT_MS, WAIT_TRIPS * trip_ms), WAIT_MS_MAX)
     return age_ms < max(CARRIED_MS, CARRIED_TRIPS * trip_ms) and now_ms - since_ms < wait_ms

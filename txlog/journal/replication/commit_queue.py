@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from txlog.clock import Clock, Event
-from txlog.journal.replication.ticket import LOOK, Ticket
+from txlog.journal.replication.ticket import CATCH_UP, Ticket
 
 TOLD_MS_MAX = 1_000.0
 """After this time a waiting thread checks whether the other one is still there."""
@@ -91,11 +91,11 @@ class CommitQueue:
 
     def end_all(self, tickets: Iterable[Ticket], error: BaseException | None = None) -> None:
         """They are done, or have this error. An error of commands says nothing of the tip: who only
-        wanted to look waits again."""
+        wanted to catch up waits again."""
         left = [ticket for ticket in tickets if not ticket.done]
-        has_commands = any(ticket.command is not LOOK for ticket in left)
+        has_commands = any(ticket.command is not CATCH_UP for ticket in left)
         for ticket in left:
-            if ticket.command is LOOK and error is not None and has_commands:
+            if ticket.command is CATCH_UP and error is not None and has_commands:
                 self.waiting.append(ticket)
             else:
                 ticket.end(error)
@@ -107,6 +107,6 @@ class CommitQueue:
 
 
 def _calls(tickets: Iterable[Ticket]) -> int:
-    """How many calls these are of, but for looks and for what is carried for others."""
-    own = (t for t in tuple(tickets) if not (t.done or t.is_brought or t.command is LOOK))
+    """How many calls these are of, but for catching up and for what is carried for others."""
+    own = (t for t in tuple(tickets) if not (t.done or t.is_brought or t.command is CATCH_UP))
     return len({id(ticket.call) for ticket in own})

@@ -143,7 +143,7 @@ class Follower(Generic[StateT]):
         return is_believed
 
     def _read_boundary(self) -> None:
-        self._at = replace(self._at, boundary=self._checks.look(self._at.boundary).boundary)
+        self._at = replace(self._at, boundary=self._checks.check(self._at.boundary).boundary)
 
     def _catch_up_to_the_newest_boundary(self) -> None:
         """Trusting no earlier check: the caller is about to raise it."""

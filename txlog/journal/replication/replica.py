@@ -37,7 +37,7 @@ from txlog.journal.replication.commit_queue import CommitQueue
 from txlog.journal.replication.follower import Follower
 from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.journal.replication.ticket import (
-    LOOK,
+    CATCH_UP,
     Ticket,
     doubt_refusals,
     doubted,
@@ -105,7 +105,7 @@ class Replica(Follower[StateT]):
         this process tried to read them).
         """
         if linearizable:
-            self._answered(Ticket(LOOK))
+            self._answered(Ticket(CATCH_UP))
             return self._at.state
         with self._lock:
             self._catch_up()
@@ -257,31 +257,31 @@ class Replica(Follower[StateT]):
             raise
 
     def _publish_drained(self, tickets: list[Ticket], is_behind: bool) -> None:
-        commands = [ticket for ticket in tickets if ticket.command is not LOOK]
+        commands = [ticket for ticket in tickets if ticket.command is not CATCH_UP]
         # Before the first write, which must not fill a hole.
         if not self._opened or self._first_window > 1 or not commands or is_behind:
             self._catch_up(linearizable=not commands)
             self._idle_polls = 0
         if commands:
             self._publish_decided(commands)
-        self._queue.end_all(tickets)  # To win a slot, or to be refused, says as much as a look.
+        self._queue.end_all(tickets)  # To win a slot, or to be refused, says as much.
 
     def _publish_decided(self, tickets: list[Ticket], may_be_stored: bool = False) -> None:
         # The first decision may rest on an old state: if it is right the slot is won, if not the
-        # winner's entry comes back. Only an answer without events needs a look at the tip first.
+        # winner's entry comes back. Only an answer without events needs a read of the tip first.
         fresh = may_be_stored
-        begun_ms, looks, trip_ms, lost = self._runtime.clock.monotonic_ms(), 0, 0.0, 0
+        begun_ms, reads, trip_ms, lost = self._runtime.clock.monotonic_ms(), 0, 0.0, 0
         while lost < self._options.process.publish_attempts_max:
             state, events = self._decide_all(tickets)
             if may_be_stored:
                 doubt_refusals(self.layout, tickets)
-            if not fresh and any(ticket.needs_look for ticket in tickets):
+            if not fresh and any(ticket.needs_catch_up for ticket in tickets):
                 self._catch_up(linearizable=True)
                 fresh = True
                 continue
-            if events and self._is_left_to_carrier(tickets, begun_ms, looks, trip_ms):
-                looks += 1
-                trip_ms = self._look_at_next()
+            if events and self._is_left_to_carrier(tickets, begun_ms, reads, trip_ms):
+                reads += 1
+                trip_ms = self._read_next()
                 continue
             data, crc32 = self._encoded(events, lost)
             if len(data) > ENTRY_BYTES_MAX and len(tickets) > 1:
@@ -333,14 +333,14 @@ class Replica(Follower[StateT]):
         return self._options.is_far and self.carry is not None
 
     def _is_left_to_carrier(
-        self, tickets: list[Ticket], begun_ms: float, looks: int, trip_ms: float
+        self, tickets: list[Ticket], begun_ms: float, reads: int, trip_ms: float
     ) -> bool:
         if not all(ticket.is_carried for ticket in tickets):
             return False
         now_ms = self._runtime.clock.monotonic_ms()
-        return leaves_to_carrier(self._newest, begun_ms, looks, now_ms, trip_ms)
+        return leaves_to_carrier(self._newest, begun_ms, reads, now_ms, trip_ms)
 
-    def _look_at_next(self) -> float:
+    def _read_next(self) -> float:
         """One round of requests; answers how long it took. A store that answers at once is not
         asked again at once."""
         slot, clock = self._at.next_slot, self._runtime.clock

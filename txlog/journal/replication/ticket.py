@@ -16,11 +16,11 @@ from txlog.journal.machine import Decided
 from txlog.layout import JournalLayout
 
 
-class Look:
+class CatchUp:
     """No command: to know the journal as it is now, which an entry that is won proves as well."""
 
 
-LOOK = Look()
+CATCH_UP = CatchUp()
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Ticket:
     """It is another process's, which this one carries: it is left out where it does not fit."""
 
     @property
-    def needs_look(self) -> bool:
+    def needs_catch_up(self) -> bool:
         """Whether its answer rests on the newest state, and writes nothing that would prove it."""
         if self.is_brought:
             return False

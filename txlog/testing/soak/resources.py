@@ -41,7 +41,7 @@ class Watch:
     pids: list[int]
     samples: list[Sample] = field(default_factory=list)
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Take a sample of those that live."""
         found = [_usage(pid) for pid in self.pids]
         living = [usage for usage in found if usage is not None]

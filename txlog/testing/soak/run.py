@@ -167,7 +167,7 @@ class _SoakRun:
             time.sleep(SAMPLE_S)
             self._listen()
             for watch in watches.values():
-                watch.look()
+                watch.sample()
             if now - noted >= NOTE_S:
                 new = self._commits["producers"].times_ms[noted_commits:]
                 self._note(self._line(now - begun, new, now - noted, watches))

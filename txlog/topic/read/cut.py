@@ -51,8 +51,9 @@ def undelivered(topics: Sequence[TopicView]) -> Iterator[tuple[TopicView, TxId, 
 
     Yields each topic that has applied one, with its first offset in every partition. At one moment
     only a producer's last transaction can be in this state (rule R5), or those above its floor if
-    it has several open (rule R7). But views are from several moments (see `look`): a transaction
-    that was decided after the first of them may be new to one view and absent from the others.
+    it has several open (rule R7). But views are from several moments (see `catch_up_all`): a
+    transaction that was decided after the first of them may be new to one view and absent from the
+    others.
     """
     by_id = {view.state.topic_id: view.state for view in topics}
     if len(by_id) < 2:

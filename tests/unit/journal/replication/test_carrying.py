@@ -16,7 +16,7 @@ from txlog.journal.replication.carrying import (
     CARRIED_TRIPS,
     ENTRY_MS_MAX,
     FIRST_LOOK_MS,
-    LOOKS_MAX,
+    READS_MAX,
     WAIT_MS,
     WAIT_MS_MAX,
     WAIT_TRIPS,
@@ -62,7 +62,7 @@ def test_I16_a_command_waits_for_a_bounded_time_whatever_the_carrier_writes() ->
     assert not leaves_to_carrier(Newest(True, NOW), begun_ms, 1, NOW)
     assert leaves_to_carrier(Newest(True, NOW), NOW - WAIT_MS_MAX + 1, 1, NOW, 10_000.0)
     assert not leaves_to_carrier(Newest(True, NOW), NOW - WAIT_MS_MAX, 1, NOW, 10_000.0)
-    assert not leaves_to_carrier(Newest(True, NOW), NOW, LOOKS_MAX, NOW)
+    assert not leaves_to_carrier(Newest(True, NOW), NOW, READS_MAX, NOW)
 
 
 def test_where_requests_take_long_it_waits_for_so_many_of_them() -> None:

@@ -66,7 +66,7 @@ def test_a_topic_that_was_deleted_is_made_again_only_if_all_may_be(
     log.admin.delete_topics("made")
     if is_swept:
         vacuum = Vacuum(log.process(), 0)
-        vacuum.sweep(vacuum.look())
+        vacuum.sweep(vacuum.find_candidates())
     with pytest.raises(UnknownTopic, match="was deleted, .* set createTopics=true"):
         write(log.process(), Creation.NEW_NAMES)
     assert log.admin.list_topics() == []

@@ -12,7 +12,7 @@ from tests.cut_world import PARTITIONS, TOPICS, ZERO, World, next_ends
 from tests.examples import examples
 from txlog.model import TopicPartition
 from txlog.topic.events import AdvanceLogStart
-from txlog.topic.look import look
+from txlog.topic.read.catch_up import catch_up_all
 from txlog.topic.read.cut import Ends, limited_cut, stable_ends, view_of
 
 steps = st.lists(
@@ -313,8 +313,8 @@ def test_I11_a_look_is_repeated_where_a_tail_does_not_reach_back_to_its_beginnin
         world.apply_one(0)
     logs = list(reader.logs.values())
     before = [log.next_slot for log in logs]
-    look(logs, reader.runtime.fan_out)
+    catch_up_all(logs, reader.runtime.fan_out)
     assert all(log.state.sealed_slot >= slot for log, slot in zip(logs, before, strict=True))
     before = [log.next_slot for log in logs]
-    look(logs, reader.runtime.fan_out)
+    catch_up_all(logs, reader.runtime.fan_out)
     assert before == [log.next_slot for log in logs]

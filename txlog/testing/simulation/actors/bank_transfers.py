@@ -23,7 +23,7 @@ from txlog.testing.simulation.actors.role import EXPECTED, TIMEOUT_MS, UNCLEAR
 from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.topics import payload, text_of
-from txlog.topic.look import look
+from txlog.topic.read.catch_up import catch_up_all
 from txlog.topic.read.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
 from txlog.topic.read.reader import read_rows, row_source, sliced, visible_rows
 from txlog.topic.topic_log import TopicLog
@@ -162,7 +162,7 @@ class ConsistentCutReader:
     def _audit(self, process: SimulatedProcess, starts: Ends) -> bool:
         """Read up to the next cut; whether there was anything."""
         logs = [process.connection.cluster.topic(name) for name in self._topics]
-        look(logs, process.runtime.fan_out)
+        catch_up_all(logs, process.runtime.fan_out)
         views = [view_of(log) for log in logs]
         for view in views:
             for partition in range(len(view.state.partitions)):

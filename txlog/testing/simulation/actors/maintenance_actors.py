@@ -207,9 +207,9 @@ class VacuumActor(Recurring):
         self._retention_ms = retention_ms
 
     def turn(self, process: SimulatedProcess) -> None:
-        """One look, and another one that deletes."""
+        """Finds candidates, and deletes them a moment later."""
         vacuum = Vacuum(process.connection, self._retention_ms)
-        found = vacuum.look()
+        found = vacuum.find_candidates()
         process.sleep(1, 200)
         if vacuum.sweep(found).objects:
             process.note("maintained", tasks=["vacuum"])

@@ -1,8 +1,8 @@
 """What the commit of a micro-batch reads before it decides: all of it at once.
 
 Each answer is of a moment of its own, so that they may disagree: what follows from them is checked
-where it is decided, by the pend and by PREPARE. It guards R40: a topic that has records is looked
-at, and the look waited for, before a decision that names them. It must not know what is decided.
+where it is decided, by the pend and by PREPARE. It guards R40: a topic that has records is read
+anew, and that waited for, before a decision that names them. It must not know what is decided.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from txlog.groups.state import GroupState
 from txlog.topic.rules import check_segment
 
 
-def look(
+def read_for_commit(
     connection: Connection,
     coordinator: Coordinator,
     groups: Sequence[str],
@@ -43,7 +43,7 @@ def look(
     first = len(calls)
     calls += [partial(offsets.group, group) for group in elsewhere]
     found = dict(zip(elsewhere, cluster.fan_out.run_all(calls)[first:], strict=True))
-    # A group in the coordinator's journal came with it: two looks at one journal take turns.
+    # A group in the coordinator's journal came with it: two reads of one journal take turns.
     return {group: found[group] if group in found else offsets.seen(group) for group in groups}
 
 

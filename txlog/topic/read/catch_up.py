@@ -1,8 +1,8 @@
 """Catching up with several topics, so that a consistent cut can be found.
 
-Each topic is read by its own requests, so a look has as many moments as topics: in the meantime a
+Each topic is read by its own requests, so a round has as many moments as topics: in the meantime a
 producer may finish a transaction, and begin another, which one of the states contains and the other
-does not. It guards I11: transactions that were decided since the look began are marked as such.
+does not. It guards I11: transactions that were decided since the round began are marked as such.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from txlog.clock import FanOut
 from txlog.errors import PublishContention
 from txlog.topic.topic_log import TopicLog
 
-LOOKS_MAX = 20
+ROUNDS_MAX = 20
 
 
-def look(topics: Sequence[TopicLog], fan_out: FanOut, *, linearizable: bool = False) -> None:
+def catch_up_all(
+    topics: Sequence[TopicLog], fan_out: FanOut, *, linearizable: bool = False
+) -> None:
     """Catch up with all topics, so that `cut.undelivered` can find what crosses their states.
 
     A topic's state remembers how transactions were decided as far back as its tail reaches. If that
-    is not to the beginning of this look, another look follows, which finds little that is new. A
-    look at one topic may lag like `TopicLog.catch_up`, unless it is `linearizable`.
+    is not to the beginning of this round, another one follows, which finds little that is new. One
+    topic alone may lag like `TopicLog.catch_up`, unless it is `linearizable`.
     Raises PublishContention if the topics grow faster than they can be read.
     """
-    for _ in range(LOOKS_MAX):
+    for _ in range(ROUNDS_MAX):
         known = [topic.next_slot for topic in topics]
         is_single = len(topics) < 2
         fan_out.run_all(
