@@ -200,7 +200,9 @@ _RETIRED = topic_rules._decide_retired
 
 OF_DELETION: dict[str, Mutant] = {
     "without R11, a deleted topic takes records": Mutant(no_R11_in_topics, "mortals", 5),
-    "without R11, positions by name": Mutant(no_R11_for_positions, "mortals", 111),
+    "without R11, positions by name": Mutant(
+        no_R11_for_positions, "mortals", 111, unseen_seeds=500
+    ),
     "without R11, producers retired at once": Mutant(producers_retired_at_once, "retention", 21),
     "without R17, an append": Mutant(no_R17, "late-appends", 12),
     "without R17, a PREPARE_COMMIT": Mutant(no_horizon_for_staged, "collected", 2),
