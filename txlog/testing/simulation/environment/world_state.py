@@ -46,7 +46,7 @@ class WorldState:
     service: SimulatedS3
     faults: Faults = NONE
     requests_max: int = 0
-    """After so many requests the world is no longer busy."""
+    """Actors begin nothing new once so many requests were made."""
     requests: int = 0
     under_way: int = 0
     """Requests without a waiting caller that will still be carried out."""
