@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.log_place import LogPlace
+from tests.lifecycle.log_place import LogPlace
 from txlog.testing.s3_server import S3Server
 
 # One log of each kind for all stages. They are fixtures of their own, because a fixture with

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.log_place import LogPlace
+from tests.lifecycle.log_place import LogPlace
 from txlog.client.admin import Admin
 from txlog.errors import NotATxlog
 

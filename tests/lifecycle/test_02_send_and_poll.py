@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from tests.log_place import LogPlace
+from tests.lifecycle.log_place import LogPlace
 from txlog.model import TopicPartition
 
 

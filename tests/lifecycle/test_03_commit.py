@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.log_place import LogPlace
+from tests.lifecycle.log_place import LogPlace
 from txlog.engine.producer_config import IN_LOG
 from txlog.model import TransactionOutcome
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.log_place import LogPlace
+from tests.lifecycle.log_place import LogPlace
 from txlog.engine.producer_config import TRANSACTION_RECORDS
 from txlog.errors import FencedError
 

@@ -5,7 +5,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from tests.log_place import LogPlace
+from tests.lifecycle.log_place import LogPlace
 from txlog.errors import IncompatibleSchema, InvalidRecord
 
 FLIGHT = pa.schema(

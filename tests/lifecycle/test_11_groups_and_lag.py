@@ -1,6 +1,6 @@
 """Stage 11: groups remember where they stand, and their lag is a count of records."""
 
-from tests.log_place import LogPlace
+from tests.lifecycle.log_place import LogPlace
 from txlog.model import TopicPartition
 
 

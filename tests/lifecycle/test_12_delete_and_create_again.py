@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tests.log_place import LogPlace
+from tests.lifecycle.log_place import LogPlace
 from txlog.errors import UnknownTopic
 from txlog.model import TopicPartition
 

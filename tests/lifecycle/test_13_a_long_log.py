@@ -1,6 +1,6 @@
 """Stage 13: the log grows past its snapshots, is pruned, and opens as quickly as before."""
 
-from tests.log_place import LogPlace
+from tests.lifecycle.log_place import LogPlace
 from txlog.storage import CountingStore
 
 COMMITS = 40

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tests.docs.pages import Page
-from tests.kafka_calls import CALLS
-from tests.kafka_rows import (
+from tests.memory_log import MemoryLog
+from tests.semantics.kafka_calls import CALLS
+from tests.semantics.kafka_rows import (
     DAY_MS,
     LATE0,
     U0,
@@ -21,7 +22,6 @@ from tests.kafka_rows import (
     shows_in,
     values,
 )
-from tests.memory_log import MemoryLog
 from tests.source_tree import ROOT, modules
 from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.errors import (

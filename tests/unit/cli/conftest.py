@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sample_log import SampleLog, sample_log
+from tests.unit.cli.sample_log import SampleLog, sample_log
 
 
 @pytest.fixture(scope="session")

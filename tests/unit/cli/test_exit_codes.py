@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from tests.command_line import PROCESS_TIMEOUT_S, command, environment, run
-from tests.sample_log import SampleLog
+from tests.unit.cli.sample_log import SampleLog
 from txlog import errors
 from txlog.cli import start
 from txlog.cli.exit_codes import INTERRUPTED, exit_code, run_to_exit_code, wants_json

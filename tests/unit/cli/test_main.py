@@ -10,8 +10,8 @@ import pytest
 import typer
 
 from tests.command_line import run
-from tests.sample_log import SampleLog
 from tests.source_tree import PRODUCT, ROOT, modules
+from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.command_table import COMMANDS
 from txlog.cli.main import app
 from txlog.cli.session import GlobalOptions, Output

@@ -4,8 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.coordinator_commands import NAME, PID, begin, commit, complete, registered
 from tests.memory_log import MemoryLog
+from tests.unit.coordinator.coordinator_commands import (
+    NAME,
+    PID,
+    begin,
+    commit,
+    complete,
+    registered,
+)
 from txlog.client.producer.producer import Producer
 from txlog.coordinator.content import UNKNOWN, content_of
 from txlog.coordinator.events import ExpireTransactionalId, Participant

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.coordinator_commands import (
+from tests.segments import segment
+from tests.unit.coordinator.coordinator_commands import (
     NAME,
     NEXT,
     OWN,
@@ -23,7 +24,6 @@ from tests.coordinator_commands import (
     registered,
     transaction,
 )
-from tests.segments import segment
 from txlog.coordinator.events import (
     AbortPrepared,
     AdvanceStagingHorizon,

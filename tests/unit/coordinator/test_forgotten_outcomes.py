@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.coordinator_commands import (
+from tests.memory_log import MemoryLog
+from tests.scripted_store import answer_lost, never_lands
+from tests.unit.coordinator.coordinator_commands import (
     NAME,
     PID,
     Coordinator,
@@ -16,8 +18,6 @@ from tests.coordinator_commands import (
     init,
     registered,
 )
-from tests.memory_log import MemoryLog
-from tests.scripted_store import answer_lost, never_lands
 from txlog.coordinator import state as coordinator_state
 from txlog.coordinator.events import ExpireTransactionalId, TransactionalIdExpired
 from txlog.coordinator.past import presumed_outcome

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator_commands import (
+from tests.unit.coordinator.coordinator_commands import (
     NEXT,
     OWN,
     PID,

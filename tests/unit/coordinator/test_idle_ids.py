@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.coordinator_commands import (
+from tests.unit.coordinator.coordinator_commands import (
     NAME,
     NEXT,
     OWN,

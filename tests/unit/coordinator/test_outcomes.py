@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from tests.coordinator_commands import PID, abort, begin, commit, complete, registered
+from tests.unit.coordinator.coordinator_commands import (
+    PID,
+    abort,
+    begin,
+    commit,
+    complete,
+    registered,
+)
 from txlog.coordinator.events import TransactionBarred
 from txlog.coordinator.machine import CoordinatorMachine
 from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator_commands import (
+from tests.unit.coordinator.coordinator_commands import (
     NAME,
     NEXT,
     OWN,

@@ -4,7 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from tests.coordinator_commands import NAME, PID, abort, begin, commit, complete, registered
+from tests.unit.coordinator.coordinator_commands import (
+    NAME,
+    PID,
+    abort,
+    begin,
+    commit,
+    complete,
+    registered,
+)
 from txlog.errors import OutcomeUnknown, TransactionAborted
 from txlog.model import TxId
 

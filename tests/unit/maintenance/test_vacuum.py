@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from tests.faulty_stores import DyingStore, ProcessDied
-from tests.half_listeners import Undecided
 from tests.memory_log import MemoryLog
 from tests.scripted_store import ScriptedStore, full
+from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.client.half_messages.half_store import stage as staged
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer

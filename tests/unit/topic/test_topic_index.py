@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.faulty_stores import HookedStore
 from tests.fold import Fold
-from tests.topic_history import PARTITIONS, STEPS, History, Step
+from tests.unit.topic.topic_history import PARTITIONS, STEPS, History, Step
 from txlog.errors import CorruptData, MissingObject, StoreUnavailable
 from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.model import Decision

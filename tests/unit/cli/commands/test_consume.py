@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tests.command_line import files, run
-from tests.sample_log import ORDERS, SampleLog
+from tests.unit.cli.sample_log import ORDERS, SampleLog
 from txlog.cli.commands import consume
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer

@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.command_line import UNSET, run
-from tests.sample_log import SampleLog
+from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.main import app
 from txlog.client.producer.producer import Producer
 

@@ -5,23 +5,14 @@ from typing import Any
 import pytest
 
 from tests.command_line import files, run
-from tests.sample_log import SampleLog
-from txlog.client.half_messages.half_message import LocalTransactionState, Message
+from tests.unit.cli.sample_log import SampleLog
+from tests.unit.client.half_messages.undecided_listener import Undecided
+from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.model import TransactionOutcome
 
 CHECKS_MAX = 10_000
 """More than the test checks: they do not depend on the machine's clock."""
-
-
-class Undecided:
-    """A local transaction of unknown outcome."""
-
-    def execute_local_transaction(self, half: Any, arg: Any) -> LocalTransactionState:
-        return LocalTransactionState.UNKNOW
-
-    def check_local_transaction(self, half: Any) -> LocalTransactionState:
-        return LocalTransactionState.UNKNOW
 
 
 def send(log: SampleLog, name: str, *messages: Message, **options: Any) -> TransactionMQProducer:

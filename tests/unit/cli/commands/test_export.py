@@ -16,7 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from tests.command_line import PROCESS_TIMEOUT_S, Run, command, environment, run
 from tests.empty_log import empty_log
-from tests.sample_log import SampleLog
+from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.output import export_files
 from txlog.client.admin import Admin
 from txlog.client.consumer import cut_reader

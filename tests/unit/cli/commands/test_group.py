@@ -3,7 +3,7 @@
 import pytest
 
 from tests.command_line import run
-from tests.sample_log import FIRST_MS, SampleLog
+from tests.unit.cli.sample_log import FIRST_MS, SampleLog
 
 
 def test_list_shows_the_lag_over_all_partitions(log: SampleLog) -> None:

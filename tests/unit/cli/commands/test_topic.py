@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.command_line import files, run
-from tests.sample_log import SampleLog
+from tests.unit.cli.sample_log import SampleLog
 from txlog.client.admin import Admin
 from txlog.journal.entry import checked_body, seal
 from txlog.model import TxId

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.command_line import files, run
-from tests.sample_log import SampleLog
+from tests.unit.cli.sample_log import SampleLog
 from txlog.client.producer.producer import Producer
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import TransactionAborted

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.command_line import run
-from tests.sample_log import FIRST_MS, SampleLog
+from tests.unit.cli.sample_log import FIRST_MS, SampleLog
 
 
 def test_describe_producers_shows_where_open_transactions_begin(log: SampleLog) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.command_line import Run, files, run
-from tests.sample_log import SampleLog
+from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.output import progress
 from txlog.client.producer.producer import Producer
 from txlog.journal.entry import seal

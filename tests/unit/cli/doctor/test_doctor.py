@@ -12,8 +12,8 @@ import pytest
 
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from tests.command_line import Run, files, run
-from tests.sample_log import SampleLog
 from tests.source_tree import ROOT
+from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.doctor.check import Check, Status, failed_with
 from txlog.cli.doctor.check_packages import package_checks
 from txlog.cli.doctor.check_spark import discovered, java_version, properties

@@ -11,7 +11,7 @@ import pytest
 
 from spark_plugin.jobs import numbers_job
 from tests.command_line import run
-from tests.sample_log import SampleLog
+from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.options.storage_options import VARIABLE, storage_options
 from txlog.cli.session import GlobalOptions
 from txlog.errors import InvalidOption

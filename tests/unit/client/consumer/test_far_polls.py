@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.far_log import FarLog
 from tests.scripted_store import Call, ScriptedStore, preceded_by, unavailable
+from tests.unit.client.far_log import FarLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.consumer.fetching import fill_together

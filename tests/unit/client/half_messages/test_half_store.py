@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from tests.half_listeners import Undecided
 from tests.memory_log import MemoryLog
+from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.half_messages.half_message import HalfTransaction, Message
 from txlog.client.half_messages.half_store import read_half, stage
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.half_listeners import Undecided
 from tests.memory_log import MemoryLog
+from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.admin import Admin, NewTopic
 from txlog.client.admin.offset_reset import ToEarliest
 from txlog.client.consumer.consumer import Consumer

@@ -7,8 +7,8 @@ first: the same errors, and nothing lost.
 import pyarrow as pa
 import pytest
 
-from tests.far_log import FarLog
 from tests.scripted_store import ScriptedStore, unavailable
+from tests.unit.client.far_log import FarLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.scripted_bucket import ScriptedBucket
+from tests.unit.storage.object_stores.scripted_bucket import ScriptedBucket
 from txlog.errors import (
     CorruptData,
     InternalError,

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from tests.scripted_s3 import Answer, ScriptedServer, scripted_server
+from tests.unit.storage.scripted_s3 import Answer, ScriptedServer, scripted_server
 from txlog.clock import Runtime
 from txlog.storage.byte_spans import Span
 from txlog.storage.object_stores import azure, gcs, obstore_client

@@ -5,7 +5,7 @@ from itertools import groupby
 
 import pytest
 
-from tests.scripted_s3 import OK, Answer, ScriptedServer, scripted_server
+from tests.unit.storage.scripted_s3 import OK, Answer, ScriptedServer, scripted_server
 from txlog.clock import Runtime
 from txlog.errors import (
     CorruptData,

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from tests.scripted_s3 import ScriptedServer, scripted_server
+from tests.unit.storage.scripted_s3 import ScriptedServer, scripted_server
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied, TxlogError, UsageError
 from txlog.storage import Created, Store, open_store

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.scripted_s3 import ScriptedServer, scripted_server
 from tests.source_tree import ROOT
+from tests.unit.storage.scripted_s3 import ScriptedServer, scripted_server
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption, OutcomeUnknown, StoreDenied, StoreUnavailable
 from txlog.storage import Created, Store, open_store

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.kafka_rows import (
+from tests.memory_log import MemoryLog
+from tests.semantics.kafka_rows import (
     DAY_MS,
     LATE0,
     U0,
@@ -13,7 +14,6 @@ from tests.kafka_rows import (
     shows_in,
     values,
 )
-from tests.memory_log import MemoryLog
 from txlog.client.admin import NewTopic
 from txlog.client.admin.offset_reset import (
     ToEarliest,

@@ -1,10 +1,10 @@
-"""Listeners of half messages, for tests of what lies around them."""
+"""A listener of half messages, for tests of what lies around it."""
 
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState
 
 
 class Undecided:
-    """Never knows."""
+    """It never knows how the local transaction ended."""
 
     def execute_local_transaction(
         self, half: HalfTransaction, arg: object
