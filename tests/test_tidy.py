@@ -105,6 +105,20 @@ def test_unit_tests_stand_in_the_folders_of_the_product() -> None:
     assert sorted(place.as_posix() for place in found - {Path()}) == []
 
 
+def test_tests_lie_in_folders_that_the_page_names() -> None:
+    """Only what holds for all tests, and tests of the whole tree, may lie above the folders."""
+    tests = ROOT / "tests"
+    flat = {path.stem for path in tests.glob("*.py") if not path.stem.startswith("test_")}
+    assert flat == {"__init__", "conftest", "examples", "schedule", "source_tree", "where"}
+    folders = {path.relative_to(tests).parts[0] for path in tests.glob("*/**/*.*")}
+    (table,) = re.findall(
+        r"^\| folder of `tests` .*?\n\n", (ROOT / "docs/testing.md").read_text(), re.M | re.S
+    )
+    rows = table.strip().splitlines()[2:]
+    named = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in rows))
+    assert sorted(named) == sorted(folders - {"__pycache__"})
+
+
 def test_lines_are_short() -> None:
     found = [
         f"{module.place}:{number}: {len(line)} characters"

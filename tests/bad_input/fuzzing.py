@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from hypothesis import HealthCheck, settings
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.errors import TxlogError
 from txlog.verify.log_audit import LogReport, audit_log, stored_objects
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.catalog.cluster import create_cluster
 from txlog.errors import CorruptData, MissingObject, NotATxlog, UnsupportedFormat
 from txlog.journal.entry import seal

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import run as run_command
-from tests.memory_log import MemoryLog
-from tests.scripted_store import WRITES, full
+from tests.logs.memory_log import MemoryLog
+from tests.processes.command_line import run as run_command
+from tests.stores.scripted_store import WRITES, full
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

@@ -20,7 +20,7 @@ import pytest
 from tests.bad_input.fuzzing import answer, arrow_file, journal_of, look, snapshot_of
 from tests.bad_input.small_log import copy, everything, objects, paths
 from tests.bad_input.test_forgeries import snapshot_rows, with_references
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.errors import CorruptData, IncompatibleSchema, InternalError, TxlogError
 from txlog.journal.arrow_file import NotAnArrowFile, decode_file
 from txlog.journal.entry import seal

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from tests.odd_servers import odd_server
+from tests.bad_input.wrong_servers import odd_server
 from txlog.client.admin import Admin
 from txlog.errors import (
     InvalidOption,

@@ -25,7 +25,7 @@ from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.sink.topic_creation import creation
 from spark_plugin.source.read_plan import ReadTask, read_from
 from spark_plugin.source.stream_reader import TxlogStreamReader
-from tests.spark_query import COLUMNS
+from tests.unit.spark_plugin.spark_query import COLUMNS
 from txlog.catalog.metadata import LogMetadata
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import Connection, open_connection

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from spark_plugin.source.offsets import decode, encode
-from tests.command_line import run
 from tests.formats.golden_view import view
 from tests.formats.v2.make_golden import FIRST_MS, LONG
+from tests.processes.command_line import run
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection

@@ -13,8 +13,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.killed_process import AFTER, BEFORE, kill_at, scripted_log
-from tests.scripted_store import ScriptedStore
+from tests.processes.killed_process import AFTER, BEFORE, kill_at, scripted_log
+from tests.stores.scripted_store import ScriptedStore
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import Connection

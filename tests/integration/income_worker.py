@@ -4,7 +4,7 @@ import sys
 
 from examples.income.loop import Job, Step, run
 from tests.integration.exactly_once_worker import arm
-from tests.killed_process import scripted_log
+from tests.processes.killed_process import scripted_log
 
 ARMED_BATCH = 2
 

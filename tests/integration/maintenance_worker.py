@@ -7,7 +7,7 @@ itself.
 
 import sys
 
-from tests.killed_process import AFTER, BEFORE, kill_at, scripted_log
+from tests.processes.killed_process import AFTER, BEFORE, kill_at, scripted_log
 from txlog.maintenance.maintenance import Maintenance
 from txlog.settings import ProcessSettings
 

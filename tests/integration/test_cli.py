@@ -14,8 +14,15 @@ import pyarrow as pa
 import pytest
 
 from examples.demo.flights import FLIGHTS_SCHEMA, read_flights
-from tests.command_line import PROCESS_TIMEOUT_S, command, environment, files, run, run_process
-from tests.empty_log import empty_log
+from tests.logs.empty_log import empty_log
+from tests.processes.command_line import (
+    PROCESS_TIMEOUT_S,
+    command,
+    environment,
+    files,
+    run,
+    run_process,
+)
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from examples.orders_and_database import Orders
-from tests.empty_log import empty_log
-from tests.forked_process import run_forked
 from tests.integration import half_message_worker as worker
+from tests.logs.empty_log import empty_log
+from tests.processes.forked_process import run_forked
 from txlog import Admin, Consumer, TransactionMQProducer, TransactionOutcome
 from txlog.client.half_messages.dead_letter import pending_letters
 from txlog.testing.invariants import check_log

@@ -14,10 +14,10 @@ from examples.income.delivery import Difference, Finding, counted, drill, main
 from examples.income.loop import BATCH_ORDERS, Job, Step, run
 from examples.income.loop import main as loop_main
 from examples.income.orders import Order, made_up_orders, produce
-from tests.empty_log import empty_log
-from tests.forked_process import run_forked
 from tests.integration import income_worker
 from tests.integration.exactly_once_worker import STAGED_STEPS
+from tests.logs.empty_log import empty_log
+from tests.processes.forked_process import run_forked
 from txlog import Admin, Consumer, Producer, TopicPartition
 from txlog.engine.connection import connect
 from txlog.errors import FencedError

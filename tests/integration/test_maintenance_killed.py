@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.empty_log import empty_log
-from tests.forked_process import run_forked
 from tests.integration import maintenance_worker as worker
+from tests.logs.empty_log import empty_log
+from tests.processes.forked_process import run_forked
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.empty_log import empty_log
-from tests.forked_process import run_forked
 from tests.integration import exactly_once_worker as worker
 from tests.integration.exactly_once_worker import (
     GROUP,
@@ -20,6 +18,8 @@ from tests.integration.exactly_once_worker import (
     STEPS,
     STEPS_OF,
 )
+from tests.logs.empty_log import empty_log
+from tests.processes.forked_process import run_forked
 from tests.source_tree import ROOT
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer

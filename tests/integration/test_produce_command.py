@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import PROCESS_TIMEOUT_S, command, environment, run
-from tests.empty_log import empty_log
+from tests.logs.empty_log import empty_log
+from tests.processes.command_line import PROCESS_TIMEOUT_S, command, environment, run
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.model import TopicPartition

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.faulty_stores import DyingStore, ProcessDied
 from tests.lifecycle.log_place import LogPlace
+from tests.stores.faulty_stores import DyingStore, ProcessDied
 from txlog.client.producer.producer import Producer
 from txlog.engine.producer_config import IN_LOG, STAGED
 from txlog.model import TopicPartition, TransactionOutcome

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import txlog
-from tests.command_line import run
+from tests.processes.command_line import run
 from tests.source_tree import ROOT
 from txlog.cli.doctor.check import Check, Status
 from txlog.cli.doctor.check_distribution import claimed_packages, distribution_checks

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tests.faulty_stores import LateWrite, ProcessDied
 from tests.protocol.sessions import (
     TIMEOUT_MS,
     HalfMessages,
@@ -18,6 +17,7 @@ from tests.protocol.sessions import (
     StaleHelper,
 )
 from tests.protocol.world import Process, World, visible
+from tests.stores.faulty_stores import LateWrite, ProcessDied
 from txlog.errors import (
     AbortableError,
     FencedError,

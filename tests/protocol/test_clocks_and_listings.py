@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

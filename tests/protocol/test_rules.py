@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faulty_stores import ProcessDied
 from tests.protocol.steps import (
     GROUP,
     NAME,
@@ -22,6 +21,7 @@ from tests.protocol.steps import (
     tx_of,
 )
 from tests.protocol.world import NAMES, Process, World, visible
+from tests.stores.faulty_stores import ProcessDied
 from txlog.coordinator.events import (
     OffsetRange,
     PrepareCommit,

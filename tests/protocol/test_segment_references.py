@@ -2,7 +2,6 @@
 
 from itertools import count
 
-from tests.faulty_stores import DyingStore
 from tests.protocol.steps import (
     NAME,
     TIMEOUT_MS,
@@ -16,6 +15,7 @@ from tests.protocol.steps import (
     tx_of,
 )
 from tests.protocol.world import PROCESS, Process, World
+from tests.stores.faulty_stores import DyingStore
 from txlog.engine.connection import Connection, open_connection
 from txlog.layout import is_segment
 from txlog.maintenance.segment_references import references

@@ -2,9 +2,9 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.faulty_stores import DyingStore
 from tests.protocol.steps import TIMEOUT_MS, append, coordinator, finish, participant, prepare
 from tests.protocol.world import PROCESS, Process, World, visible
+from tests.stores.faulty_stores import DyingStore
 from txlog.clock import Runtime, ThreadFanOut
 from txlog.coordinator.coordinator import InitOptions
 from txlog.engine.connection import open_connection

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tests.faulty_stores import DyingStore
+from tests.stores.faulty_stores import DyingStore
 from txlog.catalog.cluster_file import ClusterFile
 from txlog.clock import Runtime, SerialFanOut
 from txlog.engine.connection import Connection, open_connection

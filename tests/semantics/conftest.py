@@ -6,7 +6,7 @@ one of records that stand in the log.
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.engine.producer_config import TRANSACTION_RECORDS
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from tests.semantics.kafka_rows import (
     DAY_MS,
     LATE0,

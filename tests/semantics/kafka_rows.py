@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
 from txlog.model import TopicPartition

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.coordinator.coordinator import journal_of
 from txlog.coordinator.events import CommitPrepared, TransactionBegun
 from txlog.errors import StoreUnavailable, TxlogError

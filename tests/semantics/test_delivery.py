@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Effect, answer_lost, never_lands
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Effect, answer_lost, never_lands
 from txlog.errors import OutcomeUnknown
 
 ENTRY = "topics/t/.*/entries"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.producer.producer import Producer
 from txlog.errors import FencedError, ProducerFenced
 from txlog.model import TopicPartition

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import answer_lost, never_lands, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import answer_lost, never_lands, unavailable
 from txlog.client.half_messages.dead_letter import pending_letters, replay_letters
 from txlog.client.half_messages.half_message import (
     HalfTransaction,

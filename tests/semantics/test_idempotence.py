@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import answer_lost, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import answer_lost, unavailable
 from txlog.client.producer.producer import Producer
 from txlog.errors import StoreUnavailable
 

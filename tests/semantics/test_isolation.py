@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Call
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Call
 from txlog.client.consumer.consumer import Consumer
 from txlog.model import TopicPartition
 from txlog.testing.facts.journal_walk import walk_journal

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.coordinator.coordinator import journal_of

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.docs.pages import Page
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from tests.semantics.kafka_calls import CALLS
 from tests.semantics.kafka_rows import (
     DAY_MS,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.errors import DuplicateTransaction, InvalidName, StoreUnavailable
 from txlog.model import TransactionOutcome
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.catalog.state import DeleteTopic
 from txlog.client.admin import Admin
 from txlog.client.admin.transaction_admin import find_hanging

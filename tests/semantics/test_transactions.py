@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Late, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Late, unavailable
 from txlog.client.producer.producer import Producer
 from txlog.errors import (
     FencedError,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import run
+from tests.processes.command_line import run
 from txlog.cli.drill.drill_rounds import plan_rounds
 from txlog.cli.spark_environment import spark_environment
 from txlog.client.admin import Admin

@@ -10,8 +10,8 @@ import fsspec
 import pytest
 
 from tests.bad_input.test_places import CarelessFileSystem
-from tests.command_line import run
 from tests.conformance.test_generic import LinkedFileSystem
+from tests.processes.command_line import run
 from txlog.cli.doctor.check import failed, failed_with, passed, warned
 from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again
 from txlog.cli.exit_codes import run_to_exit_code

@@ -21,7 +21,7 @@ import pyarrow as pa
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
 from tests.formats.golden_view import view
 from tests.formats.v2 import rare_values as rare
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.client.half_messages.transaction_mq_producer import TransactionMQProducer
 from txlog.coordinator.events import OffsetRange, Participant, ReplayMark

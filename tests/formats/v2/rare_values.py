@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.half_messages.dead_letter import DEAD_LETTER_TOPIC, letters
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import read_half

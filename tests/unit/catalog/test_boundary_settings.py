@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.faulty_stores import HookedStore
 from tests.protocol.world import SCHEMA
+from tests.stores.faulty_stores import HookedStore
 from txlog.catalog.cluster import create_cluster, open_cluster
 from txlog.engine.connection import open_connection
 from txlog.errors import InvalidConfig

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.faulty_stores import HookedStore
 from tests.protocol.world import NAMES, SCHEMA, World
+from tests.stores.faulty_stores import HookedStore
 from txlog.catalog.cluster import (
     PRODUCER_ID_BLOCK,
     Cluster,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fold import Fold
+from tests.unit.machine_without_journal import Fold
 from txlog.catalog.state import (
     AllocateProducerIds,
     ClusterMachine,

@@ -5,7 +5,7 @@ import pickle
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.catalog.metadata import LogMetadata
 from txlog.engine.connection import Connection, open_connection
 from txlog.engine.transaction_session import TransactionSession

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.empty_log import empty_log
+from tests.logs.empty_log import empty_log
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from tests.command_line import PROCESS_TIMEOUT_S, command, environment, run
+from tests.processes.command_line import PROCESS_TIMEOUT_S, command, environment, run
 from tests.unit.cli.sample_log import SampleLog
 from txlog import errors
 from txlog.cli import start

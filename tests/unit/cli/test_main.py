@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from tests.command_line import run
+from tests.processes.command_line import run
 from tests.source_tree import PRODUCT, ROOT, modules
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.command_table import COMMANDS

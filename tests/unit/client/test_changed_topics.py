@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Effect, answer_lost, full, never_lands, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Effect, answer_lost, full, never_lands, unavailable
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.errors import InvalidRecord, RecordTooLarge, StoreFull, StoreUnavailable

@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Call, answer_lost, failing
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Call, answer_lost, failing
 from txlog.errors import OutcomeUnknown, StoreDenied
 
 ENTRY = "topics/t/.*/entries"

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.errors import OffsetOutOfRange

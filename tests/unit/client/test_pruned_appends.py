@@ -6,8 +6,8 @@ by its sequences; without one it would be another append.
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import preceded_by
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import preceded_by
 from txlog.errors import OutcomeUnknown
 
 

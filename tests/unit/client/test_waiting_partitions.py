@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import preceded_by, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import preceded_by, unavailable
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

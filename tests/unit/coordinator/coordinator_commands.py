@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.fold import Fold
+from tests.unit.machine_without_journal import Fold
 from txlog.coordinator.events import (
     AddParticipants,
     BeginTransaction,

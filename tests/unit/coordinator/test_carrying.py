@@ -6,11 +6,8 @@ from typing import TypeVar
 
 import pytest
 
-from tests.fold import Fold
 from tests.protocol.steps import coordinator, finish, participant, prepare, register, shown, tx_of
 from tests.protocol.world import World
-from tests.segments import segment
-from tests.topic_commands import marker, new_topic
 from tests.unit.coordinator.coordinator_commands import (
     PID,
     TOPIC_A,
@@ -21,6 +18,9 @@ from tests.unit.coordinator.coordinator_commands import (
     complete,
     registered,
 )
+from tests.unit.machine_without_journal import Fold
+from tests.unit.segments import segment
+from tests.unit.topic_commands import marker, new_topic
 from txlog.clock import SerialFanOut
 from txlog.coordinator.carrier import OPENINGS_MAX, Carriers
 from txlog.coordinator.carrying import (

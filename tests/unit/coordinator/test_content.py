@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from tests.unit.coordinator.coordinator_commands import (
     NAME,
     PID,

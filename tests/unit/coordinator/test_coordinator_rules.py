@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.segments import segment
 from tests.unit.coordinator.coordinator_commands import (
     NAME,
     NEXT,
@@ -24,6 +23,7 @@ from tests.unit.coordinator.coordinator_commands import (
     registered,
     transaction,
 )
+from tests.unit.segments import segment
 from txlog.coordinator.events import (
     AbortPrepared,
     AdvanceStagingHorizon,

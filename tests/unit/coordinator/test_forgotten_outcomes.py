@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import answer_lost, never_lands
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import answer_lost, never_lands
 from tests.unit.coordinator.coordinator_commands import (
     NAME,
     PID,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Effect, ScriptedStore, failing, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Effect, ScriptedStore, failing, unavailable
 from txlog.client.consumer.consumer import Consumer
 from txlog.coordinator.events import InitProducer
 from txlog.errors import CorruptData, StoreUnavailable, TransactionAborted

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.held_fan_out import HeldFanOut
-from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
+from tests.unit.held_fan_out import HeldFanOut
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.engine.connection import open_connection

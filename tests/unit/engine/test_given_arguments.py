@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin, NewTopic
 from txlog.client.consumer.consumer import Consumer
 from txlog.errors import UnknownTopic, UsageError

@@ -5,8 +5,8 @@ Until it has told, a producer of a deleted log writes: into names that no other 
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import preceded_by, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import preceded_by, unavailable
 from txlog.catalog.cluster import create_cluster
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

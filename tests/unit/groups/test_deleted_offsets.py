@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.fold import Fold
 from tests.unit.groups.test_offsets_rules import offset, pend, position, release
+from tests.unit.machine_without_journal import Fold
 from txlog.errors import CommitFailed, UnstableOffsetCommit
 from txlog.groups.machine import OffsetsMachine
 from txlog.groups.state import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from tests.source_tree import ROOT
 from txlog.client.admin.offset_reset import OffsetReset, apply_resets
 from txlog.errors import UsageError

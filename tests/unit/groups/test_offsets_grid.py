@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fold import Fold
+from tests.unit.machine_without_journal import Fold
 from txlog.errors import CommitFailed, TxlogError, UnknownGroup, UnstableOffsetCommit
 from txlog.groups import state as offsets_state
 from txlog.groups.machine import OffsetsMachine

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.fold import Fold
+from tests.unit.machine_without_journal import Fold
 from txlog.errors import CommitFailed, UnstableOffsetCommit
 from txlog.groups.machine import OffsetsMachine
 from txlog.groups.state import (

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fold import Fold
 from tests.unit.groups.test_offsets_rules import pend
+from tests.unit.machine_without_journal import Fold
 from txlog.errors import UsageError
 from txlog.groups.machine import OffsetsMachine
 from txlog.groups.state import (

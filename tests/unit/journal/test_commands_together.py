@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.faulty_stores import HookedStore
-from tests.shelf_journal import LAYOUT, new_store, process, written
-from tests.shelf_machine import Look, Put, Take
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.journal.shelf_journal import LAYOUT, new_store, process, written
+from tests.unit.journal.shelf_machine import Look, Put, Take
 from txlog.errors import IllegalTransition
 from txlog.journal.entry import decode_entry
 

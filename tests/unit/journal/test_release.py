@@ -13,8 +13,8 @@ import pytest
 
 from spark_plugin.source import offsets
 from tests.formats.test_golden import golden_objects
-from tests.memory_log import MemoryLog
-from tests.shelf_machine import ShelfMachine
+from tests.logs.memory_log import MemoryLog
+from tests.unit.journal.shelf_machine import ShelfMachine
 from txlog.catalog.cluster_file import decode_cluster_file
 from txlog.distribution import VERSION
 from txlog.errors import CorruptData, NotATxlog, UnsupportedFormat

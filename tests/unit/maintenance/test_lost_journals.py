@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.catalog.cluster import create_cluster, open_cluster
 from txlog.errors import CorruptData
 from txlog.layout import CLUSTER_FILE

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import ScriptedStore, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import ScriptedStore, unavailable
 from txlog.client.admin import Admin
 from txlog.errors import UnknownTopic
 from txlog.maintenance import maintenance

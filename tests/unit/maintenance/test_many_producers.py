@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.maintenance.maintenance import RETIRED_PIDS_MAX, Maintenance
 from txlog.settings import ProcessSettings
 from txlog.storage import ENTRY_BYTES_MAX

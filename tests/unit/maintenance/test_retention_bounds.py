@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import stage
 from txlog.client.producer.producer import Producer

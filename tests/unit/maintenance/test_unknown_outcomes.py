@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Call, Effect, Late, answer_lost, never_lands, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Call, Effect, Late, answer_lost, never_lands, unavailable
 from txlog.client.producer.producer import Producer
 from txlog.errors import (
     ConcurrentTransactions,

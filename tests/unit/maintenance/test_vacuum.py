@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from tests.faulty_stores import DyingStore, ProcessDied
-from tests.memory_log import MemoryLog
-from tests.scripted_store import ScriptedStore, full
+from tests.logs.memory_log import MemoryLog
+from tests.stores.faulty_stores import DyingStore, ProcessDied
+from tests.stores.scripted_store import ScriptedStore, full
 from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message
 from txlog.client.half_messages.half_store import stage as staged

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Call, Effect, ScriptedStore, preceded_by, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Call, Effect, ScriptedStore, preceded_by, unavailable
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import stage
 from txlog.engine.transaction_session import TransactionSession

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from tests.empty_log import empty_log
+from tests.logs.empty_log import empty_log
 from txlog.client.admin import Admin
 from txlog.clock import Runtime
 from txlog.engine.connection import connect, open_connection

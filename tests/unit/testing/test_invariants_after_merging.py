@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.journal.entry import decode_entry, encode_entry
 from txlog.settings import LogSettings
 from txlog.testing.invariants import check_log

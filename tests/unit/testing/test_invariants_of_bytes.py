@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faulty_stores import ProcessDied
 from tests.protocol.steps import (
     NAME,
     TIMEOUT_MS,
@@ -17,7 +16,8 @@ from tests.protocol.steps import (
     prepare,
     tx_of,
 )
-from tests.sound_log import (
+from tests.stores.faulty_stores import ProcessDied
+from tests.unit.testing.intact_log import (
     COORDINATOR,
     Events,
     SoundLog,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.fold import Fold
-from tests.segments import segment
-from tests.topic_commands import ABORT, COMMIT, append, ends, marker, new_topic, plain
+from tests.unit.machine_without_journal import Fold
+from tests.unit.segments import segment
+from tests.unit.topic_commands import ABORT, COMMIT, append, ends, marker, new_topic, plain
 from txlog.errors import InvalidProducerEpoch, InvariantViolated, OutOfOrderSequence
 from txlog.model import TxId
 from txlog.topic.events import NO_PRODUCER, AppendBatches, AppendResult, BatchesAppended

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.faulty_stores import HookedStore
-from tests.fold import Fold
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.machine_without_journal import Fold
 from tests.unit.topic.topic_history import PARTITIONS, STEPS, History, Step
 from txlog.errors import CorruptData, MissingObject, StoreUnavailable
 from txlog.journal.replication.replica_options import ReplicaOptions

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.fold import Fold
-from tests.segments import segment
-from tests.topic_commands import COMMIT, OPENED, append, ends, marker, new_topic, plain
+from tests.unit.machine_without_journal import Fold
+from tests.unit.segments import segment
+from tests.unit.topic_commands import COMMIT, OPENED, append, ends, marker, new_topic, plain
 from txlog.errors import (
     InternalError,
     InvalidConfig,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fold import Fold
-from tests.segments import segment
-from tests.topic_commands import ABORT, COMMIT, append, ends, marker, new_topic, plain, stable
+from tests.unit.machine_without_journal import Fold
+from tests.unit.segments import segment
+from tests.unit.topic_commands import ABORT, COMMIT, append, ends, marker, new_topic, plain, stable
 from txlog.errors import IllegalTransition, InternalError, InvalidRecord, TransactionAborted
 from txlog.model import Decision, TxId
 from txlog.topic.events import AddPartitions, MarkerWritten, SealIndex

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fold import Fold
-from tests.segments import segment
-from tests.topic_commands import ABORT, OPENED, append, marker, new_topic, plain
+from tests.unit.machine_without_journal import Fold
+from tests.unit.segments import segment
+from tests.unit.topic_commands import ABORT, OPENED, append, marker, new_topic, plain
 from txlog.layout import segment_id_at
 from txlog.model import TxId
 from txlog.settings import TopicConfig

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fold import Fold
-from tests.topic_commands import ABORT, append, ends, marker, new_topic, plain
+from tests.unit.machine_without_journal import Fold
+from tests.unit.topic_commands import ABORT, append, ends, marker, new_topic, plain
 from txlog.errors import (
     OffsetOutOfRange,
     PublishContention,

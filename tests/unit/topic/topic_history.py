@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from hypothesis import strategies as st
 
-from tests.segments import segment
+from tests.unit.segments import segment
 from txlog.model import Decision, TxId
 from txlog.topic.events import AddPartitions, AppendBatches, WriteMarker
 

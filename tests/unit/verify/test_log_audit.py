@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.coordinator.events import Participant
 from txlog.engine.connection import open_connection
 from txlog.engine.transaction_session import TransactionSession

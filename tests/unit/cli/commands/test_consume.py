@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.command_line import files, run
+from tests.processes.command_line import files, run
 from tests.unit.cli.sample_log import ORDERS, SampleLog
 from txlog.cli.commands import consume
 from txlog.client.admin import Admin

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from tests.command_line import UNSET, run
+from tests.processes.command_line import UNSET, run
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.main import app
 from txlog.client.producer.producer import Producer

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.command_line import files, run
+from tests.processes.command_line import files, run
 from tests.unit.cli.sample_log import SampleLog
 from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.half_messages.half_message import Message

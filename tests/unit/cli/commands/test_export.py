@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from tests.command_line import PROCESS_TIMEOUT_S, Run, command, environment, run
-from tests.empty_log import empty_log
+from tests.logs.empty_log import empty_log
+from tests.processes.command_line import PROCESS_TIMEOUT_S, Run, command, environment, run
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.output import export_files
 from txlog.client.admin import Admin

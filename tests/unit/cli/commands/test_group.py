@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.command_line import run
+from tests.processes.command_line import run
 from tests.unit.cli.sample_log import FIRST_MS, SampleLog
 
 

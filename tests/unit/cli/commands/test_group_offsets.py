@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import run
+from tests.processes.command_line import run
 from tests.unit.cli.sample_log import FIRST_MS, SampleLog
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.positions.iso_duration import duration_ms

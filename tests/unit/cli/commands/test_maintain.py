@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import files, run
-from tests.empty_log import empty_log
+from tests.logs.empty_log import empty_log
+from tests.processes.command_line import files, run
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

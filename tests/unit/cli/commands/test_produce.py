@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from tests.command_line import UNSET, Run, files, run
+from tests.processes.command_line import UNSET, Run, files, run
 from tests.unit.cli.sample_log import FIRST_MS, FLIGHTS, SampleLog
 from txlog.cli.main import app
 from txlog.client.producer.producer import Producer

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.command_line import files, run
+from tests.processes.command_line import files, run
 from tests.unit.cli.sample_log import SampleLog
 from txlog.client.admin import Admin
 from txlog.journal.entry import checked_body, seal

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.command_line import files, run
+from tests.processes.command_line import files, run
 from tests.unit.cli.sample_log import SampleLog
 from txlog.client.producer.producer import Producer
 from txlog.engine.transaction_session import TransactionSession

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command_line import Run, files, run
+from tests.processes.command_line import Run, files, run
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.output import progress
 from txlog.client.producer.producer import Producer

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faulty_stores import HookedStore
+from tests.stores.faulty_stores import HookedStore
 from txlog.cli.doctor.check import Status
 from txlog.cli.doctor.check_dates import date_check, off_ms
 from txlog.errors import StoreDenied

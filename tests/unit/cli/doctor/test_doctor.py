@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets, encode
-from tests.command_line import Run, files, run
+from tests.processes.command_line import Run, files, run
 from tests.source_tree import ROOT
 from tests.unit.cli.sample_log import SampleLog
 from txlog.cli.doctor.check import Check, Status, failed_with

@@ -9,7 +9,7 @@ import pytest
 
 from spark_plugin.checkpoints.query_progress import BatchInHand
 from spark_plugin.drill_points import POINTS, DrillMoment, DrillPoint, DrillPoints
-from tests.command_line import run
+from tests.processes.command_line import run
 from txlog.cli.drill.drill_checks import DrillCheck
 from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again, sections
 from txlog.cli.drill.drill_rounds import AT_RANDOM, Kill, plan_rounds

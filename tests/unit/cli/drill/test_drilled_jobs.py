@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from spark_plugin.checkpoints.checkpoint import open_checkpoint
-from tests.command_line import Run, command, environment, run
-from tests.empty_log import empty_log
+from tests.logs.empty_log import empty_log
+from tests.processes.command_line import Run, command, environment, run
 from txlog.cli.drill.drill_rounds import AT_RANDOM, Drill, DrilledJob, Round
 from txlog.cli.exit_codes import INTERRUPTED, OUTPUT_LOST
 from txlog.client.admin import Admin

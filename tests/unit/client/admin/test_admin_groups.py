@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin
 from txlog.errors import (
     IllegalTransition,

@@ -5,9 +5,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.faulty_stores import DyingStore, ProcessDied
-from tests.memory_log import MemoryLog
-from tests.scripted_store import preceded_by
+from tests.logs.memory_log import MemoryLog
+from tests.stores.faulty_stores import DyingStore, ProcessDied
+from tests.stores.scripted_store import preceded_by
 from txlog.client.admin import Admin, NewTopic, PartitionDescription
 from txlog.client.producer.producer import Producer
 from txlog.engine.producer_config import STAGED

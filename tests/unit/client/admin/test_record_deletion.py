@@ -1,7 +1,7 @@
 """Deleting records by hand, while what was committed is not complete yet."""
 
-from tests.held_fan_out import HeldFanOut
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
+from tests.unit.held_fan_out import HeldFanOut
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.coordinator.states import TransactionState as State

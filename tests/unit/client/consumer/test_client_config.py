@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.consumer.consumer_config import ConsumerConfig

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.consumer.consumer import Consumer
 from txlog.errors import IllegalTransition
 from txlog.model import TopicPartition

@@ -5,7 +5,7 @@ A process that is behind a pruned journal does not see at once that there is mor
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.consumer.consumer import Consumer
 from txlog.errors import OffsetOutOfRange
 from txlog.groups.state import PendingOffset

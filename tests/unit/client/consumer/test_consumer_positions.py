@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.consumer.consumer_group import pending_offsets

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import failing, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import failing, unavailable
 from txlog.client.consumer.consumer import Consumer
 from txlog.errors import (
     CorruptData,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.scripted_store import Call, ScriptedStore, preceded_by, unavailable
+from tests.stores.scripted_store import Call, ScriptedStore, preceded_by, unavailable
 from tests.unit.client.far_log import FarLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Call
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Call
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
 from txlog.errors import InvalidRecord

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.consumer.consumer import Consumer
 from txlog.model import Decision, TopicPartition
 from txlog.testing.facts.journal_walk import walk_journal

@@ -7,7 +7,7 @@ import pytest
 
 from examples.income.loop import Job
 from examples.income.totals import Total, Totals
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer
 from txlog.errors import (

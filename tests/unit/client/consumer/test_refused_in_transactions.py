@@ -6,8 +6,8 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.client.consumer.consumer_group import ConsumerGroupMetadata
 from txlog.client.producer.producer import Producer
 from txlog.errors import (

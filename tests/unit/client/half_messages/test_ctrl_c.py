@@ -13,8 +13,8 @@ from functools import cache
 import pyarrow as pa
 import pytest
 
-from tests.interruption import Interruption, is_in_a_block, once_each
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
+from tests.processes.interruption import Interruption, is_in_a_block, once_each
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.half_messages.check_service import half_transactions
 from txlog.client.half_messages.half_message import HalfTransaction, LocalTransactionState, Message

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.half_messages import check_service
 from txlog.client.half_messages.dead_letter import replay_letters

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.half_messages.half_message import HalfTransaction, Message
 from txlog.client.half_messages.half_store import read_half, stage

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from tests.unit.client.half_messages.undecided_listener import Undecided
 from txlog.client.admin import Admin, NewTopic
 from txlog.client.admin.offset_reset import ToEarliest

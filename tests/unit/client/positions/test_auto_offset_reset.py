@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.positions.iso_duration import duration_ms
 from txlog.errors import InvalidConfig, UsageError

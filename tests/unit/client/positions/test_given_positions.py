@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.positions.given_positions import OFFSET_METADATA_BYTES_MAX
 from txlog.errors import InvalidRecord, TxlogError
 from txlog.model import OffsetAndMetadata, TopicPartition

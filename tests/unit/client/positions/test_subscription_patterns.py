@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.positions.subscription import subscription_to
 from txlog.errors import (

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.producer.producer import Producer
 from txlog.errors import UnknownPartition
 from txlog.model import PARTITIONS_MAX

@@ -7,7 +7,7 @@ first: the same errors, and nothing lost.
 import pyarrow as pa
 import pytest
 
-from tests.scripted_store import ScriptedStore, unavailable
+from tests.stores.scripted_store import ScriptedStore, unavailable
 from tests.unit.client.far_log import FarLog
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer

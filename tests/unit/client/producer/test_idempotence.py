@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import answer_lost
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import answer_lost
 from txlog.client.producer.producer import Producer
 from txlog.client.producer.producer_states import ProducerState
 from txlog.errors import OutOfOrderSequence, StoreUnavailable, TxlogError

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import unavailable
 from txlog.client.consumer.consumer_record import ConsumerRecord
 from txlog.client.producer.producer import Producer
 from txlog.engine.append.delivery import RecordMetadata

@@ -6,8 +6,8 @@ from typing import TypeAlias
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import answer_lost, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import answer_lost, unavailable
 from txlog.client.producer.producer import Producer
 from txlog.client.producer.producer_states import PREDECESSORS, ProducerState, transition
 from txlog.errors import (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Call
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Call
 from txlog.client.producer.producer_states import ProducerState
 from txlog.errors import UnknownTopic
 from txlog.model import TopicPartition, TransactionOutcome

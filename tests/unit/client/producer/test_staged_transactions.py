@@ -7,8 +7,8 @@ from contextlib import suppress
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Call, Effect, answer_lost, never_lands, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Call, Effect, answer_lost, never_lands, unavailable
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
 from txlog.engine.append import appender

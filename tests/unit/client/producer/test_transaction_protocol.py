@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import preceded_by, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import preceded_by, unavailable
 from txlog.client.producer.producer import Producer
 from txlog.coordinator.coordinator import journal_of
 from txlog.engine.producer_config import STAGED

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.engine.append.delivery import BatchMetadata
 from txlog.errors import IllegalTransition, UnknownTopic
 

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import stage
 from txlog.engine.append.record_times import with_record_times

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.memory_log import MemoryLog
-from tests.scripted_store import answer_lost, never_lands, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import answer_lost, never_lands, unavailable
 from txlog.engine.append import appender
 from txlog.engine.append.delivery import BatchMetadata
 from txlog.engine.append.partitioner import partition_for_key

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from tests.faulty_stores import HookedStore
-from tests.shelf_journal import LAYOUT, fill, new_store, process
-from tests.shelf_machine import Put, ShelfMachine
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.journal.shelf_journal import LAYOUT, fill, new_store, process
+from tests.unit.journal.shelf_machine import Put, ShelfMachine
 from txlog.errors import CorruptData, StoreUnavailable
 from txlog.journal.audit import audit_journal
 from txlog.journal.boundaries import boundary as boundaries

@@ -5,9 +5,9 @@ These are the traces of rules R14 and R15 (invariant I1), each with its stall at
 
 import pytest
 
-from tests.faulty_stores import HookedStore, LateWrite
-from tests.shelf_journal import LAYOUT, fill, limits, new_store, process, written
-from tests.shelf_machine import Look, Put, Take
+from tests.stores.faulty_stores import HookedStore, LateWrite
+from tests.unit.journal.shelf_journal import LAYOUT, fill, limits, new_store, process, written
+from tests.unit.journal.shelf_machine import Look, Put, Take
 from txlog.errors import BoundaryMoved, IllegalTransition, OutcomeUnknown, StoreUnavailable
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY

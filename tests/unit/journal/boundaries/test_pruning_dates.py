@@ -1,7 +1,7 @@
 """Which names have a date in pruning, and what it leaves of the hint that it writes for one."""
 
-from tests.shelf_journal import LAYOUT, fill
-from tests.trusting_process import GRACE_MS, MachineClocks, dated_store, trusting
+from tests.unit.journal.shelf_journal import LAYOUT, fill
+from tests.unit.journal.trusting_process import GRACE_MS, MachineClocks, dated_store, trusting
 from txlog.journal.boundaries.pruning import boundary_dates
 
 

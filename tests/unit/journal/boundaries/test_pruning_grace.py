@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.faulty_stores import HookedStore
-from tests.shelf_journal import LAYOUT, fill
-from tests.trusting_process import GRACE_MS, MachineClocks, dated_store, trusting
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.journal.shelf_journal import LAYOUT, fill
+from tests.unit.journal.trusting_process import GRACE_MS, MachineClocks, dated_store, trusting
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY
 from txlog.journal.boundaries.pruning import newest_old_enough

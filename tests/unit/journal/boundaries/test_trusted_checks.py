@@ -8,10 +8,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.faulty_stores import HookedStore, LateWrite
-from tests.shelf_journal import LAYOUT, fill, written
-from tests.shelf_machine import Put, Take
-from tests.trusting_process import GRACE_MS, TRUST_MS, MachineClocks, dated_store, trusting
+from tests.stores.faulty_stores import HookedStore, LateWrite
+from tests.unit.journal.shelf_journal import LAYOUT, fill, written
+from tests.unit.journal.shelf_machine import Put, Take
+from tests.unit.journal.trusting_process import (
+    GRACE_MS,
+    TRUST_MS,
+    MachineClocks,
+    dated_store,
+    trusting,
+)
 from txlog.errors import CorruptData, MissingObject, OutcomeUnknown
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY

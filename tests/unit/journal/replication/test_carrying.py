@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faulty_stores import HookedStore
-from tests.shelf_journal import LAYOUT, OPTIONS, new_store, process, written
-from tests.shelf_machine import Put, Shelf, Take
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, new_store, process, written
+from tests.unit.journal.shelf_machine import Put, Shelf, Take
 from txlog.errors import StoreUnavailable
 from txlog.journal.entry import decode_entry
 from txlog.journal.replication.carrying import (

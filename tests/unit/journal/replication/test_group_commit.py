@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.faulty_stores import HookedStore
-from tests.interruption import Interruption
-from tests.shelf_journal import LAYOUT, OPTIONS, limits, new_store, process, written
-from tests.shelf_machine import Look, Put, Shelf, Take
+from tests.processes.interruption import Interruption
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, limits, new_store, process, written
+from tests.unit.journal.shelf_machine import Look, Put, Shelf, Take
 from txlog.errors import IllegalTransition, OutcomeUnknown, StoreUnavailable
 from txlog.journal.replication.commit_queue import COMPANY_MS
 from txlog.journal.replication.replica import Replica

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faulty_stores import HookedStore
-from tests.shelf_journal import LAYOUT, OPTIONS, fill, new_store, process
-from tests.shelf_machine import Put, Shelf
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, fill, new_store, process
+from tests.unit.journal.shelf_machine import Put, Shelf
 from txlog.errors import OutcomeUnknown
 from txlog.journal.replication.replica import Replica
 from txlog.journal.replication.run import RUN_BYTES_MAX, RUN_ENTRIES_MAX

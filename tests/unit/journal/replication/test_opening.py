@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.faulty_stores import HookedStore
-from tests.shelf_journal import LAYOUT, fill, limits, new_store, process
-from tests.shelf_machine import Put
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.journal.shelf_journal import LAYOUT, fill, limits, new_store, process
+from tests.unit.journal.shelf_machine import Put
 from txlog.errors import CorruptData, StoreUnavailable, UnsupportedFormat
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.storage import CountingStore, MemoryStore, Store

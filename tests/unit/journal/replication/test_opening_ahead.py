@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.faulty_stores import HookedStore
-from tests.shelf_journal import LAYOUT, OPTIONS, fill, new_store, process
-from tests.shelf_machine import Put, Shelf
-from tests.trusting_process import (
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, fill, new_store, process
+from tests.unit.journal.shelf_machine import Put, Shelf
+from tests.unit.journal.trusting_process import (
     GRACE_MS,
     TRUST_MS,
     TRUSTING,

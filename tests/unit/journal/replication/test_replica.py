@@ -5,9 +5,17 @@ from functools import partial
 
 import pytest
 
-from tests.faulty_stores import HookedStore
-from tests.shelf_journal import LAYOUT, OPTIONS, fill, limits, new_store, process, written
-from tests.shelf_machine import Look, Put, ShelfMachine, Take
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.journal.shelf_journal import (
+    LAYOUT,
+    OPTIONS,
+    fill,
+    limits,
+    new_store,
+    process,
+    written,
+)
+from tests.unit.journal.shelf_machine import Look, Put, ShelfMachine, Take
 from txlog.errors import (
     CorruptData,
     IllegalTransition,

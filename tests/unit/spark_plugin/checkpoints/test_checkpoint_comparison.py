@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from spark_plugin.checkpoints.checkpoint_comparison import CheckpointComparison, NextStart, compare
-from tests.faulty_stores import DyingStore, ProcessDied
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from tests.source_tree import ROOT
-from tests.spark_query import COUNT, GROUP, SOURCE, Query, new_log
+from tests.stores.faulty_stores import DyingStore, ProcessDied
+from tests.unit.spark_plugin.spark_query import COUNT, GROUP, SOURCE, Query, new_log
 from txlog.errors import TxlogError
 from txlog.groups.state import UNCHECKED, PendingOffset
 

@@ -6,8 +6,7 @@ import pytest
 
 from spark_plugin.checkpoints.checkpoint_comparison import NextStart, PartitionComparison
 from spark_plugin.checkpoints.offset_log import GroupTopicPartition
-from tests.memory_log import MemoryLog
-from tests.spark_query import COUNT, GROUP, Query
+from tests.logs.memory_log import MemoryLog
 from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
     compared,
     follows_another,
@@ -19,6 +18,7 @@ from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
     query,
     was_not_noted,
 )
+from tests.unit.spark_plugin.spark_query import COUNT, GROUP, Query
 from txlog.coordinator.coordinator import Coordinator, InitOptions
 from txlog.groups.state import UNCHECKED, PendingOffset
 from txlog.model import TxId

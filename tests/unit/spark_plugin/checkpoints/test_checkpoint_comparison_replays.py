@@ -11,9 +11,8 @@ import pytest
 from spark_plugin.checkpoints.checkpoint_comparison import NextStart
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
-from tests.faulty_stores import DyingStore, ProcessDied
-from tests.memory_log import MemoryLog
-from tests.spark_query import COUNT, GROUP, OPTIONS, Query, new_log
+from tests.logs.memory_log import MemoryLog
+from tests.stores.faulty_stores import DyingStore, ProcessDied
 from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
     compared,
     log,
@@ -21,6 +20,7 @@ from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
     query,
 )
 from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison_details import TIMEOUT_MS, begun
+from tests.unit.spark_plugin.spark_query import COUNT, GROUP, OPTIONS, Query, new_log
 from txlog.errors import CheckpointConflict
 from txlog.groups.state import UNCHECKED, PendingOffset
 

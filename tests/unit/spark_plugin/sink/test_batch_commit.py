@@ -15,9 +15,9 @@ from spark_plugin.checkpoints.checkpoint_files import CheckpointFiles
 from spark_plugin.sink import large_batch
 from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS, BatchCommitter, batch_identity
 from spark_plugin.sink.staging import StagedTopic, TaskMessage
-from tests.faulty_stores import DyingStore, HookedStore, ProcessDied
-from tests.memory_log import MemoryLog
-from tests.spark_query import COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
+from tests.logs.memory_log import MemoryLog
+from tests.stores.faulty_stores import DyingStore, HookedStore, ProcessDied
+from tests.unit.spark_plugin.spark_query import COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
 from txlog.clock import Runtime, segment_id
 from txlog.engine.append import appender
 from txlog.errors import CheckpointConflict, GroupOwned, InvalidOption, ProducerFenced

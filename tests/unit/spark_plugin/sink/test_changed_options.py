@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
-from tests.memory_log import MemoryLog
-from tests.spark_query import OPTIONS, Query, new_log
+from tests.logs.memory_log import MemoryLog
+from tests.unit.spark_plugin.spark_query import OPTIONS, Query, new_log
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict
 from txlog.settings import LogSettings

@@ -12,9 +12,9 @@ import pytest
 from spark_plugin.sink.batch_commit import STAGED_TIMEOUT_MS
 from spark_plugin.sink.commit_reads import require_topics
 from spark_plugin.sink.staging import TaskMessage
-from tests.faulty_stores import HookedStore
-from tests.memory_log import MemoryLog
-from tests.spark_query import COUNT, GROUP, SOURCE, Query, new_log
+from tests.logs.memory_log import MemoryLog
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.spark_plugin.spark_query import COUNT, GROUP, SOURCE, Query, new_log
 from txlog.coordinator.events import Participant
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import InternalError, InvalidRecord, UnknownTopic

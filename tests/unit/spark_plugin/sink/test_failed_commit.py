@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from spark_plugin.sink.batch_commit import participants
-from tests.faulty_stores import HookedStore
-from tests.spark_query import Query, new_log
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.spark_plugin.spark_query import Query, new_log
 from txlog.errors import OutcomeUnknown
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from spark_plugin.sink.batch_commit import BatchCommitter, batch_identity
 from spark_plugin.sink.staging import TaskMessage
-from tests.faulty_stores import HookedStore
-from tests.spark_query import OPTIONS, Query, new_log
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.spark_plugin.spark_query import OPTIONS, Query, new_log
 from txlog.engine.connection import Connection
 from txlog.errors import CommitFailed, InvalidOption
 

@@ -16,10 +16,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink import batch_commit
-from tests.faulty_stores import DyingStore, ProcessDied
-from tests.memory_log import MemoryLog
-from tests.spark_query import GROUP, ONE_JOURNAL
-from tests.spark_stream import Stream
+from tests.logs.memory_log import MemoryLog
+from tests.stores.faulty_stores import DyingStore, ProcessDied
+from tests.unit.spark_plugin.spark_query import GROUP, ONE_JOURNAL
+from tests.unit.spark_plugin.spark_stream import Stream
 from txlog.errors import CheckpointConflict, GroupOwned
 from txlog.groups import state as offsets_state
 from txlog.groups.state import UNCHECKED, PendingOffset

@@ -6,7 +6,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from spark_plugin.options import parse_writer_options
 from spark_plugin.sink.staging import StagedTopic, Staging
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.errors import (
     InvalidName,
     InvalidRecord,

@@ -8,8 +8,8 @@ from pyspark.sql.types import LongType, StructType
 from spark_plugin.options import parse_writer_options
 from spark_plugin.sink.sink_topics import topic_or_new
 from spark_plugin.sink.topic_creation import Creation, creation
-from tests.memory_log import MemoryLog
-from tests.scripted_store import ScriptedStore
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import ScriptedStore
 from txlog.engine.connection import Connection
 from txlog.errors import StoreDenied, UnknownTopic
 from txlog.maintenance.vacuum import Vacuum

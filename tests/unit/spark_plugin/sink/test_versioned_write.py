@@ -13,10 +13,10 @@ from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.sink.topic_creation import Creation
 from spark_plugin.sink.versioned_write import commit_version, is_in_log
 from spark_plugin.task_identity import NO_BATCH
-from tests.faulty_stores import HookedStore
-from tests.memory_log import MemoryLog
-from tests.scripted_store import ScriptedStore, unavailable
-from tests.spark_query import FRAME, new_log
+from tests.logs.memory_log import MemoryLog
+from tests.stores.faulty_stores import HookedStore
+from tests.stores.scripted_store import ScriptedStore, unavailable
+from tests.unit.spark_plugin.spark_query import FRAME, new_log
 from txlog.coordinator.events import Participant
 from txlog.engine.connection import Connection
 from txlog.errors import TxlogError

@@ -13,9 +13,9 @@ from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source import batch_reader
 from spark_plugin.source.batch_reader import TxlogBatchReader
-from tests.memory_log import MemoryLog
-from tests.spark_query import COLUMNS, GROUP, SOURCE, new_log
-from tests.spark_stream import Stream
+from tests.logs.memory_log import MemoryLog
+from tests.unit.spark_plugin.spark_query import COLUMNS, GROUP, SOURCE, new_log
+from tests.unit.spark_plugin.spark_stream import Stream
 from txlog.errors import OffsetOutOfRange
 from txlog.groups.state import UNCHECKED, PendingOffset
 

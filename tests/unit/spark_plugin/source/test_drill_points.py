@@ -9,7 +9,7 @@ from spark_plugin.drill_points import POINTS, VARIABLE, DrillPoints
 from spark_plugin.log_access import open_log
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.source.stream_reader import TxlogStreamReader
-from tests.spark_query import COLUMNS
+from tests.unit.spark_plugin.spark_query import COLUMNS
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import connect

@@ -14,7 +14,7 @@ from spark_plugin.arrow_schema import ReadLayout
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import plan_reads, read_task
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.engine.connection import Connection, connect

@@ -12,7 +12,7 @@ from spark_plugin.option_values import StorageOptions
 from spark_plugin.options import parse_reader_options
 from spark_plugin.source.offsets import PartitionRange
 from spark_plugin.source.read_plan import plan_reads, read_task
-from tests.empty_log import empty_log
+from tests.logs.empty_log import empty_log
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime

@@ -13,9 +13,17 @@ from spark_plugin.options import ReaderOptions
 from spark_plugin.source import batch_reader
 from spark_plugin.source.batch_reader import TxlogBatchReader
 from spark_plugin.source.stream_reader import TxlogStreamReader
-from tests.memory_log import MemoryLog
-from tests.spark_query import COLUMNS, COUNT, GROUP, OPTIONS, SOURCE, Query, new_log
-from tests.spark_stream import Stream
+from tests.logs.memory_log import MemoryLog
+from tests.unit.spark_plugin.spark_query import (
+    COLUMNS,
+    COUNT,
+    GROUP,
+    OPTIONS,
+    SOURCE,
+    Query,
+    new_log,
+)
+from tests.unit.spark_plugin.spark_stream import Stream
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, OffsetOutOfRange
 

@@ -14,9 +14,9 @@ from pyspark.sql.types import IntegerType, LongType, StructType
 from spark_plugin.option_values import OffsetPoint, OffsetSpec
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source.subscription import inferred_schema
-from tests.memory_log import MemoryLog
-from tests.spark_query import GROUP, ONE_JOURNAL
-from tests.spark_stream import Stream
+from tests.logs.memory_log import MemoryLog
+from tests.unit.spark_plugin.spark_query import GROUP, ONE_JOURNAL
+from tests.unit.spark_plugin.spark_stream import Stream
 from txlog.errors import CheckpointConflict, IncompatibleSchema, InvalidOption, UnknownTopic
 from txlog.topic.records.schema import KAFKA_SCHEMA
 

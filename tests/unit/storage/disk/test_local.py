@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.interruption import Interruption
+from tests.processes.interruption import Interruption
 from txlog.clock import Runtime
 from txlog.errors import (
     InternalError,

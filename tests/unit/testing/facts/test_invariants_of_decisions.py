@@ -17,7 +17,7 @@ from tests.protocol.steps import (
     tx_of,
 )
 from tests.protocol.world import Process
-from tests.sound_log import (
+from tests.unit.testing.intact_log import (
     COORDINATOR,
     Events,
     SoundLog,

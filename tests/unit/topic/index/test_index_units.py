@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.cut_world import World
+from tests.unit.topic.cut_model import World
 from txlog.topic.events import SealIndex
 from txlog.topic.index import index, index_units
 from txlog.topic.index.index import FANOUT, ChunkRef

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cut_world import PARTITIONS, TOPICS, ZERO, World, next_ends
 from tests.examples import examples
+from tests.unit.topic.cut_model import PARTITIONS, TOPICS, ZERO, World, next_ends
 from txlog.model import TopicPartition
 from txlog.topic.events import AdvanceLogStart
 from txlog.topic.read.catch_up import catch_up_all

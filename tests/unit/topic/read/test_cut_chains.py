@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cut_world import TOPICS, ZERO, World, next_ends
+from tests.unit.topic.cut_model import TOPICS, ZERO, World, next_ends
 from txlog.model import TopicPartition
 from txlog.topic.events import AdvanceLogStart, CloseTopic, RetireProducers
 from txlog.topic.read.cut import limited_cut, stable_ends, undelivered

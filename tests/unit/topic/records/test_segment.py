@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.segments import encode_segment
+from tests.unit.segments import encode_segment
 from tests.unit.topic.records.arrow_strategies import FEW, batches, physical_batches, schemas
 from txlog.errors import (
     CorruptData,

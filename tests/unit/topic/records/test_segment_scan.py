@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.segments import encode_segment
+from tests.unit.segments import encode_segment
 from tests.unit.topic.records.arrow_strategies import FEW, physical_batches
 from txlog.errors import CorruptData
 from txlog.topic.records.conversion import with_timestamp

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.fold import Fold
-from tests.topic_commands import append, new_topic
+from tests.unit.machine_without_journal import Fold
+from tests.unit.topic_commands import append, new_topic
 from txlog.model import TxId
 from txlog.settings import TopicConfig
 from txlog.topic.events import AdvanceLogStart, AppendBatches, OpenTopic, TopicOpened

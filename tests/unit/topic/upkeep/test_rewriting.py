@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.memory_log import MemoryLog
-from tests.scripted_store import Effect, full, preceded_by, unavailable
+from tests.logs.memory_log import MemoryLog
+from tests.stores.scripted_store import Effect, full, preceded_by, unavailable
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.errors import (

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.settings import LogSettings
 from txlog.topic.events import AppendBatches, SealIndex
 from txlog.topic.records.schema import physical_schema

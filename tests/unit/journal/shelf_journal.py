@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.shelf_machine import Put, Shelf, ShelfMachine
+from tests.unit.journal.shelf_machine import Put, Shelf, ShelfMachine
 from txlog.clock import Runtime
 from txlog.journal.entry import decode_entry
 from txlog.journal.replication.replica import Replica

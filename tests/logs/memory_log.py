@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from tests.empty_log import cluster_file
-from tests.scripted_store import ScriptedStore
+from tests.logs.empty_log import cluster_file
+from tests.stores.scripted_store import ScriptedStore
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.producer.producer import Producer

@@ -15,7 +15,7 @@ from spark_plugin.sink.batch_commit import BatchCommitter, BatchIdentity, batch_
 from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.source import offsets
 from spark_plugin.source.offsets import PartitionRange, SourceOffset, TopicOffsets
-from tests.memory_log import MemoryLog
+from tests.logs.memory_log import MemoryLog
 from txlog.engine.connection import Connection
 from txlog.model import TopicPartition
 from txlog.settings import LogSettings

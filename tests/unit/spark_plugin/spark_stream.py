@@ -13,8 +13,8 @@ from spark_plugin.option_values import OffsetSpec
 from spark_plugin.options import ReaderOptions, WriterOptions
 from spark_plugin.sink.staging import Staging, TaskMessage
 from spark_plugin.source.stream_reader import TxlogStreamReader
-from tests.memory_log import MemoryLog
-from tests.spark_query import COLUMNS, FRAME, GROUP, Query
+from tests.logs.memory_log import MemoryLog
+from tests.unit.spark_plugin.spark_query import COLUMNS, FRAME, GROUP, Query
 from txlog.engine.connection import Connection
 
 SINK = WriterOptions(root="memory://log", transactional_id="copier")

@@ -16,7 +16,7 @@ WAIT_S = 100
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["examples.income.loop", "tests.killed_process", "txlog.testing.conformance", "s3fs"]
+    ["examples.income.loop", "tests.processes.killed_process", "txlog.testing.conformance", "s3fs"]
 )
 
 

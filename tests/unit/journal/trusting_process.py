@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from tests.shelf_journal import OPTIONS, process
-from tests.shelf_machine import Shelf
+from tests.unit.journal.shelf_journal import OPTIONS, process
+from tests.unit.journal.shelf_machine import Shelf
 from txlog.clock import Runtime, SerialFanOut
 from txlog.journal.replication.replica import Replica
 from txlog.storage import MemoryStore, Store

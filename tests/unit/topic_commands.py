@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.fold import Fold
-from tests.segments import segment
+from tests.unit.machine_without_journal import Fold
+from tests.unit.segments import segment
 from txlog.model import Decision, TxId
 from txlog.settings import TopicConfig
 from txlog.topic.events import AppendBatches, OpenTopic, TopicOpened, WriteMarker

@@ -7,7 +7,7 @@ in every run. SIGKILL leaves nothing that could tidy up, as when the power goes.
 import os
 import signal
 
-from tests.scripted_store import Call, Effect, ScriptedStore
+from tests.stores.scripted_store import Call, Effect, ScriptedStore
 from txlog.clock import Runtime, SerialFanOut
 from txlog.engine.connection import Connection, open_connection
 from txlog.storage import open_store
