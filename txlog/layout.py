@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 CLUSTER_FILE = "txlog.json"
 CLUSTER_JOURNAL = "cluster"
@@ -133,6 +134,7 @@ def journal_root(path: str) -> str | None:
     return match.group(1) if match else None
 
 
+@lru_cache(1_024)  # A reader that waits asks for the same object again and again.
 def bytes_max(path: str) -> int | None:
     """The largest size of an object of that path; None for a segment, and for a foreign name."""
     if path == CLUSTER_FILE:

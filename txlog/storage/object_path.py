@@ -6,6 +6,8 @@ must not access a store and knows nothing about the meaning of names.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from txlog.errors import InternalError, UsageError
 
 PATH_BYTES_MAX = 800
@@ -20,6 +22,7 @@ TEMPORARY_PREFIX = ".tmp-"
 _FORBIDDEN_PARTS = frozenset(("", ".", ".."))
 
 
+@lru_cache(1_024)  # A reader that waits asks for the same object again and again.
 def check_path(path: str) -> None:
     """Refuse a path that does not consist of plain parts between slashes. Raises InternalError."""
     parts = path.split("/")

@@ -139,7 +139,9 @@ class Follower(Generic[StateT]):
     def _is_believed(self, slot: int) -> bool:
         """Whether what was just answered about `slot`, and those above it, counts (R15)."""
         is_believed = self._checks.is_believed(slot, self._at.boundary)
-        self._at = replace(self._at, boundary=self._checks.newest(self._at.boundary))
+        newest_boundary = self._checks.newest(self._at.boundary)
+        if newest_boundary is not self._at.boundary:
+            self._at = replace(self._at, boundary=newest_boundary)
         return is_believed
 
     def _read_boundary(self) -> None:

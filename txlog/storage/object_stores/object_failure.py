@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailable, TxlogError
 
@@ -82,6 +83,7 @@ _BY_STATUS = {
 }
 
 
+@lru_cache(256)
 def read_status(number: int, code: str) -> Failure:
     """The failure that an answer means; `number` is 0 if there was no status."""
     reason = f"HTTP {number} {code}".rstrip() if code != str(number) else f"HTTP {number}"

@@ -83,12 +83,13 @@ class Network:
         """Carry it out, or let it go wrong. Raises NoAnswer, ProcessDied."""
         self.require_alive()
         world_state = self.world_state
+        scheduler = world_state.scheduler
         world_state.requests += 1
         fault = world_state.draw(request)
-        latency_ms = world_state.scheduler.random.expovariate(1 / LATENCY_MS)
-        if world_state.is_busy and world_state.scheduler.now_ms < self._cut_off_until_ms:
+        latency_ms = scheduler.random.expovariate(1 / LATENCY_MS)
+        if scheduler.now_ms < self._cut_off_until_ms and world_state.is_busy:
             world_state.count("partition")
-            fault = world_state.scheduler.random.choice(_CUT_OFF)
+            fault = scheduler.random.choice(_CUT_OFF)
         elif fault and fault not in _COUNTED_LATER:
             world_state.count(fault)
         if fault in _BEFORE:
@@ -97,11 +98,12 @@ class Network:
             if request.changes and fault == "slow":
                 self._land(request, latency_ms)
             self._give_up(request, timeout_ms, "timeout")
-        world_state.scheduler.sleep(latency_ms)
-        handler = _AT_THE_SERVICE.get(fault)
+        scheduler.sleep(latency_ms)
+        handler = _AT_THE_SERVICE.get(fault) if fault else None
         answer = self._carry_out(request) if handler is None else handler(self, request, timeout_ms)
         self.require_alive()  # Another actor of the process may have met its end meanwhile.
-        world_state.trace_of(self.process, request, f"{answer.status} {fault}".rstrip())
+        what = f"{answer.status} {fault}" if fault else str(answer.status)
+        world_state.trace_of(self.process, request, what)
         return answer
 
     def require_alive(self) -> None:
@@ -115,16 +117,17 @@ class Network:
         raise ProcessDied
 
     def _carry_out(self, request: S3Request) -> S3Response:
-        if not self.world_state.is_busy:
-            self.world_state.service.full_until_ms = -1.0  # Room was made.
-        if self.world_state.is_busy and self.world_state.scheduler.now_ms < self._denied_until_ms:
-            self.world_state.count("denied")
+        world_state = self.world_state
+        if not world_state.is_busy:
+            world_state.service.full_until_ms = -1.0  # Room was made.
+        elif world_state.scheduler.now_ms < self._denied_until_ms:
+            world_state.count("denied")
             return S3Response(403, "ExpiredToken")
         if request.is_later_page and self._is_broken(request):
             return S3Response(503, "SlowDown")
-        answer = self.world_state.carry_out(request)
+        answer = world_state.carry_out(request)
         if answer.status == NO_ROOM:
-            self.world_state.count("disk_full")
+            world_state.count("disk_full")
         return answer
 
     def _is_broken(self, request: S3Request) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import cache, partial
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 from txlog.catalog.cluster import open_cluster
@@ -81,11 +81,13 @@ class DrawnFanOut:
         if self._random.random() < 0.5:
             return _tried(call)
         lock = self._new_lock()
-        made: Callable[[], Callable[[], T]] = cache(lambda: _tried(call))
+        made: list[Callable[[], T]] = []
 
         def once() -> Callable[[], T]:
             with lock:
-                return made()
+                if not made:
+                    made.append(_tried(call))
+                return made[0]
 
         self._waiting.append(once)
         return lambda: once()()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from txlog.clock import Runtime
 from txlog.storage.memory import MemoryStore
@@ -23,8 +23,7 @@ BUCKET = "simulated"
 _ARCHIVED = ("/entries/", "/segments/", "/chunks/")
 
 
-@dataclass(frozen=True, slots=True)
-class S3Request:
+class S3Request(NamedTuple):
     """One request, as it was sent."""
 
     method: str
@@ -48,8 +47,10 @@ class S3Request:
     @classmethod
     def of(cls, method: str, parameters: Mapping[str, object]) -> S3Request:
         """From the parameters that s3fs is called with."""
+        path = parameters.get("Key") or parameters.get("Prefix", "")
+        if method == "get_object" and "Range" not in parameters:
+            return cls(method, str(path))  # Nearly every request.
         span = str(parameters.get("Range", "bytes=0-")).removeprefix("bytes=").partition("-")
-        path = parameters.get("Key", parameters.get("Prefix", ""))
         after = parameters.get("ContinuationToken") or parameters.get("StartAfter") or ""
         return cls(
             method,
@@ -63,8 +64,7 @@ class S3Request:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class S3Response:
+class S3Response(NamedTuple):
     """Status, S3's error code, and what came back."""
 
     status: int
