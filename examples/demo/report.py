@@ -8,7 +8,7 @@ from dataclasses import asdict
 from rich.box import SIMPLE
 from rich.table import Table
 
-from examples.demo.drill import DrillFacts
+from examples.demo.drill import DemoDrill
 from examples.demo.transactions import PRODUCER
 from examples.demo.verify import GROUPS, SOURCE, Proof
 
@@ -16,7 +16,7 @@ TOPICS = (SOURCE, "delays", "cancellations", "hourly")
 NOTHING = ""
 
 
-def closing_table(proof: Proof, drill: DrillFacts, seconds: float) -> Table:
+def closing_table(proof: Proof, drill: DemoDrill, seconds: float) -> Table:
     """One table: topics side by side, then what their writers went through."""
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", no_wrap=True)
@@ -46,7 +46,7 @@ def _record_rows(proof: Proof) -> dict[str, dict[str, int]]:
     }
 
 
-def _writer_rows(proof: Proof, drill: DrillFacts) -> dict[str, list[int | None]]:
+def _writer_rows(proof: Proof, drill: DemoDrill) -> dict[str, list[int | None]]:
     """Of the producer, the stateless job (delays and cancellations), the stateful job."""
     ended = [proof.endings[name] for name in (PRODUCER, *GROUPS)]
     return {
@@ -55,7 +55,7 @@ def _writer_rows(proof: Proof, drill: DrillFacts) -> dict[str, list[int | None]]
         "transactions replayed": [None, *(drill.replays_of(name) for name in GROUPS)],
         "transactions torn": [proof.torn[SOURCE], proof.torn["delays"], None],
         "offsets not consumed": [None, *(proof.groups[name].offsets_behind for name in GROUPS)],
-        "kills survived": [None, *(drill.kills_of(name) for name in GROUPS)],
+        "kills survived": [None, *(len(drill.jobs[name].kills) for name in GROUPS)],
     }
 
 
@@ -66,14 +66,14 @@ def _add(table: Table, title: str, figures: list[int | None]) -> None:
 
 
 def as_json(
-    proof: Proof, drill: DrillFacts, phases_s: Mapping[str, float], seed: int
+    proof: Proof, drill: DemoDrill, phases_s: Mapping[str, float], seed: int
 ) -> dict[str, object]:
     """Everything that the table shows, and each kill."""
     ended = proof.endings
     return {
         "seed": seed,
         "seconds": {name: round(value, 1) for name, value in phases_s.items()},
-        "cpu_seconds": {name: round(value, 1) for name, value in drill.cpu_s.items()},
+        "cpu_seconds": {name: round(job.cpu_s, 1) for name, job in drill.jobs.items()},
         "topics": {name: asdict(found) for name, found in proof.topics.items()},
         "writers": {
             title: dict(zip(("producer", *GROUPS), figures, strict=True))
@@ -82,7 +82,11 @@ def as_json(
         "records_aborted": proof.records_aborted,
         "watermark_only_batches": ended["hourly"].watermark_only,
         "hours_open": proof.hours_open,
-        "orphans_killed": drill.orphans_killed,
-        "kills": [asdict(kill) for kill in drill.kills],
+        "orphans_killed": sum(job.orphans_killed for job in drill.jobs.values()),
+        "kills": [
+            {"job": name, **asdict(planned), **asdict(kill)}
+            for name, job in drill.jobs.items()
+            for planned, kill in zip(job.rounds, job.kills, strict=True)
+        ],
         "problems": proof.problems(),
     }

@@ -16,6 +16,7 @@ from examples.demo.root import prepare_root
 from examples.demo.transactions import PRODUCER
 from examples.demo.verify import SOURCE
 from tests.integration.small_demo import DAY_ROWS, SmallDemo, Tables, one_day
+from txlog.cli.drill.drill_rounds import AT_RANDOM, WITHOUT_RECORDS
 from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.engine.connection import connect
@@ -202,11 +203,16 @@ def test_a_folder_for_checkpoints_must_be_empty(tmp_path: Path) -> None:
 
 def test_each_job_is_killed_often_enough_and_one_checkpoint_is_lost() -> None:
     for seed in range(20):
-        delays, hourly = plans(3, seed)
-        assert (delays.kills, hourly.kills) == (4, 3)
-        assert delays.checkpoint_lost_at in range(1, 4)
-        assert hourly.checkpoint_lost_at is None
-        assert hourly.dry_kill in range(3)
+        planned = plans(3, seed)
+        assert {name: len(rounds) for name, rounds in planned.items()} == {"delays": 4, "hourly": 3}
+        lost = {name: [r.checkpoint_lost for r in rounds] for name, rounds in planned.items()}
+        assert sum(lost["delays"][1:]) == sum(lost["delays"]) == 1
+        assert not any(lost["hourly"])
+        points = {name: [r.point for r in rounds] for name, rounds in planned.items()}
+        assert points["hourly"].count(WITHOUT_RECORDS) == 1
+        assert set(points["delays"]) == {AT_RANDOM}
+        for rounds in planned.values():
+            assert {r.with_workers for r in rounds[:2]} == {True, False}
     assert plans(3, 7) == plans(3, 7)
 
 

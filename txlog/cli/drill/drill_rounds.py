@@ -1,13 +1,14 @@
 """The rounds of a drill: a job is started, killed where it was planned, and started again.
 
 A round is one run of the job. It is killed when one of its processes reaches a named point of a
-micro-batch (`spark_plugin/drill_points.py`), or at a random moment after a micro-batch; if the
-point is not reached in time, the job is killed wherever it is. One seed gives one plan. It must not
-know how the result is judged.
+micro-batch (`spark_plugin/drill_points.py`), or at a random moment after a micro-batch, perhaps one
+without records; if the point is not reached in time, the job is killed wherever it is. It must not
+know what the job reads, nor how the result is judged.
 """
 
 from __future__ import annotations
 
+import shutil
 import signal
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -15,14 +16,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
-from spark_plugin.checkpoints.query_progress import NONE, BatchInHand, batch_in_hand, query_progress
+from spark_plugin.checkpoints.query_progress import (
+    NONE,
+    BatchInHand,
+    batch_in_hand,
+    is_without_records,
+    query_progress,
+)
 from spark_plugin.drill_points import POINTS, VARIABLE, DrillPoints
 from txlog.cli.drill import job_process
-from txlog.cli.drill.job_process import JobFailed, JobProcess, Killed
+from txlog.cli.drill.job_process import JobFailed, JobProcess
 from txlog.client.admin import Admin
 from txlog.engine.connection import Connection
 
 AT_RANDOM = "at random"
+WITHOUT_RECORDS = "a batch without records"
 RANDOM_EVERY = 4
 """One round in this many is killed at a random moment."""
 
@@ -35,13 +43,16 @@ FINISH_WAIT_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The plan of one run."""
+    """The plan of one run, and of the kill that ends it."""
 
     point: str
-    """A name of POINTS, or AT_RANDOM."""
+    """A name of POINTS, AT_RANDOM, or WITHOUT_RECORDS: when Spark has planned such a batch."""
     delay_ms: float = 0.0
+    """How long after that the kill comes, unless the point is one of POINTS."""
     with_workers: bool = True
     """Whether the Python workers die with the driver."""
+    checkpoint_lost: bool = False
+    """Whether the checkpoint, a folder of this machine, is deleted after the kill."""
 
 
 def plan_rounds(kills: int, seed: int) -> list[Round]:
@@ -91,11 +102,13 @@ class DrilledJob:
     """Limit for anything that the job must do; most of it is the start of Spark."""
     working_folder: Path | None = None
     """The job's working directory; by default `folder`, which also takes its output."""
+    after_loss: Sequence[str] = ()
+    """More arguments for the runs after its checkpoint was deleted."""
 
 
 @dataclass(slots=True)
 class Drill:
-    """One drill. `run` does all of it; `kills` and `orphans_killed` grow meanwhile."""
+    """The drill of one job. `run` does all of it; `kills` and what follows grow meanwhile."""
 
     connection: Connection
     job: DrilledJob
@@ -105,8 +118,13 @@ class Drill:
     """Gives the job something to do."""
     is_drained: Callable[[], bool]
     """Whether the job has processed all its input."""
+    is_stopped: Callable[[], bool] = lambda: False
+    """Whether to give up, because another part of a larger drill has failed."""
     kills: list[Kill] = field(default_factory=list)
     orphans_killed: int = 0
+    """Workers without a driver that did not end by themselves."""
+    cpu_s: float = 0.0
+    """CPU seconds of the job, over all its runs."""
     _running: JobProcess | None = None
     _killed: list[JobProcess] = field(default_factory=list)
     _killed_at_ms: float = 0.0
@@ -129,10 +147,11 @@ class Drill:
     def _start(self, number: int) -> JobProcess:
         self._points.clear()
         self.feed()
+        has_lost = any(planned.checkpoint_lost for planned in self.rounds[: number - 1])
         with job_process.uninterrupted():
             self._running = job_process.start(
                 "drilled",
-                self.job.command,
+                [*self.job.command, *(self.job.after_loss if has_lost else ())],
                 folder=self.job.working_folder or self.job.folder,
                 log=self.job.folder / f"run-{number}.log",
                 environment={**self.job.environment, VARIABLE: str(self._points.folder)},
@@ -157,9 +176,10 @@ class Drill:
             )
         if kill is not None:
             elapsed_ms = self._now_ms() - self._killed_at_ms
+            is_lost = self.rounds[kill.number - 1].checkpoint_lost
             self.kills[-1] = replace(
                 kill,
-                outcome=_outcome(kill.found, has_finished),
+                outcome=_outcome(kill.found, has_finished, is_lost),
                 recovery_ms=elapsed_ms if has_finished else None,
             )
             self.say(f"          {self.kills[-1].outcome} ({elapsed_ms / 1000:.1f} s)")
@@ -173,31 +193,46 @@ class Drill:
                 process.require_running()
             if process.status == 0 or self._now_ms() > deadline_ms:
                 return is_there()
-            self.connection.runtime.clock.sleep_ms(POLL_MS)
+            self._sleep(POLL_MS)
         return True
+
+    def _sleep(self, duration_ms: float) -> None:
+        self.connection.runtime.clock.sleep_ms(duration_ms)
+        if self.is_stopped():
+            raise JobFailed("the drill was stopped.")
 
     # The kill.
 
     def _kill(self, number: int, planned: Round, process: JobProcess) -> None:
-        is_reached = True
-        if planned.point == AT_RANDOM:
-            self.feed()
-            self.connection.runtime.clock.sleep_ms(planned.delay_ms)
-        else:
-            self._points.set(planned.point, POINTS[planned.point])
-            self.feed()
-            is_reached = self._wait(process, lambda: self._points.is_reached(planned.point))
+        is_reached = self._reached(planned, process)
         killed = process.kill(with_workers=planned.with_workers)
         if process.status != -signal.SIGKILL:
             _require_running(process)
         self._killed_at_ms = self._now_ms()
         self._killed.append(process)
-        marks = Admin(self.connection).replay_marks()
-        found = batch_in_hand(self.job.checkpoint, marks)
+        self.cpu_s += killed.cpu_s
+        found = batch_in_hand(self.job.checkpoint, Admin(self.connection).replay_marks())
+        if planned.checkpoint_lost:
+            shutil.rmtree(self.job.checkpoint.url)
         self.kills.append(
             Kill(number, planned.point, is_reached, planned.with_workers, killed.processes, found)
         )
-        self.say(_sentence(self.kills[-1], len(self.rounds), killed))
+        self.say(_sentence(self.kills[-1], planned, len(self.rounds)))
+
+    def _reached(self, planned: Round, process: JobProcess) -> bool:
+        """Whether the job is at its point, and not only at the end of the time for it."""
+        if planned.point in POINTS:
+            self._points.set(planned.point, POINTS[planned.point])
+            self.feed()
+            return self._wait(process, lambda: self._points.is_reached(planned.point))
+        self.feed()
+        is_reached = planned.point == AT_RANDOM or self._wait(process, self._is_without_records)
+        self._sleep(planned.delay_ms)
+        return is_reached
+
+    def _is_without_records(self) -> bool:
+        checkpoint = self.job.checkpoint
+        return is_without_records(checkpoint, query_progress(checkpoint).planned)
 
     # The end.
 
@@ -214,7 +249,7 @@ class Drill:
                 f"{process.log}:\n{job_process.tail(process.log)}"
             )
         if process.status is None:
-            process.finish(FINISH_WAIT_S)
+            self.cpu_s += process.finish(FINISH_WAIT_S)
 
     def _end_all(self) -> None:
         """End every process that the drill started."""
@@ -239,18 +274,21 @@ def _require_running(process: JobProcess) -> None:
     process.require_running()
 
 
-def _outcome(found: BatchInHand, has_finished: bool) -> str:
+def _outcome(found: BatchInHand, has_finished: bool, is_lost: bool) -> str:
     if not has_finished:
         return "nothing to recover, and nothing to do"
+    if is_lost:
+        return "began a new checkpoint"
     if not found.is_in_flight:
         return "went on"
     return "replayed: was in the log" if found.is_in_log else "replayed: run again"
 
 
-def _sentence(kill: Kill, of: int, killed: Killed) -> str:
+def _sentence(kill: Kill, planned: Round, of: int) -> str:
     found = kill.found
     where = kill.point if kill.is_reached else f"{kill.point} was not reached"
     state = f"in batch {found.batch}" if found.is_in_flight else f"after batch {found.batch}"
     state += ", which the log has" if found.is_in_flight and found.is_in_log else ""
     whom = "" if kill.with_workers else ", its workers left"
-    return f"kill {kill.number} of {of}: {where}; {state} ({killed.processes} processes{whom})"
+    lost = "; checkpoint deleted" if planned.checkpoint_lost else ""
+    return f"kill {kill.number} of {of}: {where}; {state} ({kill.processes} processes{whom}){lost}"

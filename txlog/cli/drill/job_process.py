@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,8 +150,11 @@ def start(
 def uninterrupted() -> Iterator[None]:
     """Deliver SIGINT and SIGTERM after the block, in which a job starts and is not yet recorded.
 
-    Only for the main thread. Raises KeyboardInterrupt at the end if one came.
+    Raises KeyboardInterrupt at the end if one came. Other threads than the main one get none.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     came: list[int] = []
     signals = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, lambda number, _: came.append(number)) for number in signals]
