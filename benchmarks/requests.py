@@ -34,7 +34,7 @@ from txlog.clock import Runtime
 from txlog.engine.connection import Connection, open_connection
 from txlog.storage.disk.local import LocalStore
 from txlog.storage.policy.counting import CountingStore, RequestCounts
-from txlog.topic.read.reader import read_rows, row_source
+from txlog.topic.read.reader import batch_source, read_batches
 
 ROWS = 10
 BATCHES = 100
@@ -138,9 +138,9 @@ class _Batches:
 
     def _staged(self, task: ReadTask) -> TaskMessage:
         topic = self._connection.cluster.topic("in")
-        source = row_source(topic, topic.state)
-        rows = [row for piece in task.pieces for row in piece.rows]
-        batches = [fetched.batch.select(["value"]) for fetched in read_rows(source, rows)]
+        source = batch_source(topic, topic.state)
+        rows = [row for piece in task.pieces for row in piece.batches]
+        batches = [fetched.batch.select(["value"]) for fetched in read_batches(source, rows)]
         staged = Staging(self._connection, self._options, _SCHEMA).add_all(batches)
         plan = self._checkpoint.plan()
         return TaskMessage(QUERY, self._spark.batch_id, "run", plan, staged)

@@ -23,7 +23,7 @@ from txlog.engine.connection import Connection
 from txlog.model import IsolationLevel, TopicPartition, TxId
 from txlog.testing.invariants import Finding, log_facts
 from txlog.topic.index.index import IndexedBatch
-from txlog.topic.read.reader import read_rows, row_source, visible_rows
+from txlog.topic.read.reader import batch_source, read_batches, visible_batches
 from txlog.topic.topic_log import TopicLog
 
 SOURCE = "flights"
@@ -106,14 +106,14 @@ def verify(connection: Connection, expected: Expected, transaction_rows: int) ->
 def read_topic(topic: TopicLog) -> pa.Table:
     """Its committed records, each with partition, offset and transaction."""
     state = topic.catch_up()
-    source = row_source(topic, state)
+    source = batch_source(topic, state)
     columns = topic.schema().names
     batches = []
     for partition, bounds in enumerate(state.partitions):
         start, end = bounds.log_start, bounds.next_offset
         isolation = IsolationLevel.READ_COMMITTED
-        rows = list(visible_rows(topic, state, partition, start, end, isolation))
-        for row, fetched in zip(rows, read_rows(source, rows, columns), strict=True):
+        rows = list(visible_batches(topic, state, partition, start, end, isolation))
+        for row, fetched in zip(rows, read_batches(source, rows, columns), strict=True):
             batches.append(_placed(row, fetched.batch))
     return pa.Table.from_batches(batches, schema=_placed_schema(topic.schema()))
 

@@ -1,6 +1,6 @@
 """From ranges of offsets to the tasks that read them, with everything that a task needs.
 
-A task contains the index rows that it reads and the schemas they were written in, so that an
+A task contains the batches that it reads and the schemas they were written in, so that an
 executor opens no journal. It guards I3 and I15 by the reader that it calls.
 """
 
@@ -36,15 +36,15 @@ from txlog.storage.store import Store
 from txlog.topic.index.index import IndexedBatch
 from txlog.topic.read.reader import (
     FETCHES_AHEAD_MAX,
+    BatchSource,
     FetchedBatch,
-    RowSource,
     Wanted,
     read_beforehand,
-    relocated_rows,
+    relocated_batches,
     sliced,
-    sliced_rows,
+    sliced_records,
+    visible_batches,
     visible_end,
-    visible_rows,
 )
 from txlog.topic.records.schema import decode_schema
 from txlog.topic.state import TopicState
@@ -62,7 +62,7 @@ class ReadPiece:
     topic_id: str
     start: int
     end: int
-    rows: tuple[IndexedBatch, ...]
+    batches: tuple[IndexedBatch, ...]
     timestamp_type: int = CREATE_TIME
     """According to the topic's configuration when the task was planned."""
 
@@ -91,16 +91,18 @@ def plan_reads(
     Raises OffsetOutOfRange if records of a range are deleted and `failOnDataLoss` is true, or if
     they may not be read yet.
     """
-    rows: dict[TopicPartition, list[IndexedBatch]] = {}
+    batches: dict[TopicPartition, list[IndexedBatch]] = {}
     work: dict[TopicPartition, PartitionWork] = {}
     for where, wanted in ranges.items():
-        rows[where] = _visible(topics[where.topic], where.partition, wanted, options)
-        spans = [BatchSpan(row.base_offset, row.row_count, row.length) for row in rows[where]]
+        batches[where] = _visible(topics[where.topic], where.partition, wanted, options)
+        spans = [
+            BatchSpan(batch.base_offset, batch.row_count, batch.length) for batch in batches[where]
+        ]
         # Without failOnDataLoss a range may begin below the log start.
         log_start = topics[where.topic].state.bounds(where.partition).log_start
         work[where] = PartitionWork(max(wanted.start, log_start), wanted.end, spans)
     tasks = plan_tasks(work, options.bytes_per_task, options.min_partitions or 1)
-    return [_read_task(task, rows, topics) for task in tasks]
+    return [_read_task(task, batches, topics) for task in tasks]
 
 
 def _visible(
@@ -132,7 +134,9 @@ def _visible(
         )
     if end <= bounds.log_start:  # Also for a partition that the log does not have.
         return []
-    return list(visible_rows(topic, state, partition, wanted.start, end, options.isolation_level))
+    return list(
+        visible_batches(topic, state, partition, wanted.start, end, options.isolation_level)
+    )
 
 
 def _end(state: TopicState, partition: int, options: ReaderOptions) -> int:
@@ -143,7 +147,7 @@ def _end(state: TopicState, partition: int, options: ReaderOptions) -> int:
 
 def _read_task(
     task: Task,
-    rows: Mapping[TopicPartition, list[IndexedBatch]],
+    batches: Mapping[TopicPartition, list[IndexedBatch]],
     topics: Mapping[str, TopicLog],
 ) -> ReadTask:
     pieces = tuple(
@@ -152,7 +156,7 @@ def _read_task(
             topics[piece.partition.topic].topic_id,
             piece.start,
             piece.end,
-            tuple(rows[piece.partition][piece.first_batch : piece.next_batch]),
+            tuple(batches[piece.partition][piece.first_batch : piece.next_batch]),
             _timestamp_type(topics[piece.partition.topic]),
         )
         for piece in task.pieces
@@ -197,16 +201,16 @@ def _wanted(
     layouts: Mapping[str, ReadLayout],
     options: ReaderOptions,
 ) -> Wanted:
-    """Its rows, and of them the columns that Spark asks for."""
+    """Its batches, and of them the columns that Spark asks for."""
     schemas = {n: decode_schema(text) for n, text in enumerate(task.schemas[piece.topic])}
     relocate = partial(_relocated, options, piece)
-    source = RowSource(store, piece.topic, schemas, len(schemas) - 1, relocate)
+    source = BatchSource(store, piece.topic, schemas, len(schemas) - 1, relocate)
     columns = list(layouts[piece.topic].stored_columns)
-    return Wanted(source, piece.rows, columns or [schemas[source.newest_schema_id].names[0]])
+    return Wanted(source, piece.batches, columns or [schemas[source.newest_schema_id].names[0]])
 
 
-def _relocated(options: ReaderOptions, piece: ReadPiece, row: IndexedBatch) -> list[IndexedBatch]:
-    """Where the records of a row with a missing segment are now (rule R19).
+def _relocated(options: ReaderOptions, piece: ReadPiece, batch: IndexedBatch) -> list[IndexedBatch]:
+    """Where the records of a batch with a missing segment are now (rule R19).
 
     Deleted records are skipped without `failOnDataLoss`. Raises OffsetOutOfRange, UnknownTopic,
     MissingObject.
@@ -214,13 +218,13 @@ def _relocated(options: ReaderOptions, piece: ReadPiece, row: IndexedBatch) -> l
     cluster = connect(options.root, storage_options=dict(options.storage)).cluster
     # The planned topic itself, not another one of its name (rule R11).
     topic = cluster.topic_of_id(piece.topic, piece.topic_id)
-    first = max(piece.start, row.base_offset)
+    first = max(piece.start, batch.base_offset)
     try:
-        log_start = topic.catch_up(linearizable=True).bounds(row.partition).log_start
+        log_start = topic.catch_up(linearizable=True).bounds(batch.partition).log_start
         if first < log_start and options.fail_on_data_loss:
-            raise records_are_gone(TopicPartition(piece.topic, row.partition), first, log_start)
+            raise records_are_gone(TopicPartition(piece.topic, batch.partition), first, log_start)
         first = max(first, log_start)
-        return relocated_rows(topic, row, first) if first < row.next_offset else []
+        return relocated_batches(topic, batch, first) if first < batch.next_offset else []
     except UnknownTopic:
         if options.fail_on_data_loss:
             raise
@@ -249,4 +253,4 @@ def _in_small_batches(fetched: FetchedBatch) -> Iterator[FetchedBatch]:
         yield fetched
         return
     for first in range(0, row_count, step):
-        yield sliced_rows(fetched, first, min(step, row_count - first))
+        yield sliced_records(fetched, first, min(step, row_count - first))

@@ -19,7 +19,7 @@ from txlog.journal.audit import Finding
 from txlog.journal.boundaries.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, seal
 from txlog.journal.snapshot import decode_snapshot
-from txlog.topic.index.index import ChunkRef, decode_refs, decode_rows
+from txlog.topic.index.index import ChunkRef, decode_batches, decode_refs
 from txlog.topic.records.segment_scan import scan_segment
 from txlog.verify.log_audit import JournalReport, LogReport
 
@@ -172,7 +172,7 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "cluster file": lambda data: decode_cluster_file(data, "some/object"),
     "snapshot": lambda data: decode_snapshot(data, "some/object"),
     "segment": lambda data: scan_segment(data, "some/object"),
-    "leaf": lambda data: decode_rows(data, _ref_of(data), "some/object"),
+    "leaf": lambda data: decode_batches(data, _ref_of(data), "some/object"),
     "node": lambda data: decode_refs(data, _ref_of(data), "some/object"),
 }
 

@@ -36,7 +36,7 @@ from txlog.errors import CheckpointConflict, OutcomeUnknown
 from txlog.testing.simulation.actors.role import EXPECTED
 from txlog.testing.simulation.environment.process import SimulatedProcess
 from txlog.testing.simulation.topics import text_of
-from txlog.topic.read.reader import read_rows, row_source, sliced
+from txlog.topic.read.reader import batch_source, read_batches, sliced
 
 FRAME = StructType().add("v", StringType()).add("topic", StringType())
 COLUMNS = StructType().add("v", StringType())
@@ -338,8 +338,8 @@ class Driver:
         found = []
         for piece in task.pieces:
             topic = process.connection.cluster.topic(piece.topic)
-            source = row_source(topic, topic.state, piece.start)
-            for fetched in read_rows(source, piece.rows):
+            source = batch_source(topic, topic.state, piece.start)
+            for fetched in read_batches(source, piece.batches):
                 part = sliced(fetched, piece.start, piece.end)
                 found += [text_of(record) for record in records(piece.topic, part)]
         return found

@@ -19,7 +19,7 @@ from txlog.errors import InternalError, OutcomeUnknown, ProducerFenced, StoreDen
 from txlog.journal.replication import follower
 from txlog.journal.replication.replica import Replica
 from txlog.maintenance import maintenance, retention_bounds
-from txlog.topic.read.reader import read_rows, row_source
+from txlog.topic.read.reader import batch_source, read_batches
 from txlog.topic.state import TopicState
 from txlog.topic.upkeep import compaction
 
@@ -83,7 +83,7 @@ def tombstones_hide_nothing(patch: Patch) -> None:
     """They go in time, and what they deleted stays."""
 
     def take_keys(self: Any, rows: Any) -> None:
-        for fetched in read_rows(row_source(self.topic, self.state), rows):
+        for fetched in read_batches(batch_source(self.topic, self.state), rows):
             stays = ~compaction._tombstones(fetched.batch, self.config.key_column)
             kept = fetched.batch.filter(pa.array(stays)).column(self.key_column)
             self.newest.add(fetched.partition, kept, fetched.offsets[np.flatnonzero(stays)])

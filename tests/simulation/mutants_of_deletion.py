@@ -90,7 +90,7 @@ def no_R19(patch: Patch) -> None:
     def relocated(topic: TopicLog, row: IndexedBatch, start: int) -> list[IndexedBatch]:
         raise MissingObject(f"{row.segment} is missing.", path=row.segment)
 
-    patch.setattr(reader, "relocated_rows", relocated)
+    patch.setattr(reader, "relocated_batches", relocated)
 
 
 def retention_above_the_lso(patch: Patch) -> None:
@@ -142,7 +142,7 @@ def compaction_by_the_aborted(patch: Patch) -> None:
         with pytest.MonkeyPatch.context() as local:
             local.setattr(
                 compaction,
-                "live_rows",
+                "live_batches",
                 lambda unit, state: [replace(r, aborted=False) for r in _LIVE(unit, state)],
             )
             return _READ_KEYS(self)
@@ -150,7 +150,7 @@ def compaction_by_the_aborted(patch: Patch) -> None:
     patch.setattr(compaction._Pass, "_read_keys", read_keys)
 
 
-_LIVE = rewriting.live_rows
+_LIVE = rewriting.live_batches
 _READ_KEYS = compaction._Pass._read_keys
 
 

@@ -65,7 +65,7 @@ def require_plausible(state: TopicState, event: TopicEvent) -> None:
                 raise CorruptData("the index gets batches of partitions that do not exist")
 
 
-def require_own_rows(folder: str, rows: Iterable[IndexedBatch]) -> None:
+def require_own_batches(folder: str, rows: Iterable[IndexedBatch]) -> None:
     """Check that batches of the index are in that folder, or empty. Raises CorruptData."""
     for row in rows:
         if not row.segment.startswith(folder) and row.record_count:
@@ -89,4 +89,4 @@ def require_sound(state: TopicState) -> None:
             raise CorruptData("the newest batches of the index are not consecutive")
         slot = row.slot
     folder = LogLayout("").topic(state.name, state.topic_id).segments
-    require_own_rows(folder, state.tail)
+    require_own_batches(folder, state.tail)

@@ -36,8 +36,8 @@ from txlog.topic.index.index import (
     ChunkRef,
     IndexedBatch,
     PartitionSpan,
+    decode_batches,
     decode_refs,
-    decode_rows,
 )
 from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import Segment
@@ -45,7 +45,7 @@ from txlog.topic.records.schema import decode_schema
 from txlog.topic.records.segment import encode_segment
 from txlog.topic.records.segment_draft import SegmentDraft
 from txlog.topic.state import TopicState
-from txlog.topic.stored_values import require_own_rows
+from txlog.topic.stored_values import require_own_batches
 
 CHUNKS_CACHED_MAX = 256
 
@@ -301,7 +301,7 @@ class TopicLog:
         self, state: TopicState, partition: int, start: int, end: int
     ) -> Iterator[IndexedBatch]:
         """Batches of a partition that have an offset in [start, end), in order."""
-        return self._rows(
+        return self._batches_where(
             state,
             lambda ref: _overlaps(ref, partition, start, end),
             lambda row: (
@@ -317,11 +317,11 @@ class TopicLog:
         def is_late(part: IndexedBatch | PartitionSpan) -> bool:
             return part.partition == partition and part.timestamp_max_ms >= timestamp_ms
 
-        return self._rows(state, lambda ref: any(map(is_late, ref.spans)), is_late)
+        return self._batches_where(state, lambda ref: any(map(is_late, ref.spans)), is_late)
 
     def batches_from_slot(self, state: TopicState, first_slot: int) -> Iterator[IndexedBatch]:
         """Batches of every partition from that journal slot on, in slot order."""
-        return self._rows(
+        return self._batches_where(
             state, lambda ref: ref.last_slot >= first_slot, lambda row: row.slot >= first_slot
         )
 
@@ -331,9 +331,9 @@ class TopicLog:
         def is_newer(part: IndexedBatch | PartitionSpan) -> bool:
             return part.partition in starts and part.next_offset > starts[part.partition]
 
-        return self._rows(state, lambda ref: any(map(is_newer, ref.spans)), is_newer)
+        return self._batches_where(state, lambda ref: any(map(is_newer, ref.spans)), is_newer)
 
-    def _rows(
+    def _batches_where(
         self,
         state: TopicState,
         is_wanted_chunk: Callable[[ChunkRef], bool],
@@ -346,11 +346,11 @@ class TopicLog:
                 topic_id=self.topic_id,
             )
         for ref in state.sealed.roots():
-            yield from filter(is_wanted, self._chunk_rows(state, ref, is_wanted_chunk))
+            yield from filter(is_wanted, self._batches_of_chunk(state, ref, is_wanted_chunk))
         for row in filter(is_wanted, state.tail):
             yield state.decided(row)
 
-    def _chunk_rows(
+    def _batches_of_chunk(
         self, state: TopicState, ref: ChunkRef, is_wanted: Callable[[ChunkRef], bool]
     ) -> Iterator[IndexedBatch]:
         if not is_wanted(ref):
@@ -358,7 +358,7 @@ class TopicLog:
         content = self.chunk(state, ref)
         for part in content:
             if isinstance(part, ChunkRef):
-                yield from self._chunk_rows(state, part, is_wanted)
+                yield from self._batches_of_chunk(state, part, is_wanted)
             else:
                 yield part
 
@@ -394,9 +394,9 @@ class TopicLog:
             raise self._missing_chunk(state, path)
         if ref.level:
             return decode_refs(data, ref, path)
-        rows = decode_rows(data, ref, path)
+        rows = decode_batches(data, ref, path)
         try:
-            require_own_rows(self.layout.segments, rows)
+            require_own_batches(self.layout.segments, rows)
         except CorruptData as error:
             raise CorruptData(
                 f"{path} is not an index chunk of this topic: {error.message}. Restore it from a "

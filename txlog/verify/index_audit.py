@@ -16,7 +16,7 @@ from txlog.journal.audit import Finding
 from txlog.layout import is_segment
 from txlog.storage.policy.read_ahead import ReadAheadStore
 from txlog.storage.store import ByteRange, Store
-from txlog.topic.index.index import ChunkRef, IndexedBatch, merged_spans, spans_of_rows
+from txlog.topic.index.index import ChunkRef, IndexedBatch, merged_spans, spans_of_batches
 from txlog.topic.records.segment_scan import footer_range, named_batches
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
@@ -58,7 +58,7 @@ class IndexAudit:
             content = self._topic.chunk(self._state, ref)
             below = [part for part in content if isinstance(part, ChunkRef)]
             rows = [part for part in content if isinstance(part, IndexedBatch)]
-            covered = merged_spans(below) if below else spans_of_rows(rows)
+            covered = merged_spans(below) if below else spans_of_batches(rows)
             if covered != ref.spans:
                 path = self._topic.layout.chunk(ref.first_slot, ref.last_slot, ref.name)
                 text = "it covers other offsets than its reference says"

@@ -38,7 +38,7 @@ from txlog.storage.store import Store, StoredObject
 from txlog.topic.events import TopicOpened
 from txlog.topic.index.index import IndexedBatch
 from txlog.topic.machine import TopicMachine
-from txlog.topic.read.reader import RowSource, read_rows, relocated_rows
+from txlog.topic.read.reader import BatchSource, read_batches, relocated_batches
 from txlog.topic.records.schema import decode_schema
 from txlog.topic.records.segment_scan import segment_problem
 from txlog.topic.state import NEW_PRODUCER, TopicState
@@ -259,7 +259,7 @@ class _LogAudit:
             report.findings.append(_finding(error, topic.layout.root))
 
     def _read_batch(
-        self, source: RowSource, row: IndexedBatch, report: JournalReport, index: IndexAudit
+        self, source: BatchSource, row: IndexedBatch, report: JournalReport, index: IndexAudit
     ) -> None:
         if not row.record_count or not index.is_new(row):
             return
@@ -269,7 +269,7 @@ class _LogAudit:
         self._tell(row.length)
         try:
             with self._decoding:
-                fetched = read_rows(source, [row])
+                fetched = read_batches(source, [row])
                 report.records += sum(part.batch.num_rows for part in fetched)
         except OffsetOutOfRange:
             return  # It was deleted meanwhile (rule R19).
@@ -314,14 +314,14 @@ def _dense(
         report.findings.append(Finding(root, "I2", text))
 
 
-def _source(topic: TopicLog, state: TopicState) -> RowSource:
+def _source(topic: TopicLog, state: TopicState) -> BatchSource:
     schemas = {number: decode_schema(text) for number, text in enumerate(state.schemas)}
-    return RowSource(
+    return BatchSource(
         topic.store,
         topic.name,
         schemas,
         state.newest_schema_id,
-        lambda row: relocated_rows(topic, row, state.partitions[row.partition].log_start),
+        lambda row: relocated_batches(topic, row, state.partitions[row.partition].log_start),
     )
 
 

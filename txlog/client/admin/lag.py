@@ -12,7 +12,7 @@ import pyarrow as pa
 from txlog.arrow_columns import whole_numbers
 from txlog.errors import CorruptData
 from txlog.topic.index.index import IndexedBatch
-from txlog.topic.read.reader import FetchedBatch, read_rows, row_source, sliced
+from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches, sliced
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN
 from txlog.topic.topic_log import TopicLog
 
@@ -60,8 +60,8 @@ def _first_ms(topic: TopicLog, row: IndexedBatch, start: int) -> int:
 def _times(topic: TopicLog, row: IndexedBatch, start: int, end: int) -> Iterator[FetchedBatch]:
     """The times of its records in that range."""
     if row.record_count:
-        source = row_source(topic, topic.state)
-        for fetched in read_rows(source, [row], columns=[TIMESTAMP_COLUMN]):
+        source = batch_source(topic, topic.state)
+        for fetched in read_batches(source, [row], columns=[TIMESTAMP_COLUMN]):
             part = sliced(fetched, start, end)
             if part.batch.num_rows:
                 yield part

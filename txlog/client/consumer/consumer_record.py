@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from txlog.arrow_columns import whole_numbers
 from txlog.errors import InvalidRecord
-from txlog.topic.read.reader import FetchedBatch, sliced_rows
+from txlog.topic.read.reader import FetchedBatch, sliced_records
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN
 from txlog.topic.records.schema import is_kafka_schema
 
@@ -67,7 +67,7 @@ def readable(
             return [], _unreadable(topic, fetched, whole)
     found: list[ConsumerRecord] = []
     for index in range(fetched.batch.num_rows):
-        more, error = readable(topic, sliced_rows(fetched, index, 1))
+        more, error = readable(topic, sliced_records(fetched, index, 1))
         if error is not None:
             return found, error
         found += more

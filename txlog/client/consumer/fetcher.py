@@ -15,12 +15,12 @@ from txlog.topic.index.index import IndexedBatch
 from txlog.topic.read.reader import (
     DECODED_FETCH_BYTES_MAX,
     FetchedBatch,
+    batch_source,
     read_ahead,
-    row_source,
     sliced,
-    sliced_rows,
+    sliced_records,
+    visible_batches,
     visible_end,
-    visible_rows,
 )
 from txlog.topic.topic_log import TopicLog
 
@@ -122,7 +122,7 @@ class PartitionFetcher:
         except BoundaryMoved:  # The index was rewritten since this process last looked.
             self.topic.catch_up(linearizable=True)
             rows, end = self._rows(start, bytes_max)
-        source = row_source(self.topic, self.topic.state, start)
+        source = batch_source(self.topic, self.topic.state, start)
         fetched, count = read_ahead(source, rows, self.topic.fan_out, decoded_bytes_max)
         is_cut = count < len(rows)
         if is_cut:
@@ -152,7 +152,7 @@ class PartitionFetcher:
         end = visible_end(state, self.partition, self._isolation)
         rows: list[IndexedBatch] = []
         size = 0
-        for row in visible_rows(self.topic, state, self.partition, start, end, self._isolation):
+        for row in visible_batches(self.topic, state, self.partition, start, end, self._isolation):
             rows.append(row)
             size += row.length
             if size >= bytes_max:
@@ -177,8 +177,8 @@ class PartitionFetcher:
             head = self._ahead.popleft()
             count = head.batch.num_rows
             if count > records_max:
-                self._ahead.appendleft(sliced_rows(head, records_max, count - records_max))
-                return sliced_rows(head, 0, records_max)
+                self._ahead.appendleft(sliced_records(head, records_max, count - records_max))
+                return sliced_records(head, 0, records_max)
             if count:
                 return head
         return None

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from txlog.arrow_columns import whole_numbers
 from txlog.model import IsolationLevel, OffsetAndTimestamp
-from txlog.topic.read.reader import read_rows, row_source, sliced, visible_end
+from txlog.topic.read.reader import batch_source, read_batches, sliced, visible_end
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN
 from txlog.topic.topic_log import TopicLog
 
@@ -24,7 +24,7 @@ def offset_for_time(
             continue
         if row.aborted and isolation is IsolationLevel.READ_COMMITTED:
             continue
-        for whole in read_rows(row_source(topic, state), [row], columns=[TIMESTAMP_COLUMN]):
+        for whole in read_batches(batch_source(topic, state), [row], columns=[TIMESTAMP_COLUMN]):
             fetched = sliced(whole, log_start, end)
             stamps = whole_numbers(fetched.batch.column(TIMESTAMP_COLUMN).view(pa.int64()))
             late = np.flatnonzero(stamps >= timestamp_ms)

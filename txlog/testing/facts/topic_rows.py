@@ -12,7 +12,7 @@ from txlog.errors import CorruptData
 from txlog.model import TxId
 from txlog.storage.store import Store
 from txlog.testing.facts.journal_walk import Walk
-from txlog.topic.index.index import ChunkKey, ChunkRef, IndexedBatch, decode_refs, decode_rows
+from txlog.topic.index.index import ChunkKey, ChunkRef, IndexedBatch, decode_batches, decode_refs
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.state import TopicState
 
@@ -83,7 +83,7 @@ def _chunk_rows(
         return
     try:
         if not ref.level:
-            yield from decode_rows(data, ref, path)
+            yield from decode_batches(data, ref, path)
             return
         below = decode_refs(data, ref, path)
     except CorruptData as error:

@@ -214,9 +214,9 @@ class SealedIndex:
         self, first_slot: int, last_slot: int, rows: Sequence[IndexedBatch]
     ) -> SealedIndex:
         """The index with one more leaf."""
-        chunk = Chunk(first_slot, last_slot, encode_rows(rows))
+        chunk = Chunk(first_slot, last_slot, encode_batches(rows))
         return self._with_ref(
-            0, chunk_ref(chunk.data, _key(chunk), 0, spans_of_rows(rows)), (*self.unsaved, chunk)
+            0, chunk_ref(chunk.data, _key(chunk), 0, spans_of_batches(rows)), (*self.unsaved, chunk)
         )
 
     def find(self, removed: Sequence[ChunkKey]) -> tuple[int, int] | None:
@@ -277,7 +277,7 @@ def _key(chunk: Chunk) -> ChunkKey:
     return ChunkKey(chunk.first_slot, chunk.last_slot)
 
 
-def spans_of_rows(rows: Iterable[IndexedBatch]) -> tuple[PartitionSpan, ...]:
+def spans_of_batches(rows: Iterable[IndexedBatch]) -> tuple[PartitionSpan, ...]:
     """What these batches cover, by partition."""
     return _merge(
         PartitionSpan(
@@ -337,7 +337,7 @@ _HIGHEST = np.array([[bounds.high] for bounds in _BOUNDS])
 _REF_SCHEMA = pa.schema([pa.field("ref", pa.string())])
 
 
-def encode_rows(rows: Sequence[IndexedBatch]) -> bytes:
+def encode_batches(rows: Sequence[IndexedBatch]) -> bytes:
     """A leaf: one Arrow IPC file, a row a batch. Equal rows give equal bytes."""
     columns = [
         _column([getattr(row, attribute) for row in rows], part.type)
@@ -364,7 +364,7 @@ def encode_refs(refs: Sequence[ChunkRef]) -> bytes:
     return encode_file(pa.record_batch([text_column(texts)], schema=_REF_SCHEMA))
 
 
-def decode_rows(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch, ...]:
+def decode_batches(data: bytes, ref: ChunkRef, path: str) -> tuple[IndexedBatch, ...]:
     """The batches of a leaf. Raises CorruptData naming `path`."""
     batch = _checked(data, ref, path, _ROW_SCHEMA)
     _check_numbers(batch, ref, path)

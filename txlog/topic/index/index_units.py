@@ -16,10 +16,10 @@ from txlog.topic.index.index import (
     ChunkRef,
     IndexedBatch,
     chunk_ref,
+    encode_batches,
     encode_refs,
-    encode_rows,
     merged_spans,
-    spans_of_rows,
+    spans_of_batches,
 )
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
@@ -90,7 +90,7 @@ def _grouped(
     rows: list[IndexedBatch] = []
     size = 0
     for leaf in leaves:
-        found = rows_of(topic, state, leaf)
+        found = batches_of(topic, state, leaf)
         length = sum(row.length for row in found)
         if group and (size + length > bytes_max or len(rows) + len(found) > ROWS_MAX):
             yield Unit(path, tuple(group), tuple(rows))
@@ -102,7 +102,7 @@ def _grouped(
         yield Unit(path, tuple(group), tuple(rows))
 
 
-def rows_of(topic: TopicLog, state: TopicState, leaf: ChunkRef) -> list[IndexedBatch]:
+def batches_of(topic: TopicLog, state: TopicState, leaf: ChunkRef) -> list[IndexedBatch]:
     """The batches of a leaf."""
     return [part for part in topic.chunk(state, leaf) if isinstance(part, IndexedBatch)]
 
@@ -121,9 +121,9 @@ def rebuilt(
     added: tuple[ChunkRef, ...] = ()
     chunks: list[NewChunk] = []
     if rows:
-        data = encode_rows(rows)
+        data = encode_batches(rows)
         key = ChunkKey(unit.leaves[0].first_slot, unit.last_slot, new_name())
-        added = (chunk_ref(data, key, 0, spans_of_rows(rows)),)
+        added = (chunk_ref(data, key, 0, spans_of_batches(rows)),)
         chunks.append((added[0], data))
     for node in reversed(unit.path):
         refs = _exchanged(children(node), removed, added)

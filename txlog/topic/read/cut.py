@@ -26,9 +26,9 @@ class TopicView:
     """A topic at one moment, and how to walk through its index."""
 
     state: TopicState
-    rows_from_slot: Callable[[int], Iterator[IndexedBatch]]
+    batches_from_slot: Callable[[int], Iterator[IndexedBatch]]
     """Batches from that slot on, in slot order."""
-    rows_since: Callable[[Mapping[int, int]], Iterator[IndexedBatch]]
+    batches_since: Callable[[Mapping[int, int]], Iterator[IndexedBatch]]
     """Batches at or after those offsets, in slot order."""
 
     def where(self, partition: int) -> TopicPartition:
@@ -81,9 +81,9 @@ def _last_applied(state: TopicState) -> Iterator[tuple[TxId, AppliedTransaction]
 
 def _first_offsets(view: TopicView, tx_id: TxId, mark: TxMark) -> Mapping[int, int]:
     firsts: dict[int, int] = {}
-    for row in view.rows_from_slot(mark.first_slot):
-        if row.tx_id == tx_id:
-            firsts.setdefault(row.partition, row.base_offset)
+    for batch in view.batches_from_slot(mark.first_slot):
+        if batch.tx_id == tx_id:
+            firsts.setdefault(batch.partition, batch.base_offset)
     return firsts
 
 
@@ -128,17 +128,17 @@ def _close_downward(
     first_slots: dict[tuple[str, TxId], int] = {}
     for view in topics:
         own = view.state.topic_id
-        for row in view.rows_since(_of_topic(view, ends)):
-            if _is_committed(row) and (tx_id := row.tx_id) is not None:
-                above[tx_id] = row.topic_ids or (own,)
-                first_slots[own, tx_id] = row.first_slot
+        for batch in view.batches_since(_of_topic(view, ends)):
+            if _is_committed(batch) and (tx_id := batch.tx_id) is not None:
+                above[tx_id] = batch.topic_ids or (own,)
+                first_slots[own, tx_id] = batch.first_slot
     lowered = False
     for view in topics:
         torn = {tx_id for tx_id, topic_ids in above.items() if view.state.topic_id in topic_ids}
         if torn:
-            for row in _rows_of(view, torn, first_slots, starts):
-                if row.tx_id in torn:
-                    lowered |= _lower(ends, view, {row.partition: row.base_offset})
+            for batch in _batches_of(view, torn, first_slots, starts):
+                if batch.tx_id in torn:
+                    lowered |= _lower(ends, view, {batch.partition: batch.base_offset})
     return lowered
 
 
@@ -146,7 +146,7 @@ def _of_topic(view: TopicView, offsets: Mapping[TopicPartition, int]) -> dict[in
     return {p: offsets[view.where(p)] for p in range(len(view.state.partitions))}
 
 
-def _rows_of(
+def _batches_of(
     view: TopicView,
     tx_ids: set[TxId],
     first_slots: Mapping[tuple[str, TxId], int],
@@ -159,23 +159,23 @@ def _rows_of(
         slot = mark.first_slot if mark else first_slots.get((view.state.topic_id, tx_id))
         if slot is None:
             # It is wholly below the cut here and sealed; the reader has not passed it yet.
-            return view.rows_since(_of_topic(view, starts))
+            return view.batches_since(_of_topic(view, starts))
         slots.append(slot)
-    return view.rows_from_slot(min(slots))
+    return view.batches_from_slot(min(slots))
 
 
-def _is_committed(row: IndexedBatch) -> bool:
-    return row.number >= 0 and row.decided_slot >= 0 and not row.aborted
+def _is_committed(batch: IndexedBatch) -> bool:
+    return batch.number >= 0 and batch.decided_slot >= 0 and not batch.aborted
 
 
 @dataclass(slots=True)
 class _Window:
-    """The rows of one topic from the start of a batch on, walked only as far as necessary."""
+    """The batches of one topic from the start of a batch on, walked only as far as necessary."""
 
     view: TopicView
     starts: Mapping[int, int]
     highs: Mapping[int, int]
-    rows: list[IndexedBatch] = field(default_factory=list)
+    batches: list[IndexedBatch] = field(default_factory=list)
     parts: dict[TxId, dict[int, tuple[int, int]]] = field(default_factory=dict)
     """Committed transaction -> partition -> its first offset and the offset after its last."""
     decided: dict[TxId, int] = field(default_factory=dict)
@@ -190,36 +190,36 @@ class _Window:
         return sum(high - self.starts[partition] for partition, high in self.highs.items())
 
     def pull(self) -> IndexedBatch | None:
-        """The next row below the highest cut."""
+        """The next batch below the highest cut."""
         if self._walk is None:
-            self._walk = self.view.rows_since(self.starts)
-        for row in self._walk:
-            self.slot = row.slot
-            if row.base_offset < self.highs[row.partition]:
-                self._note(row)
-                return row
+            self._walk = self.view.batches_since(self.starts)
+        for batch in self._walk:
+            self.slot = batch.slot
+            if batch.base_offset < self.highs[batch.partition]:
+                self._note(batch)
+                return batch
         self.exhausted = True
         return None
 
-    def _note(self, row: IndexedBatch) -> None:
-        self.rows.append(row)
-        if _is_committed(row) and row.tx_id is not None:
-            self.decided.setdefault(row.tx_id, row.decided_slot)
-            known = self.parts.setdefault(row.tx_id, {})
-            begin = self.begin_of(row)
-            first, end = known.get(row.partition, (begin, row.next_offset))
-            known[row.partition] = (min(first, begin), max(end, row.next_offset))
+    def _note(self, batch: IndexedBatch) -> None:
+        self.batches.append(batch)
+        if _is_committed(batch) and batch.tx_id is not None:
+            self.decided.setdefault(batch.tx_id, batch.decided_slot)
+            known = self.parts.setdefault(batch.tx_id, {})
+            begin = self.begin_of(batch)
+            first, end = known.get(batch.partition, (begin, batch.next_offset))
+            known[batch.partition] = (min(first, begin), max(end, batch.next_offset))
 
-    def begin_of(self, row: IndexedBatch) -> int:
+    def begin_of(self, batch: IndexedBatch) -> int:
         """Where it begins for this reader, which may be in its middle: at a log start."""
-        return max(row.base_offset, self.starts[row.partition])
+        return max(batch.base_offset, self.starts[batch.partition])
 
     def oldest(self) -> IndexedBatch | None:
-        """The first row; None if everything below the highest cut was deleted."""
-        return self.rows[0] if self.rows else self.pull()
+        """The first batch; None if everything below the highest cut was deleted."""
+        return self.batches[0] if self.batches else self.pull()
 
     def is_late(self, ends: Ends) -> bool:
-        """Whether the cut takes nothing of the oldest row."""
+        """Whether the cut takes nothing of the oldest batch."""
         first = self.oldest()
         return first is not None and not _is_below(self, first, ends)
 
@@ -303,14 +303,14 @@ def _window(view: TopicView, starts: Ends, highs: Ends) -> _Window:
 
 
 def _fill(window: _Window, ends: Ends, limit: int) -> None:
-    """Take rows in the order of the journal until the limit is reached; after the last one there
+    """Take batches in the order of the journal until the limit is reached; after the last one there
     are only deleted offsets."""
     room = limit
-    while room > 0 and (row := window.pull()) is not None:
-        where = window.view.where(row.partition)
-        begin = max(row.base_offset, ends[where])
-        count = min(row.next_offset, window.highs[row.partition]) - begin
-        if count > room and row.number >= 0:
+    while room > 0 and (batch := window.pull()) is not None:
+        where = window.view.where(batch.partition)
+        begin = max(batch.base_offset, ends[where])
+        count = min(batch.next_offset, window.highs[batch.partition]) - begin
+        if count > room and batch.number >= 0:
             return
         ends[where] = begin + min(count, room)
         room -= count
@@ -330,13 +330,13 @@ def _exclude_torn(windows: Sequence[_Window], ends: Ends) -> None:
 def _exclude_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) -> bool:
     taken = _taken(window, ends)
     if taken:
-        window.until_slot(max(row.decided_slot for row in taken.values()))
+        window.until_slot(max(batch.decided_slot for batch in taken.values()))
     lowered = False
-    for tx_id, row in taken.items():
+    for tx_id, batch in taken.items():
         involved = [
             other
             for other in windows
-            if other is window or other.view.state.topic_id in row.topic_ids
+            if other is window or other.view.state.topic_id in batch.topic_ids
         ]
         if all(_is_whole(other, tx_id, ends) for other in involved):
             continue
@@ -347,16 +347,16 @@ def _exclude_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) 
 
 
 def _taken(window: _Window, ends: Ends) -> dict[TxId, IndexedBatch]:
-    """Committed transactions with a record below the cut, each with one of its rows."""
+    """Committed transactions with a record below the cut, each with one of its batches."""
     found: dict[TxId, IndexedBatch] = {}
-    for row in window.rows:
-        if _is_committed(row) and _is_below(window, row, ends) and (tx_id := row.tx_id):
-            found[tx_id] = row
+    for batch in window.batches:
+        if _is_committed(batch) and _is_below(window, batch, ends) and (tx_id := batch.tx_id):
+            found[tx_id] = batch
     return found
 
 
-def _is_below(window: _Window, row: IndexedBatch, ends: Ends) -> bool:
-    return window.begin_of(row) < ends[window.view.where(row.partition)]
+def _is_below(window: _Window, batch: IndexedBatch, ends: Ends) -> bool:
+    return window.begin_of(batch) < ends[window.view.where(batch.partition)]
 
 
 def _is_whole(window: _Window, tx_id: TxId, ends: Ends) -> bool:
@@ -391,10 +391,10 @@ def _oldest_group(windows: Sequence[_Window], window: _Window, starts: Ends, lim
 def _include_torn_once(window: _Window, windows: Sequence[_Window], ends: Ends) -> bool:
     taken = _taken(window, ends)
     raised = False
-    for tx_id, row in taken.items():
-        window.until_slot(row.decided_slot)
+    for tx_id, batch in taken.items():
+        window.until_slot(batch.decided_slot)
         for other in windows:
-            if other is not window and other.view.state.topic_id not in row.topic_ids:
+            if other is not window and other.view.state.topic_id not in batch.topic_ids:
                 continue
             other.until_transaction(tx_id)
             for partition, (_, end) in other.parts.get(tx_id, {}).items():

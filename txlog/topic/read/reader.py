@@ -82,7 +82,7 @@ def visible_end(state: TopicState, partition: int, isolation: IsolationLevel) ->
     return state.end_offset(partition)
 
 
-def visible_rows(
+def visible_batches(
     topic: TopicLog,
     state: TopicState,
     partition: int,
@@ -90,17 +90,19 @@ def visible_rows(
     end: int,
     isolation: IsolationLevel,
 ) -> Iterator[IndexedBatch]:
-    """Index rows of records that a reader may see in [start, end)."""
+    """Batches with records that a reader may see in [start, end)."""
     first = max(start, state.partitions[partition].log_start)
     stop = min(end, visible_end(state, partition, isolation))
-    for row in topic.batches(state, partition, first, stop):
-        if row.record_count and not (row.aborted and isolation is IsolationLevel.READ_COMMITTED):
-            yield row
+    for batch in topic.batches(state, partition, first, stop):
+        if batch.record_count and not (
+            batch.aborted and isolation is IsolationLevel.READ_COMMITTED
+        ):
+            yield batch
 
 
 @dataclass(frozen=True, slots=True)
-class RowSource:
-    """Where to read rows of one topic from; has no journal, so that it can be sent to tasks."""
+class BatchSource:
+    """Where to read batches of one topic from; has no journal, so that it can be sent to tasks."""
 
     store: Store
     topic: str
@@ -108,22 +110,23 @@ class RowSource:
     """Topic schema of each id that may occur, and of the newest."""
     newest_schema_id: int
     relocate: Callable[[IndexedBatch], Sequence[IndexedBatch]]
-    """Called if a row's segment is missing: returns the rows that now have its records, if merging
-    or compaction moved them. Raises OffsetOutOfRange if they were deleted, MissingObject."""
+    """Called if a batch's segment is missing: returns the batches that now have its records, if
+    merging or compaction moved them. Raises OffsetOutOfRange if they were deleted, or
+    MissingObject."""
 
 
-def row_source(topic: TopicLog, state: TopicState, start: int | None = None) -> RowSource:
-    """The rows of a topic whose journal is open in this process.
+def batch_source(topic: TopicLog, state: TopicState, start: int | None = None) -> BatchSource:
+    """The batches of a topic whose journal is open in this process.
 
     `start` is the first requested offset; by default the log start in `state`.
     """
 
-    def relocate(row: IndexedBatch) -> list[IndexedBatch]:
-        wanted = state.partitions[row.partition].log_start if start is None else start
-        return relocated_rows(topic, row, wanted)
+    def relocate(batch: IndexedBatch) -> list[IndexedBatch]:
+        wanted = state.partitions[batch.partition].log_start if start is None else start
+        return relocated_batches(topic, batch, wanted)
 
     schemas = {number: topic.schema(number) for number in range(len(state.schemas))}
-    return RowSource(
+    return BatchSource(
         topic.store,
         topic.name,
         schemas,
@@ -132,35 +135,35 @@ def row_source(topic: TopicLog, state: TopicState, start: int | None = None) -> 
     )
 
 
-def relocated_rows(topic: TopicLog, row: IndexedBatch, start: int) -> list[IndexedBatch]:
-    """Where the records of a row with a missing segment are now (rule R19).
+def relocated_batches(topic: TopicLog, batch: IndexedBatch, start: int) -> list[IndexedBatch]:
+    """Where the records of a batch with a missing segment are now (rule R19).
 
-    Records below `start` are not needed: a deletion may have cut the row. Raises OffsetOutOfRange
+    Records below `start` are not needed: a deletion may have cut the batch. Raises OffsetOutOfRange
     if others were deleted, MissingObject if the log still refers to the segment.
     """
     state = topic.catch_up(linearizable=True)
-    first = max(start, row.base_offset)
-    topic.check_offset(state, row.partition, first)
-    found = list(topic.batches(state, row.partition, first, row.next_offset))
-    if any(other.segment == row.segment for other in found):
+    first = max(start, batch.base_offset)
+    topic.check_offset(state, batch.partition, first)
+    found = list(topic.batches(state, batch.partition, first, batch.next_offset))
+    if any(other.segment == batch.segment for other in found):
         raise MissingObject(
-            f"{row.segment} is missing, and topic {topic.name!r} still refers to it (partition "
-            f"{row.partition}, offset {row.base_offset}). Restore it from a backup.",
-            path=row.segment,
-            partition=row.partition,
-            offset=row.base_offset,
+            f"{batch.segment} is missing, and topic {topic.name!r} still refers to it (partition "
+            f"{batch.partition}, offset {batch.base_offset}). Restore it from a backup.",
+            path=batch.segment,
+            partition=batch.partition,
+            offset=batch.base_offset,
         )
     return [other for other in found if other.record_count]
 
 
-def read_rows(
-    source: RowSource, rows: Sequence[IndexedBatch], columns: Sequence[str] | None = None
+def read_batches(
+    source: BatchSource, batches: Sequence[IndexedBatch], columns: Sequence[str] | None = None
 ) -> Iterator[FetchedBatch]:
     """Decode these batches, in order, in the topic's newest schema.
 
     Raises CorruptData naming the segment, MissingObject, StoreUnavailable.
     """
-    for group in _in_fetches(rows):
+    for group in _in_fetches(batches):
         yield from _read(source, group, columns)
 
 
@@ -168,8 +171,8 @@ def read_rows(
 class Wanted:
     """Rows of one source that are to be read, and of which columns; None: of all."""
 
-    source: RowSource
-    rows: Sequence[IndexedBatch]
+    source: BatchSource
+    batches: Sequence[IndexedBatch]
     columns: Sequence[str] | None = None
 
 
@@ -180,13 +183,15 @@ def read_beforehand(
 
     Up to `fetches_max` requests are under way at once, for FETCHES_AHEAD_BYTES_MAX together.
     """
-    left = deque((place, group) for place, w in enumerate(wanted) for group in _in_fetches(w.rows))
+    left = deque(
+        (place, group) for place, w in enumerate(wanted) for group in _in_fetches(w.batches)
+    )
     under_way: deque[tuple[int, int, Callable[[], list[tuple[IndexedBatch, Bytes | None]]]]]
     under_way = deque()
     while left or under_way:
         while left and len(under_way) < fetches_max:
             place, group = left[0]
-            size = sum(row.length for row in group)
+            size = sum(batch.length for batch in group)
             if under_way and size + sum(s for _, s, _ in under_way) > FETCHES_AHEAD_BYTES_MAX:
                 break
             left.popleft()
@@ -194,33 +199,33 @@ def read_beforehand(
             under_way.append((place, size, fetch))
         place, _, fetched = under_way.popleft()
         one = wanted[place]
-        for row, data in fetched():
-            yield from ((place, batch) for batch in _decoded(one.source, row, data, one.columns))
+        for batch, data in fetched():
+            yield from ((place, found) for found in _decoded(one.source, batch, data, one.columns))
 
 
 def read_at_once(
-    source: RowSource, rows: Sequence[IndexedBatch], fan_out: FanOut
+    source: BatchSource, batches: Sequence[IndexedBatch], fan_out: FanOut
 ) -> list[FetchedBatch]:
-    """All of them, with several requests in parallel. Raises as `read_rows` does."""
-    calls = [lambda g=group: list(_read(source, g, None)) for group in _in_fetches(rows)]
+    """All of them, with several requests in parallel. Raises as `read_batches` does."""
+    calls = [lambda g=group: list(_read(source, g, None)) for group in _in_fetches(batches)]
     return [fetched for found in fan_out.run_all(calls) for fetched in found]
 
 
 def read_ahead(
-    source: RowSource, rows: Sequence[IndexedBatch], fan_out: FanOut, decoded_bytes_max: int
+    source: BatchSource, batches: Sequence[IndexedBatch], fan_out: FanOut, decoded_bytes_max: int
 ) -> tuple[list[FetchedBatch], int]:
     """The first of these batches, and how many: at least one, and as many as claim to take
     `decoded_bytes_max` in memory, which may be a thousand times their size in the store.
 
-    Raises as `read_rows` does.
+    Raises as `read_batches` does.
     """
-    calls = [partial(_fetched, source, group) for group in _in_fetches(rows)]
+    calls = [partial(_fetched, source, group) for group in _in_fetches(batches)]
     found = [pair for pairs in fan_out.run_all(calls) for pair in pairs]
     heads: list[MessageHead | None] = []
     taken = 0
-    for row, data in found:
-        head = None if data is None else batch_head(data, row.segment)
-        taken += row.length if head is None else head.decoded_bytes
+    for batch, data in found:
+        head = None if data is None else batch_head(data, batch.segment)
+        taken += batch.length if head is None else head.decoded_bytes
         if heads and taken > decoded_bytes_max:
             break
         heads.append(head)
@@ -230,7 +235,7 @@ def read_ahead(
 
 
 def _all_decoded(
-    source: RowSource,
+    source: BatchSource,
     found: Sequence[tuple[IndexedBatch, Bytes | None]],
     heads: Sequence[MessageHead | None],
     start: int,
@@ -242,9 +247,9 @@ def _all_decoded(
 
 
 def _fetched(
-    source: RowSource, group: Sequence[IndexedBatch]
+    source: BatchSource, group: Sequence[IndexedBatch]
 ) -> list[tuple[IndexedBatch, Bytes | None]]:
-    """The rows with their bytes; None if their segment is missing."""
+    """The batches with their bytes; None if their segment is missing."""
     path = group[0].segment
     if not is_segment(path):
         raise CorruptData(
@@ -253,37 +258,37 @@ def _fetched(
             "'txlog verify' to find the entry or snapshot that says so.",
             path=path,
         )
-    ranges = [ByteRange(row.position, row.length) for row in group]
+    ranges = [ByteRange(batch.position, batch.length) for batch in group]
     found = source.store.get_ranges(path, ranges)
     return list(zip(group, [None] * len(group) if found is None else found, strict=True))
 
 
 def _decoded(
-    source: RowSource,
-    row: IndexedBatch,
+    source: BatchSource,
+    batch: IndexedBatch,
     data: Bytes | None,
     columns: Sequence[str] | None,
     head: MessageHead | None = None,
 ) -> list[FetchedBatch]:
     if data is None:
-        return list(_read_elsewhere(source, row, columns))
-    return [_decode(source, row, data, columns, head)]
+        return list(_read_elsewhere(source, batch, columns))
+    return [_decode(source, batch, data, columns, head)]
 
 
 def _read(
-    source: RowSource, group: Sequence[IndexedBatch], columns: Sequence[str] | None
+    source: BatchSource, group: Sequence[IndexedBatch], columns: Sequence[str] | None
 ) -> Iterator[FetchedBatch]:
-    for row, data in _fetched(source, group):
-        yield from _decoded(source, row, data, columns)
+    for batch, data in _fetched(source, group):
+        yield from _decoded(source, batch, data, columns)
 
 
 def _read_elsewhere(
-    source: RowSource, row: IndexedBatch, columns: Sequence[str] | None
+    source: BatchSource, batch: IndexedBatch, columns: Sequence[str] | None
 ) -> Iterator[FetchedBatch]:
-    """The records of a row that were moved. It ends, because each look is at a later state."""
-    for other in source.relocate(row):
+    """The records of a batch that were moved. It ends, because each call reads a later state."""
+    for other in source.relocate(batch):
         for fetched in _read(source, [other], columns):
-            yield sliced(fetched, row.base_offset, row.next_offset)
+            yield sliced(fetched, batch.base_offset, batch.next_offset)
 
 
 def sliced(fetched: FetchedBatch, start: int, end: int) -> FetchedBatch:
@@ -304,7 +309,7 @@ def sliced(fetched: FetchedBatch, start: int, end: int) -> FetchedBatch:
     )
 
 
-def sliced_rows(fetched: FetchedBatch, first: int, count: int) -> FetchedBatch:
+def sliced_records(fetched: FetchedBatch, first: int, count: int) -> FetchedBatch:
     """The part of a batch from its record number `first` on, at most `count`; zero-copy."""
     offsets = fetched.stored_offsets
     part = None if offsets is None else offsets[first : first + count]
@@ -319,75 +324,77 @@ def evolved(fetched: FetchedBatch, physical: pa.Schema) -> FetchedBatch:
     return replace(fetched, batch=adapt(fetched.batch, physical))
 
 
-def _in_fetches(rows: Sequence[IndexedBatch]) -> Iterator[list[IndexedBatch]]:
-    """Runs of rows of one segment, limited in bytes, so that each run is one request."""
+def _in_fetches(batches: Sequence[IndexedBatch]) -> Iterator[list[IndexedBatch]]:
+    """Runs of batches of one segment, limited in bytes, so that each run is one request."""
     group: list[IndexedBatch] = []
     size = 0
-    for row in rows:
-        if group and (row.segment != group[0].segment or size + row.length > FETCH_BYTES_MAX):
+    for batch in batches:
+        if group and (batch.segment != group[0].segment or size + batch.length > FETCH_BYTES_MAX):
             yield group
             group, size = [], 0
-        group.append(row)
-        size += row.length
+        group.append(batch)
+        size += batch.length
     if group:
         yield group
 
 
 def _decode(
-    source: RowSource,
-    row: IndexedBatch,
+    source: BatchSource,
+    batch: IndexedBatch,
     data: Bytes,
     columns: Sequence[str] | None,
     head: MessageHead | None,
 ) -> FetchedBatch:
     stored = SegmentBatch(
-        row.partition,
-        row.record_count,
-        row.position,
-        row.length,
-        row.crc32,
-        row.timestamp_min_ms,
-        row.timestamp_max_ms,
+        batch.partition,
+        batch.record_count,
+        batch.position,
+        batch.length,
+        batch.crc32,
+        batch.timestamp_min_ms,
+        batch.timestamp_max_ms,
     )
-    if row.schema_id not in source.schemas:
+    if batch.schema_id not in source.schemas:
         raise CorruptData(
-            f"topic {source.topic!r} says that {row.segment} has schema {row.schema_id}, and "
+            f"topic {source.topic!r} says that {batch.segment} has schema {batch.schema_id}, and "
             f"knows {len(source.schemas)}. Run 'txlog verify' to find the entry or snapshot that "
             "says so.",
-            path=row.segment,
+            path=batch.segment,
         )
-    schema = source.schemas[row.schema_id]
-    written = physical_schema(schema) if row.stored_rows < 0 else compacted_schema(schema)
+    schema = source.schemas[batch.schema_id]
+    written = physical_schema(schema) if batch.stored_rows < 0 else compacted_schema(schema)
     present = None if columns is None else [name for name in columns if name in written.names]
-    if present is not None and row.stored_rows >= 0:
+    if present is not None and batch.stored_rows >= 0:
         present.append(OFFSET_COLUMN)
-    batch = decode_batch(data, stored, written, columns=present, object_name=row.segment, head=head)
+    records = decode_batch(
+        data, stored, written, columns=present, object_name=batch.segment, head=head
+    )
     offsets = None
-    if row.stored_rows >= 0:
-        offsets = _checked_offsets(row, batch)
-        batch = batch.drop_columns([OFFSET_COLUMN])
-    batch = _in_newest_schema(source, row, batch, columns)
-    return FetchedBatch(row.partition, row.base_offset, batch, offsets)
+    if batch.stored_rows >= 0:
+        offsets = _checked_offsets(batch, records)
+        records = records.drop_columns([OFFSET_COLUMN])
+    records = _in_newest_schema(source, batch, records, columns)
+    return FetchedBatch(batch.partition, batch.base_offset, records, offsets)
 
 
-def _checked_offsets(row: IndexedBatch, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """I2: offsets rise, within the bounds of the index row. Raises CorruptData."""
-    offsets = whole_numbers(batch.column(OFFSET_COLUMN))
+def _checked_offsets(batch: IndexedBatch, records: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """I2: offsets rise, within the bounds that the index gives. Raises CorruptData."""
+    offsets = whole_numbers(records.column(OFFSET_COLUMN))
     rises = bool((np.diff(offsets) > 0).all())
-    if not rises or offsets[0] < row.base_offset or offsets[-1] >= row.next_offset:
+    if not rises or offsets[0] < batch.base_offset or offsets[-1] >= batch.next_offset:
         raise CorruptData(
-            f"{row.segment} at byte {row.position} contains offsets that are not those of "
-            f"[{row.base_offset}, {row.next_offset}). Restore it from a backup.",
-            path=row.segment,
+            f"{batch.segment} at byte {batch.position} contains offsets that are not those of "
+            f"[{batch.base_offset}, {batch.next_offset}). Restore it from a backup.",
+            path=batch.segment,
         )
     return offsets
 
 
 def _in_newest_schema(
-    source: RowSource, row: IndexedBatch, batch: pa.RecordBatch, columns: Sequence[str] | None
+    source: BatchSource, batch: IndexedBatch, records: pa.RecordBatch, columns: Sequence[str] | None
 ) -> pa.RecordBatch:
-    if columns is None and row.schema_id == source.newest_schema_id:
-        return batch
+    if columns is None and batch.schema_id == source.newest_schema_id:
+        return records
     newest = physical_schema(source.schemas[source.newest_schema_id])
     wanted = newest if columns is None else pa.schema([newest.field(name) for name in columns])
-    return batch if batch.schema.equals(wanted) else adapt(batch, wanted)
+    return records if records.schema.equals(wanted) else adapt(records, wanted)

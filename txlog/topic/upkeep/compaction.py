@@ -19,7 +19,7 @@ from txlog.settings import LONG_MAX, TopicConfig
 from txlog.topic.events import AdvanceCleaner, SealIndex
 from txlog.topic.index.index import ChunkRef, IndexedBatch
 from txlog.topic.index.index_units import units
-from txlog.topic.read.reader import FetchedBatch, read_rows, row_source
+from txlog.topic.read.reader import FetchedBatch, batch_source, read_batches
 from txlog.topic.records.schema import physical_schema
 from txlog.topic.state import TopicState
 from txlog.topic.topic_log import TopicLog
@@ -27,7 +27,7 @@ from txlog.topic.upkeep.newest_keys import NewestKeys
 from txlog.topic.upkeep.rewriting import (
     OVERTAKEN,
     Part,
-    live_rows,
+    live_batches,
     publish,
     rewrite,
     selected_parts,
@@ -144,7 +144,7 @@ class _Pass:
             if unit is None:
                 break
             parts = selected_parts(
-                self.topic, self.state, live_rows(unit, self.state), self._select
+                self.topic, self.state, live_batches(unit, self.state), self._select
             )
             self._count(parts)
             if len(parts) < len(unit.rows) or any(map(_is_changed, parts)):
@@ -166,7 +166,7 @@ class _Pass:
         last_slot = cleaned
         size = self.config.segment_bytes
         for unit in units(self.topic, self.state, cleaned, size, self.state.sealed_slot):
-            rows = [row for row in live_rows(unit, self.state) if row.record_count]
+            rows = [row for row in live_batches(unit, self.state) if row.record_count]
             if any(_is_young(self.config, row.timestamp_max_ms, self.now_ms) for row in rows):
                 break
             self._take_keys([row for row in rows if not row.aborted])
@@ -176,8 +176,8 @@ class _Pass:
         return last_slot
 
     def _take_keys(self, rows: Sequence[IndexedBatch]) -> None:
-        source = row_source(self.topic, self.state)
-        for fetched in read_rows(source, rows, columns=[self.key_column]):
+        source = batch_source(self.topic, self.state)
+        for fetched in read_batches(source, rows, columns=[self.key_column]):
             self.newest.add(fetched.partition, fetched.batch.column(0), fetched.offsets)
 
     def _select(self, row: IndexedBatch, fetched: FetchedBatch) -> Part:

@@ -17,7 +17,7 @@ from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.rewriting import (
     OVERTAKEN,
     everything,
-    live_rows,
+    live_batches,
     publish,
     rewrite,
     selected_parts,
@@ -61,7 +61,9 @@ def next_unit(
 ) -> Unit | None:
     """The next run of leaves whose segments are worth merging."""
     found = units(topic, state, after_slot, state.config.segment_bytes, state.sealed_slot)
-    return next((u for u in found if len(segments_of(live_rows(u, state))) >= segments_min), None)
+    return next(
+        (u for u in found if len(segments_of(live_batches(u, state))) >= segments_min), None
+    )
 
 
 def segments_of(rows: Sequence[IndexedBatch]) -> set[str]:
@@ -72,7 +74,7 @@ def segments_of(rows: Sequence[IndexedBatch]) -> set[str]:
 def _merge(
     topic: TopicLog, state: TopicState, unit: Unit, batch_bytes: int, report: MergeReport
 ) -> None:
-    rows = live_rows(unit, state)
+    rows = live_batches(unit, state)
     rewritten = rewrite(topic, unit, selected_parts(topic, state, rows, everything), batch_bytes)
     publish(topic, state, rewritten)
     report.segments_before += len(segments_of(rows))

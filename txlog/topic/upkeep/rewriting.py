@@ -26,7 +26,7 @@ from txlog.layout import segment_id_of
 from txlog.topic.events import ReplaceChunks
 from txlog.topic.index.index import ChunkRef, IndexedBatch
 from txlog.topic.index.index_units import Unit, rebuilt
-from txlog.topic.read.reader import FetchedBatch, RowSource, read_at_once, row_source
+from txlog.topic.read.reader import BatchSource, FetchedBatch, batch_source, read_at_once
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import OFFSET_FIELD
 from txlog.topic.records.schema import compacted_schema
@@ -72,7 +72,7 @@ class Rewritten:
     segment_paths: tuple[str, ...]
 
 
-def live_rows(unit: Unit, state: TopicState) -> list[IndexedBatch]:
+def live_batches(unit: Unit, state: TopicState) -> list[IndexedBatch]:
     """Batches of a unit that have an offset at or above the log start."""
     return [r for r in unit.rows if r.next_offset > state.partitions[r.partition].log_start]
 
@@ -96,7 +96,7 @@ def _nothing(row: IndexedBatch) -> FetchedBatch:
     return FetchedBatch(row.partition, row.base_offset, empty, np.zeros(0, dtype=np.int64))
 
 
-def _source(topic: TopicLog, state: TopicState, schema_id: int) -> RowSource:
+def _source(topic: TopicLog, state: TopicState, schema_id: int) -> BatchSource:
     """Batches in the schema that they were written in: rewriting changes no record."""
 
     def moved(row: IndexedBatch) -> list[IndexedBatch]:
@@ -106,7 +106,7 @@ def _source(topic: TopicLog, state: TopicState, schema_id: int) -> RowSource:
             path=row.segment,
         )
 
-    return replace(row_source(topic, state), newest_schema_id=schema_id, relocate=moved)
+    return replace(batch_source(topic, state), newest_schema_id=schema_id, relocate=moved)
 
 
 def rewrite(topic: TopicLog, unit: Unit, parts: Iterable[Part], batch_bytes: int) -> Rewritten:

@@ -12,11 +12,11 @@ from txlog.topic.index.index import (
     IndexedBatch,
     SealedIndex,
     chunk_ref,
+    decode_batches,
     decode_refs,
-    decode_rows,
+    encode_batches,
     encode_refs,
-    encode_rows,
-    spans_of_rows,
+    spans_of_batches,
 )
 
 
@@ -46,14 +46,14 @@ ROWS = (
     replace(row(3), stored_rows=2, delete_horizon_ms=77, topic_ids=("a", "b")),
 )
 KEY = ChunkKey(1, 3, "again")
-LEAF = encode_rows(ROWS)
-REF = chunk_ref(LEAF, KEY, 0, spans_of_rows(ROWS))
+LEAF = encode_batches(ROWS)
+REF = chunk_ref(LEAF, KEY, 0, spans_of_batches(ROWS))
 
 
 def test_a_leaf_is_read_as_it_was_written() -> None:
     assert REF.key == KEY
-    assert decode_rows(LEAF, REF, "leaf") == ROWS
-    assert encode_rows(ROWS) == LEAF
+    assert decode_batches(LEAF, REF, "leaf") == ROWS
+    assert encode_batches(ROWS) == LEAF
 
 
 def test_a_node_is_read_as_it_was_written_and_is_stored_without_spaces() -> None:
@@ -68,7 +68,7 @@ def test_a_node_is_read_as_it_was_written_and_is_stored_without_spaces() -> None
 def test_I15_a_chunk_of_other_bytes_is_named() -> None:
     for data in (LEAF[:-1], LEAF[:-1] + bytes([LEAF[-1] ^ 1])):
         with pytest.raises(CorruptData, match="the/path is damaged"):
-            decode_rows(data, REF, "the/path")
+            decode_batches(data, REF, "the/path")
         with pytest.raises(CorruptData, match="the/path is damaged"):
             decode_refs(data, REF, "the/path")
 
@@ -86,7 +86,7 @@ def test_I15_a_chunk_whose_values_break_its_own_type_is_named() -> None:
         writer.write_table(table)
     data = bytes(sink.getvalue())
     with pytest.raises(CorruptData, match="the/path is not an index chunk"):
-        decode_rows(data, chunk_ref(data, KEY, 0, ()), "the/path")
+        decode_batches(data, chunk_ref(data, KEY, 0, ()), "the/path")
 
 
 def index_of(count: int) -> SealedIndex:

@@ -263,7 +263,7 @@ def test_a_share_that_ends_among_deleted_records_takes_them_all() -> None:
     world.append("b", 0, 40)
     a, b = world.views()
     left = replace(
-        a, rows_since=lambda starts: (r for r in a.rows_since(starts) if r.base_offset < 2)
+        a, batches_since=lambda starts: (r for r in a.batches_since(starts) if r.base_offset < 2)
     )
     ends = limited_cut([left, b], dict(ZERO), stable_ends([a, b], ZERO), 33)
     assert [ends[where] for where in ZERO] == [4, 0, 30, 0]

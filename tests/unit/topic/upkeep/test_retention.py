@@ -12,7 +12,7 @@ from tests.unit.topic_commands import append, new_topic
 from txlog.model import TxId
 from txlog.settings import TopicConfig
 from txlog.topic.events import AdvanceLogStart, AppendBatches, OpenTopic, TopicOpened
-from txlog.topic.index.index import FANOUT, ChunkRef, decode_refs, decode_rows
+from txlog.topic.index.index import FANOUT, ChunkRef, decode_batches, decode_refs
 from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import Segment, SegmentBatch
 from txlog.topic.state import TopicState
@@ -74,7 +74,7 @@ class Topic:
         """No snapshot has taken the chunks over."""
         chunks = {(c.first_slot, c.last_slot): c.data for c in self.fold.state.sealed.unsaved}
         data = chunks[ref.first_slot, ref.last_slot]
-        return decode_refs(data, ref, "node") if ref.level else decode_rows(data, ref, "leaf")
+        return decode_refs(data, ref, "node") if ref.level else decode_batches(data, ref, "leaf")
 
 
 def too_old(alive: list[Stored], config: TopicConfig) -> list[int]:

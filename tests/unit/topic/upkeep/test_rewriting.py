@@ -24,7 +24,7 @@ from txlog.layout import segment_id_at
 from txlog.model import IsolationLevel
 from txlog.settings import LogSettings
 from txlog.topic.events import AdvanceHorizon, AdvanceLogStart, SealIndex
-from txlog.topic.read.reader import read_rows, row_source, sliced
+from txlog.topic.read.reader import batch_source, read_batches, sliced
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.compaction import CompactionLimits, compact
 from txlog.topic.upkeep.merging import merge_segments, next_unit
@@ -329,7 +329,7 @@ def test_R19_a_reader_follows_records_that_were_moved_while_it_read() -> None:
     assert merge_segments(model.topic, BATCH_BYTES).segments_before
     for path in {row.segment for row in rows} - segments(model.topic):
         model.log.memory.delete(path)
-    found = [f for row in rows for f in read_rows(row_source(topic, state), [row])]
+    found = [f for row in rows for f in read_batches(batch_source(topic, state), [row])]
     assert [value for f in found for value in f.batch.column("value").to_pylist()] == [
         b"%d" % number for number in range(100)
     ]
@@ -351,13 +351,15 @@ def test_R19_a_reader_within_a_moved_batch_goes_on_if_what_it_wants_is_there() -
     assert row.segment not in segments(model.topic)
     model.log.memory.delete(row.segment)
     for start in (60, 61, 99):
-        found = [sliced(f, start, 100) for f in read_rows(row_source(topic, state, start), [row])]
+        found = [
+            sliced(f, start, 100) for f in read_batches(batch_source(topic, state, start), [row])
+        ]
         values = [value for f in found for value in f.batch.column("value").to_pylist()]
         assert values == NUMBERS[start:100]
         assert [offset for f in found for offset in f.offsets] == list(range(start, 100))
     for start in (None, 0, 59):
         with pytest.raises(OffsetOutOfRange, match="it has 60 to 200"):
-            list(read_rows(row_source(topic, state, start), [row]))
+            list(read_batches(batch_source(topic, state, start), [row]))
 
 
 def test_I15_a_damaged_batch_ends_a_merge_and_nothing_is_replaced() -> None:

@@ -25,7 +25,7 @@ from txlog.testing.simulation.history import Record
 from txlog.testing.simulation.topics import payload, text_of
 from txlog.topic.read.catch_up import catch_up_all
 from txlog.topic.read.cut import Ends, TopicView, limited_cut, stable_ends, undelivered, view_of
-from txlog.topic.read.reader import read_rows, row_source, sliced, visible_rows
+from txlog.topic.read.reader import batch_source, read_batches, sliced, visible_batches
 from txlog.topic.topic_log import TopicLog
 
 CUTS_MAX = 100
@@ -199,7 +199,7 @@ def _records(log: TopicLog, starts: Ends, ends: Ends) -> Iterator[Record]:
         where = TopicPartition(log.name, partition)
         start, end = starts[where], ends[where]
         committed = IsolationLevel.READ_COMMITTED
-        rows = list(visible_rows(log, state, partition, start, end, committed))
-        for fetched in read_rows(row_source(log, state), rows):
+        rows = list(visible_batches(log, state, partition, start, end, committed))
+        for fetched in read_batches(batch_source(log, state), rows):
             for record in records(log.name, sliced(fetched, start, end)):
                 yield [record.topic, record.partition, record.offset, text_of(record)]

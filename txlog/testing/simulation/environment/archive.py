@@ -32,7 +32,7 @@ from txlog.topic.events import (
     TopicEvent,
     TopicOpened,
 )
-from txlog.topic.index.index import ChunkRef, IndexedBatch, decode_refs, decode_rows
+from txlog.topic.index.index import ChunkRef, IndexedBatch, decode_batches, decode_refs
 from txlog.topic.machine import TopicMachine
 from txlog.topic.records.batch import Segment, SegmentBatch
 from txlog.topic.records.segment import decode_batch
@@ -235,7 +235,7 @@ class _Fold:
             if ref.level:
                 self._rewrite(path, decode_refs(data, ref, chunk))
                 continue
-            for row in decode_rows(data, ref, chunk):
+            for row in decode_batches(data, ref, chunk):
                 kept = set(self._texts(row.segment, row) if row.record_count else ())
                 for _, partition, offset, text in self.topic.records:
                     is_covered = row.base_offset <= offset < row.next_offset
