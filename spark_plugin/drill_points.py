@@ -33,8 +33,8 @@ WAIT_MAX_MS = 600_000.0
 POLL_MS = 5.0
 
 
-class DrillMoment(StrEnum):
-    """When to stop."""
+class DrillStep(StrEnum):
+    """A step of a micro-batch, at which a drill may stop it."""
 
     PLANNED = "planned"
     """The sink's writer is created: Spark has planned the batch, and none of its tasks runs yet."""
@@ -52,7 +52,7 @@ class DrillMoment(StrEnum):
 class DrillPoint:
     """One place to stop."""
 
-    moment: DrillMoment
+    step: DrillStep
     path: str = ""
     """Prefix of the object's path."""
     words: tuple[str, ...] = ()
@@ -66,20 +66,20 @@ class DrillPoint:
         return path.startswith(self.path) and all(word.encode() in data for word in self.words)
 
 
-def _entry(moment: DrillMoment, journals: str, event: str) -> DrillPoint:
-    return DrillPoint(moment, f"{journals}/", (f'"{event}"',))
+def _entry(step: DrillStep, journals: str, event: str) -> DrillPoint:
+    return DrillPoint(step, f"{journals}/", (f'"{event}"',))
 
 
 POINTS = {
-    "batch planned": DrillPoint(DrillMoment.PLANNED),
-    "rows staged": DrillPoint(DrillMoment.STAGED),
-    "before PREPARE_COMMIT": _entry(DrillMoment.BEFORE, TRANSACTIONS, "commit_prepared"),
-    "after PREPARE_COMMIT": _entry(DrillMoment.AFTER, TRANSACTIONS, "commit_prepared"),
-    "before the first marker": _entry(DrillMoment.BEFORE, TOPICS, "marker_written"),
-    "after the first marker": _entry(DrillMoment.AFTER, TOPICS, "marker_written"),
-    "before COMMITTED": _entry(DrillMoment.BEFORE, TRANSACTIONS, "transaction_completed"),
-    "after COMMITTED": _entry(DrillMoment.AFTER, TRANSACTIONS, "transaction_completed"),
-    "commit returned": DrillPoint(DrillMoment.RETURNED),
+    "batch planned": DrillPoint(DrillStep.PLANNED),
+    "rows staged": DrillPoint(DrillStep.STAGED),
+    "before PREPARE_COMMIT": _entry(DrillStep.BEFORE, TRANSACTIONS, "commit_prepared"),
+    "after PREPARE_COMMIT": _entry(DrillStep.AFTER, TRANSACTIONS, "commit_prepared"),
+    "before the first marker": _entry(DrillStep.BEFORE, TOPICS, "marker_written"),
+    "after the first marker": _entry(DrillStep.AFTER, TOPICS, "marker_written"),
+    "before COMMITTED": _entry(DrillStep.BEFORE, TRANSACTIONS, "transaction_completed"),
+    "after COMMITTED": _entry(DrillStep.AFTER, TRANSACTIONS, "transaction_completed"),
+    "commit returned": DrillPoint(DrillStep.RETURNED),
 }
 """Steps of every micro-batch that a txlog sink commits (docs/drills.md), in their order."""
 
@@ -117,29 +117,29 @@ class DrillPoints:
 
     def create(self, path: str, data: bytes, call: Callable[[], CreateResult]) -> CreateResult:
         """Create an object, and stop before or after it if it is one of the places."""
-        places = self._places(DrillMoment.BEFORE, DrillMoment.AFTER)
+        places = self._places(DrillStep.BEFORE, DrillStep.AFTER)
         found = [(name, place) for name, place in places if place.matches(path, data)]
         turns = {name: self._turn(name) for name, _ in found}
         for name, place in found:
-            if place.moment is DrillMoment.BEFORE and turns[name] == place.number:
+            if place.step is DrillStep.BEFORE and turns[name] == place.number:
                 self._wait_for_others(name, place.number - 1)
                 self._stop(name)
         result = call()
         for name, place in found:
             (self.folder / f"{name}.created {turns[name]}").touch()
-            if place.moment is DrillMoment.AFTER and turns[name] == place.number:
+            if place.step is DrillStep.AFTER and turns[name] == place.number:
                 self._stop(name)
         return result
 
-    def passed(self, moment: DrillMoment, query: str) -> None:
-        """A batch of that query has reached this moment."""
-        for name, place in self._places(moment):
+    def passed(self, step: DrillStep, query: str) -> None:
+        """A batch of that query has reached this step."""
+        for name, place in self._places(step):
             if not place.words or query in place.words:
                 self._stop(name)
 
-    def _places(self, *moments: DrillMoment) -> list[tuple[str, DrillPoint]]:
+    def _places(self, *steps: DrillStep) -> list[tuple[str, DrillPoint]]:
         found = [(file.stem, _read(file)) for file in self.folder.glob("*.json")]
-        return [(n, place) for n, place in found if place is not None and place.moment in moments]
+        return [(n, place) for n, place in found if place is not None and place.step in steps]
 
     def _turn(self, name: str) -> int:
         """Counted in files, as Spark passes each commit of a query to any idle Python process."""
@@ -164,13 +164,13 @@ class DrillPoints:
 
 
 def _read(file: Path) -> DrillPoint | None:
-    """None if the place was removed at this moment."""
+    """None if the place has just been removed."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     return DrillPoint(
-        DrillMoment(value["moment"]), value["path"], tuple(value["words"]), value["number"]
+        DrillStep(value["step"]), value["path"], tuple(value["words"]), value["number"]
     )
 
 
@@ -180,11 +180,11 @@ def points_of_process() -> DrillPoints | None:
     return DrillPoints(Path(folder)) if folder else None
 
 
-def passed(moment: DrillMoment, query: str) -> None:
+def passed(step: DrillStep, query: str) -> None:
     """Stop here if a drill wants it."""
     points = points_of_process()
     if points is not None:
-        points.passed(moment, query)
+        points.passed(step, query)
 
 
 class DrilledStore:

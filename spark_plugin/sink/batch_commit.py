@@ -221,7 +221,7 @@ class BatchCommitter:
     def _decided_by_reads(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> Commit | None:
-        """To commit, if the reads say so: they are of several moments, but the pend compares the
+        """To commit, if the reads say so: they are as of several times, but the pend compares the
         group's positions again, and PREPARE the mark. Whatever else they say is asked again."""
         if any(state.pending for state in self._states.values()):
             return None
@@ -269,7 +269,7 @@ class BatchCommitter:
     def _asked(
         self, identity: BatchIdentity, batch: BatchRange, coordinator: Coordinator
     ) -> tuple[dict[GroupTopicPartition, int | None], ReplayMark | None]:
-        """Where the groups stand, and the query's newest batch, as of one moment: a batch that
+        """Where the groups stand, and the query's newest batch, as of one time: a batch that
         another run commits between the two questions would make the answers disagree."""
         key = self._mark(identity, batch).key
         mark = coordinator.state.marks.get(key)

@@ -1,6 +1,6 @@
 """What the commit of a micro-batch reads before it decides: all of it at once.
 
-Each answer is of a moment of its own, so that they may disagree: what follows from them is checked
+Each answer is as of another time, so that they may disagree: what follows from them is checked
 where it is decided, by the pend and by PREPARE. It guards R40: a topic that has records is read
 anew, and that waited for, before a decision that names them. It must not know what is decided.
 """

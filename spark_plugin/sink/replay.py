@@ -291,16 +291,16 @@ def _distance(planned: PartitionRange, at: int) -> str:
 
 
 def _remedy(ranges: Ranges, group_says: GroupAnswer, mark_says: MarkAnswer) -> str:
-    look = _look(ranges)
+    command = _shown_by(ranges)
     if mark_says in (MarkAnswer.OLDER, MarkAnswer.OTHER, MarkAnswer.AFTER_OTHER):
         return (
             "If another run of this query is on the checkpoint, stop this one. If the checkpoint "
-            f"was put back to an older state, put its newest back, or {NEW_CHECKPOINT}{look}."
+            f"was put back to an older state, put its newest back, or {NEW_CHECKPOINT}{command}."
         )
     if mark_says is MarkAnswer.LATER:
         return (
             "Was the checkpoint used with another sink in between, or put here from elsewhere? "
-            f"If so, {NEW_CHECKPOINT}{look}."
+            f"If so, {NEW_CHECKPOINT}{command}."
         )
     if mark_says is MarkAnswer.UNSEEN:
         what = (
@@ -310,14 +310,14 @@ def _remedy(ranges: Ranges, group_says: GroupAnswer, mark_says: MarkAnswer) -> s
         )
         return (
             f"{what} {A_GROUP_EACH} If that query is gone for good, and this one "
-            f"is to go on after it, {NEW_CHECKPOINT}{look}."
+            f"is to go on after it, {NEW_CHECKPOINT}{command}."
         )
     return (
         "The group was moved since: by another query, by a consumer or by a reset. To go on from "
-        f"the group's offsets, {NEW_CHECKPOINT}{look}."
+        f"the group's offsets, {NEW_CHECKPOINT}{command}."
     )
 
 
-def _look(ranges: Iterable[GroupTopicPartition]) -> str:
+def _shown_by(ranges: Iterable[GroupTopicPartition]) -> str:
     groups = sorted({key.group for key in ranges})
     return f" ('txlog group describe {groups[0]}' shows them)" if groups else ""

@@ -124,8 +124,8 @@ def written_topic(
 ) -> TopicLog:
     """The topic to stage records for, created as `topic_or_new` says.
 
-    Where a look takes a round trip, a topic that this process knows is as it was seen last, and the
-    look goes out beside what comes next, for the batch after this one: a new partition or column is
+    Where a read takes a round trip, a topic that this process knows is as it was read last. It is
+    read again beside what comes next, for the batch after this one: a new partition or column is
     used that much later. Whether the topic is there still is asked before the decision (R40).
     """
     cluster = connection.cluster

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from spark_plugin import drill_points
 from spark_plugin.checkpoints.checkpoint import BatchPlan, Checkpoint, open_checkpoint
-from spark_plugin.drill_points import DrillMoment
+from spark_plugin.drill_points import DrillStep
 from spark_plugin.kept_stores import STORES_MAX
 from spark_plugin.log_access import open_log
 from spark_plugin.options import WriterOptions
@@ -64,7 +64,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         checkpoint = query_checkpoint(options)
         plan = checkpoint.plan()
         log = prepare_topics(options, schema, _allowed(options, plan.batch_id))
-        drill_points.passed(DrillMoment.PLANNED, options.query_name or "")
+        drill_points.passed(DrillStep.PLANNED, options.query_name or "")
         return cls(options, schema, plan, log)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
@@ -84,7 +84,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         connection = open_log(self._options, cluster_file=self._log.file)
         staging = Staging(connection, self._options, self._schema, allowed, self._log.topics)
         staged = staging.add_all(iterator)
-        drill_points.passed(DrillMoment.STAGED, self._options.query_name or "")
+        drill_points.passed(DrillStep.STAGED, self._options.query_name or "")
         return TaskMessage(
             query_id=task.query_id,
             batch_id=task.batch_id,
@@ -107,7 +107,7 @@ class TxlogStreamWriter(DataSourceStreamArrowWriter):
         log = found[0].log
         connection = open_log(self._options, cluster_file=None if log is None else log.file)
         BatchCommitter(connection, self._options, checkpoint).commit(identity, found)
-        drill_points.passed(DrillMoment.RETURNED, self._options.query_name or "")
+        drill_points.passed(DrillStep.RETURNED, self._options.query_name or "")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing is deleted: the commit may have been decided, perhaps by another process (R26).

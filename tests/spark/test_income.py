@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from examples.income.orders import Order, made_up_orders, produce
-from spark_plugin.drill_points import DrillMoment, DrillPoint
+from spark_plugin.drill_points import DrillPoint, DrillStep
 from tests.spark.drill import WAIT_S, Driver, start_driver, until
 from txlog import Admin, Consumer
 from txlog.testing.invariants import check_log
@@ -15,9 +15,7 @@ from txlog.testing.invariants import check_log
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 GROUP, TOPIC = "income-job", "income-of-past-minutes"
-DECIDED = DrillPoint(
-    DrillMoment.AFTER, "transactions/", ("commit_prepared", f'"{GROUP}"'), number=2
-)
+DECIDED = DrillPoint(DrillStep.AFTER, "transactions/", ("commit_prepared", f'"{GROUP}"'), number=2)
 """Of the second micro-batch: only its successor can show what it has written."""
 
 

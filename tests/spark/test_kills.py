@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_plugin.datasource import TxlogDataSource
-from spark_plugin.drill_points import DrillMoment, DrillPoint
+from spark_plugin.drill_points import DrillPoint, DrillStep
 from tests.spark.drill import Drill, Driver, Job, until
 from tests.spark.small_log import small_log
 from txlog.settings import LogSettings
@@ -54,30 +54,28 @@ class Sight:
     open: str | None
 
 
-def own(job: Job, moment: DrillMoment, path: str, *words: str, number: int = 1) -> DrillPoint:
+def own(job: Job, step: DrillStep, path: str, *words: str, number: int = 1) -> DrillPoint:
     """A place for this query only: entries hold its group or its transactional id."""
-    return DrillPoint(moment, path, (*words, f'"{job.name}"'), number)
+    return DrillPoint(step, path, (*words, f'"{job.name}"'), number)
 
 
 def stops() -> dict[str, Stop]:
     """The steps of a commit, in their order (docs/architecture.md, "Life of a transaction")."""
     found = {}
 
-    def add(name: str, moment: DrillMoment, path: str, *words: str, **shows: object) -> None:
+    def add(name: str, step: DrillStep, path: str, *words: str, **shows: object) -> None:
         job = Job(name.replace(" ", "-"))
-        found[name] = Stop(job, own(job, moment, path, *words), **shows)  # type: ignore[arg-type]
+        found[name] = Stop(job, own(job, step, path, *words), **shows)  # type: ignore[arg-type]
 
     decided = "PrepareCommit"
-    add("before prepare", DrillMoment.BEFORE, TRANSACTIONS, "commit_prepared", has_pend=False)
-    add("after prepare", DrillMoment.AFTER, TRANSACTIONS, "commit_prepared", open=decided)
+    add("before prepare", DrillStep.BEFORE, TRANSACTIONS, "commit_prepared", has_pend=False)
+    add("after prepare", DrillStep.AFTER, TRANSACTIONS, "commit_prepared", open=decided)
     between = Job("between-applies")
-    second = DrillPoint(
-        DrillMoment.BEFORE, f"{TOPICS}{between.name}.", ("marker_written",), number=2
-    )
+    second = DrillPoint(DrillStep.BEFORE, f"{TOPICS}{between.name}.", ("marker_written",), number=2)
     found["between two applies"] = Stop(between, second, topics_written=1, open=decided)
     add(
         "before the offsets",
-        DrillMoment.BEFORE,
+        DrillStep.BEFORE,
         TRANSACTIONS,
         "pending_applied",
         topics_written=2,
@@ -85,7 +83,7 @@ def stops() -> dict[str, Stop]:
     )
     last = Job("before-commit-file")
     found["before Spark's commit file"] = Stop(
-        last, DrillPoint(DrillMoment.RETURNED, words=(last.name,)), 2, True, False
+        last, DrillPoint(DrillStep.RETURNED, words=(last.name,)), 2, True, False
     )
     return found
 
@@ -145,10 +143,10 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
 def run_into_the_stops(drill: Drill, driver: Driver) -> None:
     """New numbers for all; every query but one is stopped within its batch."""
     places = {stop.job: stop.place for stop in STOPS.values()}
-    places[LOST] = own(LOST, DrillMoment.AFTER, TRANSACTIONS, "offsets_pended")
-    places[WINDOWS] = own(WINDOWS, DrillMoment.AFTER, TRANSACTIONS, "commit_prepared", number=2)
+    places[LOST] = own(LOST, DrillStep.AFTER, TRANSACTIONS, "offsets_pended")
+    places[WINDOWS] = own(WINDOWS, DrillStep.AFTER, TRANSACTIONS, "commit_prepared", number=2)
     first_write = ("commit_prepared", f'"{FOREACH.name}.even"')
-    places[FOREACH] = DrillPoint(DrillMoment.AFTER, TRANSACTIONS, first_write)
+    places[FOREACH] = DrillPoint(DrillStep.AFTER, TRANSACTIONS, first_write)
     for job, place in places.items():
         driver.pauses.set(job.name, place)
     drill.log.put("numbers", COUNT)
@@ -236,7 +234,7 @@ def test_I10_R30_the_writes_of_a_foreach_batch_killed_between_them_come_once(
 def test_R12_R27_the_older_of_two_runs_on_one_checkpoint_is_fenced(killed: Killed) -> None:
     drill, older = killed.drill, killed.driver
     older.pauses.set(
-        CONTENDED.name, own(CONTENDED, DrillMoment.BEFORE, TRANSACTIONS, "commit_prepared")
+        CONTENDED.name, own(CONTENDED, DrillStep.BEFORE, TRANSACTIONS, "commit_prepared")
     )
     drill.log.put("numbers", COUNT)
     until(lambda: older.pauses.is_reached(CONTENDED.name), "the older run's decision")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_plugin.drill_points import DrillMoment, DrillPoint
+from spark_plugin.drill_points import DrillPoint, DrillStep
 from tests.source_tree import ROOT
 from tests.spark.drill import Driver, start_driver, until
 from tests.spark.versions_program import DONE, PORT
@@ -27,7 +27,7 @@ from txlog.testing.invariants import check_log
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 MODES = ("classic", "connect")
-PLACES = {"small": DrillMoment.AFTER, "large": DrillMoment.BEFORE}
+PLACES = {"small": DrillStep.AFTER, "large": DrillStep.BEFORE}
 """Output topic -> where the writes to it are stopped, by their decision."""
 
 
@@ -70,8 +70,8 @@ class Runs:
 
     def _stop(self, server: Driver, mode: str) -> None:
         """Until both writes of a batch stand still, in the server's processes."""
-        for topic, moment in PLACES.items():
-            place = DrillPoint(moment, "transactions/", ('"commit_prepared"', topic))
+        for topic, step in PLACES.items():
+            place = DrillPoint(step, "transactions/", ('"commit_prepared"', topic))
             server.pauses.set(f"{mode} {topic}", place)
 
         def both_stand() -> bool:

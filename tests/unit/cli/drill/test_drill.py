@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_plugin.checkpoints.query_progress import BatchInHand
-from spark_plugin.drill_points import POINTS, DrillMoment, DrillPoint, DrillPoints
+from spark_plugin.drill_points import POINTS, DrillPoint, DrillPoints, DrillStep
 from tests.processes.command_line import run
 from txlog.cli.drill.drill_checks import DrillCheck
 from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again, sections
@@ -40,7 +40,7 @@ def test_a_short_drill_begins_at_any_point_and_ends_at_random() -> None:
 
 def test_a_process_stops_at_the_object_that_was_meant(tmp_path: Path) -> None:
     points = DrillPoints(tmp_path)
-    points.set("second", DrillPoint(DrillMoment.AFTER, "topics/", ('"marker_written"',), number=2))
+    points.set("second", DrillPoint(DrillStep.AFTER, "topics/", ('"marker_written"',), number=2))
     points.release("second")  # No process waits for ever here.
     calls: list[str] = []
 

@@ -105,7 +105,7 @@ def test_rows_that_their_topic_has_no_place_for_are_refused_before_the_decision(
         require_topics(log.process(), [forged])
 
 
-# Answers of several moments.
+# Answers as of several times.
 
 
 def test_I10_a_batch_that_another_run_commits_between_look_and_decision_is_found_in(
