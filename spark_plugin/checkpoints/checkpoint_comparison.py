@@ -15,7 +15,6 @@ from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition, Standing, standings
 from spark_plugin.sink.replay import AlreadyIn, BatchMark, decide_batch
 from spark_plugin.source.offsets import PartitionRange, ends_below
-from txlog.client.admin import Admin
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.states import decision_of
 from txlog.engine.connection import Connection
@@ -111,7 +110,6 @@ class _Comparer:
     def __init__(self, connection: Connection, checkpoint: Checkpoint) -> None:
         self._connection = connection
         self._checkpoint = checkpoint
-        self._admin = Admin(connection)
         self._topics: dict[str, TopicLog | None] = {}
 
     def comparison(self) -> CheckpointComparison:
@@ -130,10 +128,15 @@ class _Comparer:
         at = standings(file, log_id)
         groups = sorted({where.group for where in at})
         committed, unfinished = self._committed(groups, at)
+        states = [coordinator.state for coordinator in self._connection.caught_up()]
+        owners = {g: owner for state in reversed(states) for g, owner in state.owners.items()}
+        # If a `foreachBatch` has several writes, the mark of the most advanced one.
+        marks = [mark for state in states for mark in state.marks.values()]
+        own = [mark for mark in marks if mark.query_id == found.query_id]
         found = replace(
             found,
-            mark=self._mark(found.query_id),
-            owners={group: self._admin.owner_of(group) for group in groups},
+            mark=max(own, key=lambda mark: mark.batch_id, default=None),
+            owners={group: owners.get(group, "") for group in groups},
             unfinished=tuple(unfinished),
             partitions=tuple(self._partitions(at, committed)),
         )
@@ -151,11 +154,6 @@ class _Comparer:
             previous_fingerprint=file.fingerprint,
         )
         return _judged(found, following, committed)
-
-    def _mark(self, query_id: str) -> ReplayMark | None:
-        """If a `foreachBatch` has several writes, the mark of the most advanced one."""
-        own = [mark for mark in self._admin.replay_marks() if mark.query_id == query_id]
-        return max(own, key=lambda mark: mark.batch_id, default=None)
 
     def _committed(
         self, groups: list[str], at: Mapping[GroupTopicPartition, Standing]
