@@ -124,11 +124,11 @@ java:
 
 ##@ Test
 
-# Layers and sizes are among the tests.
-test: install java $(CLASSES) style types ## All checks and all tests but the extra ones: what CI runs
+# Layers, sizes and types are among the tests.
+test: install java $(CLASSES) style ## All checks and all tests but the extra ones: what CI runs
 	EXAMPLES_PERCENT=$(EXAMPLES) $(PYTHON) -m pytest -m "not extra" -n $(WORKERS) $(SHARED) $(ARGS)
 
-test-all: install java servers $(CLASSES) style types ## The extra ones, too: longer, on more servers, each planted bug
+test-all: install java servers $(CLASSES) style ## The extra ones, too: longer, on more servers, each planted bug
 	$(PYTHON) -m pytest -n $(WORKERS) $(SHARED) $(ARGS)
 
 $(CLASSES): $(INSTALLED)
