@@ -80,10 +80,12 @@ $(INSTALLED): setup.cfg pyproject.toml requirements.lock
 	  echo "The venv module does not work: on Debian or Ubuntu, apt install python3-venv." >&2; \
 	  exit 1; }
 	@echo "Installing into $(VENV); the first time this downloads about 600 MB."
-	$(PYTHON) -m pip install --quiet --upgrade pip
+	@$(PYTHON) -m pip install --quiet --upgrade pip
 	@$(leave_former_name)
-	$(PYTHON) -m pip install --require-hashes --requirement requirements.lock
-	$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(PYTHON) -m pip install --require-hashes --requirement requirements.lock \
+	  >$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log >&2; exit 1; }
+	@$(PYTHON) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo "Done; what pip said is in $(VENV)/install.log."
 	@rm -f $@ && touch $@ # A new file: copies of an environment may share this one.
 
 # An environment from before the distribution was renamed: two would claim the package `txlog`.
