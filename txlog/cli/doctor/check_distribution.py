@@ -8,9 +8,10 @@ which packages the project needs.
 from __future__ import annotations
 
 import importlib.metadata
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 import txlog
 from txlog.cli.doctor.check import Check, failed, passed
@@ -48,8 +49,7 @@ def claimed_packages(
         if not name:  # A folder that an interrupted pip uninstall left.
             continue
         for package in _top_level(found) & set(PACKAGES):
-            normal = re.sub(r"[-_.]+", "-", name).lower()
-            claims.setdefault(package, {}).setdefault(normal, found.version)
+            claims.setdefault(package, {}).setdefault(canonicalize_name(name), found.version)
     return claims
 
 
