@@ -21,8 +21,7 @@ from pathlib import Path
 from txlog.clock import Runtime
 from txlog.errors import InternalError
 from txlog.layout import TOPICS, TRANSACTIONS
-from txlog.storage.held import hold
-from txlog.storage.nearness import is_near
+from txlog.storage.abilities import hold, is_near
 from txlog.storage.new_object import NewObject, open_new
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 
@@ -201,11 +200,11 @@ class DrilledStore:
 
     @property
     def is_near(self) -> bool:
-        """See NearStore.is_near."""
+        """See `abilities.py`."""
         return is_near(self._store)
 
     def hold(self, path: str) -> bool:
-        """See HoldsLog.hold."""
+        """See `abilities.py`."""
         return hold(self._store, path)
 
     def create(self, path: str, data: bytes) -> CreateResult:
@@ -225,7 +224,7 @@ class DrilledStore:
         self._store.put_new(path, data)
 
     def open_new(self, path: str) -> NewObject:
-        """See TakesPieces.open_new."""
+        """See `new_object.py`."""
         return open_new(self._store, path)
 
     def replace(self, path: str, data: bytes) -> None:

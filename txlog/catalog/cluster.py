@@ -48,8 +48,7 @@ from txlog.settings import (
     ProcessSettings,
     TopicConfig,
 )
-from txlog.storage.held import hold
-from txlog.storage.nearness import is_near
+from txlog.storage.abilities import hold, is_near
 from txlog.storage.policy.probe import ProbeResult, probe
 from txlog.storage.store import Exists, Store
 from txlog.topic.events import CloseTopic, TopicOpened, check_partition_count

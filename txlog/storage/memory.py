@@ -49,7 +49,7 @@ class MemoryStore:
 
     @property
     def is_near(self) -> bool:
-        """See NearStore.is_near."""
+        """See `abilities.py`."""
         return True
 
     def opened_again(self) -> MemoryStore:
@@ -59,7 +59,7 @@ class MemoryStore:
         return other
 
     def hold(self, path: str) -> bool:
-        """See HoldsLog.hold."""
+        """See `abilities.py`."""
         check_path(path)
         with self._lock:
             self._require_same()

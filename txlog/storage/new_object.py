@@ -6,7 +6,7 @@ find the object only after `finish`, so that they never see a part of one.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from txlog.storage.store import Body, Bytes, Store
 
@@ -28,30 +28,18 @@ class NewObject(Protocol):
         """Remove it completely; also allowed after `finish` or twice."""
 
 
-@runtime_checkable
-class TakesPieces(Protocol):
-    """A store that does not need a whole object at once."""
-
-    def open_new(self, path: str) -> NewObject:
-        """Begin an object under a unique name."""
-
-
-@runtime_checkable
-class LeavesTemporaries(Protocol):
-    """A store in which a dying writer leaves an unfinished file, which no listing shows."""
-
-    def sweep_temporaries(self, age_min_ms: int) -> int:
-        """Delete those that are older; returns how many there were."""
-
-
 def sweep_unfinished(store: Store, age_min_ms: int) -> int:
-    """Delete a store's unfinished files that are older, if it leaves any; returns how many."""
-    return store.sweep_temporaries(age_min_ms) if isinstance(store, LeavesTemporaries) else 0
+    """Delete the older ones of the files that dying writers left unfinished in a store, and that no
+    listing shows; returns how many. `sweep_temporaries` of a store does it, if it leaves any."""
+    sweep = getattr(store, "sweep_temporaries", None)
+    return 0 if sweep is None else sweep(age_min_ms)
 
 
 def open_new(store: Store, path: str) -> NewObject:
-    """Begin an object in any store. Raises the store's errors."""
-    return store.open_new(path) if isinstance(store, TakesPieces) else KeptObject(store, path)
+    """Begin an object under a unique name, in any store: one that does not need a whole object at
+    once has `open_new`. Raises the store's errors."""
+    begin = getattr(store, "open_new", None)
+    return KeptObject(store, path) if begin is None else begin(path)
 
 
 class KeptObject:

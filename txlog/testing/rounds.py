@@ -153,7 +153,7 @@ class _PostponedInRounds(Postponed[T]):
 @dataclass(slots=True)
 class RoundStore:
     """`store`, one round trip away, with a line in `requests` for each request. Like a bucket it
-    cannot tell whether it holds the same log still (HoldsLog)."""
+    cannot tell whether it holds the same log still."""
 
     store: Store
     clock: RoundClock

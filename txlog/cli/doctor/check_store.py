@@ -25,8 +25,8 @@ from txlog.journal.lost import (
     require_nothing_led_to,
 )
 from txlog.layout import TOPICS
+from txlog.storage.abilities import is_near
 from txlog.storage.disk.local import LocalStore
-from txlog.storage.nearness import is_near
 from txlog.storage.open import open_store
 from txlog.storage.policy.probe import probe
 from txlog.storage.policy.read_only import ReadOnlyStore

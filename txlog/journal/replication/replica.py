@@ -45,8 +45,8 @@ from txlog.journal.replication.ticket import (
     leave_in_doubt,
 )
 from txlog.layout import JournalLayout
+from txlog.storage.abilities import turn
 from txlog.storage.store import ENTRY_BYTES_MAX, CreateResult, Exists, Store
-from txlog.storage.turns import turn
 
 log = logging.getLogger(__name__)
 

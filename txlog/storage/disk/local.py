@@ -92,17 +92,17 @@ class LocalStore:
 
     @property
     def is_near(self) -> bool:
-        """See NearStore.is_near."""
+        """See `abilities.py`."""
         return True
 
     def hold(self, path: str) -> bool:
-        """See HoldsLog.hold."""
+        """See `abilities.py`."""
         check_path(path)
         self._root.hold(path)
         return True
 
     def turn(self, folder: str) -> AbstractContextManager[bool]:
-        """See GivesTurns.turn."""
+        """See `abilities.py`."""
         return self._turns.turn(folder)
 
     def create(self, path: str, data: bytes) -> CreateResult:
@@ -158,7 +158,7 @@ class LocalStore:
         self._sync_again(path)
 
     def open_new(self, path: str) -> NewFile:
-        """See TakesPieces.open_new."""
+        """See `new_object.py`."""
         check_path(path)
         self._root.require_same()
         with self._reported("create", path):
@@ -217,7 +217,7 @@ class LocalStore:
             raise store_error(error, "delete", self._base + path) from error
 
     def sweep_temporaries(self, age_min_ms: int) -> int:
-        """See LeavesTemporaries.sweep_temporaries."""
+        """See `new_object.py`."""
         self._root.require_same()
         root = self._root_handle("delete")
         try:

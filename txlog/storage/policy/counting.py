@@ -9,14 +9,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from txlog import layout
-from txlog.storage.held import hold
-from txlog.storage.nearness import is_near
+from txlog.storage.policy.passing import PassingStore
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
-from txlog.storage.turns import turn
 
 _FOLDER_KINDS = {
     "entries": "entry",
@@ -72,31 +69,13 @@ class RequestCounts:
         return self.of("list_after")
 
 
-class CountingStore:
+class CountingStore(PassingStore):
     """`store`, with every call counted in `counts`. Safe to use from threads."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        super().__init__(store)
         self._lock = threading.Lock()
         self._counts = RequestCounts()
-
-    @property
-    def url(self) -> str:
-        """The inner store's URL."""
-        return self._store.url
-
-    @property
-    def is_near(self) -> bool:
-        """See NearStore.is_near."""
-        return is_near(self._store)
-
-    def turn(self, folder: str) -> AbstractContextManager[bool]:
-        """See GivesTurns.turn."""
-        return turn(self._store, folder)
-
-    def hold(self, path: str) -> bool:
-        """See HoldsLog.hold."""
-        return hold(self._store, path)
 
     def snapshot(self) -> RequestCounts:
         """A copy of the counts so far."""

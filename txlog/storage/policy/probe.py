@@ -16,7 +16,7 @@ from functools import partial
 from txlog import layout
 from txlog.clock import Runtime
 from txlog.errors import StoreNotAtomic, TxlogError
-from txlog.storage.held import HoldsLog
+from txlog.storage.abilities import can_hold
 from txlog.storage.store import Created, Exists, Store
 
 WRITERS = 8
@@ -144,7 +144,7 @@ def _check_races(store: Store, keys: Sequence[str], runtime: Runtime) -> int:
         )
         for key in keys
     ]
-    groups = 1 if isinstance(store, HoldsLog) else RACES_AT_ONCE
+    groups = 1 if can_hold(store) else RACES_AT_ONCE
     roles = [
         partial(_play, store, races[group::groups], role)
         for group in range(groups)

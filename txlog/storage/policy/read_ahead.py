@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from txlog.clock import FanOut
 from txlog.errors import TxlogError
-from txlog.storage.held import hold
-from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
+from txlog.storage.policy.passing import PassingStore
+from txlog.storage.store import ByteRange, Bytes, Store, StoredObject
 
 OBJECTS_AHEAD_MAX = 16
 """Objects that are read at once, including the requested one."""
@@ -25,26 +25,17 @@ BYTES_AHEAD_MAX = 2 << 20
 """Objects of one folder that are kept until they are requested (I16)."""
 
 
-class ReadAheadStore:
+class ReadAheadStore(PassingStore):
     """`store`, of which `listed` are objects in order of path. Safe to use from threads."""
 
     def __init__(self, store: Store, fan_out: FanOut, listed: Sequence[StoredObject] = ()) -> None:
-        self._store = store
+        super().__init__(store)
         self._fan_out = fan_out
         self._listed = listed
         self._wholes: dict[str, dict[str, bytes]] = {}
         """What was read ahead, by folder and path."""
         self._ranges: dict[str, dict[ByteRange, Bytes]] = {}
         self._lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        """The inner store's URL."""
-        return self._store.url
-
-    def hold(self, path: str) -> bool:
-        """See HoldsLog.hold."""
-        return hold(self._store, path)
 
     def get(self, path: str) -> bytes | None:
         """See Store.get. Also reads the objects that are listed next in its folder."""
@@ -100,26 +91,6 @@ class ReadAheadStore:
                     known.pop(part, None)
                 return found
         return self._store.get_ranges(path, ranges)
-
-    def create(self, path: str, data: bytes) -> CreateResult:
-        """See Store.create."""
-        return self._store.create(path, data)
-
-    def put_new(self, path: str, data: Body) -> None:
-        """See Store.put_new."""
-        self._store.put_new(path, data)
-
-    def replace(self, path: str, data: bytes) -> None:
-        """See Store.replace."""
-        self._store.replace(path, data)
-
-    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
-        """See Store.list_after."""
-        return self._store.list_after(prefix, after)
-
-    def delete(self, path: str) -> None:
-        """See Store.delete."""
-        self._store.delete(path)
 
 
 def _unless_it_fails(store: Store, path: str) -> bytes | None:

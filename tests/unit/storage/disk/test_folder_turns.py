@@ -12,9 +12,9 @@ import pytest
 
 from txlog.clock import Runtime, ThreadBackground
 from txlog.storage import LocalStore, MemoryStore
+from txlog.storage.abilities import turn
 from txlog.storage.disk.folder_turns import AFTER_STUCK_MS, STUCK_MS, TURN_WAIT_MS_MAX
 from txlog.storage.policy.counting import CountingStore
-from txlog.storage.turns import turn
 from txlog.testing.clock import ManualClock, manual_runtime
 
 FOLDER = "journal/entries"
