@@ -7,14 +7,15 @@ its offsets it must know only whether that was before its decision or after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import permutations
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from txlog.testing.simulation.checks.anomaly import Anomaly
 from txlog.testing.simulation.checks.history_facts import READ_COMMITTED, HistoryFacts
-from txlog.testing.simulation.checks.transaction_graph import cycles
 from txlog.testing.simulation.history import Record
+
+Node = TypeVar("Node", bound=Hashable)
 
 
 def write_cycles(facts: HistoryFacts) -> Iterator[Anomaly]:
@@ -126,3 +127,29 @@ def _written_after(facts: HistoryFacts, records: list[Record]) -> Iterator[tuple
             if last.get(partition, tx) != tx:
                 yield last[partition], tx
             last[partition] = tx
+
+
+def cycles(edges: Mapping[Node, set[Node]]) -> Iterator[list[Node]]:
+    """One cycle for each node that is first seen to lead back to one on its own way.
+
+    `edges` lead from a node to those that come after it. Depth first, without recursion.
+    """
+    done: set[Node] = set()
+    for root in sorted(edges, key=str):
+        way: list[Node] = []
+        stack: list[tuple[Node, Iterator[Node]]] = []
+        if root not in done:
+            way.append(root)
+            stack.append((root, iter(sorted(edges.get(root, ()), key=str))))
+        while stack:
+            node, following = stack[-1]
+            successor = next(following, None)
+            if successor is None:
+                done.add(node)
+                way.pop()
+                stack.pop()
+            elif successor in way:
+                yield [*way[way.index(successor) :], successor]
+            elif successor not in done:
+                way.append(successor)
+                stack.append((successor, iter(sorted(edges.get(successor, ()), key=str))))
