@@ -7,7 +7,6 @@ executor opens no journal. It guards I3 and I15 by the reader that it calls.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from spark_plugin.kept_stores import KeptStore, open_kept
 from spark_plugin.options import ReaderOptions
 from spark_plugin.source.data_loss import records_are_gone
 from spark_plugin.source.offsets import PartitionRange
-from spark_plugin.source.planning import BatchSpan, PartitionWork, Task, plan_tasks
+from spark_plugin.source.planning import ReadPiece, plan_tasks
 from spark_plugin.worker_process import freeze_modules
 from txlog.engine.append.record_times import is_append_time
 from txlog.engine.connection import connect
@@ -54,19 +53,6 @@ BATCH_BYTES = 1_000_000
 """Target size of the batches that are passed to Spark: larger ones are slower."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPiece:
-    """Offsets [start, end) of one partition, in these stored batches."""
-
-    topic: str
-    topic_id: str
-    start: int
-    end: int
-    batches: tuple[IndexedBatch, ...]
-    timestamp_type: int = CREATE_TIME
-    """According to the topic's configuration when the task was planned."""
-
-
 class ReadTask(InputPartition):
     """The input of one Spark task."""
 
@@ -91,18 +77,21 @@ def plan_reads(
     Raises OffsetOutOfRange if records of a range are deleted and `failOnDataLoss` is true, or if
     they may not be read yet.
     """
-    batches: dict[TopicPartition, list[IndexedBatch]] = {}
-    work: dict[TopicPartition, PartitionWork] = {}
-    for where, wanted in ranges.items():
-        batches[where] = _visible(topics[where.topic], where.partition, wanted, options)
-        spans = [
-            BatchSpan(batch.base_offset, batch.row_count, batch.length) for batch in batches[where]
-        ]
-        # Without failOnDataLoss a range may begin below the log start.
-        log_start = topics[where.topic].state.bounds(where.partition).log_start
-        work[where] = PartitionWork(max(wanted.start, log_start), wanted.end, spans)
-    tasks = plan_tasks(work, options.bytes_per_task, options.min_partitions or 1)
-    return [_read_task(task, batches, topics) for task in tasks]
+    pieces = [_piece(topics[tp.topic], tp.partition, r, options) for tp, r in ranges.items()]
+    schemas = {tp.topic: topics[tp.topic].state.schemas for tp in ranges}
+    tasks = plan_tasks(pieces, options.bytes_per_task, options.min_partitions or 1)
+    return [ReadTask(task, {piece.topic: schemas[piece.topic] for piece in task}) for task in tasks]
+
+
+def _piece(
+    topic: TopicLog, partition: int, wanted: PartitionRange, options: ReaderOptions
+) -> ReadPiece:
+    """A whole range."""
+    batches = _visible(topic, partition, wanted, options)
+    # Without failOnDataLoss a range may begin below the log start.
+    start = max(wanted.start, topic.state.bounds(partition).log_start)
+    timestamps = APPEND_TIME if is_append_time(topic.state.config) else CREATE_TIME
+    return ReadPiece(topic.name, topic.topic_id, partition, start, wanted.end, batches, timestamps)
 
 
 def _visible(
@@ -143,30 +132,6 @@ def _end(state: TopicState, partition: int, options: ReaderOptions) -> int:
     """The offset after the last record that may be read."""
     is_known = partition < len(state.partitions)
     return visible_end(state, partition, options.isolation_level) if is_known else 0
-
-
-def _read_task(
-    task: Task,
-    batches: Mapping[TopicPartition, list[IndexedBatch]],
-    topics: Mapping[str, TopicLog],
-) -> ReadTask:
-    pieces = tuple(
-        ReadPiece(
-            piece.partition.topic,
-            topics[piece.partition.topic].topic_id,
-            piece.start,
-            piece.end,
-            tuple(batches[piece.partition][piece.first_batch : piece.next_batch]),
-            _timestamp_type(topics[piece.partition.topic]),
-        )
-        for piece in task.pieces
-    )
-    schemas = {piece.topic: topics[piece.topic].state.schemas for piece in pieces}
-    return ReadTask(pieces, schemas)
-
-
-def _timestamp_type(topic: TopicLog) -> int:
-    return APPEND_TIME if is_append_time(topic.state.config) else CREATE_TIME
 
 
 def layouts_of(task: ReadTask, wanted: StructType) -> dict[str, ReadLayout]:
