@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--plant",
         metavar="BUG",
-        help="run the tests with this bug of tests/simulation/mutants.py in the product",
+        help="run the tests with this bug of tests/simulation/planted_bugs in the product",
     )
 
 
@@ -78,8 +78,8 @@ def _is_mutated() -> bool:
 
 def _plant(name: str) -> None:
     """Before any test is imported, so that it cannot hold a function as it was before."""
-    from tests.simulation.direct_bugs import DIRECT_BUGS
-    from tests.simulation.mutants import MUTANTS
+    from tests.simulation.planted_bugs.direct_bugs import DIRECT_BUGS
+    from tests.simulation.planted_bugs.mutants import MUTANTS
 
     patch = pytest.MonkeyPatch()
     if name in DIRECT_BUGS:

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from tests.simulation.direct_bugs import DIRECT_BUGS
-from tests.simulation.direct_tests import DIRECT_TESTS
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.planted_bugs.direct_bugs import DIRECT_BUGS
+from tests.simulation.planted_bugs.direct_tests import DIRECT_TESTS
+from tests.simulation.planted_bugs.mutants import MUTANTS
 from tests.source_tree import ROOT, Module
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.first_seeds import row
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.planted_bugs.first_seeds import row
+from tests.simulation.planted_bugs.mutants import MUTANTS
 from tests.source_tree import ROOT
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.simulation.mutant import Patch
+from tests.simulation.planted_bugs.mutant import Patch
 from txlog.client.producer.flush_routes import Flush, InLogRoute
 from txlog.errors import TxlogError
 from txlog.journal.entry import decode_own_entry

@@ -14,7 +14,7 @@ from spark_plugin.source.offsets import PartitionRange, SourceOffset
 from spark_plugin.source.read_plan import plan_reads
 from spark_plugin.source.stream_reader import TxlogStreamReader
 from tests.simulation import micro_batch_scenarios
-from tests.simulation.mutant import Mutant, Patch
+from tests.simulation.planted_bugs.mutant import Mutant, Patch
 from txlog.coordinator import rules
 from txlog.coordinator.events import ReplayMark
 from txlog.errors import TxlogError

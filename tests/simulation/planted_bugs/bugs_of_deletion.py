@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.simulation.mutant import Mutant
+from tests.simulation.planted_bugs.mutant import Mutant
 from txlog.client.admin import record_deletion
 from txlog.client.positions.group_positions import GroupPositions
 from txlog.coordinator import rules as coordinator_rules

@@ -9,12 +9,12 @@ from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.sink import batch_commit
 from spark_plugin.sink.replay import AlreadyIn
 from tests.protocol import removed_rules as rules_out
-from tests.simulation.mutant import Mutant, Patch
-from tests.simulation.mutants_of_answers import OF_ANSWERS
-from tests.simulation.mutants_of_deletion import OF_DELETION
-from tests.simulation.mutants_of_rules import OF_RULES
-from tests.simulation.mutants_of_spark import OF_SPARK
-from tests.simulation.mutants_of_trust import OF_TRUST
+from tests.simulation.planted_bugs.bugs_of_answers import OF_ANSWERS
+from tests.simulation.planted_bugs.bugs_of_deletion import OF_DELETION
+from tests.simulation.planted_bugs.bugs_of_rules import OF_RULES
+from tests.simulation.planted_bugs.bugs_of_spark import OF_SPARK
+from tests.simulation.planted_bugs.bugs_of_trust import OF_TRUST
+from tests.simulation.planted_bugs.mutant import Mutant, Patch
 from txlog.client.producer import producer as producers
 from txlog.clock import segment_id
 from txlog.coordinator import rules

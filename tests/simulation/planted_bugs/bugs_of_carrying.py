@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tests.simulation.mutant import Patch
+from tests.simulation.planted_bugs.mutant import Patch
 from txlog.coordinator import carrying, coordinator, recovery
 from txlog.errors import StoreUnavailable
 from txlog.journal.replication import replica

@@ -5,7 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from tests.simulation.mutant import Mutant, Patch
+from tests.simulation.planted_bugs.mutant import Mutant, Patch
 from txlog.errors import CorruptData
 from txlog.journal.boundaries import boundary_checks, boundary_trust
 from txlog.journal.boundaries.boundary import Boundary, read_boundary

@@ -10,7 +10,7 @@ from typing import Any
 
 from spark_plugin.sink import replay
 from tests.protocol import removed_rules as rules_out
-from tests.simulation.mutant import Mutant, Patch
+from tests.simulation.planted_bugs.mutant import Mutant, Patch
 from txlog.coordinator import rules, state
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import AbortPrepared, CommitPrepared, Participant, PrepareAbort

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_plugin.sink.batch_commit import BatchCommitter
-from tests.simulation.mutant import Mutant, Patch
+from tests.simulation.planted_bugs.mutant import Mutant, Patch
 from txlog.client.half_messages import check_service
 from txlog.client.half_messages.check_service import CheckService
 from txlog.client.producer.producer import Producer

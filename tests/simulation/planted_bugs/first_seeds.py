@@ -1,6 +1,7 @@
 """Finds the first seed that shows each planted bug: rows of the table in docs/planted-bugs.md.
 
-`python -m tests.simulation.first_seeds --help`. Worlds change, and with them what a seed is.
+`python -m tests.simulation.planted_bugs.first_seeds --help`. Worlds change, and with them what a
+seed is.
 """
 
 import argparse
@@ -11,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.mutant import Mutant
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.planted_bugs.mutant import Mutant
+from tests.simulation.planted_bugs.mutants import MUTANTS
 
 
 def row(name: str, mutant: Mutant) -> str:
@@ -35,7 +36,7 @@ def shown(mutant: Mutant, seeds: Sequence[int]) -> Iterator[tuple[int, Counter[s
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code is 1 if one of them is not found."""
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.first_seeds")
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.planted_bugs.first_seeds")
     parser.add_argument("names", nargs="*", help="parts of the names of planted bugs; all of them")
     parser.add_argument("--seeds", type=int, default=300, help="how many are tried (%(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the seed to begin with (%(default)s)")
