@@ -11,12 +11,11 @@ import re
 from collections.abc import Mapping
 
 from txlog.clock import Runtime
-from txlog.errors import InvalidOption, UsageError
-from txlog.storage.object_stores.cloud_clients import open_cloud_store, text
+from txlog.errors import UsageError
+from txlog.storage.object_stores.cloud_clients import open_cloud_store, options_among, text
 from txlog.storage.object_stores.object_failure import Service
 from txlog.storage.object_stores.object_store import ObjectStore
 from txlog.storage.object_stores.obstore_client import BucketSettings
-from txlog.storage.policy.retry import RetrySettings
 from txlog.storage.s3.s3_options import endpoint_name, origin_of
 
 _CONTAINER = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]|\$root")
@@ -58,14 +57,7 @@ def open_azure_store(place: str, runtime: Runtime, options: Mapping[str, object]
             "the URL of a log on Azure is az://container/prefix; name the account in "
             "AZURE_STORAGE_ACCOUNT_NAME."
         )
-    limits, rest = RetrySettings.take_from(options)
-    for name in rest:
-        if name not in _OPTIONS:
-            raise InvalidOption(
-                f"a store on Azure has no storage option {name!r}; it takes "
-                f"{', '.join(sorted(_OPTIONS))}. Set client=fsspec for those of adlfs.",
-                name=name,
-            )
+    limits, rest = options_among(options, _OPTIONS, "Azure", "adlfs")
     settings = bucket_settings(container, rest)
     service = Service(
         container,

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption, UsageError
-from txlog.storage.object_stores.cloud_clients import open_cloud_store, text
+from txlog.storage.object_stores.cloud_clients import open_cloud_store, options_among, text
 from txlog.storage.object_stores.object_failure import Service
 from txlog.storage.object_stores.object_store import ObjectStore
 from txlog.storage.object_stores.obstore_client import BucketSettings
-from txlog.storage.policy.retry import RetrySettings
 from txlog.storage.s3.s3_options import endpoint_name, origin_of
 
 ENDPOINT = "https://storage.googleapis.com"
@@ -36,14 +35,7 @@ def open_gcs_store(place: str, runtime: Runtime, options: Mapping[str, object]) 
     bucket, _, prefix = place.partition("/")
     if not _BUCKET.fullmatch(bucket):
         raise UsageError("the URL of a log on Google Cloud Storage is gs://bucket/prefix.")
-    limits, rest = RetrySettings.take_from(options)
-    for name in rest:
-        if name not in _OPTIONS:
-            raise InvalidOption(
-                f"a store on Google Cloud Storage has no storage option {name!r}; it takes "
-                f"{', '.join(sorted(_OPTIONS))}. Set client=fsspec for those of gcsfs.",
-                name=name,
-            )
+    limits, rest = options_among(options, _OPTIONS, "Google Cloud Storage", "gcsfs")
     settings = bucket_settings(bucket, rest)
     service = Service(
         bucket,

@@ -60,13 +60,3 @@ class ObjectClient(Protocol):
 
     def pages(self, prefix: str, after: str) -> Pages:
         """Objects whose keys start with `prefix` and sort after `after` ("": all), in order."""
-
-
-class Clients(Protocol):
-    """The clients of a store that this process may use now."""
-
-    def first(self) -> ObjectClient:
-        """The client for all requests. Raises UsageError if this process cannot have one."""
-
-    def second(self) -> ObjectClient | None:
-        """Another one, for a listing that the first cannot read."""

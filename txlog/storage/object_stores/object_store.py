@@ -7,7 +7,7 @@ and LIST decides nothing. It must not know which client makes the requests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from txlog.clock import Runtime
@@ -15,7 +15,7 @@ from txlog.errors import InternalError, TxlogError
 from txlog.layout import bytes_max
 from txlog.storage.byte_spans import Span, cut, merge
 from txlog.storage.object_path import check_path, check_prefix
-from txlog.storage.object_stores.object_client import Clients, ObjectClient, Page, Pages, Unread
+from txlog.storage.object_stores.object_client import ObjectClient, Page, Pages, Unread
 from txlog.storage.object_stores.object_failure import Failure, Meaning, Service, as_error
 from txlog.storage.policy.readback import PutAnswer, check_entry_body, create_with_readback
 from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answered
@@ -32,13 +32,18 @@ class ObjectStore:
         prefix: str,
         runtime: Runtime,
         settings: RetrySettings,
-        clients: Clients,
+        client: Callable[[], ObjectClient],
+        second: Callable[[], ObjectClient | None] = lambda: None,
     ) -> None:
+        """`client` gives the one that this process may use now, as a fork may happen between two
+        requests; it raises UsageError if there is none. `second` gives another one, for a listing
+        that the first cannot read."""
         self._service = service
         self._base = f"{prefix}/" if prefix else ""
         self._runtime = runtime
         self._settings = settings
-        self._clients = clients
+        self._client = client
+        self._second = second
 
     @property
     def url(self) -> str:
@@ -66,7 +71,7 @@ class ObjectStore:
 
         def read_missing() -> None:
             missing = [span for span in spans if span not in parts]
-            answers = self._client.get_spans(attempts, self._base + path, missing)
+            answers = self._client().get_spans(attempts, self._base + path, missing)
             for span, answer in zip(missing, answers, strict=True):
                 parts[span] = self._part(path, answer)
 
@@ -90,7 +95,7 @@ class ObjectStore:
         attempts = self._attempts(len(data))
 
         def overwrite() -> None:
-            failure = self._client.put(attempts, self._base + path, bytes(data), if_absent=False)
+            failure = self._client().put(attempts, self._base + path, bytes(data), if_absent=False)
             if failure is not None:
                 raise self._error(failure, "replace", path)
 
@@ -107,7 +112,7 @@ class ObjectStore:
         attempts = self._attempts()
 
         def remove() -> None:
-            failure = self._client.delete(attempts, self._base + path)
+            failure = self._client().delete(attempts, self._base + path)
             if failure is not None and failure.meaning is not Meaning.ABSENT:
                 raise self._error(failure, "delete", path)
 
@@ -120,7 +125,7 @@ class ObjectStore:
         return create_with_readback(self._place(path), data, attempts, put, read)
 
     def _put_answer(self, path: str, data: bytes, attempts: Attempts) -> PutAnswer:
-        failure = self._client.put(attempts, self._base + path, data, if_absent=True)
+        failure = self._client().put(attempts, self._base + path, data, if_absent=True)
         if failure is None:
             return PutAnswer.STORED
         attempts.last_failure = failure.reason
@@ -136,7 +141,7 @@ class ObjectStore:
 
     def _read(self, path: str, attempts: Attempts) -> bytes | None:
         """One GET of the whole object."""
-        answer = self._client.get(attempts, self._base + path, bytes_max(path))
+        answer = self._client().get(attempts, self._base + path, bytes_max(path))
         if isinstance(answer, Unread):
             require_size(path, answer.size_bytes, self._place(path))
             return None
@@ -156,7 +161,7 @@ class ObjectStore:
                 raise self._error(answer, "read", path)
 
     def _listed(self, prefix: str, after: str) -> Iterator[StoredObject]:
-        pages = self._pages(self._client, prefix, after)
+        pages = self._pages(self._client(), prefix, after)
         while True:
             page = self._page(prefix, pages)
             if page is None:
@@ -189,16 +194,11 @@ class ObjectStore:
 
     def _second_client(self, prefix: str) -> ObjectClient:
         """Raises StoreDenied if there is none."""
-        second = self._clients.second()
+        second = self._second()
         if second is None:
             failure = Failure(Meaning.STRANGE_NAME, "a name that the client cannot represent")
             raise self._error(failure, "list", prefix)
         return second
-
-    @property
-    def _client(self) -> ObjectClient:
-        """This process's client; looked up at each request, as a fork may happen between two."""
-        return self._clients.first()
 
     def _attempts(self, size_bytes: int = 0) -> Attempts:
         return Attempts(self._settings, self._runtime, size_bytes)

@@ -21,7 +21,7 @@ from txlog.distribution import install_command
 from txlog.errors import InvalidOption, UsageError
 from txlog.storage.object_path import check_root
 from txlog.storage.object_stores import obstore_client
-from txlog.storage.object_stores.object_client import Clients, ObjectClient
+from txlog.storage.object_stores.object_client import ObjectClient
 from txlog.storage.object_stores.object_failure import Service
 from txlog.storage.object_stores.object_store import ObjectStore
 from txlog.storage.object_stores.obstore_client import ObstoreClient, shared_bucket
@@ -71,31 +71,17 @@ class S3Store(ObjectStore):
         limits = settings or RetrySettings()
         given = dict(options or {})
         endpoint = endpoint_name(_endpoint_url(given))
-        clients: Clients
+        service = Service(bucket, endpoint)
         if requests is not None:
-            clients = OnlyClient(S3fsClient(bucket, lambda: requests))
+            only = S3fsClient(bucket, lambda: requests)
+            super().__init__(service, prefix, runtime, limits, lambda: only)
         else:
             clients = S3Clients(bucket, runtime, given, limits)
-        super().__init__(Service(bucket, endpoint), prefix, runtime, limits, clients)
-
-
-class OnlyClient:
-    """See Clients."""
-
-    def __init__(self, client: ObjectClient) -> None:
-        self._client = client
-
-    def first(self) -> ObjectClient:
-        """See Clients.first."""
-        return self._client
-
-    def second(self) -> ObjectClient | None:
-        """See Clients.second."""
-        return None
+            super().__init__(service, prefix, runtime, limits, clients.first, clients.second)
 
 
 class S3Clients:
-    """See Clients."""
+    """obstore and s3fs, as far as this process has them and may use them."""
 
     def __init__(
         self, bucket: str, runtime: Runtime, options: Mapping[str, object], limits: RetrySettings
@@ -117,7 +103,7 @@ class S3Clients:
             _s3fs().client_options(given, limits)  # Reports invalid options now.
 
     def first(self) -> ObjectClient:
-        """See Clients.first."""
+        """The client for all requests. Raises UsageError if this process cannot have one."""
         if not self._uses_obstore:
             return self._s3fs
         if obstore_client.may_be_used():
@@ -131,7 +117,7 @@ class S3Clients:
         )
 
     def second(self) -> ObjectClient | None:
-        """See Clients.second."""
+        """Another one, for a listing that obstore cannot read."""
         return self._s3fs if self._uses_obstore and is_s3fs_installed() else None
 
 

@@ -46,7 +46,8 @@ CALLS: Mapping[str, Callable[[ObjectStore], object]] = {
 
 def opened(bucket: ScriptedBucket) -> ObjectStore:
     service = Service("lake", "https://s3.example.org")
-    return ObjectStore(service, "log", manual_runtime(), RetrySettings(attempts_max=3), bucket)
+    limits = RetrySettings(attempts_max=3)
+    return ObjectStore(service, "log", manual_runtime(), limits, bucket.first, bucket.second)
 
 
 def listed(*names: str) -> list[StoredObject]:
