@@ -20,13 +20,18 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from txlog.clock import Runtime
-from txlog.errors import InternalError, StoreDenied, StoreNotAtomic, TxlogError, UsageError
+from txlog.errors import StoreDenied, StoreNotAtomic, TxlogError, UsageError
 from txlog.layout import bytes_max
 from txlog.redaction import redact_url
 from txlog.storage.byte_spans import Span, cut, merge
 from txlog.storage.disk.os_error import store_error
 from txlog.storage.object_path import check_path, check_prefix
-from txlog.storage.policy.readback import PutAnswer, check_entry_body, create_with_readback
+from txlog.storage.policy.readback import (
+    PutAnswer,
+    check_entry_body,
+    create_with_readback,
+    name_in_use,
+)
 from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answered
 from txlog.storage.size_limit import require_size
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
@@ -135,11 +140,7 @@ class FsspecStore:
         """See Store.put_new. Raises InternalError if other bytes have the name."""
         check_path(path)
         if isinstance(self._create(path, whole(data)), Exists):
-            raise InternalError(
-                f"{self._place(path)} exists already with other content, but its name should be "
-                "unique. Nothing was overwritten; please report this.",
-                path=path,
-            )
+            raise name_in_use(self._place(path), path)
 
     def replace(self, path: str, data: bytes) -> None:
         """See Store.replace."""

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 
 from txlog.clock import Runtime
-from txlog.errors import InternalError, NotATxlog
+from txlog.errors import NotATxlog
 from txlog.storage.object_path import check_path, check_prefix
-from txlog.storage.policy.readback import check_entry_body
+from txlog.storage.policy.readback import check_entry_body, name_in_use
 from txlog.storage.size_limit import require_size
 from txlog.storage.store import (
     Body,
@@ -107,11 +107,7 @@ class MemoryStore:
             if found is None:
                 self._put(path, body)
         if found is not None and found[0] != body:
-            raise InternalError(
-                f"{path} exists already with other content, but its name should be unique. "
-                "Nothing was overwritten; please report this.",
-                path=path,
-            )
+            raise name_in_use(path, path)
 
     def replace(self, path: str, data: bytes) -> None:
         """See Store.replace."""

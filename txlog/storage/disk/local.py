@@ -21,7 +21,7 @@ from functools import partial
 from typing import TypeVar
 
 from txlog.clock import Runtime
-from txlog.errors import InternalError, OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
+from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
 from txlog.storage.disk.draft import Draft, NewFile, write_parts
 from txlog.storage.disk.folder_turns import FolderTurns
 from txlog.storage.disk.folder_walk import sweep_temporaries, walk
@@ -30,7 +30,7 @@ from txlog.storage.disk.os_error import store_error
 from txlog.storage.disk.publish import Publish, publish_exclusively, sync_descriptor
 from txlog.storage.disk.root_folder import RootFolder
 from txlog.storage.object_path import TEMPORARY_PREFIX, check_path, check_prefix
-from txlog.storage.policy.readback import check_entry_body
+from txlog.storage.policy.readback import check_entry_body, name_in_use
 from txlog.storage.size_limit import require_size
 from txlog.storage.store import (
     Body,
@@ -154,7 +154,7 @@ class LocalStore:
         if self._write(path, data):
             return
         if (found := self.get(path)) is None or found != whole(data):
-            raise _taken(self._base + path)
+            raise name_in_use(self._base + path, self._base + path)
         self._sync_again(path)
 
     def open_new(self, path: str) -> NewFile:
@@ -171,7 +171,7 @@ class LocalStore:
                 os.fsync(file.draft.descriptor)
             published = self._publish(*file.draft.names)
         if not published:
-            raise _taken(self._base + file.path)
+            raise name_in_use(self._base + file.path, self._base + file.path)
         self._sync_name(file.path, file.draft.folder)
 
     def replace(self, path: str, data: bytes) -> None:
@@ -266,9 +266,8 @@ class LocalStore:
             with self._reported("create", path):
                 try:
                     published = self._publish(*draft.names)
-                except (
-                    Exception
-                ):  # Not Ctrl-C, which may come after the link, before its name is safe.
+                except Exception:
+                    # Not Ctrl-C, which may come after the link, before its name is safe.
                     draft.remove()
                     raise
             if published:
@@ -348,14 +347,6 @@ def _opened_folder(root: RootFolder, folder: str) -> int:
     if handle is None:
         raise FileNotFoundError(root.path)
     return open_below(handle, folder, OPEN_FOLDER)
-
-
-def _taken(target: str) -> InternalError:
-    return InternalError(
-        f"{target} exists already with other content, but its name should be unique. "
-        "Nothing was overwritten; please report this.",
-        path=target,
-    )
 
 
 def _require_file(descriptor: int, place: str) -> None:

@@ -11,13 +11,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from txlog.clock import Runtime
-from txlog.errors import InternalError, TxlogError
+from txlog.errors import TxlogError
 from txlog.layout import bytes_max
 from txlog.storage.byte_spans import Span, cut, merge
 from txlog.storage.object_path import check_path, check_prefix
 from txlog.storage.object_stores.object_client import ObjectClient, Page, Pages, Unread
 from txlog.storage.object_stores.object_failure import Failure, Meaning, Service, as_error
-from txlog.storage.policy.readback import PutAnswer, check_entry_body, create_with_readback
+from txlog.storage.policy.readback import (
+    PutAnswer,
+    check_entry_body,
+    create_with_readback,
+    name_in_use,
+)
 from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answered
 from txlog.storage.size_limit import require_size
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
@@ -83,11 +88,7 @@ class ObjectStore:
         """See Store.put_new. Raises InternalError on a used name."""
         check_path(path)
         if isinstance(self._create(path, whole(data)), Exists):
-            raise InternalError(
-                f"{self._place(path)} exists already with other content, but its name should be "
-                "unique. Nothing was overwritten; please report this.",
-                path=path,
-            )
+            raise name_in_use(self._place(path), path)
 
     def replace(self, path: str, data: bytes) -> None:
         """See Store.replace."""

@@ -45,6 +45,15 @@ def check_entry_body(path: str, data: bytes) -> None:
         )
 
 
+def name_in_use(place: str, path: str) -> InternalError:
+    """The error for an object under a unique name that has other content."""
+    return InternalError(
+        f"{place} exists already with other content, but its name should be unique. Nothing was "
+        "overwritten; please report this.",
+        path=path,
+    )
+
+
 def resolve(data: bytes, found: bytes | None) -> CreateResult | None:
     """What a read proves about a write of `data`: ours, another's, or (None) nothing yet."""
     if found is None:
