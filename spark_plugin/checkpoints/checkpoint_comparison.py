@@ -16,7 +16,7 @@ from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition,
 from spark_plugin.sink.replay import AlreadyIn, BatchMark, decide_batch
 from spark_plugin.source.offsets import PartitionRange, ends_below
 from txlog.coordinator.events import ReplayMark
-from txlog.coordinator.states import decision_of
+from txlog.coordinator.transaction import decision_of
 from txlog.engine.connection import Connection
 from txlog.errors import CheckpointConflict, CorruptData
 from txlog.groups.state import Pending

@@ -33,7 +33,7 @@ from spark_plugin.sink.staging import TaskMessage
 from spark_plugin.source.starting_points import UNSTABLE_WAIT_MS, UNSTABLE_WAITS_MAX
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
-from txlog.coordinator.state import TransactionalId
+from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import (

@@ -32,7 +32,7 @@ from spark_plugin.source.read_plan import ReadTask, layouts_of, plan_reads, read
 from spark_plugin.source.starting_points import committed_offsets, starting_offset
 from spark_plugin.source.subscription import QuerySubscription
 from txlog.clock import begun
-from txlog.coordinator.state import TransactionalId
+from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.blocked_reader import BlockedReader
 from txlog.engine.connection import Connection
 from txlog.errors import CommitFailed, UnknownTopic, UnstableOffsetCommit

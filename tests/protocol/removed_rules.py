@@ -7,8 +7,7 @@ import pytest
 from tests.protocol.sessions import Producer
 from txlog.coordinator import coordinator, recovery, rules
 from txlog.coordinator.events import TransactionBarred
-from txlog.coordinator.state import TransactionalId
-from txlog.coordinator.states import decision_of
+from txlog.coordinator.transaction import TransactionalId, decision_of
 from txlog.errors import TransactionAborted
 from txlog.groups import machine as offsets_machine
 from txlog.groups import offsets

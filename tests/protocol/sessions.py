@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field
 
 from tests.protocol.world import Process
-from txlog.coordinator.coordinator import Coordinator, InitOptions
-from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
+from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.events import InitProducer, OffsetRange, Participant, ReplayMark
 from txlog.coordinator.recovery import apply_decision
-from txlog.coordinator.state import Transaction
-from txlog.coordinator.states import PREPARED
+from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.errors import IllegalTransition, OutcomeUnknown, TxlogError
 from txlog.groups.state import PendingOffset
 from txlog.model import Decision, TopicPartition, TransactionOutcome, TxId
@@ -59,9 +58,11 @@ class Producer:
     def init(self) -> None:
         """Become the newest instance of the id."""
         instance = self.process.connection.runtime.entropy.token()
-        registration = self._coordinator.init_producer(self.name, instance, InitOptions(TIMEOUT_MS))
+        registration = self._coordinator.init_producer(
+            InitProducer(self.name, instance, TIMEOUT_MS)
+        )
         self._pid, self._epoch = registration.pid, registration.epoch
-        self._number = registration.begun_number
+        self._number = -1
         self.is_registered, self._open, self._decided = True, False, False
         self._sequences, self._unknown = {}, None
 
@@ -173,10 +174,11 @@ class MicroBatches:
         """Register the run, and the group that it owns."""
         groups = (self.group,) if self.is_query else ()
         instance = self.run or self.process.connection.runtime.entropy.token()
-        options = InitOptions(TIMEOUT_MS, is_run=self.is_query, groups=groups)
-        registration = self._coordinator.init_producer(self.name, instance, options)
+        registration = self._coordinator.init_producer(
+            InitProducer(self.name, instance, TIMEOUT_MS, is_run=self.is_query, groups=groups)
+        )
         self._pid, self._epoch = registration.pid, registration.epoch
-        self._number = registration.begun_number
+        self._number = -1
         self.is_registered, self._stage = True, 0
 
     def step(self, length: int, end: int, *, waits: bool = True) -> None:
@@ -263,11 +265,12 @@ class HalfMessages:
 
     def init(self) -> None:
         """Become the newest instance of the id."""
-        options = InitOptions(TIMEOUT_MS, concurrent=True)
         instance = self.process.connection.runtime.entropy.token()
-        registration = self._coordinator.init_producer(self.name, instance, options)
+        registration = self._coordinator.init_producer(
+            InitProducer(self.name, instance, TIMEOUT_MS, concurrent=True)
+        )
         self._pid, self._epoch = registration.pid, registration.epoch
-        self._number = registration.begun_number
+        self._number = -1
         self._registered, self._open = True, {}
 
     def begin(self, topic: str) -> None:

@@ -1,8 +1,8 @@
 """Single protocol steps of a process, by name: what the traces of the rules are made of."""
 
 from tests.protocol.world import Process, World, committed, visible
-from txlog.coordinator.coordinator import Coordinator, InitOptions
-from txlog.coordinator.events import Participant, Registration, ReplayMark
+from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.events import InitProducer, Participant, Registration, ReplayMark
 from txlog.groups.state import PendingOffset
 from txlog.model import TxId
 from txlog.testing.invariants import check_log
@@ -20,9 +20,7 @@ def coordinator(process: Process) -> Coordinator:
 def register(process: Process, instance: str, name: str = NAME, **options: object) -> Registration:
     """Become the id's newest instance."""
     return coordinator(process).init_producer(
-        name,
-        instance,
-        InitOptions(TIMEOUT_MS, **options),  # type: ignore[arg-type]
+        InitProducer(name, instance, TIMEOUT_MS, **options),  # type: ignore[arg-type]
     )
 
 

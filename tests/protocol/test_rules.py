@@ -23,12 +23,12 @@ from tests.protocol.steps import (
 from tests.protocol.world import NAMES, Process, World, visible
 from tests.stores.faulty_stores import ProcessDied
 from txlog.coordinator.events import (
+    CommitPrepared,
     OffsetRange,
-    PrepareCommit,
     ReplayMark,
 )
 from txlog.coordinator.recovery import apply_decision
-from txlog.coordinator.states import PREPARED, TransactionState
+from txlog.coordinator.transaction import PREPARED, TransactionState
 from txlog.errors import (
     CommitFailed,
     ConcurrentTransactions,
@@ -221,7 +221,7 @@ def test_R5_a_prepare_waits_for_the_transaction_before_it(world: World) -> None:
     prepare(process, first, participant(process, "a", 1), groups=())
     with pytest.raises(ConcurrentTransactions):
         # What `prepare_commit` sends; that method finishes what is in the way, and asks again.
-        coordinator(process)._execute(PrepareCommit(NAME, second, 0))
+        coordinator(process)._execute(CommitPrepared(NAME, second, 0))
     prepare(process, second, participant(process, "a", 2), groups=())
     assert shown(world, "a") == [1]
     finish(process, second)

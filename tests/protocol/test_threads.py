@@ -6,7 +6,7 @@ from tests.protocol.steps import TIMEOUT_MS, append, coordinator, finish, partic
 from tests.protocol.world import PROCESS, Process, World, visible
 from tests.stores.faulty_stores import DyingStore
 from txlog.clock import Runtime, ThreadFanOut
-from txlog.coordinator.coordinator import InitOptions
+from txlog.coordinator.events import InitProducer
 from txlog.engine.connection import open_connection
 from txlog.model import TxId
 from txlog.testing.invariants import check_log
@@ -25,7 +25,7 @@ def threaded_process(world: World) -> Process:
 def produce(process: Process, thread: int) -> list[int]:
     """Commits over both topics, one in three aborted; the records that were committed."""
     name = f"thread {thread}"
-    registration = coordinator(process).init_producer(name, "i", InitOptions(TIMEOUT_MS))
+    registration = coordinator(process).init_producer(InitProducer(name, "i", TIMEOUT_MS))
     kept = []
     for number in range(TRANSACTIONS):
         tx = TxId(registration.pid, registration.epoch, number)

@@ -16,7 +16,7 @@ from txlog.client.admin.offset_reset import (
     delete_offsets,
     plan_resets,
 )
-from txlog.coordinator.coordinator import InitOptions
+from txlog.coordinator.events import InitProducer
 from txlog.engine.connection import Connection
 from txlog.errors import (
     CommitFailed,
@@ -39,7 +39,7 @@ def owned(log: MemoryLog) -> Connection:
     producer.flush()
     process = log.process()
     coordinator = process.coordinator_of("g")
-    coordinator.init_producer("query", "run 1", InitOptions(60_000, is_run=True, groups=("g",)))
+    coordinator.init_producer(InitProducer("query", "run 1", 60_000, is_run=True, groups=("g",)))
     log.consumer("u", group_id="g").commit({U0: 2})
     return process
 
@@ -66,7 +66,7 @@ def test_a_deleted_group_has_no_owner_when_it_comes_back(log: MemoryLog) -> None
     log.clock.sleep_ms(OWNER_LIVE_MS)
     delete_group(process, "g")
     coordinator = process.coordinator_of("g")
-    coordinator.init_producer("other", "run 1", InitOptions(60_000, is_run=True, groups=("g",)))
+    coordinator.init_producer(InitProducer("other", "run 1", 60_000, is_run=True, groups=("g",)))
     with pytest.raises(UnknownGroup):
         delete_offsets(process, "g", [U0])
     log.check()

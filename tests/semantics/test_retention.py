@@ -9,7 +9,7 @@ from txlog.client.admin import Admin
 from txlog.client.consumer.consumer import Consumer
 from txlog.client.half_messages.half_message import Message
 from txlog.client.half_messages.half_store import stage
-from txlog.coordinator.state import Transaction
+from txlog.coordinator.transaction import Transaction
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import FencedError, InvalidConfig, InvalidRecord, OffsetOutOfRange
 from txlog.maintenance.maintenance import Maintenance

@@ -1,8 +1,7 @@
 """What a clock that is ahead began times out, too."""
 
 from txlog.clock import elapsed_ms
-from txlog.coordinator.state import Transaction
-from txlog.coordinator.states import TransactionState
+from txlog.coordinator.transaction import Transaction, TransactionState
 from txlog.model import TxId
 
 

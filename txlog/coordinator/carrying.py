@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from txlog.coordinator.recovery import marker_of
 from txlog.coordinator.state import CoordinatorState
-from txlog.coordinator.states import PREPARED
+from txlog.coordinator.transaction import PREPARED
 from txlog.topic.events import WriteMarker
 from txlog.topic.retired_producers import is_retired
 from txlog.topic.state import NEW_PRODUCER, TopicState

@@ -12,30 +12,29 @@ import logging
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from txlog.catalog.cluster import Cluster
 from txlog.clock import Runtime
 from txlog.coordinator.events import (
-    AddParticipants,
-    AdvanceStagingHorizon,
-    BeginTransaction,
     CheckBack,
     ClaimCheck,
-    CompleteTransaction,
+    CommitPrepared,
     CoordinatorCommand,
     ExpireTransactionalId,
+    GroupReleased,
     InitProducer,
     Participant,
+    ParticipantsAdded,
     PrepareAbort,
-    PrepareCommit,
     Registration,
-    ReleaseGroup,
     ReplayMark,
+    StagingHorizonAdvanced,
+    TransactionBegun,
+    TransactionCompleted,
 )
-from txlog.coordinator.past import is_past, presumed_outcome
 from txlog.coordinator.recovery import (
     OffsetsParticipant,
     apply_decision,
@@ -43,9 +42,9 @@ from txlog.coordinator.recovery import (
     end_offsets,
     write_markers,
 )
-from txlog.coordinator.rules import require_current
-from txlog.coordinator.state import CoordinatorState, Transaction
-from txlog.coordinator.states import PREPARED, decision_of
+from txlog.coordinator.rules import is_past, require_current
+from txlog.coordinator.state import CoordinatorState
+from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.errors import (
     ConcurrentTransactions,
     IllegalTransition,
@@ -56,7 +55,7 @@ from txlog.errors import (
 )
 from txlog.journal.machine import Together
 from txlog.journal.part import JournalPart
-from txlog.model import Decision, TransactionOutcome, TxId
+from txlog.model import TransactionOutcome, TxId
 from txlog.topic.events import AdvanceHorizon
 
 log = logging.getLogger(__name__)
@@ -71,19 +70,6 @@ def journal_of(key: str, count: int) -> int:
     CRC32 of the UTF-8 text, modulo: stable for ever, as ids may never move between journals.
     """
     return zlib.crc32(key.encode()) % count
-
-
-@dataclass(frozen=True, slots=True)
-class InitOptions:
-    """How an instance registers."""
-
-    timeout_ms: int
-    concurrent: bool = False
-    is_run: bool = False
-    groups: tuple[str, ...] = ()
-    take_over: bool = False
-    succeeds: str = ""
-    may_skip: bool = False
 
 
 class Coordinator:
@@ -137,30 +123,18 @@ class Coordinator:
 
     # The steps of a transaction.
 
-    def init_producer(
-        self, transactional_id: str, instance: str, options: InitOptions
-    ) -> Registration:
+    def init_producer(self, command: InitProducer) -> Registration:
         """A new epoch for an instance; finishes or aborts what its predecessor left (rule R5).
 
         Raises GroupOwned, ProducerFenced, and ConcurrentTransactions if what was left cannot be
         finished within the limit.
         """
-        command = InitProducer(
-            transactional_id,
-            instance,
-            self._cluster.producer_id(),
-            options.timeout_ms,
-            self._now_ms(),
-            options.concurrent,
-            options.is_run,
-            options.groups,
-            options.take_over,
-            options.succeeds,
-            options.may_skip,
+        fresh_pid = self._cluster.producer_id()
+        registration: Registration = self._until_finished(
+            replace(command, fresh_pid=fresh_pid, now_ms=self._now_ms())
         )
-        registration: Registration = self._until_finished(command)
         for tx_id in registration.to_finish:
-            self.finish(transactional_id, tx_id)
+            self.finish(command.transactional_id, tx_id)
         return registration
 
     def _until_finished(
@@ -218,13 +192,10 @@ class Coordinator:
         Raises ProducerFenced, IllegalTransition, TransactionAborted, SegmentExpired.
         """
         now_ms = self._now_ms()
-        self._until_finished(
-            BeginTransaction(
-                transactional_id, tx_id, now_ms, timeout_ms, participants, tag, check_back
-            ),
-            participants,
-            before,
+        command = TransactionBegun(
+            transactional_id, tx_id, now_ms, timeout_ms, participants, tag, check_back
         )
+        self._until_finished(command, participants, before)
 
     def add_participants(
         self,
@@ -234,7 +205,7 @@ class Coordinator:
         groups: tuple[str, ...] = (),
     ) -> None:
         """Declare partitions before the first record goes there. Raises as `begin` does."""
-        self._execute(AddParticipants(transactional_id, tx_id, participants, groups))
+        self._execute(ParticipantsAdded(transactional_id, tx_id, participants, groups))
 
     def prepare_commit(
         self,
@@ -258,7 +229,7 @@ class Coordinator:
         Raises ProducerFenced, GroupOwned, TransactionAborted, SegmentExpired, CommitFailed (this
         micro-batch was committed by another run), OutcomeUnknown.
         """
-        command = PrepareCommit(
+        command = CommitPrepared(
             transactional_id, tx_id, self._now_ms(), participants, groups, mark, tag, dead_letter
         )
         all_of_it = Together((*together, command)) if together else command
@@ -289,9 +260,9 @@ class Coordinator:
         """COMMITTED or ABORTED."""
         self._execute(self.completion(transactional_id, tx_id))
 
-    def completion(self, transactional_id: str, tx_id: TxId) -> CompleteTransaction:
+    def completion(self, transactional_id: str, tx_id: TxId) -> TransactionCompleted:
         """The command that says so."""
-        return CompleteTransaction(transactional_id, tx_id, self._now_ms())
+        return TransactionCompleted(transactional_id, tx_id, self._now_ms())
 
     def execute(self, command: Any) -> Any:
         """A command of this coordinator's journal, whosever part it is of."""
@@ -299,11 +270,11 @@ class Coordinator:
 
     def advance_horizon(self, segment_id: str) -> None:
         """Refuse staged segments below that id, which vacuum may delete from here on."""
-        self._execute(AdvanceStagingHorizon(segment_id))
+        self._execute(StagingHorizonAdvanced(segment_id))
 
     def release_group(self, group: str) -> None:
         """Remove the owner of a consumer group."""
-        self._execute(ReleaseGroup(group))
+        self._execute(GroupReleased(group))
 
     def expire_ids(self, before_ms: int) -> list[str]:
         """Forget transactional ids that were not used since then; returns them."""
@@ -408,11 +379,10 @@ class Coordinator:
         state = self.catch_up()
         for _, transaction in state.open_transactions():
             if transaction.tx_id == tx_id:
-                return _outcome_of(decision_of(transaction.state), transaction.dead_letter)
+                decided = transaction.decided
+                return TransactionOutcome.OPEN if decided is None else decided.as_told
         known = state.outcome(tx_id)
-        if known is None:
-            return presumed_outcome(state, tx_id)
-        return _outcome_of(known.decision, known.dead_letter)
+        return state.presumed_outcome(tx_id) if known is None else known.as_told
 
     def is_superseded(self, transactional_id: str, tx_id: TxId) -> bool:
         """Whether it is unknown and can never be prepared: a later epoch has begun (rule R3), or
@@ -446,13 +416,3 @@ class Coordinator:
             )
         newest = max(known.open, default=None)
         return None if newest is None else known.open[newest]
-
-
-def _outcome_of(decision: Decision | None, is_dead_letter: bool) -> TransactionOutcome:
-    """A decision is final although it may not be applied everywhere yet (I4)."""
-    if decision is None:
-        return TransactionOutcome.OPEN
-    if is_dead_letter:
-        return TransactionOutcome.DEAD_LETTERED
-    is_commit = decision is Decision.COMMIT
-    return TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED

@@ -1,12 +1,15 @@
 """Events and commands of a coordinator's journal: the transaction log.
 
-Values only. What a command leads to is decided in `rules.py`; what an event means is in `state.py`.
+A command is the event that its caller proposes, or has a class of its own where it says more than
+that. Values only. What a command leads to is decided in `rules.py`; what an event means is in
+`state.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TypeAlias
+from zlib import crc32
 
 from txlog.model import (
     Epoch,
@@ -116,6 +119,9 @@ class CheckBack:
     """After this many checks it goes to the dead-letter topic (`transactionCheckMax`)."""
 
 
+NO_CONTENT = 0
+"""Of a decision that names nothing itself: any process may repeat it, as of a half transaction."""
+
 # Events.
 
 
@@ -185,7 +191,7 @@ class TransactionBegun:
 )
 @dataclass(frozen=True, slots=True)
 class ParticipantsAdded:
-    """More partitions, or consumer groups, take part."""
+    """More partitions take part, declared before their first record; or groups, before a pend."""
 
     transactional_id: str
     tx_id: TxId
@@ -206,7 +212,8 @@ class ParticipantsAdded:
 )
 @dataclass(frozen=True, slots=True)
 class CommitPrepared:
-    """PREPARE_COMMIT: the decision. A staged transaction begins with it, too."""
+    """PREPARE_COMMIT: the decision. Staged records and groups may be named here for the first time:
+    a staged transaction begins with it."""
 
     transactional_id: str
     tx_id: TxId
@@ -218,6 +225,17 @@ class CommitPrepared:
     dead_letter: bool = False
     """These participants replace the earlier ones: what becomes visible is that a half transaction
     was given up."""
+
+    @property
+    def content(self) -> int:
+        """A checksum of what it names, which its repeats share: the path of a segment is unique.
+        Two processes that use one registration, after a copy of a running process or of its
+        machine, give out the same transaction ids for different records (R35)."""
+        named = [f"group {group}" for group in self.groups]
+        for participant in self.participants:
+            named.append(f"topic {participant.topic_id} {participant.partitions}")
+            named += [segment.path for segment in participant.segments]
+        return crc32("\n".join(named).encode()) if named else NO_CONTENT
 
 
 @stored(
@@ -317,7 +335,7 @@ CoordinatorEvent: TypeAlias = (
     | TransactionalIdExpired
 )
 
-# Commands.
+# Commands that are more, or less, than their event.
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,10 +344,7 @@ class InitProducer:
 
     transactional_id: str
     instance: str
-    fresh_pid: int
-    """Used if the id is new, or its epochs are used up."""
     timeout_ms: int
-    now_ms: int
     concurrent: bool = False
     is_run: bool = False
     groups: tuple[str, ...] = ()
@@ -339,55 +354,19 @@ class InitProducer:
     """Only if this is still the newest instance: one that gives itself a new epoch must not fence
     another one (KIP-360)."""
     may_skip: bool = False
+    fresh_pid: int = -1
+    """Used if the id is new, or its epochs are used up. The coordinator gives it, and the time."""
+    now_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What an instance may use: `begun_number` is the last transaction number of its epoch."""
+    """What an instance may use: a new epoch, of which no transaction number is used yet."""
 
-    transactional_id: str
     pid: int
     epoch: int
-    begun_number: int
     to_finish: tuple[TxId, ...] = ()
     """Aborted by this registration: their markers must be written before the next BEGIN."""
-
-
-@dataclass(frozen=True, slots=True)
-class BeginTransaction:
-    """BEGIN a transaction whose records go into the log while it is open."""
-
-    transactional_id: str
-    tx_id: TxId
-    now_ms: int
-    timeout_ms: int
-    participants: tuple[Participant, ...] = ()
-    tag: str = ""
-    check_back: CheckBack | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AddParticipants:
-    """Declare partitions before the first record goes there, and groups before their pend."""
-
-    transactional_id: str
-    tx_id: TxId
-    participants: tuple[Participant, ...] = ()
-    groups: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PrepareCommit:
-    """Decide COMMIT. Staged records and groups may be named here for the first time."""
-
-    transactional_id: str
-    tx_id: TxId
-    now_ms: int
-    participants: tuple[Participant, ...] = ()
-    groups: tuple[str, ...] = ()
-    mark: ReplayMark | None = None
-    tag: str = ""
-    dead_letter: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,29 +391,6 @@ class PrepareAbort:
 
 
 @dataclass(frozen=True, slots=True)
-class CompleteTransaction:
-    """Record that every participant has applied the decision."""
-
-    transactional_id: str
-    tx_id: TxId
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class AdvanceStagingHorizon:
-    """Refuse staged segments below this id from here on."""
-
-    segment_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseGroup:
-    """Remove a consumer group's owner: for operators who delete the group."""
-
-    group: str
-
-
-@dataclass(frozen=True, slots=True)
 class ExpireTransactionalId:
     """Forget an id that was not used since `before_ms`. Answer: whether it was forgotten."""
 
@@ -444,13 +400,13 @@ class ExpireTransactionalId:
 
 CoordinatorCommand: TypeAlias = (
     InitProducer
-    | BeginTransaction
-    | AddParticipants
-    | PrepareCommit
+    | TransactionBegun
+    | ParticipantsAdded
+    | CommitPrepared
     | ClaimCheck
     | PrepareAbort
-    | CompleteTransaction
-    | AdvanceStagingHorizon
-    | ReleaseGroup
+    | TransactionCompleted
+    | StagingHorizonAdvanced
+    | GroupReleased
     | ExpireTransactionalId
 )

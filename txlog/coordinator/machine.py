@@ -9,7 +9,8 @@ from typing import get_args
 from txlog.coordinator.events import CoordinatorCommand, CoordinatorEvent, ReplayMark
 from txlog.coordinator.outcomes import OutcomeGeneration
 from txlog.coordinator.rules import decide
-from txlog.coordinator.state import CoordinatorState, TransactionalId, apply
+from txlog.coordinator.state import CoordinatorState, apply
+from txlog.coordinator.transaction import TransactionalId
 from txlog.journal.codec import EventCodec, Json, SectionCodec
 from txlog.journal.machine import Decided, SimpleMachine
 from txlog.model import TxId, validate_segment_id

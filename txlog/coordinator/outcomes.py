@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from txlog.errors import CorruptData
 from txlog.journal.codec import decode, encode
-from txlog.model import Decision, Epoch, Offset, ProducerId, TxId
+from txlog.model import Decision, Epoch, Offset, ProducerId, TransactionOutcome, TxId
 from txlog.stored import stored
 
 
@@ -30,7 +30,15 @@ class Outcome:
     dead_letter: bool = False
     """The commit means that a half transaction was given up."""
     content: int = 0
-    """What was committed: see content_of (R35)."""
+    """What was committed: see CommitPrepared.content (R35)."""
+
+    @property
+    def as_told(self) -> TransactionOutcome:
+        """As users are told of it."""
+        if self.dead_letter:
+            return TransactionOutcome.DEAD_LETTERED
+        is_commit = self.decision is Decision.COMMIT
+        return TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED
 
 
 @stored(

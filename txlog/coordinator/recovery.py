@@ -16,8 +16,7 @@ from typing import Protocol, TypeAlias
 
 from txlog.catalog.cluster import Cluster
 from txlog.coordinator.events import Participant
-from txlog.coordinator.state import Transaction
-from txlog.coordinator.states import decision_of
+from txlog.coordinator.transaction import Transaction, decision_of
 from txlog.errors import InternalError, OutcomeUnknown, StoreUnavailable, TxlogError
 from txlog.model import Decision, TxId
 from txlog.topic.events import WriteMarker

@@ -1,4 +1,4 @@
-"""What a command on a coordinator leads to: rules R2-R5, R12, R27 and R39. Pure.
+"""What a command on a coordinator leads to: rules R2-R5, R12, R27, R35 and R39. Pure.
 
 A rejection is the error that is raised. COMMIT and ABORT of a transaction compete for the same
 slot, so the first event decides (I4); after a newer epoch, commands of an older one are refused
@@ -7,16 +7,12 @@ slot, so the first event decides (I4); after a newer epoch, commands of an older
 
 from __future__ import annotations
 
-from txlog.coordinator.content import UNKNOWN, require_same_content
 from txlog.coordinator.events import (
+    NO_CONTENT,
     AbortPrepared,
-    AddParticipants,
-    AdvanceStagingHorizon,
-    BeginTransaction,
     CheckClaimed,
     ClaimCheck,
     CommitPrepared,
-    CompleteTransaction,
     CoordinatorCommand,
     ExpireTransactionalId,
     GroupReleased,
@@ -24,10 +20,8 @@ from txlog.coordinator.events import (
     Participant,
     ParticipantsAdded,
     PrepareAbort,
-    PrepareCommit,
     ProducerInitialised,
     Registration,
-    ReleaseGroup,
     StagingHorizonAdvanced,
     TransactionalIdExpired,
     TransactionBarred,
@@ -35,16 +29,22 @@ from txlog.coordinator.events import (
     TransactionCompleted,
 )
 from txlog.coordinator.outcomes import Outcome
-from txlog.coordinator.past import is_past, never_given_out, require_remembered
-from txlog.coordinator.state import CoordinatorState, Transaction, TransactionalId
-from txlog.coordinator.states import PREPARED, TransactionState, decision_of
+from txlog.coordinator.state import CoordinatorState
+from txlog.coordinator.transaction import (
+    PREPARED,
+    Transaction,
+    TransactionalId,
+    TransactionState,
+)
 from txlog.errors import (
     CommitFailed,
     ConcurrentTransactions,
+    CorruptData,
     DuplicateTransaction,
     GroupOwned,
     IllegalTransition,
     InternalError,
+    OutcomeUnknown,
     ProducerFenced,
     SegmentExpired,
     TransactionAborted,
@@ -59,25 +59,22 @@ def decide(state: CoordinatorState, command: CoordinatorCommand) -> Decided:
     match command:
         case InitProducer():
             return _decide_init(state, command)
-        case BeginTransaction():
+        case TransactionBegun():
             return _decide_begin(state, command)
-        case AddParticipants():
+        case ParticipantsAdded():
             return _decide_add(state, command)
-        case PrepareCommit():
+        case CommitPrepared():
             return _decide_commit(state, command)
         case ClaimCheck():
             return _decide_check(state, command)
         case PrepareAbort():
             return _decide_abort(state, command)
-        case CompleteTransaction():
+        case TransactionCompleted():
             return _decide_complete(state, command)
-        case AdvanceStagingHorizon():
-            if command.segment_id <= state.horizon:
-                return Decided()
-            return Decided((StagingHorizonAdvanced(command.segment_id),))
-        case ReleaseGroup():
-            is_owned = command.group in state.owners
-            return Decided((GroupReleased(command.group),) if is_owned else ())
+        case StagingHorizonAdvanced():
+            return Decided((command,) if command.segment_id > state.horizon else ())
+        case GroupReleased():
+            return Decided((command,) if command.group in state.owners else ())
         case ExpireTransactionalId():
             return _decide_expiry(state, command)
 
@@ -115,7 +112,7 @@ def _decide_init(state: CoordinatorState, command: InitProducer) -> Decided:
         may_skip=command.may_skip,
     )
     to_finish = tuple(known.open) if known is not None else ()
-    return Decided((event,), Registration(command.transactional_id, pid, epoch, -1, to_finish))
+    return Decided((event,), Registration(pid, epoch, to_finish))
 
 
 def _check_instance(state: CoordinatorState, command: InitProducer) -> None:
@@ -186,10 +183,8 @@ def _open(state: CoordinatorState, name: str, tx_id: TxId) -> Transaction | None
 
 def _check_epoch(name: str, known: TransactionalId, tx_id: TxId) -> None:
     """Only the newest epoch of the id may act (I8)."""
-    if (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch):
+    if _is_current(known, tx_id):
         return
-    if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
-        raise never_given_out(tx_id)
     raise ProducerFenced(
         f"{name!r} has epoch {known.epoch} of producer {known.pid} by now (instance "
         f"{known.instance}); transaction {tx_id} belongs to an older instance. Close this one.",
@@ -245,7 +240,7 @@ def _is_over(tx_id: TxId) -> TransactionAborted:
     )
 
 
-def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided:
+def _decide_begin(state: CoordinatorState, command: TransactionBegun) -> Decided:
     known = _known(state, command.transactional_id)
     _check_epoch(command.transactional_id, known, command.tx_id)
     transaction = known.open.get(command.tx_id)
@@ -257,16 +252,7 @@ def _decide_begin(state: CoordinatorState, command: BeginTransaction) -> Decided
     require_remembered(state, command.tx_id)
     _require_next(command.transactional_id, known, command.tx_id)
     _check_horizon(state, command.participants)
-    event = TransactionBegun(
-        transactional_id=command.transactional_id,
-        tx_id=command.tx_id,
-        at_ms=command.now_ms,
-        timeout_ms=command.timeout_ms,
-        participants=command.participants,
-        tag=command.tag,
-        check_back=command.check_back,
-    )
-    return Decided((event,))
+    return Decided((command,))
 
 
 def _decide_check(state: CoordinatorState, command: ClaimCheck) -> Decided:
@@ -279,7 +265,7 @@ def _decide_check(state: CoordinatorState, command: ClaimCheck) -> Decided:
     return Decided((event,), True)
 
 
-def _decide_add(state: CoordinatorState, command: AddParticipants) -> Decided:
+def _decide_add(state: CoordinatorState, command: ParticipantsAdded) -> Decided:
     known = _known(state, command.transactional_id)
     _check_epoch(command.transactional_id, known, command.tx_id)
     transaction = known.open.get(command.tx_id)
@@ -292,7 +278,7 @@ def _decide_add(state: CoordinatorState, command: AddParticipants) -> Decided:
 
 
 def _with_participants(
-    command: BeginTransaction | AddParticipants,
+    command: TransactionBegun | ParticipantsAdded,
     participants: tuple[Participant, ...],
     groups: tuple[str, ...] = (),
 ) -> Decided:
@@ -314,17 +300,17 @@ def _is_decided(
     state: CoordinatorState, tx_id: TxId, transaction: Transaction | None
 ) -> TransactionAborted:
     """The rejection of a step that comes too late."""
-    current = None if transaction is None else transaction.state
-    outcome = state.outcome(tx_id)
-    said = current or (f"over ({outcome.decision})" if outcome else "not open")
-    decided = decision_of(current) if current else (outcome and outcome.decision)
-    if _is_dead_letter(state, tx_id, transaction):
+    outcome = state.outcome(tx_id) if transaction is None else transaction.decided
+    decision = None if outcome is None else outcome.decision
+    if outcome is not None and outcome.dead_letter:
         return TransactionAborted(
             f"transaction {tx_id} is over: it was never decided, and its messages are in "
             "the dead-letter topic. Replay them from there if they should be sent.",
             tx_id=str(tx_id),
         )
-    if decided is Decision.COMMIT:
+    over = "not open" if decision is None else f"over ({decision})"
+    said = over if transaction is None else transaction.state
+    if decision is Decision.COMMIT:
         raise IllegalTransition(
             f"transaction {tx_id} is {said}: it is committed, and takes nothing more. Begin "
             "another.",
@@ -337,91 +323,70 @@ def _is_decided(
     )
 
 
-def _decide_commit(state: CoordinatorState, command: PrepareCommit) -> Decided:
-    """The decision. A repeat of one that was decided is answered, not decided again."""
-    if command.transactional_id not in state.ids and _is_committed_without_id(state, command):
+def _decide_commit(state: CoordinatorState, command: CommitPrepared) -> Decided:
+    """The decision. A repeat of one that was decided is answered, not decided again, even if the id
+    has expired since."""
+    name, tx_id = command.transactional_id, command.tx_id
+    transaction = _open(state, name, tx_id)
+    decided = _outcome(state, state.ids.get(name), tx_id)
+    if decided is not None and decided.decision is Decision.COMMIT:
+        if decided.dead_letter != command.dead_letter:
+            raise _is_decided(state, tx_id, transaction)
+        require_same_content(command, decided.content)
         return Decided()
-    known = _known(state, command.transactional_id)
-    transaction = known.open.get(command.tx_id)
-    current = None if transaction is None else transaction.state
-    decided = _decision(state, known, command.tx_id, current)
-    if decided is Decision.COMMIT and command.dead_letter == _is_dead_letter(
-        state, command.tx_id, transaction
-    ):
-        require_same_content(command, _content(state, command.tx_id, transaction))
-        return Decided()
+    if decided is None and transaction is None:
+        require_remembered(state, tx_id)
+    known = _known(state, name)
     if decided is not None:
-        raise _is_decided(state, command.tx_id, transaction)
+        raise _is_decided(state, tx_id, transaction)
+    _check_epoch(name, known, tx_id)
     if transaction is None:
-        require_remembered(state, command.tx_id)
-    _check_epoch(command.transactional_id, known, command.tx_id)
-    if transaction is None:
-        _require_next(command.transactional_id, known, command.tx_id)
+        _require_next(name, known, tx_id)
     groups = command.groups if transaction is None else (*transaction.groups, *command.groups)
-    _check_owners(state, command.transactional_id, groups, take_over=False)
+    _check_owners(state, name, groups, take_over=False)
     # BEGIN's segments were checked then, and are referred to since: vacuum keeps them.
     _check_horizon(state, command.participants)
     _check_mark(state, command)
-    _check_tag(
-        state, command.tx_id, command.tag or ("" if transaction is None else transaction.tag)
-    )
-    event = CommitPrepared(
-        transactional_id=command.transactional_id,
-        tx_id=command.tx_id,
-        at_ms=command.now_ms,
-        participants=command.participants,
-        groups=command.groups,
-        mark=command.mark,
-        tag=command.tag,
-        dead_letter=command.dead_letter,
-    )
-    return Decided((event,))
+    _check_tag(state, tx_id, command.tag or ("" if transaction is None else transaction.tag))
+    return Decided((command,))
 
 
-def _is_committed_without_id(state: CoordinatorState, command: PrepareCommit) -> bool:
-    """Whether it is committed, of an id that has expired. Raises OutcomeUnknown."""
-    outcome = state.outcome(command.tx_id)
-    if outcome is None:
-        require_remembered(state, command.tx_id)
-        return False
-    if outcome.decision is Decision.COMMIT and outcome.dead_letter != command.dead_letter:
-        raise _is_decided(state, command.tx_id, None)
-    if outcome.decision is Decision.COMMIT:
-        require_same_content(command, outcome.content)
-    return outcome.decision is Decision.COMMIT
+def require_same_content(command: CommitPrepared, committed: int) -> None:
+    """The commit that was decided is the one that is asked for. Raises ProducerFenced (R35)."""
+    asked = command.content
+    if NO_CONTENT not in (asked, committed) and asked != committed:
+        raise ProducerFenced(
+            f"transaction {command.tx_id} of {command.transactional_id!r} was committed with "
+            "other records than these, so two processes use one registration: a running producer "
+            "was copied, perhaps with its machine. Nothing of these records was committed. Close "
+            "this producer, open a new one, and send them again.",
+            transactional_id=command.transactional_id,
+            tx_id=str(command.tx_id),
+        )
 
 
-def _is_dead_letter(state: CoordinatorState, tx_id: TxId, transaction: Transaction | None) -> bool:
-    """Whether what was decided is that a half transaction is given up."""
-    if transaction is not None:
-        return transaction.dead_letter
-    outcome = state.outcome(tx_id)
-    return outcome is not None and outcome.dead_letter
-
-
-def _content(state: CoordinatorState, tx_id: TxId, transaction: Transaction | None) -> int:
-    """What the decided transaction is about (R35)."""
-    if transaction is not None:
-        return transaction.content
-    outcome = state.outcome(tx_id)
-    return UNKNOWN if outcome is None else outcome.content
-
-
-def _decision(
-    state: CoordinatorState, known: TransactionalId, tx_id: TxId, current: TransactionState | None
-) -> Decision | None:
-    if current is not None:
-        return decision_of(current)
-    outcome = _outcome(state, known, tx_id)
-    return outcome.decision if outcome is not None else None
-
-
-def _outcome(state: CoordinatorState, known: TransactionalId, tx_id: TxId) -> Outcome | None:
-    """How it ended. One that was never begun has no outcome (R4), so none is searched for."""
-    is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
-    if is_current and tx_id.number > known.begun_number:
-        return None
+def _outcome(state: CoordinatorState, known: TransactionalId | None, tx_id: TxId) -> Outcome | None:
+    """How it was decided, or ended. One that was never begun has no outcome (R4), so none is
+    searched for."""
+    if known is not None:
+        if (transaction := known.open.get(tx_id)) is not None:
+            return transaction.decided
+        is_current = (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
+        if is_current and tx_id.number > known.begun_number:
+            return None
     return state.outcome(tx_id)
+
+
+def require_remembered(state: CoordinatorState, tx_id: TxId) -> None:
+    """Without a known outcome a transaction may have committed, unless the coordinator knows that
+    it dropped no outcome that high (rule R39). Raises OutcomeUnknown."""
+    if state.may_have_forgotten(tx_id):
+        raise OutcomeUnknown(
+            f"transaction {tx_id} ended so long ago that its coordinator has forgotten how: it may "
+            "be committed. Look for its records before you write them again; this producer can "
+            "only be closed.",
+            tx_id=str(tx_id),
+        )
 
 
 def _check_horizon(state: CoordinatorState, participants: tuple[Participant, ...]) -> None:
@@ -436,7 +401,7 @@ def _check_horizon(state: CoordinatorState, participants: tuple[Participant, ...
                 )
 
 
-def _check_mark(state: CoordinatorState, command: PrepareCommit) -> None:
+def _check_mark(state: CoordinatorState, command: CommitPrepared) -> None:
     """The same micro-batch is committed once (rule R2, I10)."""
     mark = command.mark
     newest = state.marks.get(mark.key) if mark is not None else None
@@ -454,28 +419,45 @@ def _decide_abort(state: CoordinatorState, command: PrepareAbort) -> Decided:
     """Legal in every state but after the commit decision; of an unknown one it is a bar (R3)."""
     known = _known(state, command.transactional_id)
     transaction = known.open.get(command.tx_id)
-    current = None if transaction is None else transaction.state
-    decided = _decision(state, known, command.tx_id, current)
+    decided = _outcome(state, known, command.tx_id)
     if decided is None and transaction is None and not command.undecided:
         require_remembered(state, command.tx_id)
-    if decided is Decision.COMMIT:
+    if decided is not None and decided.decision is Decision.COMMIT:
         raise IllegalTransition(
             f"transaction {command.tx_id} is decided: COMMIT. It can no longer be aborted; "
             "any process that meets it finishes it.",
             tx_id=str(command.tx_id),
         )
-    if current is TransactionState.ONGOING:
+    if transaction is not None and transaction.state is TransactionState.ONGOING:
         epoch = known.epoch
         # A half transaction is ended alone: a fence would end all others of its producer with it,
         # whose local transactions may be committed.
-        is_alone = transaction is not None and transaction.check_back is not None
-        if command.fence and epoch < EPOCH_MAX and not is_alone:
+        if command.fence and epoch < EPOCH_MAX and transaction.check_back is None:
             epoch += 1
         event = AbortPrepared(command.transactional_id, command.tx_id, command.now_ms, epoch)
         return Decided((event,))
     if transaction is not None or is_past(known, command.tx_id):
         return Decided()
     return Decided((TransactionBarred(command.transactional_id, command.tx_id, command.now_ms),))
+
+
+def is_past(known: TransactionalId, tx_id: TxId) -> bool:
+    """Whether it can never prepare any more: its epoch is over, or its number is used (rule R4)."""
+    is_current = _is_current(known, tx_id)
+    return not is_current or tx_id.number <= known.begun_number
+
+
+def _is_current(known: TransactionalId, tx_id: TxId) -> bool:
+    """Whether it is of the newest epoch. Raises CorruptData for one that was never given out: the
+    coordinator's journal is older than its log, or other objects are forged."""
+    if tx_id.pid == known.pid and tx_id.epoch > known.epoch:
+        raise CorruptData(
+            f"transaction {tx_id} has an epoch that its coordinator has never given out: the "
+            "coordinator's journal is older than what speaks of it. If a part of this log was "
+            "restored from a backup, restore all of it from the same one.",
+            tx_id=str(tx_id),
+        )
+    return (tx_id.pid, tx_id.epoch) == (known.pid, known.epoch)
 
 
 def _decide_expiry(state: CoordinatorState, command: ExpireTransactionalId) -> Decided:
@@ -487,7 +469,7 @@ def _decide_expiry(state: CoordinatorState, command: ExpireTransactionalId) -> D
     return Decided((TransactionalIdExpired(command.transactional_id),), True)
 
 
-def _decide_complete(state: CoordinatorState, command: CompleteTransaction) -> Decided:
+def _decide_complete(state: CoordinatorState, command: TransactionCompleted) -> Decided:
     transaction = _open(state, command.transactional_id, command.tx_id)
     if transaction is None:
         return Decided()
@@ -496,4 +478,4 @@ def _decide_complete(state: CoordinatorState, command: CompleteTransaction) -> D
             f"transaction {command.tx_id} is {transaction.state} and cannot be complete. "
             "Please report this."
         )
-    return Decided((TransactionCompleted(command.transactional_id, command.tx_id, command.now_ms),))
+    return Decided((command,))

@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from txlog.clock import elapsed_ms
-from txlog.coordinator.content import content_of
 from txlog.coordinator.events import (
     AbortPrepared,
-    CheckBack,
     CheckClaimed,
     CommitPrepared,
     CoordinatorEvent,
@@ -30,121 +27,17 @@ from txlog.coordinator.events import (
     TransactionCompleted,
 )
 from txlog.coordinator.outcomes import Outcome, OutcomeGeneration, tagged
-from txlog.coordinator.states import TransactionState, transition
-from txlog.model import Decision, Epoch, EpochOrNone, Offset, OffsetOrNone, ProducerId, TxId, WallMs
-from txlog.stored import stored
+from txlog.coordinator.transaction import (
+    Transaction,
+    TransactionalId,
+    TransactionState,
+    transition,
+)
+from txlog.model import Decision, TransactionOutcome, TxId
 
 OUTCOME_GENERATION = 128
 OUTCOME_GENERATIONS_MAX = 128
 """Outcomes are kept for the last 16,384 transactions of a coordinator at least."""
-
-
-@stored(
-    "transaction",
-    tx_id="tx_id",
-    state="state",
-    started_ms="started_ms",
-    timeout_ms="timeout_ms",
-    participants="participants",
-    groups="groups",
-    tag="tag",
-    fence_epoch="fence_epoch",
-    check_back="check_back",
-    checks="checks",
-    checked_ms="checked_ms",
-    dead_letter="dead_letter",
-    content="content",
-)
-@dataclass(frozen=True, slots=True)
-class Transaction:
-    """A transaction that is not complete."""
-
-    tx_id: TxId
-    state: TransactionState
-    started_ms: WallMs
-    timeout_ms: Offset
-    participants: tuple[Participant, ...] = ()
-    groups: tuple[str, ...] = ()
-    tag: str = ""
-    fence_epoch: EpochOrNone = -1
-    """The epoch to which its ABORT markers raise the pid."""
-    check_back: CheckBack | None = None
-    """Only of a half transaction."""
-    checks: Offset = 0
-    """How often a producer was asked about it."""
-    checked_ms: WallMs = 0
-    dead_letter: bool = False
-    """Decided to go to the dead-letter topic."""
-    content: Offset = 0
-    """Of its PREPARE_COMMIT: see content_of (R35)."""
-
-    def is_check_due(self, now_ms: int) -> bool:
-        """Whether its next check is due, or its end."""
-        back = self.check_back
-        if back is None or self.state is not TransactionState.ONGOING:
-            return False
-        if not self.checks:
-            return elapsed_ms(self.started_ms, now_ms) >= back.first_check_ms
-        return elapsed_ms(self.checked_ms, now_ms) >= back.interval_ms
-
-    def is_late(self, now_ms: int) -> bool:
-        """Whether any process may abort it: half transactions are checked instead."""
-        is_over = elapsed_ms(self.started_ms, now_ms) > self.timeout_ms
-        return self.check_back is None and is_over
-
-
-@stored(
-    "transactional_id_state",
-    pid="producer_id",
-    epoch="producer_epoch",
-    instance="instance",
-    timeout_ms="timeout_ms",
-    updated_ms="updated_ms",
-    concurrent="concurrent",
-    is_run="is_run",
-    begun_number="begun_number",
-    last_state="last_state",
-    last_tx_id="last_tx_id",
-    superseded="superseded",
-    may_skip="may_skip",
-    forgotten="forgotten_tx_id",
-    open="open_transactions",
-)
-@dataclass(frozen=True, slots=True)
-class TransactionalId:
-    """What is known of one transactional id."""
-
-    pid: ProducerId
-    epoch: Epoch
-    instance: str
-    timeout_ms: Offset
-    updated_ms: WallMs
-    concurrent: bool = False
-    is_run: bool = False
-    begun_number: OffsetOrNone = -1
-    """Highest transaction number of this epoch that was begun, decided or barred (rule R4)."""
-    last_state: TransactionState = TransactionState.EMPTY
-    """State of the transaction that was completed last."""
-    last_tx_id: TxId | None = None
-    superseded: tuple[str, ...] = ()
-    """Spark runs that may not come back (rule R27)."""
-    may_skip: bool = False
-    """It may leave batches out, and then does not move its groups (rule R30)."""
-    forgotten: TxId | None = None
-    """The highest transaction of this producer id whose outcome was dropped (rule R39)."""
-    open: Mapping[TxId, Transaction] = field(default_factory=dict)
-
-    @property
-    def state(self) -> TransactionState:
-        """In Kafka's words: of the open transaction, else of the last one."""
-        newest = max(self.open, default=None)
-        return self.last_state if newest is None else self.open[newest].state
-
-    def floor(self, tx_id: TxId) -> int:
-        """Every number of that epoch up to this one is finished once `tx_id` is (rule R7)."""
-        others = [o.number for o in self.open if o.epoch == tx_id.epoch and o != tx_id]
-        ceiling = self.begun_number if tx_id.epoch == self.epoch else tx_id.number
-        return min(others, default=max(ceiling, tx_id.number) + 1) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +67,15 @@ class CoordinatorState:
         highest = next((known.forgotten for known in holders), self.forgotten)
         return highest is not None and tx_id <= highest
 
+    def presumed_outcome(self, tx_id: TxId) -> TransactionOutcome:
+        """Of a transaction that is neither open nor remembered (rule R39): OPEN if it may still be
+        begun; ABORTED if it is barred, and no outcome that high was dropped; else UNKNOWN_ID."""
+        found = self.find(tx_id)
+        if found is None or self.may_have_forgotten(tx_id) or tx_id.epoch > found[1].epoch:
+            return TransactionOutcome.UNKNOWN_ID
+        is_barred = (tx_id.epoch, tx_id.number) <= (found[1].epoch, found[1].begun_number)
+        return TransactionOutcome.ABORTED if is_barred else TransactionOutcome.OPEN
+
     def outcome_of_tag(self, tag: str) -> tuple[TxId, Outcome] | None:
         """The newest transaction with that tag."""
         for found in reversed(self.outcomes):
@@ -184,11 +86,11 @@ class CoordinatorState:
     def committed_with_tag(self, tag: str) -> TxId | None:
         """The transaction that is decided COMMIT with that tag, as far as outcomes reach back."""
         for _, transaction in self.open_transactions():
-            if transaction.tag == tag and _is_committed(transaction):
+            if transaction.tag == tag and _is_committed(transaction.decided):
                 return transaction.tx_id
         for found in reversed(self.outcomes):
             for tx_id in tagged(found, tag):
-                if found[tx_id].decision is Decision.COMMIT and not found[tx_id].dead_letter:
+                if _is_committed(found[tx_id]):
                     return tx_id
         return None
 
@@ -207,8 +109,8 @@ class CoordinatorState:
         return None
 
 
-def _is_committed(transaction: Transaction) -> bool:
-    return transaction.state is TransactionState.PREPARE_COMMIT and not transaction.dead_letter
+def _is_committed(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome.as_told is TransactionOutcome.COMMITTED
 
 
 def apply(state: CoordinatorState, event: CoordinatorEvent, slot: int) -> CoordinatorState:
@@ -380,7 +282,7 @@ def _commit_prepared(state: CoordinatorState, event: CommitPrepared) -> Coordina
         groups=tuple(dict.fromkeys((*ongoing.groups, *event.groups))),
         tag=event.tag or ongoing.tag,
         dead_letter=event.dead_letter,
-        content=content_of(event.participants, event.groups),
+        content=event.content,
     )
     if event.mark is not None:
         state = replace(state, marks={**state.marks, event.mark.key: event.mark})

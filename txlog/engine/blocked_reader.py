@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.state import Transaction
+from txlog.coordinator.transaction import Transaction
 from txlog.engine.connection import Connection
 from txlog.errors import TxlogError, UnknownTransaction
 from txlog.model import TxId

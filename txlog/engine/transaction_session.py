@@ -16,9 +16,8 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from txlog.clock import begun
-from txlog.coordinator.coordinator import InitOptions
-from txlog.coordinator.events import Participant, Registration, ReplayMark
-from txlog.coordinator.state import TransactionalId
+from txlog.coordinator.events import InitProducer, Participant, Registration, ReplayMark
+from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.completion import Completion, Step
 from txlog.engine.connection import Connection
 from txlog.engine.producer_config import STAGED, ProducerConfig
@@ -138,19 +137,17 @@ class TransactionSession:
     ) -> Registration:
         """Become the id's newest instance. Raises GroupOwned, ProducerFenced."""
         self._instance = instance
-        options = InitOptions(self._timeout_ms, False, is_run, groups, take_over, may_skip=may_skip)
-        return self._register(options)
+        return self._register(is_run=is_run, groups=groups, take_over=take_over, may_skip=may_skip)
 
     def renew(self) -> Registration:
         """A new epoch for the same instance. Raises ProducerFenced if another has taken over."""
-        return self._register(InitOptions(self._timeout_ms, succeeds=self._instance))
+        return self._register(succeeds=self._instance)
 
-    def _register(self, options: InitOptions) -> Registration:
+    def _register(self, **changes: Any) -> Registration:
         self.join()
-        self._registration = self._coordinator.init_producer(
-            self.transactional_id, self._instance, options
-        )
-        self._number = self._registration.begun_number
+        command = InitProducer(self.transactional_id, self._instance, self._timeout_ms, **changes)
+        self._registration = self._coordinator.init_producer(command)
+        self._number = -1
         return self._registration
 
     def begin(self, tag: str = "", *, checks_fencing: bool = True) -> TxId:

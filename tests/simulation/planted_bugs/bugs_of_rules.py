@@ -14,7 +14,7 @@ from tests.simulation.planted_bugs.mutant import Mutant, Patch
 from txlog.coordinator import rules, state
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import AbortPrepared, CommitPrepared, Participant, PrepareAbort
-from txlog.coordinator.states import PREPARED, TransactionState
+from txlog.coordinator.transaction import PREPARED, TransactionState
 from txlog.engine.transaction_session import NO_PENDS, TransactionSession
 from txlog.errors import MissingObject, OutcomeUnknown
 from txlog.journal.boundaries import boundary

@@ -5,17 +5,18 @@ from typing import Any
 
 from tests.unit.machine_without_journal import Fold
 from txlog.coordinator.events import (
-    AddParticipants,
-    BeginTransaction,
-    CompleteTransaction,
+    CommitPrepared,
     InitProducer,
     Participant,
+    ParticipantsAdded,
     PrepareAbort,
-    PrepareCommit,
     Registration,
+    TransactionBegun,
+    TransactionCompleted,
 )
 from txlog.coordinator.machine import CoordinatorMachine
-from txlog.coordinator.state import CoordinatorState, Transaction
+from txlog.coordinator.state import CoordinatorState
+from txlog.coordinator.transaction import Transaction
 from txlog.model import TxId
 
 Coordinator = Fold[CoordinatorState]
@@ -35,20 +36,22 @@ def init(instance: str = "i", name: str = NAME, **changes: Any) -> InitProducer:
     return InitProducer(name, instance, **{**values, **changes})
 
 
-def begin(tx: TxId, name: str = NAME, **changes: Any) -> BeginTransaction:
+def begin(tx: TxId, name: str = NAME, **changes: Any) -> TransactionBegun:
     """BEGIN with partition 0 of topic a."""
-    values = {"now_ms": 2000, "timeout_ms": 60_000, "participants": (TOPIC_A,)}
-    return BeginTransaction(name, tx, **{**values, **changes})
+    values = {"at_ms": 2000, "timeout_ms": 60_000, "participants": (TOPIC_A,)}
+    return TransactionBegun(name, tx, **{**values, **changes})
 
 
-def add(tx: TxId, *participants: Participant, name: str = NAME, **changes: Any) -> AddParticipants:
+def add(
+    tx: TxId, *participants: Participant, name: str = NAME, **changes: Any
+) -> ParticipantsAdded:
     """Partition 0 of topic b, unless other participants are given."""
-    return AddParticipants(name, tx, participants or (TOPIC_B,), **changes)
+    return ParticipantsAdded(name, tx, participants or (TOPIC_B,), **changes)
 
 
-def commit(tx: TxId, name: str = NAME, **changes: Any) -> PrepareCommit:
+def commit(tx: TxId, name: str = NAME, **changes: Any) -> CommitPrepared:
     """PREPARE_COMMIT."""
-    return PrepareCommit(name, tx, **{"now_ms": 3000, **changes})
+    return CommitPrepared(name, tx, **{"at_ms": 3000, **changes})
 
 
 def abort(tx: TxId, name: str = NAME, **changes: Any) -> PrepareAbort:
@@ -56,9 +59,9 @@ def abort(tx: TxId, name: str = NAME, **changes: Any) -> PrepareAbort:
     return PrepareAbort(name, tx, **{"now_ms": 3000, **changes})
 
 
-def complete(tx: TxId, name: str = NAME) -> CompleteTransaction:
+def complete(tx: TxId, name: str = NAME) -> TransactionCompleted:
     """COMMITTED or ABORTED."""
-    return CompleteTransaction(name, tx, 4000)
+    return TransactionCompleted(name, tx, 4000)
 
 
 def new_coordinator() -> Coordinator:

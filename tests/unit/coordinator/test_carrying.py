@@ -32,7 +32,7 @@ from txlog.coordinator.carrying import (
 )
 from txlog.coordinator.events import Participant
 from txlog.coordinator.state import CoordinatorState
-from txlog.coordinator.states import TransactionState
+from txlog.coordinator.transaction import TransactionState
 from txlog.errors import StoreUnavailable
 from txlog.model import Decision, TxId
 from txlog.settings import TopicConfig

@@ -14,8 +14,7 @@ from tests.unit.coordinator.coordinator_commands import (
     registered,
 )
 from txlog.client.producer.producer import Producer
-from txlog.coordinator.content import UNKNOWN, content_of
-from txlog.coordinator.events import ExpireTransactionalId, Participant
+from txlog.coordinator.events import NO_CONTENT, ExpireTransactionalId, Participant
 from txlog.coordinator.outcomes import OutcomeGeneration
 from txlog.errors import ProducerFenced
 from txlog.model import TxId
@@ -34,20 +33,25 @@ def staged(name: str) -> Participant:
 MINE, OTHER = staged("01977420dcef8c15510563d550401e72"), staged("01977420dd515b0dc4c08bb17ffdcf31")
 
 
+def content(participants: tuple[Participant, ...], groups: tuple[str, ...]) -> int:
+    """Of a commit that names these."""
+    return commit(TX, participants=participants, groups=groups).content
+
+
 def test_the_content_is_what_is_named() -> None:
     named = [
-        content_of((), ()),
-        content_of((MINE,), ()),
-        content_of((OTHER,), ()),
-        content_of((MINE,), ("g",)),
-        content_of((), ("g",)),
-        content_of((), ("h",)),
-        content_of((Participant(TOPIC_ID, "t", (0,)),), ()),
-        content_of((Participant(TOPIC_ID, "t", (1,)),), ()),
+        content((), ()),
+        content((MINE,), ()),
+        content((OTHER,), ()),
+        content((MINE,), ("g",)),
+        content((), ("g",)),
+        content((), ("h",)),
+        content((Participant(TOPIC_ID, "t", (0,)),), ()),
+        content((Participant(TOPIC_ID, "t", (1,)),), ()),
     ]
     assert len(set(named)) == len(named)
-    assert named[0] == UNKNOWN
-    assert content_of([MINE], ["g"]) == named[3]
+    assert named[0] == NO_CONTENT
+    assert content((MINE,), ("g",)) == named[3]
 
 
 @pytest.mark.parametrize("is_complete", [False, True])
@@ -77,7 +81,7 @@ def test_R35_a_commit_that_names_nothing_is_a_repeat_of_any() -> None:
     coordinator.run(commit(TX, groups=("g",)))
     coordinator.run(complete(TX))
     coordinator.run(commit(TX, participants=(MINE,)))
-    assert coordinator.state.outcomes[-1][TX].content == UNKNOWN
+    assert coordinator.state.outcomes[-1][TX].content == NO_CONTENT
 
 
 def test_what_was_committed_is_in_the_text_of_the_outcomes() -> None:
@@ -85,7 +89,7 @@ def test_what_was_committed_is_in_the_text_of_the_outcomes() -> None:
     coordinator.run(commit(TX, participants=(MINE,)))
     coordinator.run(complete(TX))
     outcomes = OutcomeGeneration.of(coordinator.state.outcomes[-1])
-    assert OutcomeGeneration.of_text(outcomes.text)[TX].content == content_of((MINE,), ())
+    assert OutcomeGeneration.of_text(outcomes.text)[TX].content == content((MINE,), ())
 
 
 def copied(log: MemoryLog) -> tuple[Producer, Producer]:

@@ -26,14 +26,14 @@ from tests.unit.coordinator.coordinator_commands import (
 from tests.unit.segments import segment
 from txlog.coordinator.events import (
     AbortPrepared,
-    AdvanceStagingHorizon,
     OffsetRange,
     Participant,
     ProducerInitialised,
     ReplayMark,
+    StagingHorizonAdvanced,
 )
 from txlog.coordinator.state import merged_participants
-from txlog.coordinator.states import TransactionState
+from txlog.coordinator.transaction import TransactionState
 from txlog.errors import (
     CommitFailed,
     ConcurrentTransactions,
@@ -200,7 +200,7 @@ def test_the_same_instance_that_registers_again_has_a_new_epoch() -> None:
     """Its earlier process may have died with a PREPARE under way."""
     coordinator = registered()
     answer = coordinator.run(init("i0"))
-    assert (answer.epoch, answer.begun_number) == (1, -1)
+    assert answer.epoch == 1
 
 
 # R7: several open transactions.
@@ -400,7 +400,7 @@ def staged(name: str) -> Participant:
 
 def test_a_segment_below_the_staging_horizon_is_not_committed() -> None:
     coordinator = registered()
-    coordinator.run(AdvanceStagingHorizon("05"))
+    coordinator.run(StagingHorizonAdvanced("05"))
     with pytest.raises(SegmentExpired, match="run the batch again"):
         coordinator.run(commit(tx(0), participants=(staged("04"),)))
     coordinator.run(commit(tx(0), participants=(staged("05"),)))
@@ -409,7 +409,7 @@ def test_a_segment_below_the_staging_horizon_is_not_committed() -> None:
 def test_a_segment_that_was_declared_before_the_horizon_rose_is_referred_to_and_stays() -> None:
     coordinator = registered()
     coordinator.run(begin(tx(0), participants=(staged("04"),)))
-    coordinator.run(AdvanceStagingHorizon("05"))
+    coordinator.run(StagingHorizonAdvanced("05"))
     coordinator.run(commit(tx(0)))
     (_, transaction), *others = coordinator.state.open_transactions()
     assert (transaction.state, others) == (TransactionState.PREPARE_COMMIT, [])
@@ -418,7 +418,7 @@ def test_a_segment_that_was_declared_before_the_horizon_rose_is_referred_to_and_
 
 def test_a_segment_below_the_horizon_is_not_declared() -> None:
     coordinator = registered()
-    coordinator.run(AdvanceStagingHorizon("05"))
+    coordinator.run(StagingHorizonAdvanced("05"))
     with pytest.raises(SegmentExpired):
         coordinator.run(begin(tx(0), participants=(staged("04"),)))
 
@@ -426,7 +426,7 @@ def test_a_segment_below_the_horizon_is_not_declared() -> None:
 def test_a_repeat_of_a_decided_prepare_is_answered_whatever_the_horizon() -> None:
     coordinator = registered()
     coordinator.run(commit(tx(0), participants=(staged("04"),)))
-    coordinator.run(AdvanceStagingHorizon("05"))
+    coordinator.run(StagingHorizonAdvanced("05"))
     slot = coordinator.slot
     coordinator.run(commit(tx(0), participants=(staged("04"),)))
     assert coordinator.slot == slot, "it is not decided again"

@@ -20,7 +20,6 @@ from tests.unit.coordinator.coordinator_commands import (
 )
 from txlog.coordinator import state as coordinator_state
 from txlog.coordinator.events import ExpireTransactionalId, TransactionalIdExpired
-from txlog.coordinator.past import presumed_outcome
 from txlog.errors import (
     IllegalTransition,
     OutcomeUnknown,
@@ -105,7 +104,7 @@ def test_R39_a_commit_whose_outcome_is_forgotten_is_not_called_aborted(
     for number in (0, 3):
         with pytest.raises(OutcomeUnknown, match=f"{tx(number)} ended so long ago"):
             coordinator.run(commit(tx(number)))
-        assert presumed_outcome(coordinator.state, tx(number)) is UNKNOWN
+        assert coordinator.state.presumed_outcome(tx(number)) is UNKNOWN
 
 
 @LATER
@@ -172,7 +171,7 @@ def test_R39_a_number_that_was_passed_over_is_aborted_while_nothing_that_high_is
     coordinator.run(begin(tx(1, epoch=1)))
     after_others(coordinator)
     for barred in (tx(4), tx(9), tx(0, epoch=1)):
-        assert presumed_outcome(coordinator.state, barred) is ABORTED
+        assert coordinator.state.presumed_outcome(barred) is ABORTED
     with pytest.raises(TransactionAborted):
         coordinator.run(commit(tx(0, epoch=1)))
     with pytest.raises(ProducerFenced):
@@ -181,9 +180,9 @@ def test_R39_a_number_that_was_passed_over_is_aborted_while_nothing_that_high_is
 
 def test_R39_what_may_still_begin_is_open_and_what_nobody_has_is_unknown() -> None:
     coordinator = after_a_commit()
-    assert presumed_outcome(coordinator.state, tx(4)) is OPEN
-    assert presumed_outcome(coordinator.state, tx(0, epoch=1)) is UNKNOWN
-    assert presumed_outcome(coordinator.state, tx(0, pid=1234)) is UNKNOWN
+    assert coordinator.state.presumed_outcome(tx(4)) is OPEN
+    assert coordinator.state.presumed_outcome(tx(0, epoch=1)) is UNKNOWN
+    assert coordinator.state.presumed_outcome(tx(0, pid=1234)) is UNKNOWN
 
 
 def test_R39_a_producer_id_of_its_own_forgets_nothing_when_others_do() -> None:

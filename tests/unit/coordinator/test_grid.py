@@ -25,8 +25,8 @@ from tests.unit.coordinator.coordinator_commands import (
     init,
 )
 from txlog.coordinator import events
-from txlog.coordinator.events import AdvanceStagingHorizon
-from txlog.coordinator.states import PREDECESSORS, TransactionState, decision_of, transition
+from txlog.coordinator.events import StagingHorizonAdvanced
+from txlog.coordinator.transaction import PREDECESSORS, TransactionState, decision_of, transition
 from txlog.errors import (
     ConcurrentTransactions,
     CorruptData,
@@ -260,7 +260,7 @@ def test_an_initialisation_bumps_the_epoch_or_waits(row: str, instance: str) -> 
         assert outcome_of(coordinator, init(instance)) == "WAIT"
         return
     answer = coordinator.run(init(instance))
-    assert (answer.pid, answer.epoch, answer.begun_number) == (PID, int(epoch), -1)
+    assert (answer.pid, answer.epoch) == (PID, int(epoch))
     assert answer.to_finish == ((OWN,) if aborted == "own" else ())
     assert isinstance(coordinator.events[-1], events.ProducerInitialised)
 
@@ -269,7 +269,7 @@ def test_an_initialisation_bumps_the_epoch_or_waits(row: str, instance: str) -> 
 def test_the_staging_horizon_rises_in_every_situation(situation: str) -> None:
     coordinator = SITUATIONS[situation]()
     for segment_id, expected in (("02", "02"), ("01", "02"), ("02", "02"), ("03", "03")):
-        coordinator.run(AdvanceStagingHorizon(segment_id))
+        coordinator.run(StagingHorizonAdvanced(segment_id))
         assert coordinator.state.horizon == expected
 
 

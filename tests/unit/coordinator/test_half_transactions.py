@@ -19,7 +19,7 @@ from tests.unit.coordinator.coordinator_commands import (
     transaction,
 )
 from txlog.coordinator.events import CheckBack, CheckClaimed, ClaimCheck
-from txlog.coordinator.states import TransactionState
+from txlog.coordinator.transaction import TransactionState
 from txlog.errors import TransactionAborted
 from txlog.model import TxId
 

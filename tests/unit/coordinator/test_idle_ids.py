@@ -17,9 +17,9 @@ from tests.unit.coordinator.coordinator_commands import (
     new_coordinator,
     registered,
 )
-from txlog.coordinator.events import CheckClaimed, ExpireTransactionalId, ReleaseGroup
-from txlog.coordinator.state import CoordinatorState, Transaction, TransactionalId, apply
-from txlog.coordinator.states import TransactionState
+from txlog.coordinator.events import CheckClaimed, ExpireTransactionalId, GroupReleased
+from txlog.coordinator.state import CoordinatorState, apply
+from txlog.coordinator.transaction import Transaction, TransactionalId, TransactionState
 from txlog.model import TxId
 
 
@@ -66,15 +66,15 @@ def test_a_group_is_let_go_with_its_forgotten_owner_and_no_other() -> None:
 def test_a_group_without_an_owner_is_released_without_an_event() -> None:
     coordinator = registered(groups=("g",))
     count = len(coordinator.events)
-    coordinator.run(ReleaseGroup("other"))
+    coordinator.run(GroupReleased("other"))
     assert (len(coordinator.events), coordinator.state.owners) == (count, {"g": NAME})
-    coordinator.run(ReleaseGroup("g"))
+    coordinator.run(GroupReleased("g"))
     assert not coordinator.state.owners
 
 
 def test_R12_a_group_that_is_released_leaves_the_others_with_their_owners() -> None:
     coordinator = registered(groups=("g", "h"))
-    coordinator.run(ReleaseGroup("g"))
+    coordinator.run(GroupReleased("g"))
     assert coordinator.state.owners == {"h": NAME}
 
 
@@ -100,7 +100,7 @@ def test_every_step_of_a_transaction_is_a_use_of_its_id(
 
 def test_a_clock_that_goes_back_takes_nothing_from_the_time_of_the_last_use() -> None:
     coordinator = registered(now_ms=5000)
-    coordinator.run(begin(TxId(PID, 0, 0), now_ms=2000))
+    coordinator.run(begin(TxId(PID, 0, 0), at_ms=2000))
     assert coordinator.state.ids[NAME].updated_ms == 5000
 
 

@@ -87,7 +87,9 @@ def test_what_is_left_of_an_ids_earlier_producer_id_is_finished_by_the_reader_th
     producer.send("u", b"open").get()
     log.producer().send("u", b"behind").get()
     fresh_pid = log.connection.cluster.producer_id()
-    coordinator._execute(InitProducer("a", "b", fresh_pid, 60_000, log.clock.wall_ms()))
+    coordinator._execute(
+        InitProducer("a", "b", 60_000, fresh_pid=fresh_pid, now_ms=log.clock.wall_ms())
+    )
     consumer = log.consumer("u", isolation_level="read_committed")
     assert [record.value for record in consumer.poll()[U0]] == [b"behind"], "without waiting"
     assert log.process().outcome(tx_id) is TransactionOutcome.ABORTED

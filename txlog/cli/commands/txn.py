@@ -13,8 +13,7 @@ from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session, with_session
 from txlog.client.admin import Admin, TransactionDescription, TransactionListing
 from txlog.client.admin.transaction_admin import PendedTransaction, transaction_at
-from txlog.coordinator.state import Transaction
-from txlog.coordinator.states import TransactionState
+from txlog.coordinator.transaction import Transaction, TransactionState
 from txlog.errors import IllegalTransition, UnknownTransaction, UsageError
 from txlog.model import TopicPartition, TransactionOutcome, TxId
 

@@ -11,7 +11,7 @@ from txlog.cli.output.output import Grid, duration_text
 from txlog.cli.output.record_json import iso_time
 from txlog.cli.session import Session
 from txlog.client.admin import Admin
-from txlog.coordinator.state import Transaction
+from txlog.coordinator.transaction import Transaction
 
 HEADERS = (
     "TRANSACTION-ID",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from txlog.client.admin.transaction_admin import PendedTransaction
-from txlog.coordinator.state import Transaction
+from txlog.coordinator.transaction import Transaction
 from txlog.model import TransactionOutcome, TxId
 from txlog.settings import TopicConfig
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from txlog.client.positions.given_positions import given_offsets
-from txlog.coordinator.states import PREPARED
+from txlog.coordinator.transaction import PREPARED
 from txlog.engine.connection import Connection
 from txlog.errors import OffsetOutOfRange, TxlogError
 from txlog.maintenance.retention_bounds import bounded_log_starts

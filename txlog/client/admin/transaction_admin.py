@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from txlog.clock import elapsed_ms
-from txlog.coordinator.state import Transaction
+from txlog.coordinator.transaction import Transaction
 from txlog.engine.connection import Connection
 from txlog.errors import UnknownTransaction
 from txlog.model import TopicPartition, TxId

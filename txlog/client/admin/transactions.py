@@ -21,7 +21,7 @@ from txlog.client.positions.given_positions import given_partition, whole_number
 from txlog.clock import begun
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import ReplayMark
-from txlog.coordinator.state import TransactionalId
+from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.connection import Connection
 from txlog.engine.given_arguments import given_transaction
 from txlog.errors import ProducerFenced, UnknownTransaction, UsageError

@@ -18,8 +18,7 @@ from txlog.client.half_messages.half_message import (
 )
 from txlog.client.half_messages.half_store import commit, read_half, roll_back
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.state import Transaction
-from txlog.coordinator.states import PREPARED
+from txlog.coordinator.transaction import PREPARED, Transaction
 from txlog.engine.connection import Connection
 from txlog.errors import DuplicateTransaction, TxlogError
 from txlog.model import TxId

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from txlog.client.consumer.consumer_record import ConsumerRecord, records
 from txlog.client.half_messages.half_message import TRANSACTION_ID_HEADER, HalfTransaction, Message
-from txlog.coordinator.coordinator import Coordinator, InitOptions
-from txlog.coordinator.events import CheckBack, Participant, Registration
-from txlog.coordinator.state import Transaction
+from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.events import CheckBack, InitProducer, Participant, Registration
+from txlog.coordinator.transaction import Transaction
 from txlog.engine.append.accumulator import Partitions, new_pile
 from txlog.engine.append.partitioner import split_by_partition
 from txlog.engine.append.record_times import record_time
@@ -59,11 +59,11 @@ class HalfStore:
 
     def register(self) -> None:
         """Register with the coordinator. Raises the store's errors."""
-        options = InitOptions(NEVER_MS, concurrent=True)
+        name = self.transactional_id
         self._registration = self.coordinator.init_producer(
-            self.transactional_id, self.transactional_id, options
+            InitProducer(name, name, NEVER_MS, concurrent=True)
         )
-        self._number = self._registration.begun_number
+        self._number = -1
 
     def store(
         self, messages: Sequence[Message], transaction_id: str, check_back: CheckBack

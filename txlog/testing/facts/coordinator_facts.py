@@ -25,7 +25,7 @@ from txlog.coordinator.state import (
     CoordinatorState,
     merged_participants,
 )
-from txlog.coordinator.states import decision_of
+from txlog.coordinator.transaction import decision_of
 from txlog.model import Decision, TxId
 from txlog.testing.facts.journal_walk import Step, Walk
 

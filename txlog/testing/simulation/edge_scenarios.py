@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from txlog.catalog.cluster import Cluster
-from txlog.coordinator.coordinator import InitOptions
+from txlog.coordinator.events import InitProducer
 from txlog.engine.connection import Connection
 from txlog.groups.shared_journal import SharedMachine, SharedState
 from txlog.journal.entry import decode_entry
@@ -47,7 +47,7 @@ def _worn_out(connection: Connection) -> None:
     """These ids have been registered so many times; of it a snapshot is left."""
     for name in _EPOCHS:
         coordinator = connection.coordinator_of(name)
-        coordinator.init_producer(name, "before", InitOptions(TIMEOUT_MS))
+        coordinator.init_producer(InitProducer(name, "before", TIMEOUT_MS))
     cluster = connection.cluster
     for coordinator in connection.coordinators():
         state = coordinator.catch_up()

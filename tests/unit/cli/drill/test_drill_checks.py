@@ -13,8 +13,7 @@ from txlog.cli.drill.drill_log import PARTITIONS, PORTION, DrillLog
 from txlog.client.admin import Admin
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
-from txlog.coordinator.coordinator import InitOptions
-from txlog.coordinator.events import ReplayMark
+from txlog.coordinator.events import InitProducer, ReplayMark
 from txlog.engine.connection import Connection, open_connection
 from txlog.model import TopicPartition, TxId
 from txlog.storage.disk.local import LocalStore
@@ -71,7 +70,7 @@ class SmallDrill:
     def note_batch(self) -> None:
         """What the sink leaves of a query's batch 0, but for its records."""
         coordinator = self.connection.coordinator_of(QUERY)
-        run = coordinator.init_producer(QUERY, "run", InitOptions(60_000, is_run=True))
+        run = coordinator.init_producer(InitProducer(QUERY, "run", 60_000, is_run=True))
         tx_id = TxId(run.pid, run.epoch, 0)
         coordinator.prepare_commit(QUERY, tx_id, (), (), ReplayMark("query", 0))
         coordinator.finish(QUERY, tx_id)

@@ -4,7 +4,7 @@ from tests.logs.memory_log import MemoryLog
 from tests.unit.held_fan_out import HeldFanOut
 from txlog.client.producer.producer import Producer
 from txlog.clock import Runtime
-from txlog.coordinator.states import TransactionState as State
+from txlog.coordinator.transaction import TransactionState as State
 from txlog.engine.connection import open_connection
 from txlog.model import TopicPartition
 from txlog.testing.clock import SeededEntropy

@@ -19,7 +19,8 @@ from tests.unit.spark_plugin.checkpoints.test_checkpoint_comparison import (
     was_not_noted,
 )
 from tests.unit.spark_plugin.spark_query import COUNT, GROUP, Query
-from txlog.coordinator.coordinator import Coordinator, InitOptions
+from txlog.coordinator.coordinator import Coordinator
+from txlog.coordinator.events import InitProducer
 from txlog.groups.state import UNCHECKED, PendingOffset
 from txlog.model import TxId
 
@@ -151,7 +152,7 @@ def test_what_is_pending_is_told_by_how_it_was_decided(
 
 
 def begun(coordinator: Coordinator, name: str) -> TxId:
-    registration = coordinator.init_producer(name, "i", InitOptions(TIMEOUT_MS))
+    registration = coordinator.init_producer(InitProducer(name, "i", TIMEOUT_MS))
     tx_id = TxId(registration.pid, registration.epoch, 0)
     coordinator.begin(name, tx_id, TIMEOUT_MS)
     return tx_id

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from txlog.client.admin import Admin
 from txlog.coordinator.recovery import apply_decision
-from txlog.coordinator.states import PREPARED
+from txlog.coordinator.transaction import PREPARED
 from txlog.errors import (
     IncompatibleSchema,
     InvalidConfig,

@@ -1,0 +1,183 @@
+"""A transaction and a transactional id as their coordinator knows them. Pure values.
+
+The states of a transaction, each with its legal predecessors, are Kafka's (TransactionMetadata,
+KIP-98, KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from txlog.clock import elapsed_ms
+from txlog.coordinator.events import CheckBack, Participant
+from txlog.coordinator.outcomes import Outcome
+from txlog.errors import InvariantViolated
+from txlog.model import Decision, Epoch, EpochOrNone, Offset, OffsetOrNone, ProducerId, TxId, WallMs
+from txlog.stored import stored
+
+
+class TransactionState(StrEnum):
+    """The state of a transaction, in Kafka's names."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+_S = TransactionState
+
+PREDECESSORS: dict[TransactionState, frozenset[TransactionState]] = {
+    _S.EMPTY: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
+    _S.ONGOING: frozenset({_S.ONGOING, _S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
+    _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
+    _S.PREPARE_ABORT: frozenset({_S.ONGOING, _S.PREPARE_EPOCH_FENCE}),
+    _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
+    _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
+    _S.DEAD: frozenset({_S.EMPTY, _S.COMPLETE_ABORT, _S.COMPLETE_COMMIT}),
+    _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
+}
+
+PREPARED = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
+"""Decided, and not yet applied everywhere: nothing but completion may follow."""
+
+
+def transition(current: TransactionState, target: TransactionState) -> TransactionState:
+    """`target`, if it may follow `current`. Raises InvariantViolated (I4)."""
+    if current not in PREDECESSORS[target]:
+        raise InvariantViolated(
+            f"I4: a transaction cannot go from {current} to {target}. Please report this."
+        )
+    return target
+
+
+def decision_of(state: TransactionState) -> Decision | None:
+    """COMMIT or ABORT, once it is decided; else None."""
+    if state in (_S.PREPARE_COMMIT, _S.COMPLETE_COMMIT):
+        return Decision.COMMIT
+    if state in (_S.PREPARE_ABORT, _S.COMPLETE_ABORT):
+        return Decision.ABORT
+    return None
+
+
+@stored(
+    "transaction",
+    tx_id="tx_id",
+    state="state",
+    started_ms="started_ms",
+    timeout_ms="timeout_ms",
+    participants="participants",
+    groups="groups",
+    tag="tag",
+    fence_epoch="fence_epoch",
+    check_back="check_back",
+    checks="checks",
+    checked_ms="checked_ms",
+    dead_letter="dead_letter",
+    content="content",
+)
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction that is not complete."""
+
+    tx_id: TxId
+    state: TransactionState
+    started_ms: WallMs
+    timeout_ms: Offset
+    participants: tuple[Participant, ...] = ()
+    groups: tuple[str, ...] = ()
+    tag: str = ""
+    fence_epoch: EpochOrNone = -1
+    """The epoch to which its ABORT markers raise the pid."""
+    check_back: CheckBack | None = None
+    """Only of a half transaction."""
+    checks: Offset = 0
+    """How often a producer was asked about it."""
+    checked_ms: WallMs = 0
+    dead_letter: bool = False
+    """Decided to go to the dead-letter topic."""
+    content: Offset = 0
+    """Of its PREPARE_COMMIT: see CommitPrepared.content (R35)."""
+
+    @property
+    def decided(self) -> Outcome | None:
+        """What its outcome will be, once it is decided: that is final although it may not be
+        applied everywhere yet (I4)."""
+        decision = decision_of(self.state)
+        if decision is None:
+            return None
+        return Outcome(decision, self.started_ms, self.tag, self.dead_letter, self.content)
+
+    def is_check_due(self, now_ms: int) -> bool:
+        """Whether its next check is due, or its end."""
+        back = self.check_back
+        if back is None or self.state is not TransactionState.ONGOING:
+            return False
+        if not self.checks:
+            return elapsed_ms(self.started_ms, now_ms) >= back.first_check_ms
+        return elapsed_ms(self.checked_ms, now_ms) >= back.interval_ms
+
+    def is_late(self, now_ms: int) -> bool:
+        """Whether any process may abort it: half transactions are checked instead."""
+        is_over = elapsed_ms(self.started_ms, now_ms) > self.timeout_ms
+        return self.check_back is None and is_over
+
+
+@stored(
+    "transactional_id_state",
+    pid="producer_id",
+    epoch="producer_epoch",
+    instance="instance",
+    timeout_ms="timeout_ms",
+    updated_ms="updated_ms",
+    concurrent="concurrent",
+    is_run="is_run",
+    begun_number="begun_number",
+    last_state="last_state",
+    last_tx_id="last_tx_id",
+    superseded="superseded",
+    may_skip="may_skip",
+    forgotten="forgotten_tx_id",
+    open="open_transactions",
+)
+@dataclass(frozen=True, slots=True)
+class TransactionalId:
+    """What is known of one transactional id."""
+
+    pid: ProducerId
+    epoch: Epoch
+    instance: str
+    timeout_ms: Offset
+    updated_ms: WallMs
+    concurrent: bool = False
+    is_run: bool = False
+    begun_number: OffsetOrNone = -1
+    """Highest transaction number of this epoch that was begun, decided or barred (rule R4)."""
+    last_state: TransactionState = TransactionState.EMPTY
+    """State of the transaction that was completed last."""
+    last_tx_id: TxId | None = None
+    superseded: tuple[str, ...] = ()
+    """Spark runs that may not come back (rule R27)."""
+    may_skip: bool = False
+    """It may leave batches out, and then does not move its groups (rule R30)."""
+    forgotten: TxId | None = None
+    """The highest transaction of this producer id whose outcome was dropped (rule R39)."""
+    open: Mapping[TxId, Transaction] = field(default_factory=dict)
+
+    @property
+    def state(self) -> TransactionState:
+        """In Kafka's words: of the open transaction, else of the last one."""
+        newest = max(self.open, default=None)
+        return self.last_state if newest is None else self.open[newest].state
+
+    def floor(self, tx_id: TxId) -> int:
+        """Every number of that epoch up to this one is finished once `tx_id` is (rule R7)."""
+        others = [o.number for o in self.open if o.epoch == tx_id.epoch and o != tx_id]
+        ceiling = self.begun_number if tx_id.epoch == self.epoch else tx_id.number
+        return min(others, default=max(ceiling, tx_id.number) + 1) - 1
