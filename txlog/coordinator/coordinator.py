@@ -380,9 +380,9 @@ class Coordinator:
         for _, transaction in state.open_transactions():
             if transaction.tx_id == tx_id:
                 decided = transaction.decided
-                return TransactionOutcome.OPEN if decided is None else decided.as_told
+                return TransactionOutcome.OPEN if decided is None else decided.transaction_outcome
         known = state.outcome(tx_id)
-        return state.presumed_outcome(tx_id) if known is None else known.as_told
+        return state.presumed_outcome(tx_id) if known is None else known.transaction_outcome
 
     def is_superseded(self, transactional_id: str, tx_id: TxId) -> bool:
         """Whether it is unknown and can never be prepared: a later epoch has begun (rule R3), or

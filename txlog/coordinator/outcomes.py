@@ -33,8 +33,8 @@ class Outcome:
     """What was committed: see CommitPrepared.content (R35)."""
 
     @property
-    def as_told(self) -> TransactionOutcome:
-        """As users are told of it."""
+    def transaction_outcome(self) -> TransactionOutcome:
+        """As `Producer.outcome` answers."""
         if self.dead_letter:
             return TransactionOutcome.DEAD_LETTERED
         is_commit = self.decision is Decision.COMMIT

@@ -110,7 +110,7 @@ class CoordinatorState:
 
 
 def _is_committed(outcome: Outcome | None) -> bool:
-    return outcome is not None and outcome.as_told is TransactionOutcome.COMMITTED
+    return outcome is not None and outcome.transaction_outcome is TransactionOutcome.COMMITTED
 
 
 def apply(state: CoordinatorState, event: CoordinatorEvent, slot: int) -> CoordinatorState:

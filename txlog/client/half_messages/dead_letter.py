@@ -21,7 +21,7 @@ from txlog.client.half_messages.half_message import HalfTransaction, Message
 from txlog.client.half_messages.half_store import staged_participant
 from txlog.client.producer.producer import Producer
 from txlog.coordinator.events import Participant
-from txlog.engine.append.accumulator import new_pile
+from txlog.engine.append.accumulator import new_batch
 from txlog.engine.connection import Connection
 from txlog.errors import CorruptData, InvalidConfig, OffsetOutOfRange, TopicExists, UnknownTopic
 from txlog.model import TopicPartition, validate_topic_name
@@ -76,7 +76,7 @@ def _created(connection: Connection, name: str) -> TopicLog:
 def letters(connection: Connection, name: str, half: HalfTransaction) -> Participant:
     """The messages of a half transaction as dead letters, staged."""
     topic = dead_letter_log(connection, name)
-    pile = new_pile(topic, lambda: None)
+    batch = new_batch(topic, lambda: None)
     for message in half.messages:
         value, is_row = _value(message)
         facts = {
@@ -88,9 +88,9 @@ def letters(connection: Connection, name: str, half: HalfTransaction) -> Partici
             **({_ROW: "arrow"} if is_row else {}),
         }
         headers = [*message.headers, *((key, text.encode()) for key, text in facts.items())]
-        pile.add(value, message.key, headers, None, message.timestamp_ms or 0)
-    batch, partitions = pile.batch(0)
-    return staged_participant(topic, batch, partitions)
+        batch.add(value, message.key, headers, None, message.timestamp_ms or 0)
+    records, partitions = batch.to_arrow(0)
+    return staged_participant(topic, records, partitions)
 
 
 def _value(message: Message) -> tuple[bytes | None, bool]:

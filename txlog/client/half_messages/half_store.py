@@ -18,7 +18,7 @@ from txlog.client.half_messages.half_message import TRANSACTION_ID_HEADER, HalfT
 from txlog.coordinator.coordinator import Coordinator
 from txlog.coordinator.events import CheckBack, InitProducer, Participant, Registration
 from txlog.coordinator.transaction import Transaction
-from txlog.engine.append.accumulator import Partitions, new_pile
+from txlog.engine.append.accumulator import Partitions, new_batch
 from txlog.engine.append.partitioner import split_by_partition
 from txlog.engine.append.record_times import record_time
 from txlog.engine.connection import Connection
@@ -137,7 +137,7 @@ def _participant(
 ) -> Participant:
     # Certainly current: a transaction would commit without its records for a deleted topic (R15).
     topic = connection.cluster.present_topic(name, linearizable=True)
-    pile = new_pile(topic, lambda: None)
+    batch = new_batch(topic, lambda: None)
     now_ms = connection.runtime.clock.wall_ms()
     own = [(TRANSACTION_ID_HEADER, transaction_id.encode())]
     for message in messages:
@@ -145,9 +145,9 @@ def _participant(
             raise InvalidRecord(f"headers are a list of pairs, not {message.headers!r:.80}.")
         headers = [*message.headers, *(own if is_kafka_schema(topic.schema()) else ())]
         stamp = record_time(topic, message.timestamp_ms, now_ms)
-        pile.add(message.value, message.key, headers or None, message.partition, stamp)
-    batch, partitions = pile.batch(int(connection.runtime.entropy.uniform(0, 1 << 30)))
-    return staged_participant(topic, batch, partitions)
+        batch.add(message.value, message.key, headers or None, message.partition, stamp)
+    records, partitions = batch.to_arrow(int(connection.runtime.entropy.uniform(0, 1 << 30)))
+    return staged_participant(topic, records, partitions)
 
 
 def staged_participant(

@@ -22,7 +22,7 @@ from txlog.client.producer.producer_states import ProducerState, refusal
 from txlog.client.producer.sender import Sender, may_be_asked_again
 from txlog.client.producer.staged_records import StagedRecords, make_decidable
 from txlog.coordinator.events import Registration
-from txlog.engine.append.accumulator import Headers, Partitions, Pile, TopicCheck
+from txlog.engine.append.accumulator import Headers, Partitions, ProducerBatch, TopicCheck
 from txlog.engine.append.appender import Appender, ProducerSession
 from txlog.engine.append.batch_columns import BatchColumns, prepared_batch
 from txlog.engine.append.delivery import Delivery, OnDelivery, RecordFuture
@@ -193,17 +193,17 @@ class Producer:
         if sender.buffered_bytes >= self.config.buffer_memory:
             self._standing.require_sendable("send")
             sender.relieve()
-        pile = sender.piles.get(topic)
-        if pile is None:
-            pile = self._new_pile(topic)
+        batch = sender.batches.get(topic)
+        if batch is None:
+            batch = self._new_batch(topic)
         if self._serializes:
             key = self._key_serializer(key) if self._key_serializer else key
             value = self._value_serializer(value) if self._value_serializer else value
         try:
-            return self._added(pile, value, key, headers, partition, timestamp_ms)
+            return self._added(batch, value, key, headers, partition, timestamp_ms)
         except InvalidRecord:
-            pile = self._pile_of_now(topic, pile)
-        return self._added(pile, value, key, headers, partition, timestamp_ms)
+            batch = self._batch_of_now(topic, batch)
+        return self._added(batch, value, key, headers, partition, timestamp_ms)
 
     def send_batch(
         self,
@@ -262,36 +262,36 @@ class Producer:
                 self._standing.require_sendable("flush")
                 self._sender.flush()
 
-    def _new_pile(self, topic: str) -> Pile:
+    def _new_batch(self, topic: str) -> ProducerBatch:
         self._standing.require_sendable("send")
-        return self._sender.new_pile(topic, self.flush)
+        return self._sender.new_batch(topic, self.flush)
 
     def _added(
         self,
-        pile: Pile,
+        batch: ProducerBatch,
         value: Any,
         key: Any,
         headers: Headers | None,
         partition: int | None,
         timestamp_ms: int | None,
     ) -> RecordFuture:
-        """Add one record to the pile. Raises InvalidRecord, UnknownPartition."""
+        """Add one record to the batch. Raises InvalidRecord, UnknownPartition."""
         time_ms = self._wall_ms()
         if timestamp_ms is not None:
-            time_ms = record_time(pile.topic, timestamp_ms, time_ms)
-        before = pile.size_bytes
-        future = pile.add(value, key, headers, partition, time_ms)
-        self._sender.buffered_bytes += pile.size_bytes - before
+            time_ms = record_time(batch.topic, timestamp_ms, time_ms)
+        before = batch.size_bytes
+        future = batch.add(value, key, headers, partition, time_ms)
+        self._sender.buffered_bytes += batch.size_bytes - before
         return future
 
-    def _pile_of_now(self, topic: str, pile: Pile) -> Pile:
-        """Where a record goes that was refused: since the pile was begun the topic may have got
+    def _batch_of_now(self, topic: str, batch: ProducerBatch) -> ProducerBatch:
+        """Where a record goes that was refused: since the batch was begun the topic may have got
         the column, or the wider limit, that the record needs (R15)."""
-        is_closed = pile.topic.catch_up(linearizable=True).closed
-        if pile.is_of_now and not is_closed:
-            return pile
+        is_closed = batch.topic.catch_up(linearizable=True).closed
+        if batch.is_current and not is_closed:
+            return batch
         self.flush()
-        return self._sender.piles.get(topic) or self._new_pile(topic)
+        return self._sender.batches.get(topic) or self._new_batch(topic)
 
     # Transactions.
 
@@ -414,7 +414,7 @@ class Producer:
                 group.committed.update({offset.where: offset.end for offset in pending})
             self._groups = []
             self._standing.advance(ProducerState.READY, "commit_transaction")
-            staged.tell(base_offsets)
+            staged.complete(base_offsets)
 
     def abort_transaction(self) -> None:
         """Drop the buffer and abort. Allowed after an abortable error.

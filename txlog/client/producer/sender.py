@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from txlog.client.producer.flush_routes import Flush, FlushRoute
-from txlog.engine.append.accumulator import Partitions, Pile, TopicCheck, new_pile
+from txlog.engine.append.accumulator import Partitions, ProducerBatch, TopicCheck, new_batch
 from txlog.engine.append.appender import Appender
 from txlog.engine.append.delivery import Delivery
 from txlog.engine.append.record_times import is_append_time
@@ -36,11 +36,11 @@ class Sender:
         is_transactional: bool = False,
         bytes_max: int = 32 << 20,
     ) -> None:
-        """`note` is told every error, and whether records were given up for it. `bytes_max` is
-        what may be on its way beside what the program sends."""
+        """`note` is called with every error, and whether records were given up for it. `bytes_max`
+        limits what is on its way beside what the program sends."""
         self.appender = appender
         self.route = route
-        self.piles: dict[str, Pile] = {}
+        self.batches: dict[str, ProducerBatch] = {}
         """By topic; `send` puts its records here."""
         self.buffered_bytes = 0
         self._connection = connection
@@ -56,7 +56,7 @@ class Sender:
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits."""
-        return not self.piles and not self._unwritten and self._given_up is None
+        return not self.batches and not self._unwritten and self._given_up is None
 
     @property
     def has_unwritten(self) -> bool:
@@ -68,13 +68,13 @@ class Sender:
         self._sticky += 1
         return self._sticky
 
-    def new_pile(self, topic: str, flush: Callable[[], None]) -> Pile:
-        """A new pile for a topic. Raises UnknownTopic."""
+    def new_batch(self, topic: str, flush: Callable[[], None]) -> ProducerBatch:
+        """A new batch for a topic. Raises UnknownTopic."""
         log, topic_check = self.route.topic(topic)
-        pile = new_pile(log, flush)
-        pile.topic_check = topic_check
-        self.piles[topic] = pile
-        return pile
+        batch = new_batch(log, flush)
+        batch.topic_check = topic_check
+        self.batches[topic] = batch
+        return batch
 
     def write_batch(
         self,
@@ -117,21 +117,21 @@ class Sender:
 
     def _collect(self) -> None:
         """Records leave for the very topic that they were checked against (rule R11)."""
-        if not self.piles:
+        if not self.batches:
             return
         now_ms = self._connection.runtime.clock.wall_ms()
         unwritten = self._unwritten.copy()
-        for pile in self.piles.values():
-            if not pile.delivery.timestamps:
+        for batch in self.batches.values():
+            if not batch.delivery.timestamps:
                 continue
-            if is_append_time(pile.topic.state.config):
-                pile.delivery.timestamps = [now_ms] * len(pile.delivery.timestamps)
-            batch, partitions = pile.batch(self.next_sticky())
+            if is_append_time(batch.topic.state.config):
+                batch.delivery.timestamps = [now_ms] * len(batch.delivery.timestamps)
+            records, partitions = batch.to_arrow(self.next_sticky())
             unwritten.append(
-                self._new_flush(pile.topic, batch, partitions, pile.delivery, pile.topic_check)
+                self._new_flush(batch.topic, records, partitions, batch.delivery, batch.topic_check)
             )
         # With no call in between: Ctrl-C finds every record in one of the two, and in one only.
-        self.piles, self._unwritten = {}, unwritten
+        self.batches, self._unwritten = {}, unwritten
 
     def relieve(self) -> None:
         """The buffer is full: write it. Where the program may go on meanwhile, it waits only while
@@ -179,7 +179,7 @@ class Sender:
         self._unwritten.popleft()
         self.appender.forget()
         # Last, because a callback may raise, or flush: stored records are not sent again.
-        flush.delivery.tell()
+        flush.delivery.fire_callback()
 
     def _refused(self, flush: Flush, error: TxlogError) -> None:
         """Raises the error, unless what comes after it may be written all the same."""
@@ -198,11 +198,11 @@ class Sender:
 
     def drop(self) -> None:
         """Drop everything: the transaction is aborted."""
-        for delivery in [pile.delivery for pile in self.piles.values()] + [
+        for delivery in [batch.delivery for batch in self.batches.values()] + [
             flush.delivery for flush in self._unwritten
         ]:
             delivery.cancel()
-        self.piles = {}
+        self.batches = {}
         self._unwritten.clear()
         self._given_up = None
         self.route.drop()

@@ -96,7 +96,7 @@ class StagedRecords:
         self, number: int, topic: TopicLog, segments: tuple[Segment, ...], delivery: Delivery
     ) -> None:
         """A flush is stored. The same one again changes nothing: Ctrl-C may repeat this call."""
-        kept = ref(delivery) if delivery.is_silent else lambda: delivery
+        kept = (lambda: delivery) if delivery.has_callback else ref(delivery)
         self._by_topic = None
         self._flushes[number] = _StagedFlush(topic, segments, kept)
 
@@ -157,7 +157,7 @@ class StagedRecords:
             self._by_topic = [(topic, tuple(segments)) for topic, segments in found.values()]
         return self._by_topic
 
-    def tell(self, base_offsets: BaseOffsets) -> None:
+    def complete(self, base_offsets: BaseOffsets) -> None:
         """The transaction is committed: each record has its offset, if it is known.
 
         It is not known where another process wrote the marker long ago. Raises what a callback
@@ -166,19 +166,19 @@ class StagedRecords:
         flushes, known = self._flushes, {**base_offsets, **self._appended}
         self.clear()
         rows: Counter[tuple[str, int]] = Counter()
-        promises: list[tuple[Delivery, dict[int, int]]] = []
+        deliveries: list[tuple[Delivery, dict[int, int]]] = []
         for flush in flushes.values():
             topic_id = flush.topic.topic_id
             first = known.get(topic_id, {})
             counts = _row_counts(flush.segments)
             if (delivery := flush.delivery()) is not None:
                 bases = {p: first[p] + rows[topic_id, p] if p in first else -1 for p in counts}
-                promises.append((delivery, bases))
+                deliveries.append((delivery, bases))
             rows.update({(topic_id, p): count for p, count in counts.items()})
-        for delivery, bases in promises:
+        for delivery, bases in deliveries:
             delivery.locate(bases)
-        for delivery, _ in promises:
-            delivery.tell()
+        for delivery, _ in deliveries:
+            delivery.fire_callback()
 
     def cancel(self) -> None:
         """The transaction is aborted: none of them will be read."""

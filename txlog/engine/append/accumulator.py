@@ -1,4 +1,4 @@
-"""Records that wait for their flush: one pile a topic, turned into one Arrow batch.
+"""Records that wait for their flush: one batch a topic, which Arrow holds once it is sent.
 
 It guards that `send` itself refuses a record that its topic cannot hold, before anything is
 written. `add` is the hot path: it only checks types and appends to lists.
@@ -43,12 +43,12 @@ TopicCheck = Callable[[], TopicLog]
 """A check that is under way: answers the topic of that name as of now, or raises what it found."""
 
 
-class Pile(Protocol):
+class ProducerBatch(Protocol):
     """Waiting records of one topic."""
 
     topic: TopicLog
     topic_check: TopicCheck | None
-    """Of a topic that was taken as this process knew it when the pile was begun."""
+    """Of a topic that was taken as this process knew it when the batch was begun."""
     size_bytes: int
     delivery: Delivery
 
@@ -62,19 +62,19 @@ class Pile(Protocol):
     ) -> RecordFuture:
         """Add one record. Raises InvalidRecord, RecordTooLarge."""
 
-    def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
+    def to_arrow(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
         """All records in the physical schema, and the partition of each."""
 
     @property
-    def is_of_now(self) -> bool:
-        """Whether the topic's schema and configuration are still those that the pile began with."""
+    def is_current(self) -> bool:
+        """Whether the topic's schema and configuration are still those that it began with."""
 
 
-def new_pile(topic: TopicLog, flush: Callable[[], None]) -> Pile:
-    """The right pile for the schema of the topic, which is caught up."""
+def new_batch(topic: TopicLog, flush: Callable[[], None]) -> ProducerBatch:
+    """The right batch for the schema of the topic, which is caught up."""
     if is_kafka_schema(topic.schema()):
-        return KafkaPile(topic, flush)
-    return TypedPile(topic, flush)
+        return KafkaProducerBatch(topic, flush)
+    return TypedProducerBatch(topic, flush)
 
 
 def check_partition(topic: TopicLog, partition: object) -> int:
@@ -85,7 +85,7 @@ def check_partition(topic: TopicLog, partition: object) -> int:
     return partition
 
 
-class KafkaPile:
+class KafkaProducerBatch:
     """Records of key, value and headers."""
 
     __slots__ = (
@@ -120,7 +120,7 @@ class KafkaPile:
         partition: int | None,
         timestamp_ms: int,
     ) -> RecordFuture:
-        """See Pile."""
+        """See ProducerBatch."""
         size = 0
         if value is not None:
             if type(value) is not bytes:
@@ -153,13 +153,13 @@ class KafkaPile:
         return RecordFuture(delivery, index)
 
     @property
-    def is_of_now(self) -> bool:
-        """See Pile."""
+    def is_current(self) -> bool:
+        """See ProducerBatch."""
         is_as_large = self._size_max == self.topic.state.config.max_message_bytes
         return is_as_large and is_kafka_schema(self.topic.schema())
 
-    def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
-        """See Pile."""
+    def to_arrow(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
+        """See ProducerBatch."""
         count = len(self.delivery.timestamps)
         self._drop_torn(count)
         keys = binary_column(self._keys)
@@ -182,7 +182,7 @@ class KafkaPile:
         self._wanted.pop(count, None)
 
 
-class TypedPile:
+class TypedProducerBatch:
     """Records that are rows of the topic's own columns."""
 
     def __init__(self, topic: TopicLog, flush: Callable[[], None]) -> None:
@@ -204,7 +204,7 @@ class TypedPile:
         partition: int | None,
         timestamp_ms: int,
     ) -> RecordFuture:
-        """See Pile; `value` is a mapping from column to Python value."""
+        """See ProducerBatch; `value` is a mapping from column to Python value."""
         if not isinstance(value, Mapping):
             raise InvalidRecord(
                 f"topic {self.topic.name!r} is typed: value must be a dict of its columns "
@@ -233,12 +233,12 @@ class TypedPile:
         return RecordFuture(self.delivery, index)
 
     @property
-    def is_of_now(self) -> bool:
-        """See Pile."""
+    def is_current(self) -> bool:
+        """See ProducerBatch."""
         return bool(self._schema.equals(self.topic.schema()))
 
-    def batch(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
-        """See Pile."""
+    def to_arrow(self, sticky: int) -> tuple[pa.RecordBatch, Partitions]:
+        """See ProducerBatch."""
         self._drop_torn(len(self.delivery.timestamps))
         rows = record_batch_from_rows(self._rows, self._schema)
         key_column = self.topic.state.config.key_column
@@ -256,7 +256,7 @@ class TypedPile:
         return batch, _with_wanted(chosen, self._wanted)
 
     def _drop_torn(self, count: int) -> None:
-        """See KafkaPile."""
+        """See KafkaProducerBatch."""
         del self._rows[count:], self._keys[count:]
         self._wanted.pop(count, None)
 

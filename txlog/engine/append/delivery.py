@@ -71,7 +71,7 @@ class Delivery:
         self._flush = flush
         self._partitions: npt.NDArray[np.int32] | None = None
         self._counts: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        """Records of each partition, of a table whose sender is to be told."""
+        """Records of each partition, of a table with a callback."""
         self._base_offsets: Mapping[int, int] = {}
         self._offsets: npt.NDArray[np.int64] | None = None
         self._error: TxlogError | None = None
@@ -84,9 +84,9 @@ class Delivery:
         return self._partitions is not None or self._error is not None
 
     @property
-    def is_silent(self) -> bool:
-        """Whether the caller gave no callback."""
-        return self._on_delivery is None
+    def has_callback(self) -> bool:
+        """Whether the caller gave one."""
+        return self._on_delivery is not None
 
     def stage(self, partitions: npt.NDArray[np.int32]) -> None:
         """The records are stored and have no offsets before their transaction commits."""
@@ -107,7 +107,7 @@ class Delivery:
             partitions = np.empty(0, dtype=np.int32)
         self._partitions = partitions
 
-    def tell(self) -> None:
+    def fire_callback(self) -> None:
         """Call the callback, once the records are stored and committed. Raises what it raises."""
         if self._on_delivery is None or self._is_open:
             return
