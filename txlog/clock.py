@@ -335,6 +335,16 @@ def elapsed_ms(since_ms: int, now_ms: int) -> int:
     return abs(now_ms - since_ms)
 
 
+BACKOFF_MS_MAX = 1000
+
+
+def back_off(runtime: Runtime, attempt: int, first_ms: float) -> None:
+    """Wait before the attempt after `attempt`, counted from 0: twice as long each time, and not in
+    step with other processes."""
+    wait_ms = min(first_ms * 2.0**attempt, BACKOFF_MS_MAX)
+    runtime.clock.sleep_ms(wait_ms * runtime.entropy.uniform(0.5, 1.0))
+
+
 def segment_id(runtime: Runtime, horizon: str = "") -> str:
     """A unique name that sorts by the time it was drawn: 12 hex digits of ms, then 20 random.
 

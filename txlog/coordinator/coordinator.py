@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from txlog.catalog.cluster import Cluster
-from txlog.clock import Runtime
+from txlog.clock import Runtime, back_off
 from txlog.coordinator.events import (
     CheckBack,
     ClaimCheck,
@@ -146,8 +146,7 @@ class Coordinator:
         """Execute, with those `before` it in the same entry if they fit; decided transactions that
         block it are finished first."""
         limit = self._cluster.process.finish_attempts_max
-        backoff_ms = float(self._cluster.process.finish_backoff_ms)
-        for _ in range(limit):
+        for attempt in range(limit):
             try:
                 return self._journal.execute_each((*before, command))[-1]
             except ConcurrentTransactions as error:
@@ -157,8 +156,7 @@ class Coordinator:
             except SegmentExpired:
                 self._pass_horizon_on(participants)
                 raise
-            self._runtime.clock.sleep_ms(backoff_ms * self._runtime.entropy.uniform(0.5, 1.0))
-            backoff_ms = min(backoff_ms * 2, 1000)
+            back_off(self._runtime, attempt, self._cluster.process.finish_backoff_ms)
         raise ConcurrentTransactions(
             f"the previous transaction could not be finished in {limit} tries; try again.",
             attempts=limit,

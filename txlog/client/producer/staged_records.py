@@ -16,7 +16,7 @@ from weakref import ref
 
 from txlog.clock import Runtime, begun
 from txlog.coordinator.events import Participant
-from txlog.engine.append.appender import ENTRY_BATCHES_MAX, Appender
+from txlog.engine.append.appender import ENTRY_BATCHES_MAX, Appender, row_counts_of
 from txlog.engine.append.delivery import Delivery
 from txlog.engine.transaction_session import TransactionSession
 from txlog.errors import UnknownTopic
@@ -170,7 +170,7 @@ class StagedRecords:
         for flush in flushes.values():
             topic_id = flush.topic.topic_id
             first = known.get(topic_id, {})
-            counts = _row_counts(flush.segments)
+            counts = row_counts_of(flush.segments)
             if (delivery := flush.delivery()) is not None:
                 bases = {p: first[p] + rows[topic_id, p] if p in first else -1 for p in counts}
                 deliveries.append((delivery, bases))
@@ -209,14 +209,6 @@ def append_staged(session: TransactionSession, appender: Appender, staged: Stage
             base_offsets = appender.append_staged(topic, segments, session.tx_id)
         staged.note_appended(topic, base_offsets)
         appender.forget()
-
-
-def _row_counts(segments: tuple[Segment, ...]) -> Counter[int]:
-    counts: Counter[int] = Counter()
-    for segment in segments:
-        for batch in segment.batches:
-            counts[batch.partition] += batch.row_count
-    return counts
 
 
 def _deleted(topic: TopicLog) -> UnknownTopic:

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from txlog.clock import Runtime
+from txlog.clock import Runtime, back_off
 from txlog.engine.append.accumulator import Partitions
 from txlog.engine.append.partitioner import split_by_partition
 from txlog.engine.producer_config import ProducerConfig
@@ -170,7 +170,7 @@ class Appender:
         Until `forget` the same call, with that very tuple, may be repeated. Raises SegmentExpired:
         only a caller that has the records can write new segments.
         """
-        row_counts = _row_counts(segments)
+        row_counts = row_counts_of(segments)
         base_sequences = self._sequences(topic, segments, row_counts)
         with self._doubted(topic):
             base_offsets = self._append_all(topic, segments, base_sequences, tx_id)
@@ -241,7 +241,7 @@ class Appender:
         base_offsets: dict[int, int] = {}
         sequences = dict(base_sequences)
         for group in _in_entries(segments):
-            row_counts = _row_counts(group)
+            row_counts = row_counts_of(group)
             these = {p: sequences[p] for p in row_counts if p in sequences}
             result = self._append(topic, group, these, tx_id)
             for partition, offset in result.base_offsets.items():
@@ -278,14 +278,12 @@ class Appender:
         """Attempts to send again an append that may be stored, each after a wait, limited by
         `retries`, `append.attempts.max` and `delivery.timeout.ms`."""
         clock = self._runtime.clock
-        backoff_ms = float(self._process.finish_backoff_ms)
         deadline_ms = clock.monotonic_ms() + self._config.delivery_timeout_ms
-        for turn in range(min(self._process.append_attempts_max - 1, self._config.retries)):
+        for attempt in range(min(self._process.append_attempts_max - 1, self._config.retries)):
             if clock.monotonic_ms() >= deadline_ms:
                 return
-            clock.sleep_ms(backoff_ms * self._runtime.entropy.uniform(0.5, 1.0))
-            backoff_ms = min(backoff_ms * 2, 1000)
-            yield turn
+            back_off(self._runtime, attempt, self._process.finish_backoff_ms)
+            yield attempt
 
 
 def _as_of_now(topic: TopicLog, batch: pa.RecordBatch) -> tuple[int, pa.RecordBatch]:
@@ -298,7 +296,8 @@ def _as_of_now(topic: TopicLog, batch: pa.RecordBatch) -> tuple[int, pa.RecordBa
     return schema_id, batch if batch.schema.equals(physical) else adapt(batch, physical)
 
 
-def _row_counts(segments: Sequence[Segment]) -> Mapping[int, int]:
+def row_counts_of(segments: Sequence[Segment]) -> Counter[int]:
+    """Records of each partition."""
     counts: Counter[int] = Counter()
     for segment in segments:
         for batch in segment.batches:
