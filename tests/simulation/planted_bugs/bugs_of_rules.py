@@ -19,10 +19,10 @@ from txlog.engine.transaction_session import NO_PENDS, TransactionSession
 from txlog.errors import MissingObject, OutcomeUnknown
 from txlog.journal.boundaries import boundary
 from txlog.journal.boundaries.boundary import Boundary
+from txlog.journal.boundaries.pruning import own_below
 from txlog.journal.codec import encode
 from txlog.journal.entry import decode_entry
 from txlog.journal.machine import Decided
-from txlog.journal.own_names import own_below
 from txlog.journal.replication import opening
 from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout, parse_number

@@ -9,14 +9,13 @@ suffices. The process's own clock only says when to try. It must not know what a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from txlog.clock import Runtime
 from txlog.errors import CorruptData
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary, read_boundary
-from txlog.journal.own_names import own_below
 from txlog.layout import JournalLayout, parse_number
 from txlog.storage.store import Store
 
@@ -79,6 +78,19 @@ class Pruner:
         for stored in self.store.list_after(f"{self.layout.root}/", hint[:-1]):
             return stored.modified_ms if stored.path == hint else 0
         return 0
+
+
+def own_below(store: Store, name: Callable[[int], str], limit: int) -> list[str]:
+    """Stored objects that `name` gives to numbers below `limit`, in order: other programs' files,
+    which happen to be next to entries, stay. Costs a listing."""
+    found = []
+    for stored in store.list_after(f"{name(0).rpartition('/')[0]}/"):
+        if stored.path >= name(limit):
+            break
+        number = parse_number(stored.path)
+        if number is not None and stored.path == name(number):
+            found.append(stored.path)
+    return found
 
 
 def boundary_dates(store: Store, layout: JournalLayout) -> dict[int, int]:

@@ -8,7 +8,7 @@ and never skipped (I15). It writes snapshots, which only make opening quick, and
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic
 
@@ -24,7 +24,6 @@ from txlog.journal.replication.carrying import Newest, newest
 from txlog.journal.replication.opening import Opened, exists, open_journal, write_snapshot
 from txlog.journal.replication.reads_ahead import Reads, ReadsAhead
 from txlog.journal.replication.replica_options import ReplicaOptions
-from txlog.journal.replication.run import Run
 from txlog.layout import JournalLayout
 from txlog.storage.store import Store
 
@@ -32,6 +31,32 @@ log = logging.getLogger(__name__)
 
 EXPECTED_MAX = 6
 """Entries that are requested in advance."""
+
+
+RUN_ENTRIES_MAX = 1_000
+"""A run with this many entries is full: it is applied, and another one begins."""
+
+RUN_BYTES_MAX = 16 << 20
+"""The same in bytes, as stored. A run may exceed either limit by one fetch."""
+
+
+@dataclass(slots=True)
+class Run:
+    """Consecutive entries, each with its CRC32: read, and not believed before the boundary was read
+    after them (rule R15). It is limited, and so is what a lagging replica holds (I16)."""
+
+    entries: list[tuple[Entry, int]] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, entry: tuple[Entry, int], size_bytes: int) -> None:
+        """Append one entry."""
+        self.entries.append(entry)
+        self.size_bytes += size_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it ended because of its size: there may be more entries."""
+        return len(self.entries) >= RUN_ENTRIES_MAX or self.size_bytes >= RUN_BYTES_MAX
 
 
 class Follower(Generic[StateT]):
