@@ -13,7 +13,7 @@ from txlog.coordinator.recovery import marker_of
 from txlog.coordinator.state import CoordinatorState
 from txlog.coordinator.transaction import PREPARED
 from txlog.topic.events import WriteMarker
-from txlog.topic.retired_producers import is_retired
+from txlog.topic.number_ranges import holds
 from txlog.topic.state import NEW_PRODUCER, TopicState
 
 BROUGHT_MAX = 64
@@ -60,7 +60,7 @@ def _decided(topic_id: str, number: int, state: CoordinatorState) -> Iterator[Wr
 def _fits(topic: TopicState, marker: WriteMarker) -> bool:
     """Whether the topic, as far as it is known, takes it and has not taken it yet."""
     pid = marker.tx_id.pid
-    if topic.closed or is_retired(topic.retired, pid):
+    if topic.closed or holds(topic.retired, pid):
         return False
     if topic.producers.get(pid, NEW_PRODUCER).is_finished(marker.tx_id):
         return False

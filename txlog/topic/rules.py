@@ -60,8 +60,8 @@ from txlog.topic.events import (
     TopicEvent,
     WriteMarker,
 )
+from txlog.topic.number_ranges import holds
 from txlog.topic.records.batch import Segment
-from txlog.topic.retired_producers import is_retired
 from txlog.topic.sequence import Repeated, check_sequence
 from txlog.topic.state import NEW_PRODUCER, ProducerStateEntry, TopicState
 
@@ -172,7 +172,7 @@ def _check_producer(
     state: TopicState, producer: ProducerStateEntry, command: AppendBatches
 ) -> None:
     """Fencing by epoch (I8), and the order of a producer's transactions (R10)."""
-    if is_retired(state.retired, command.pid):
+    if holds(state.retired, command.pid):
         raise UnknownProducerId(
             f"topic {state.name!r} has forgotten producer {command.pid}, which was silent for too "
             "long: what is stored of it is no longer known. Close this producer and open a new "
@@ -261,7 +261,7 @@ def _decide_marker(state: TopicState, command: WriteMarker) -> Decided:
     A retired producer's marker is not new either: its transactions were complete before it retired.
     None of that ever changes. No other refusal of a decision exists (R46).
     """
-    if state.closed or is_retired(state.retired, command.tx_id.pid):
+    if state.closed or holds(state.retired, command.tx_id.pid):
         return Decided(settled=True)
     producer = state.producers.get(command.tx_id.pid, NEW_PRODUCER)
     if producer.is_finished(command.tx_id):

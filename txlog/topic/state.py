@@ -33,9 +33,8 @@ from txlog.topic.events import (
     TopicOpened,
 )
 from txlog.topic.index.index import IndexedBatch, SealedIndex
-from txlog.topic.number_ranges import NumberRanges, above, holds, with_number
+from txlog.topic.number_ranges import NumberRanges, above, holds, with_number, with_numbers
 from txlog.topic.records.batch import Segment
-from txlog.topic.retired_producers import with_retired
 
 RECENT_BATCHES = 5
 """Batches of a producer and partition whose offsets are known to repeats (Kafka keeps as many)."""
@@ -177,7 +176,8 @@ class TopicState:
     partitions: tuple[PartitionState, ...] = ()
     producers: Mapping[int, ProducerStateEntry] = field(default_factory=dict)
     retired: NumberRanges = ()
-    """Producer ids that are forgotten for good."""
+    """Producer ids that are forgotten for good: an append or a marker of one is never taken for a
+    new one (I7, I8). Ids rise and retire roughly in order, so that the ranges are few."""
     horizon: str = ""
     """Segments with a smaller id are refused."""
     cleaner: CleanerCheckpoint = field(default_factory=CleanerCheckpoint)
@@ -302,7 +302,7 @@ def _log_start_advanced(state: TopicState, event: LogStartAdvanced) -> TopicStat
 def _producers_retired(state: TopicState, pids: Iterable[int]) -> TopicState:
     gone = set(pids)
     kept = {pid: known for pid, known in state.producers.items() if pid not in gone}
-    return replace(state, producers=kept, retired=with_retired(state.retired, gone))
+    return replace(state, producers=kept, retired=with_numbers(state.retired, gone))
 
 
 def _append(state: TopicState, event: BatchesAppended, slot: int) -> TopicState:
@@ -368,7 +368,8 @@ def _extended(
                 "Please report this, with the journal."
             )
     for row in rows:
-        partitions[row.partition] = replace(partitions[row.partition], next_offset=row.next_offset)
+        log_start = partitions[row.partition].log_start
+        partitions[row.partition] = PartitionState(log_start, row.next_offset)
     return replace(state, partitions=tuple(partitions), tail=state.tail + rows)
 
 
@@ -416,17 +417,18 @@ def _mark(state: TopicState, event: MarkerWritten, slot: int) -> TopicState:
         _indexed(event.segments, event.base_offsets, slot, None, tx_id.number, tx_id=tx_id)
     )
     state = _extended(state, rows, event.base_offsets)
+    marks = state.marks
     if rows or is_own:
         first_slot = producer.open.first_slot if is_own and producer.open else slot
         mark = TxMark(slot, first_slot, event.decision is Decision.ABORT, event.topic_ids)
-        state = replace(state, marks={**state.marks, tx_id: mark})
+        marks = {**marks, tx_id: mark}
     first_offsets = dict(event.base_offsets)
     if is_own and producer.open is not None:
         first_offsets |= producer.open.first_offsets
     producer = _finished(producer, event, slot, first_offsets if event.topic_ids else {})
     if is_own:
         producer = replace(producer, open=None)
-    return replace(state, producers={**state.producers, tx_id.pid: producer})
+    return replace(state, marks=marks, producers={**state.producers, tx_id.pid: producer})
 
 
 def _finished(

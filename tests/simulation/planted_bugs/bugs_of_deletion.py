@@ -192,7 +192,7 @@ def producers_retired_at_once(patch: Patch) -> None:
 
     patch.setattr(maintenance, "retirable_producers", retirable)
     patch.setattr(topic_rules, "_decide_retired", decide)
-    patch.setattr(topic_rules, "is_retired", lambda retired, pid: False)
+    patch.setattr(topic_rules, "holds", lambda retired, pid: False)
 
 
 _RETIRED = topic_rules._decide_retired

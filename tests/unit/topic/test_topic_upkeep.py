@@ -29,7 +29,7 @@ from txlog.topic.events import (
     SealIndex,
 )
 from txlog.topic.index.index import ChunkKey
-from txlog.topic.retired_producers import is_retired, with_retired
+from txlog.topic.number_ranges import holds, with_numbers
 from txlog.topic.state import TopicState
 
 TX = TxId(9, 0, 0)
@@ -207,7 +207,7 @@ def test_ranges_hold_exactly_the_ids_that_retired(groups: list[set[int]]) -> Non
     ranges: tuple[tuple[int, int], ...] = ()
     retired: set[int] = set()
     for group in groups:
-        ranges = with_retired(ranges, group)
+        ranges = with_numbers(ranges, group)
         retired |= group
-        assert [pid for pid in range(42) if is_retired(ranges, pid)] == sorted(retired)
+        assert [pid for pid in range(42) if holds(ranges, pid)] == sorted(retired)
     assert all(left[1] + 1 < right[0] for left, right in pairwise(ranges))

@@ -23,9 +23,9 @@ from txlog.topic.events import (
     ProducersRetired,
     TopicOpened,
 )
+from txlog.topic.number_ranges import holds, with_numbers
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.segment_scan import segment_problem
-from txlog.topic.retired_producers import is_retired, with_retired
 from txlog.topic.state import NEW_PRODUCER, TopicState
 
 
@@ -53,7 +53,7 @@ class TopicFacts:
 
     def is_finished(self, tx_id: TxId) -> bool:
         """Whether a marker of that transaction has been here, or never need come."""
-        return self.has_marker(tx_id) or is_retired(self.walk.state.retired, tx_id.pid)
+        return self.has_marker(tx_id) or holds(self.walk.state.retired, tx_id.pid)
 
     def has_marker(self, tx_id: TxId) -> bool:
         """Whether a marker of it has been seen so far, in a live entry or a pruned one."""
@@ -112,7 +112,7 @@ class _Replay:
     def _retire(self, step: Step, event: ProducersRetired) -> None:
         for pid in set(event.pids) & set(self._open):
             self._report("I9", step, f"producer {pid} retires, and {self._open[pid]} is open")
-        self._retired = with_retired(self._retired, event.pids)
+        self._retired = with_numbers(self._retired, event.pids)
 
     def _append(self, step: Step, event: BatchesAppended) -> None:
         tx_id = event.tx_id
@@ -120,7 +120,7 @@ class _Replay:
             newest = self._epochs[event.pid]
             self._report("I8", step, f"epoch {event.epoch} of {event.pid} writes after {newest}")
         self._epochs[event.pid] = max(event.epoch, self._epochs.get(event.pid, -1))
-        if is_retired(self._retired, event.pid):
+        if holds(self._retired, event.pid):
             self._report("I7", step, f"producer {event.pid} writes, and it is retired (rule R11)")
         if tx_id is not None:
             if self._facts.has_marker(tx_id):

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from txlog.model import Decision, TopicPartition, TxId
 from txlog.topic.index.index import IndexedBatch
-from txlog.topic.retired_producers import is_retired
+from txlog.topic.number_ranges import holds
 from txlog.topic.state import NEW_PRODUCER, AppliedTransaction, TopicState, TxMark
 from txlog.topic.topic_log import TopicLog
 
@@ -88,7 +88,7 @@ def _first_offsets(view: TopicView, tx_id: TxId, mark: TxMark) -> Mapping[int, i
 
 
 def _is_finished(state: TopicState, tx_id: TxId) -> bool:
-    if state.closed or is_retired(state.retired, tx_id.pid):
+    if state.closed or holds(state.retired, tx_id.pid):
         return True  # A producer retires only when all of its transactions are complete.
     return state.producers.get(tx_id.pid, NEW_PRODUCER).is_finished(tx_id)
 
