@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from spark_plugin.checkpoints.checkpoint import Checkpoint
 from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition, Standing, standings
-from spark_plugin.sink.replay import AlreadyIn, BatchMark, decide_batch
+from spark_plugin.sink.replay import AlreadyIn, decide_batch
 from spark_plugin.source.offsets import PartitionRange, ends_below
 from txlog.coordinator.events import ReplayMark
 from txlog.coordinator.transaction import decision_of
@@ -247,7 +247,6 @@ def _judged(
     batch_id = batch.batch_id
     if comparison.mark is None and not any((comparison.owners or {}).values()):
         return _unwritten(comparison, batch_id)
-    mark = None if comparison.mark is None else BatchMark.of(comparison.mark)
     stranger = _stranger(comparison)
     if stranger:
         return stranger
@@ -257,7 +256,7 @@ def _judged(
             batch_id,
             batch.ranges,
             committed,
-            mark,
+            comparison.mark,
             joining=batch.joining,
             fingerprint=batch.fingerprint,
             previous_fingerprint=batch.previous_fingerprint,

@@ -28,11 +28,11 @@ from spark_plugin.checkpoints.offset_log import BatchRange, GroupTopicPartition
 from spark_plugin.options import WriterOptions
 from spark_plugin.sink.commit_reads import read_for_commit
 from spark_plugin.sink.large_batch import Pends, append_first, fit_one_entry, is_large
-from spark_plugin.sink.replay import AlreadyIn, BatchMark, Commit, decide_batch
+from spark_plugin.sink.replay import AlreadyIn, Commit, decide_batch, offset_ranges
 from spark_plugin.sink.staging import TaskMessage
 from spark_plugin.source.starting_points import UNSTABLE_WAIT_MS, UNSTABLE_WAITS_MAX
 from txlog.coordinator.coordinator import Coordinator
-from txlog.coordinator.events import OffsetRange, Participant, ReplayMark
+from txlog.coordinator.events import Participant, ReplayMark
 from txlog.coordinator.transaction import TransactionalId
 from txlog.engine.connection import Connection
 from txlog.engine.transaction_session import TransactionSession
@@ -248,7 +248,7 @@ class BatchCommitter:
             identity.batch_id,
             batch.ranges,
             committed,
-            None if mark is None else BatchMark.of(mark),
+            mark,
             joining=batch.joining,
             fingerprint=batch.fingerprint,
             previous_fingerprint=batch.previous_fingerprint,
@@ -349,7 +349,7 @@ class BatchCommitter:
         return ReplayMark(
             identity.query_id,
             identity.batch_id,
-            tuple(OffsetRange(*key, *moved) for key, moved in sorted(batch.ranges.items())),
+            offset_ranges(batch.ranges),
             batch.fingerprint,
             self._options.label,
         )

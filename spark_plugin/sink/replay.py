@@ -49,13 +49,13 @@ Some answers need their reason:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
 
 from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from spark_plugin.source.offsets import NEW_CHECKPOINT, PartitionRange
-from txlog.coordinator.events import ReplayMark
+from txlog.coordinator.events import OffsetRange, ReplayMark
 from txlog.errors import CheckpointConflict
 
 Ranges: TypeAlias = Mapping[GroupTopicPartition, PartitionRange]
@@ -72,26 +72,6 @@ NAMED_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class BatchMark:
-    """The newest micro-batch that the coordinator keeps of a query."""
-
-    query_id: str
-    batch_id: int
-    ranges: Ranges = field(default_factory=dict)
-    fingerprint: str = ""
-    """Of `OffsetFile.fingerprint`. Batches with and without one are compared by ranges alone."""
-
-    @classmethod
-    def of(cls, mark: ReplayMark) -> BatchMark:
-        """From what the coordinator keeps."""
-        ranges = {
-            GroupTopicPartition(r.group, r.topic, r.partition): PartitionRange(r.start, r.end)
-            for r in mark.ranges
-        }
-        return cls(mark.query_id, mark.batch_id, ranges, mark.fingerprint)
-
-
-@dataclass(frozen=True, slots=True)
 class AlreadyIn:
     """The batch is in the log, with its offsets: there is nothing to do."""
 
@@ -102,7 +82,7 @@ class AlreadyIn:
 class Commit:
     """The batch may be committed, if the group is still at `expected` then (compare-and-set)."""
 
-    mark: BatchMark
+    mark: ReplayMark
     expected: Committed
     """What is committed now in each partition that advances or joins; None if nothing is."""
 
@@ -141,7 +121,7 @@ def decide_batch(
     batch_id: int,
     ranges: Ranges,
     committed: Committed,
-    mark: BatchMark | None,
+    mark: ReplayMark | None,
     *,
     joining: Ranges | None = None,
     fingerprint: str = "",
@@ -159,7 +139,7 @@ def decide_batch(
     known, and then not compared. Raises CheckpointConflict, with the numbers, if the batch must be
     refused.
     """
-    batch = BatchMark(query_id, batch_id, dict(ranges), fingerprint)
+    batch = ReplayMark(query_id, batch_id, offset_ranges(ranges), fingerprint)
     asked = {**ranges, **(joining or {})}
     group_says = _ask_group(asked, committed)
     mark_says = _ask_mark(batch, mark, previous_fingerprint)
@@ -172,6 +152,11 @@ def decide_batch(
     raise _refusal(batch, asked, committed, mark, group_says, mark_says)
 
 
+def offset_ranges(ranges: Ranges) -> tuple[OffsetRange, ...]:
+    """These ranges as a mark keeps them."""
+    return tuple(OffsetRange(*key, *moved) for key, moved in sorted(ranges.items()))
+
+
 def _ask_group(ranges: Ranges, committed: Committed) -> GroupAnswer:
     found = {key: committed.get(key) for key in ranges}
     is_at_start = all(at is None or at == ranges[key].start for key, at in found.items())
@@ -181,7 +166,7 @@ def _ask_group(ranges: Ranges, committed: Committed) -> GroupAnswer:
     return GroupAnswer.AT_END if is_at_end else GroupAnswer.ELSEWHERE
 
 
-def _ask_mark(batch: BatchMark, mark: BatchMark | None, previous_fingerprint: str) -> MarkAnswer:
+def _ask_mark(batch: ReplayMark, mark: ReplayMark | None, previous_fingerprint: str) -> MarkAnswer:
     if mark is None:
         return MarkAnswer.UNSEEN
     if batch.batch_id < mark.batch_id:
@@ -194,10 +179,10 @@ def _ask_mark(batch: BatchMark, mark: BatchMark | None, previous_fingerprint: st
     return MarkAnswer.AFTER_OTHER if is_other else MarkAnswer.NEXT
 
 
-def _is_same(batch: BatchMark, mark: BatchMark) -> bool:
+def _is_same(batch: ReplayMark, mark: ReplayMark) -> bool:
     if _are_known_to_differ(batch.fingerprint, mark.fingerprint):
         return False
-    return dict(batch.ranges) == dict(mark.ranges)
+    return set(batch.ranges) == set(mark.ranges)
 
 
 def _are_known_to_differ(one: str, other: str) -> bool:
@@ -208,10 +193,10 @@ def _are_known_to_differ(one: str, other: str) -> bool:
 
 
 def _refusal(
-    batch: BatchMark,
+    batch: ReplayMark,
     asked: Ranges,
     committed: Committed,
-    mark: BatchMark | None,
+    mark: ReplayMark | None,
     group_says: GroupAnswer,
     mark_says: MarkAnswer,
 ) -> CheckpointConflict:
@@ -240,7 +225,7 @@ _GROUP_SENTENCES = {
 }
 
 
-def _mark_sentence(batch: BatchMark, mark: BatchMark | None, says: MarkAnswer) -> str:
+def _mark_sentence(batch: ReplayMark, mark: ReplayMark | None, says: MarkAnswer) -> str:
     newest = -1 if mark is None else mark.batch_id
     match says:
         case MarkAnswer.UNSEEN:
@@ -260,25 +245,33 @@ def _mark_sentence(batch: BatchMark, mark: BatchMark | None, says: MarkAnswer) -
             return f"the log has batches of this query up to {newest}, so {missing} never came"
 
 
-def _numbers(asked: Ranges, committed: Committed, mark: BatchMark | None) -> list[str]:
+def _numbers(asked: Ranges, committed: Committed, mark: ReplayMark | None) -> list[str]:
     """One sentence with a clause for each partition; none if there is no partition to name."""
-    keys = sorted({*asked, *(mark.ranges if mark is not None else ())})
+    kept = None if mark is None else _ranges_of(mark)
+    keys = sorted({*asked, *(kept or ())})
     if not keys:
         return []
-    clauses = [_clause(key, asked.get(key), committed.get(key), mark) for key in keys]
+    clauses = [_clause(key, asked.get(key), committed.get(key), kept) for key in keys]
     more = len(clauses) - NAMED_MAX
     shown = clauses[:NAMED_MAX] + ([f"and {more} partitions more"] if more > 0 else [])
     return [f"{'; '.join(shown)}."]
 
 
+def _ranges_of(mark: ReplayMark) -> dict[GroupTopicPartition, PartitionRange]:
+    return {
+        GroupTopicPartition(r.group, r.topic, r.partition): PartitionRange(r.start, r.end)
+        for r in mark.ranges
+    }
+
+
 def _clause(
-    key: GroupTopicPartition, planned: PartitionRange | None, at: int | None, mark: BatchMark | None
+    key: GroupTopicPartition, planned: PartitionRange | None, at: int | None, kept: Ranges | None
 ) -> str:
     text = f"{key}: checkpoint {planned or 'nothing'}, group {'nowhere' if at is None else at}"
     if planned is not None and at is not None and at not in (planned.start, planned.end):
         text += f" ({_distance(planned, at)})"
-    if mark is not None:
-        text += f", log {mark.ranges.get(key, 'nothing')}"
+    if kept is not None:
+        text += f", log {kept.get(key, 'nothing')}"
     return text
 
 

@@ -10,16 +10,16 @@ from spark_plugin.checkpoints.offset_log import GroupTopicPartition
 from spark_plugin.sink.replay import (
     NAMED_MAX,
     AlreadyIn,
-    BatchMark,
     Commit,
     Committed,
     GroupAnswer,
     MarkAnswer,
     Ranges,
     decide_batch,
+    offset_ranges,
 )
 from spark_plugin.source.offsets import PartitionRange
-from txlog.coordinator.events import OffsetRange, ReplayMark
+from txlog.coordinator.events import ReplayMark
 from txlog.errors import CheckpointConflict
 
 P0 = GroupTopicPartition("g", "orders", 0)
@@ -51,22 +51,29 @@ GROUPS: dict[GroupAnswer, list[tuple[Ranges, Committed]]] = {
 }
 
 
-def marks(ranges: Ranges) -> dict[MarkAnswer, list[BatchMark | None]]:
+def mark_of(
+    query_id: str, batch_id: int, ranges: Ranges | None = None, fingerprint: str = ""
+) -> ReplayMark:
+    """What the coordinator keeps of that batch."""
+    return ReplayMark(query_id, batch_id, offset_ranges(ranges or {}), fingerprint)
+
+
+def marks(ranges: Ranges) -> dict[MarkAnswer, list[ReplayMark | None]]:
     """Every kind of mark that the coordinator may keep when that batch comes."""
     other = {P0: PartitionRange(5, 8)}
     return {
         MarkAnswer.UNSEEN: [None],
-        MarkAnswer.SAME: [BatchMark("q", BATCH, ranges), BatchMark("q", BATCH, ranges, "print")],
-        MarkAnswer.OTHER: [BatchMark("q", BATCH, other), BatchMark("q", BATCH, ranges, "another")],
-        MarkAnswer.OLDER: [BatchMark("q", BATCH + 1, ranges), BatchMark("q", BATCH + 5)],
-        MarkAnswer.NEXT: [BatchMark("q", BATCH - 1), BatchMark("q", BATCH - 1, other, "before")],
-        MarkAnswer.AFTER_OTHER: [BatchMark("q", BATCH - 1, other, "another")],
-        MarkAnswer.LATER: [BatchMark("q", BATCH - 2), BatchMark("q", 0)],
+        MarkAnswer.SAME: [mark_of("q", BATCH, ranges), mark_of("q", BATCH, ranges, "print")],
+        MarkAnswer.OTHER: [mark_of("q", BATCH, other), mark_of("q", BATCH, ranges, "another")],
+        MarkAnswer.OLDER: [mark_of("q", BATCH + 1, ranges), mark_of("q", BATCH + 5)],
+        MarkAnswer.NEXT: [mark_of("q", BATCH - 1), mark_of("q", BATCH - 1, other, "before")],
+        MarkAnswer.AFTER_OTHER: [mark_of("q", BATCH - 1, other, "another")],
+        MarkAnswer.LATER: [mark_of("q", BATCH - 2), mark_of("q", 0)],
     }
 
 
 def decide(
-    ranges: Ranges, committed: Committed, mark: BatchMark | None, joining: Ranges | None = None
+    ranges: Ranges, committed: Committed, mark: ReplayMark | None, joining: Ranges | None = None
 ) -> AlreadyIn | Commit:
     """The decision on batch 7 of query q."""
     return decide_batch(
@@ -97,7 +104,7 @@ def test_I10_every_cell_of_the_table(group_says: GroupAnswer, mark_says: MarkAns
             if (group_says, mark_says) in COMMIT:
                 decided = decide(ranges, committed, mark)
                 assert decided == Commit(
-                    BatchMark("q", BATCH, ranges, "print"),
+                    mark_of("q", BATCH, ranges, "print"),
                     {key: committed.get(key) for key in ranges},
                 )
             elif (group_says, mark_says) in IN:
@@ -145,7 +152,7 @@ def test_I6_a_partition_that_joins_is_asked_for_like_one_that_advances(
             if (group_says, mark_says) in COMMIT:
                 decided = decide(ranges, committed, mark, JOINING)
                 assert isinstance(decided, Commit)
-                assert decided.mark.ranges == ranges
+                assert decided.mark.ranges == offset_ranges(ranges)
                 assert decided.expected[P2] == committed.get(P2)
             elif (group_says, mark_says) in IN:
                 assert decide(ranges, committed, mark, JOINING) == AlreadyIn(BATCH)
@@ -177,7 +184,7 @@ def test_I6_a_commit_starts_exactly_where_the_group_is(
         for number, (start, length) in enumerate(bounds)
     }
     committed = {GroupTopicPartition("g", "t", number): at for number, at in enumerate(offsets)}
-    mark = None if newest is None else BatchMark("q", newest, ranges)
+    mark = None if newest is None else mark_of("q", newest, ranges)
     try:
         decided = decide_batch("q", batch_id, ranges, committed, mark)
     except CheckpointConflict:
@@ -205,7 +212,7 @@ def test_I10_spark_died_before_it_wrote_its_commit_file_and_runs_the_batch_again
 
 def test_R2_a_batch_of_a_restored_checkpoint_is_refused_with_the_numbers() -> None:
     """It was planned anew under the number of a batch that is in, and reads further."""
-    mark = BatchMark("q", BATCH, {P0: PartitionRange(5, 8)})
+    mark = mark_of("q", BATCH, {P0: PartitionRange(5, 8)})
     with pytest.raises(CheckpointConflict) as raised:
         decide({P0: PartitionRange(5, 11)}, {P0: 8}, mark)
     text = str(raised.value)
@@ -217,17 +224,17 @@ def test_R2_a_batch_of_a_restored_checkpoint_is_refused_with_the_numbers() -> No
 def test_R2_a_watermark_only_batch_of_a_restored_checkpoint_is_never_skipped() -> None:
     """No offset tells it from the batch that ran under its number, so it is not taken as in."""
     with pytest.raises(CheckpointConflict, match="batches of this query up to 12"):
-        decide({}, {}, BatchMark("q", 12))
+        decide({}, {}, mark_of("q", 12))
 
 
 def test_R2_the_same_number_with_another_watermark_is_another_batch() -> None:
     with pytest.raises(CheckpointConflict, match="another batch under this number"):
-        decide({}, {}, BatchMark("q", BATCH, {}, "another"))
+        decide({}, {}, mark_of("q", BATCH, {}, "another"))
 
 
 def test_R2_a_batch_after_another_one_than_the_log_has_is_refused() -> None:
     """The group is where it starts, if it has one; the rows of another source are not."""
-    mark = BatchMark("q", BATCH - 1, {}, "another")
+    mark = mark_of("q", BATCH - 1, {}, "another")
     for ranges, committed in ((PLANNED, {P0: 5, P1: 3}), ({}, {})):
         with pytest.raises(CheckpointConflict, match="another batch 6, the one before it, than"):
             decide(ranges, committed, mark)
@@ -237,19 +244,19 @@ def test_R2_a_batch_after_another_one_than_the_log_has_is_refused() -> None:
 def test_R2_plans_of_the_batch_before_are_compared_if_both_are_known(
     before: str, kept: str
 ) -> None:
-    mark = BatchMark("q", BATCH - 1, {}, kept)
+    mark = mark_of("q", BATCH - 1, {}, kept)
     decided = decide_batch("q", BATCH, {}, {}, mark, previous_fingerprint=before)
     assert isinstance(decided, Commit)
 
 
 def test_R23_a_watermark_only_batch_commits_after_the_one_before_it() -> None:
     """The group stands at the end of its line: by the line alone it would count as in."""
-    assert isinstance(decide({}, {P0: 9}, BatchMark("q", BATCH - 1, PLANNED)), Commit)
+    assert isinstance(decide({}, {P0: 9}, mark_of("q", BATCH - 1, PLANNED)), Commit)
 
 
 def test_R27_a_run_that_was_overtaken_is_told_so() -> None:
     with pytest.raises(CheckpointConflict, match="another run of this query is on the checkpoint"):
-        decide(PLANNED, {P0: 12, P1: 9}, BatchMark("q", BATCH + 1))
+        decide(PLANNED, {P0: 12, P1: 9}, mark_of("q", BATCH + 1))
 
 
 def test_R20_a_group_without_offsets_accepts_the_first_start() -> None:
@@ -273,7 +280,7 @@ def test_two_queries_on_one_frame_are_told_to_have_a_group_each(committed: Commi
 def test_a_group_that_was_moved_beyond_a_batch_is_told_so() -> None:
     """Only of a new query is it the doing of another one."""
     with pytest.raises(CheckpointConflict, match="The group was moved since"):
-        decide(PLANNED, {P0: 9, P1: 4}, BatchMark("q", BATCH - 1))
+        decide(PLANNED, {P0: 9, P1: 4}, mark_of("q", BATCH - 1))
 
 
 @pytest.mark.parametrize(
@@ -288,23 +295,23 @@ def test_a_new_query_is_told_what_another_one_did(committed: Committed, what: st
 def test_the_two_tests_may_not_disagree() -> None:
     """The log has the batch, but the group was moved back to where it starts."""
     with pytest.raises(CheckpointConflict, match=r"this very batch; the group is where .* starts"):
-        decide(PLANNED, {P0: 5, P1: 3}, BatchMark("q", BATCH, PLANNED))
+        decide(PLANNED, {P0: 5, P1: 3}, mark_of("q", BATCH, PLANNED))
 
 
 def test_a_gap_names_the_batches_that_never_came() -> None:
     with pytest.raises(CheckpointConflict, match="so 5 to 6 never came"):
-        decide({}, {}, BatchMark("q", 4))
+        decide({}, {}, mark_of("q", 4))
 
 
 def test_R30_the_writes_of_a_foreach_batch_may_leave_batches_out() -> None:
-    mark = BatchMark("q", 2)
+    mark = mark_of("q", 2)
     assert isinstance(decide_batch("q", BATCH, {}, {}, mark, may_skip=True), Commit)
     with pytest.raises(CheckpointConflict):
         decide_batch("q", 1, {}, {}, mark, may_skip=True)
 
 
 def test_R30_but_not_follow_another_batch_than_the_log_has() -> None:
-    mark = BatchMark("q", 2, {}, "another")
+    mark = mark_of("q", 2, {}, "another")
     with pytest.raises(CheckpointConflict) as raised:
         decide_batch("q", 3, {}, {}, mark, previous_fingerprint="before", may_skip=True)
     assert raised.value.facts["mark_says"] == "AFTER_OTHER"
@@ -344,9 +351,4 @@ def test_what_was_decided_does_not_change_with_the_arguments() -> None:
     decided = decide(ranges, {P0: 0}, None)
     ranges[P0] = PartitionRange(0, 9)
     assert isinstance(decided, Commit)
-    assert decided.mark.ranges == {P0: PartitionRange(0, 4)}
-
-
-def test_a_mark_is_what_the_coordinator_keeps() -> None:
-    kept = ReplayMark("q", BATCH, (OffsetRange("g", "orders", 0, 5, 9),), "print", "label")
-    assert BatchMark.of(kept) == BatchMark("q", BATCH, {P0: PartitionRange(5, 9)}, "print")
+    assert decided.mark.ranges == offset_ranges({P0: PartitionRange(0, 4)})
