@@ -17,8 +17,7 @@ import pyarrow as pa
 from txlog.client.consumer.consumer_group import ConsumerGroupMetadata, pending_offsets
 from txlog.client.positions.given_positions import given_mapping
 from txlog.client.producer.flush_routes import FlushRoute, InLogRoute, StagedRoute
-from txlog.client.producer.producer_standing import ProducerStanding
-from txlog.client.producer.producer_states import ProducerState, refusal
+from txlog.client.producer.producer_states import ProducerStanding, ProducerState, refusal
 from txlog.client.producer.sender import Sender, may_be_asked_again
 from txlog.client.producer.staged_records import StagedRecords, make_decidable
 from txlog.coordinator.events import Registration
