@@ -138,10 +138,10 @@ OF_ANSWERS: Mapping[str, Mutant] = {
     "fenced for nothing": Mutant(fenced_for_nothing, "producers", 1, kind="refused"),
     "compaction that fails, and is only reported": Mutant(broken_compaction, "retention", 0),
     "snapshots that fail, and are only logged": Mutant(broken_snapshots, "producers", 1),
-    "check-backs that fail, and are only logged": Mutant(broken_checks, "halves", 2),
-    "retention without age (I12)": Mutant(retention_without_age, "retention", 1),
+    "check-backs that fail, and are only logged": Mutant(broken_checks, "halves", 0),
+    "retention without age (I12)": Mutant(retention_without_age, "retention", 4),
     "tombstones that go at once": Mutant(tombstones_go_at_once, "compacted", 7),
-    "tombstones that hide nothing": Mutant(tombstones_hide_nothing, "compacted", 33),
+    "tombstones that hide nothing": Mutant(tombstones_hide_nothing, "compacted", 7),
     "dead letters of what is committed": Mutant(given_up_all_the_same, "halves", 7),
     "denied, and taken for not stored (I13)": Mutant(
         denied_is_not_stored, "denied", 42, kind="lost write"
@@ -149,5 +149,5 @@ OF_ANSWERS: Mapping[str, Mutant] = {
     "denied behind the entry (I13)": Mutant(
         denied_entry_is_not_made, "denied", 42, kind="lost write"
     ),
-    "dead letters that are lost": Mutant(letters_of_the_first, "halves", 2, kind="wrong letter"),
+    "dead letters that are lost": Mutant(letters_of_the_first, "halves", 13, kind="wrong letter"),
 }

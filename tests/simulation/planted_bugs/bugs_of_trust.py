@@ -169,12 +169,12 @@ def own_grace(patch: Patch) -> None:
 
 
 OF_TRUST: Mapping[str, Mutant] = {
-    "without R14, whatever its age": Mutant(no_grace, "trusted", 21),
-    "without R15, trusted for ever": Mutant(trusted_for_ever, "trusted", 6),
+    "without R14, whatever its age": Mutant(no_grace, "trusted", 18),
+    "without R15, trusted for ever": Mutant(trusted_for_ever, "trusted", 10),
     "without R15, by the wall clock alone": Mutant(trusted_by("wall_ms"), "trusted", 25),
     "without R31, a snapshot's boundary": Mutant(snapshots_check, "trusted", 35, unseen_seeds=300),
-    "without R32": Mutant(own_grace, "trusted", 21),
-    "without R34, a hole": Mutant(holes_by_the_check_at_hand, "trusted", 10),
+    "without R32": Mutant(own_grace, "trusted", 18),
+    "without R34, a hole": Mutant(holes_by_the_check_at_hand, "trusted", 25),
 }
 
 _CHECKS = "tests/unit/journal/boundaries/test_trusted_checks.py::"
