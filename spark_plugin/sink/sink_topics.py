@@ -22,9 +22,9 @@ from spark_plugin.sink.frame_schema import (
 )
 from spark_plugin.sink.topic_creation import Creation, require_may_create
 from txlog.catalog.metadata import LogMetadata
-from txlog.client.admin import Admin
 from txlog.clock import begun
 from txlog.engine.connection import Connection
+from txlog.engine.new_topic import NewTopic, checked_topic, create_topic
 from txlog.errors import (
     IncompatibleSchema,
     InvalidOption,
@@ -155,11 +155,13 @@ def topic_or_new(
         return connection.cluster.present_topic(name, linearizable=True)
     except UnknownTopic as missing:
         require_may_create(connection, name, missing, allowed)
-    config = _new_config(options, schema)
-    new = new_schema(options, schema)
-    _check_columns_fit(name, new, options, schema)
+    new = NewTopic(
+        name, options.partitions, new_schema(options, schema), _new_config(options, schema)
+    )
+    stored, config = checked_topic(new)
+    _check_columns_fit(name, stored, options, schema)
     with suppress(TopicExists):
-        Admin(connection).create_topic(name, options.partitions, new, config)
+        create_topic(connection, new, stored, config)
     return connection.cluster.present_topic(name, linearizable=True)
 
 

@@ -12,7 +12,7 @@ from txlog.cli.options.schema_text import parse_schema, type_text
 from txlog.cli.output.output import Facts, Grid, Section, counted
 from txlog.cli.session import Session, topic_names, with_session
 from txlog.client.admin import NewTopic, TopicDescription
-from txlog.client.admin.topics import checked_topic
+from txlog.engine.new_topic import checked_topic
 from txlog.errors import NotATxlog, UsageError
 from txlog.settings import TopicConfig
 

@@ -2,12 +2,12 @@
 
 from txlog.client.admin.client import Admin
 from txlog.client.admin.descriptions import (
-    NewTopic,
     PartitionDescription,
     TopicDescription,
     TransactionDescription,
     TransactionListing,
 )
+from txlog.engine.new_topic import NewTopic
 
 __all__ = [
     "Admin",

@@ -5,8 +5,7 @@ They must not open anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -14,17 +13,6 @@ from txlog.client.admin.transaction_admin import PendedTransaction
 from txlog.coordinator.transaction import Transaction
 from txlog.model import TransactionOutcome, TxId
 from txlog.settings import TopicConfig
-
-
-@dataclass(frozen=True, slots=True)
-class NewTopic:
-    """A topic to create. Without a schema it has Kafka's columns: key, value, headers."""
-
-    name: str
-    num_partitions: int = 1
-    schema: pa.Schema | None = None
-    config: Mapping[str, object] = field(default_factory=dict)
-    """Dotted names of TopicConfig."""
 
 
 @dataclass(frozen=True, slots=True)

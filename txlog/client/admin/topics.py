@@ -12,18 +12,25 @@ from functools import partial
 import pyarrow as pa
 
 from txlog.catalog.state import unknown_topic
-from txlog.client.admin.descriptions import NewTopic, PartitionDescription, TopicDescription
+from txlog.client.admin.descriptions import PartitionDescription, TopicDescription
 from txlog.client.admin.record_deletion import delete_records
-from txlog.client.admin.topic_configuration import altered_configuration, check_configuration
 from txlog.client.positions.given_positions import given_names
 from txlog.engine.connection import Connection
-from txlog.errors import IncompatibleSchema, InvalidConfig, TopicExists, UsageError
+from txlog.engine.new_topic import NewTopic, check_configuration, checked_topic, create_topic
+from txlog.errors import (
+    IncompatibleSchema,
+    InvalidConfig,
+    PublishContention,
+    TopicExists,
+    UsageError,
+)
 from txlog.model import TopicPartition, validate_topic_name
 from txlog.settings import TopicConfig
-from txlog.topic.events import AddPartitions, EvolveSchema, check_partition_count
-from txlog.topic.records.schema import KAFKA_SCHEMA, encode_schema, evolve, validate_schema
+from txlog.topic.events import AddPartitions, AlterConfig, EvolveSchema, check_partition_count
+from txlog.topic.records.schema import encode_schema, evolve, validate_schema
 from txlog.topic.topic_log import TopicLog
 
+_ATTEMPTS_MAX = 5
 FAN_OUT_TOPICS_MAX = 100
 """Up to so many topics are looked at together without trying how quickly the store answers."""
 TRIED_TOPICS = 3
@@ -49,7 +56,7 @@ class TopicAdmin:
         if len(checked) > 1:  # Of a single one its own entry decides.
             self._require_free_names([topic.name for topic, _, _ in checked])
         for topic, schema, config in checked:
-            self._create_topic(topic, encode_schema(schema), config)
+            create_topic(self.connection, topic, schema, config)
 
     def _require_free_names(self, names: list[str]) -> None:
         """Before the first is created. Raises TopicExists, InvalidConfig for a name given twice."""
@@ -66,16 +73,6 @@ class TopicAdmin:
                 raise InvalidConfig(
                     f"topic {name!r} is given {names.count(name)} times; give it once."
                 )
-
-    def _create_topic(self, topic: NewTopic, schema: str, config: TopicConfig) -> None:
-        """Raises TopicExists; a name whose deletion was cut off is freed first."""
-        cluster = self.connection.cluster
-        try:
-            cluster.create_topic(topic.name, topic.num_partitions, schema, config)
-        except TopicExists:
-            if not cluster.finish_deletion(topic.name):
-                raise
-            cluster.create_topic(topic.name, topic.num_partitions, schema, config)
 
     def create_topic(
         self,
@@ -183,19 +180,6 @@ def _given_topics(topics: object) -> list[NewTopic]:
     return found
 
 
-def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:
-    """Its schema and configuration, in the form that is stored; needs no log.
-
-    Raises InvalidName, InvalidConfig, IncompatibleSchema.
-    """
-    validate_topic_name(topic.name)
-    check_partition_count(topic.name, topic.num_partitions)
-    schema = validate_schema(topic.schema if topic.schema is not None else KAFKA_SCHEMA)
-    config = TopicConfig.from_dotted(topic.config)
-    check_configuration(topic.name, schema, config)
-    return schema, config
-
-
 def _described(topic: TopicLog) -> TopicDescription:
     state = topic.state
     partitions = tuple(
@@ -213,3 +197,25 @@ def _described(topic: TopicLog) -> TopicDescription:
         partitions,
         tuple(sorted(tx_id for tx_id, _ in state.open_transactions())),
     )
+
+
+def altered_configuration(
+    connection: Connection, name: str, changes: Mapping[str, object]
+) -> TopicConfig:
+    """Change values by their dotted names; all others stay as they are when it is done.
+
+    Raises UnknownTopic, InvalidConfig, and PublishContention if other admins are always faster.
+    """
+    attempts_left = _ATTEMPTS_MAX
+    while True:
+        topic = connection.cluster.present_topic(name, linearizable=True)
+        known = topic.state.config
+        config = known.altered(changes)
+        check_configuration(name, topic.schema(), config)
+        try:
+            topic.execute(AlterConfig(config, known))
+            return config
+        except PublishContention:
+            attempts_left -= 1
+            if not attempts_left:
+                raise

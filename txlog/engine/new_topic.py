@@ -1,0 +1,94 @@
+"""A topic to create: what is asked for, whether it can be, and its creation.
+
+It guards that a topic which cannot be created is refused before anything is written. What may
+happen to a topic afterwards is decided by its journal's rules. It must not know the clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from txlog.engine.append.partitioner import partition_for_keys
+from txlog.engine.connection import Connection
+from txlog.errors import InvalidConfig, InvalidRecord, TopicExists
+from txlog.model import validate_topic_name
+from txlog.settings import TopicConfig
+from txlog.topic.events import check_partition_count
+from txlog.topic.records.schema import (
+    KAFKA_SCHEMA,
+    encode_schema,
+    is_kafka_schema,
+    validate_schema,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create. Without a schema it has Kafka's columns: key, value, headers."""
+
+    name: str
+    num_partitions: int = 1
+    schema: pa.Schema | None = None
+    config: Mapping[str, object] = field(default_factory=dict)
+    """Dotted names of TopicConfig."""
+
+
+def checked_topic(topic: NewTopic) -> tuple[pa.Schema, TopicConfig]:
+    """Its schema and configuration, in the form that is stored; needs no log.
+
+    Raises InvalidName, InvalidConfig, IncompatibleSchema.
+    """
+    validate_topic_name(topic.name)
+    check_partition_count(topic.name, topic.num_partitions)
+    schema = validate_schema(topic.schema if topic.schema is not None else KAFKA_SCHEMA)
+    config = TopicConfig.from_dotted(topic.config)
+    check_configuration(topic.name, schema, config)
+    return schema, config
+
+
+def create_topic(
+    connection: Connection, topic: NewTopic, schema: pa.Schema, config: TopicConfig
+) -> None:
+    """Create it as `checked_topic` answered; a name whose deletion was cut off is freed first.
+
+    Raises TopicExists.
+    """
+    cluster, stored = connection.cluster, encode_schema(schema)
+    try:
+        cluster.create_topic(topic.name, topic.num_partitions, stored, config)
+    except TopicExists:
+        if not cluster.finish_deletion(topic.name):
+            raise
+        cluster.create_topic(topic.name, topic.num_partitions, stored, config)
+
+
+def check_configuration(name: str, schema: pa.Schema, config: TopicConfig) -> None:
+    """Raises InvalidConfig if a topic of this schema cannot have that configuration."""
+    _check_key_column(name, schema, config)
+    _check_compaction(name, schema, config)
+
+
+def _check_compaction(name: str, schema: pa.Schema, config: TopicConfig) -> None:
+    if config.is_compacted and not config.key_column and not is_kafka_schema(schema):
+        raise InvalidConfig(
+            f"topic {name!r}: cleanup.policy is {config.cleanup_policy}, and a typed topic is "
+            "compacted by its key.column; name one."
+        )
+
+
+def _check_key_column(name: str, schema: pa.Schema, config: TopicConfig) -> None:
+    column = config.key_column
+    if not column:
+        return
+    if column not in schema.names:
+        raise InvalidConfig(
+            f"topic {name!r}: key.column is {column!r}, and the schema has no such "
+            f"column; it has {', '.join(schema.names)}."
+        )
+    try:
+        partition_for_keys(pa.array([], schema.field(column).type), 1, 0)
+    except InvalidRecord as error:
+        raise InvalidConfig(f"topic {name!r}: key.column is {column!r}; {error.message}") from error
