@@ -18,7 +18,7 @@ SEEDS ?=
 MINUTES ?=
 SIM_WORKERS ?= 2
 # Of 100 examples that a property test draws, so many in `make test`: each run draws others.
-EXAMPLES ?= 40
+EXAMPLES ?= 30
 # Modules for `make mutants`, by the names that `python -m tests.mutation --help` lists; none: all.
 MODULES ?=
 # Records of `make system-test`, and its store: disk, s3, proxy or far.
