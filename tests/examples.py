@@ -1,6 +1,6 @@
 """How many examples a property test draws: all of them, or a part where seconds count.
 
-`make test` draws two fifths of them and `make test-fast` a fifth, other ones each time;
+`make test` draws three tenths of them and `make test-fast` a fifth, other ones each time;
 `make test-all` and `make mutants` draw all.
 """
 
