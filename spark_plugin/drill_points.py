@@ -23,7 +23,15 @@ from txlog.errors import InternalError
 from txlog.layout import TOPICS, TRANSACTIONS
 from txlog.storage.abilities import hold, is_near
 from txlog.storage.new_object import NewObject, open_new
-from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
+from txlog.storage.store import (
+    Body,
+    ByteRange,
+    Bytes,
+    CreateResult,
+    Exists,
+    Store,
+    StoredObject,
+)
 
 VARIABLE = "TXLOG_DRILL_POINTS"
 WAIT_MAX_MS = 600_000.0
@@ -115,7 +123,11 @@ class DrillPoints:
     # The side of the process that stops.
 
     def create(self, path: str, data: bytes, call: Callable[[], CreateResult]) -> CreateResult:
-        """Create an object, and stop before or after it if it is one of the places."""
+        """Create an object, and stop before or after it if it is one of the places.
+
+        After one whose name another process has taken it does not stop: the caller tries the next
+        name, and what the stop is to show is stored there.
+        """
         places = self._places(DrillStep.BEFORE, DrillStep.AFTER)
         found = [(name, place) for name, place in places if place.matches(path, data)]
         turns = {name: self._turn(name) for name, _ in found}
@@ -124,6 +136,10 @@ class DrillPoints:
                 self._wait_for_others(name, place.number - 1)
                 self._stop(name)
         result = call()
+        if isinstance(result, Exists):
+            for name, turn in turns.items():
+                (self.folder / f"{name}.begun {turn}").unlink(missing_ok=True)
+            return result
         for name, place in found:
             (self.folder / f"{name}.created {turns[name]}").touch()
             if place.step is DrillStep.AFTER and turns[name] == place.number:

@@ -14,7 +14,8 @@ from txlog.cli.drill.drill_checks import DrillCheck
 from txlog.cli.drill.drill_report import DrillResult, document, html_report, same_again, sections
 from txlog.cli.drill.drill_rounds import AT_RANDOM, Kill, plan_rounds
 from txlog.cli.output.output import Grid
-from txlog.storage.store import Created
+from txlog.storage.store import Created, Exists
+from txlog.testing.clock import manual_runtime
 
 # The plan.
 
@@ -59,6 +60,17 @@ def test_a_process_stops_at_the_object_that_was_meant(tmp_path: Path) -> None:
     assert calls == ["topics/a/1", "transactions/0", "topics/b/1"]
     points.clear()
     assert list(tmp_path.glob("*.*")) == []
+
+
+def test_a_process_does_not_stop_after_an_object_that_another_one_created(tmp_path: Path) -> None:
+    """The journal's next slot was lost: what the stop is to show is not there yet."""
+    points = DrillPoints(tmp_path, manual_runtime())
+    points.set("first", DrillPoint(DrillStep.AFTER, "topics/"))
+    points.create("topics/a/1", b"{}", lambda: Exists(b""))
+    assert not points.is_reached("first")
+    points.release("first")  # No process waits for ever here.
+    points.create("topics/a/2", b"{}", Created)
+    assert [path.name for path in tmp_path.glob("first.created *")] == ["first.created 1"]
 
 
 # The report.
