@@ -2,12 +2,15 @@
 
 import json
 import pickle
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.bad_input.test_places import CarelessFileSystem
 from tests.conformance.test_generic import LinkedFileSystem
@@ -19,7 +22,20 @@ from txlog.cli.session import GlobalOptions, Session
 from txlog.client.admin import Admin
 from txlog.clock import Runtime
 from txlog.errors import StoreDenied, StoreNotAtomic, TxlogError, UsageError
-from txlog.redaction import HIDDEN, redact, redact_arguments, redact_url
+from txlog.redaction import (
+    _BARE_USER,
+    _NAME_PARTS,
+    _NAMED,
+    _OPTION,
+    _SHAPE_PARTS,
+    _SHAPES,
+    _USER_INFO,
+    HIDDEN,
+    may_match,
+    redact,
+    redact_arguments,
+    redact_url,
+)
 from txlog.storage import open_store
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJlLWhlcmU"
@@ -148,6 +164,23 @@ def test_every_form_is_hidden_in_what_doctor_and_drill_report(text: str, secret:
         again = same_again(text, {"--checkpoint": text}, words)
         result = DrillResult(redact_url(text), "job", 1, 1.0, (), (), again, redact(text))
         assert secret not in again + html_report(result) + json.dumps(document(result))
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [_NAMED, _OPTION, _SHAPES, _USER_INFO, _BARE_USER],
+    ids=["named", "option", "shapes", "user info", "bare user"],
+)
+@given(data=st.data())
+def test_a_text_that_a_pattern_matches_is_never_passed_over(
+    pattern: re.Pattern[str], data: st.DataObject
+) -> None:
+    """`redact` skips the slow patterns for a text without any of the parts of their matches."""
+    text = data.draw(st.from_regex(pattern))
+    if pattern in (_USER_INFO, _BARE_USER):
+        assert "@" in text
+    else:
+        assert may_match(text, _SHAPE_PARTS if pattern is _SHAPES else _NAME_PARTS)
 
 
 @pytest.mark.parametrize(("text", "secret"), FORMS)
