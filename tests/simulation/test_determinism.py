@@ -28,6 +28,10 @@ first_fingerprint = cache(fingerprint)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_two_runs_of_one_seed_are_byte_identical(scenario: str) -> None:
     assert fingerprint(scenario, SEED) == first_fingerprint(scenario, SEED)
+
+
+def test_two_seeds_are_two_histories() -> None:
+    scenario = next(iter(SCENARIOS))
     assert fingerprint(scenario, SEED + 1) != first_fingerprint(scenario, SEED)
 
 

@@ -14,7 +14,7 @@ from txlog.testing.simulation.run import checked, result_of
 SEEDS = 800
 """Of all scenarios together; `make sim` runs as many as are wanted, `make nightly` 10,000."""
 
-SEEDS_WITHOUT_FAULTS = 4
+SEEDS_WITHOUT_FAULTS = 3
 
 
 @pytest.mark.slow

@@ -17,21 +17,25 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 def test_I5_I6_I10_the_bundled_job_survives_a_drill_and_leaves_no_topics(tmp_path: Path) -> None:
     root, report = tmp_path / "log", tmp_path / "drill.html"
     Admin(str(root), create=True).create_topic("of-another-user")
-    done = run("drill", "--kills", 2, "--seed", 11, "--report", report, "-o", "json", root=root)
+    seed = seed_of("before the first marker")
+    done = run("drill", "--kills", 1, "--seed", seed, "--report", report, "-o", "json", root=root)
     assert done.code == 0, done.out + done.err
     found = done.json
     assert [(c["name"], c["found"]) for c in found["checks"] if not c["is_well"]] == []
-    points = [kill["point"] for kill in found["kills"]]
-    assert points == ["before the first marker", "at random"]
-    in_log = {kill["point"]: kill["found"]["is_in_log"] for kill in found["kills"]}
-    assert in_log[points[0]], "a batch that is decided is in"
-    assert found["kills"][0]["outcome"] == "replayed: was in the log"
-    assert all(kill["recovery_ms"] > 0 for kill in found["kills"])
+    (kill,) = found["kills"]
+    assert kill["found"]["is_in_log"], "a batch that is decided is in"
+    assert kill["outcome"] == "replayed: was in the log"
+    assert kill["recovery_ms"] > 0
     assert found["replays"] >= 1
     assert "Nothing was lost, doubled or torn." in report.read_text()
     assert Admin(str(root)).list_topics() == ["of-another-user"]
     assert Admin(str(root)).list_groups() == []
-    assert done.err.count("kill ") >= 2
+    assert done.err.count("kill ") >= 1
+
+
+def seed_of(point: str) -> int:
+    """One with which a drill of one kill kills at this point."""
+    return next(seed for seed in range(99) if plan_rounds(1, seed)[0].point == point)
 
 
 PLAIN_JOB = """
@@ -63,7 +67,7 @@ def test_I5_I6_I10_a_users_job_that_handles_no_signal_is_drilled_to_the_end(
     with Producer(str(root)) as producer:
         for letter in LETTERS:
             producer.send("letters", letter)
-    seed = next(s for s in range(99) if plan_rounds(1, s)[0].point == "after PREPARE_COMMIT")
+    seed = seed_of("after PREPARE_COMMIT")
     done = run(
         *("drill", "--job", job, "--checkpoint", checkpoint, "--kills", 1, "--seed", seed),
         *("-o", "json", "--", root, checkpoint),

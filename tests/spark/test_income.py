@@ -12,7 +12,8 @@ from tests.spark.drill import WAIT_S, Driver, start_driver, until
 from txlog import Admin, Consumer
 from txlog.testing.invariants import check_log
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+# test_kills.py kills a stateful query at this step, too; here it is the example's own.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.extra, pytest.mark.timeout(400)]
 
 GROUP, TOPIC = "income-job", "income-of-past-minutes"
 DECIDED = DrillPoint(DrillStep.AFTER, "transactions/", ("commit_prepared", f'"{GROUP}"'), number=2)

@@ -108,7 +108,7 @@ def interrupted_everywhere(
     scenario(begin(), whole)
     is_all = os.environ.get("CTRL_C_TIMES") == "all"
     for at in range(len(whole.places)) if is_all else once_each(whole.places):
-        interruption = Interruption(modules, at)
+        interruption = whole.at(at)
         try:
             scenario(begin(), interruption)
         except BaseException as error:

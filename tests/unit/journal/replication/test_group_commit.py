@@ -278,18 +278,11 @@ def test_I13_who_waits_for_a_thread_that_is_interrupted_does_not_know_its_outcom
 
 
 def test_I13_what_a_thread_that_is_interrupted_has_taken_is_answered_or_waits_on() -> None:
-    def interrupted(at: int | None) -> Interruption:
+    def interrupted(interruption: Interruption) -> Interruption:
         replica = process(new_store())
         waiting = Ticket(Put("of another thread"))
         replica._queue.waiting.append(waiting)
-        with Interruption(
-            [
-                "journal/replication/replica.py",
-                "journal/replication/follower.py",
-                "journal/replication/commit_queue.py",
-            ],
-            at,
-        ) as interruption:
+        with interruption:
             replica.execute(Put("own"))
         left = [ticket for ticket in replica._queue.waiting if ticket is waiting]
         assert waiting.done or left, interruption.places[-1]
@@ -297,8 +290,9 @@ def test_I13_what_a_thread_that_is_interrupted_has_taken_is_answered_or_waits_on
         assert waiting.done
         return interruption
 
-    whole = interrupted(None)
-    assert all(interrupted(at).has_come for at in range(len(whole.places)))
+    modules = ["replica.py", "follower.py", "commit_queue.py"]
+    whole = interrupted(Interruption([f"journal/replication/{name}" for name in modules]))
+    assert all(interrupted(whole.at(number)).has_come for number in range(len(whole.places)))
 
 
 @contextmanager

@@ -158,7 +158,7 @@ def test_I4_a_name_whose_writer_is_interrupted_is_safe_or_known_not_to_be(
     for at in range(len(whole.places)):
         calls = _record_calls(monkeypatch, tmp_path)
         folder = tmp_path / str(at)
-        with Interruption(modules, at) as interruption:
+        with whole.at(at) as interruption:
             getattr(LocalStore(folder, Runtime()), method)("a/b", b"x")
         assert interruption.has_come
         if (folder / "a/b").exists():
