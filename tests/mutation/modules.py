@@ -99,7 +99,7 @@ MODULES = {
     ),
     "pruning": Mutated(
         "txlog/journal/boundaries/pruning.py",
-        _named("tests/unit/journal/boundaries", "prune pruning_dates pruning_grace"),
+        _named("tests/unit/journal/boundaries", "prune pruned_objects pruning_dates pruning_grace"),
     ),
     "catalog-state": Mutated(
         "txlog/catalog/state.py",

@@ -1,8 +1,11 @@
 """Which names have a date in pruning, and what it leaves of the hint that it writes for one."""
 
+import pytest
+
+from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, fill
 from tests.unit.journal.trusting_process import GRACE_MS, MachineClocks, dated_store, trusting
-from txlog.journal.boundaries.pruning import boundary_dates
+from txlog.journal.boundaries.pruning import boundary_dates, newest_old_enough
 
 
 def test_R32_only_boundaries_have_a_boundarys_date() -> None:
@@ -27,3 +30,34 @@ def test_R16_the_hint_says_the_same_after_its_date_was_asked_for() -> None:
             store.delete(LAYOUT.hint)
         assert replica.prune(keep_entries=5) == 15
         assert store.get(LAYOUT.hint) == (b"{}" if is_gone else said)
+
+
+@pytest.mark.parametrize(("date_ms", "chosen"), [(0, -1), (1, 0)])
+def test_R32_a_date_of_zero_is_no_date_and_any_other_is_one(date_ms: int, chosen: int) -> None:
+    assert newest_old_enough({0: date_ms}, now_ms=1_000, grace_ms=10, newest=0) == chosen
+
+
+def test_R14_a_file_of_another_program_beside_the_hint_does_not_stop_pruning() -> None:
+    clocks = MachineClocks()
+    store = dated_store(clocks)
+    replica = trusting(store, clocks)
+    fill(replica, 20)
+    replica.prune(keep_entries=5)
+    clocks.pass_ms(GRACE_MS + 1)
+    for name in ("hint.jso", "hint.jsonl", "hint.jsm"):
+        store.put_new(f"{LAYOUT.root}/{name}", b"x")
+    assert replica.prune(keep_entries=5) == 15
+
+
+def test_R14_the_date_of_another_object_is_not_taken_for_the_hints() -> None:
+    """A listing that does not show the hint yet may show a newer object after it."""
+    clocks = MachineClocks()
+    store = HookedStore(dated_store(clocks))
+    replica = trusting(store, clocks)
+    fill(replica, 20)
+    replica.prune(keep_entries=5)
+    clocks.pass_ms(GRACE_MS + 1)
+    store.inner.put_new(f"{LAYOUT.root}/hint.jsonl", b"written just now")
+    store.before("list", f"{LAYOUT.root}/", lambda: store.inner.delete(LAYOUT.hint))
+    assert replica.prune(keep_entries=5) == 0
+    assert store.is_met
