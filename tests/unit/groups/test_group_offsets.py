@@ -20,7 +20,9 @@ from tests.protocol.world import NAMES, Process, World
 from txlog.errors import CommitFailed, UnstableOffsetCommit, UsageError
 from txlog.groups.offsets import GroupOffsets
 from txlog.groups.state import OFFSETS_BYTES_MAX, UNCHECKED, PendingOffset
+from txlog.layout import number
 from txlog.model import TopicPartition, TransactionOutcome, TxId
+from txlog.topic.events import AdvanceHorizon, CloseTopic
 
 SRC = TopicPartition("src", 0)
 
@@ -296,14 +298,32 @@ def test_R11_a_topic_that_came_back_twice_is_no_place_to_go_back_to(world: World
         offsets(process).replaced(SRC, second, first)
 
 
+def test_R15_that_a_topic_was_deleted_long_ago_is_seen_before_a_group_goes_on_to_it(
+    world: World,
+) -> None:
+    """The entry that closed the topic was pruned: a read that may lag would not find it."""
+    process, other = world.process(), world.process()
+    moved(process, 5)
+    first = offsets(process).group(GROUP).committed[SRC]
+    deleted(world, other)
+    second = process.connection.cluster.present_topic("src", linearizable=True).topic_id
+    topic = other.topic("src")
+    for count in range(6):
+        topic.execute(AdvanceHorizon(number(count)))
+    topic.execute(CloseTopic())
+    topic.prune(keep_entries=1)
+    with pytest.raises(CommitFailed, match="was deleted after its records were read"):
+        offsets(process).replaced(SRC, second, first)
+
+
 def test_many_positions_are_deleted_in_parts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("txlog.groups.offsets.DELETED_POSITIONS_MAX", 2)
     world.create_topics("wide", partitions=5)
     process = world.process()
     topic_id = process.topic("wide").topic_id
-    for number in range(5):
-        asked = (PendingOffset("wide", topic_id, number, UNCHECKED, 5),)
+    for partition in range(5):
+        asked = (PendingOffset("wide", topic_id, partition, UNCHECKED, 5),)
         offsets(process).commit(GROUP, asked)
-    places = tuple(TopicPartition("wide", number) for number in range(5))
+    places = tuple(TopicPartition("wide", partition) for partition in range(5))
     offsets(process).delete_offsets(GROUP, places)
     assert offsets(process).group(GROUP).committed == {}
