@@ -86,6 +86,17 @@ def test_a_decided_transaction_is_finished_in_its_topics_first(world: World) -> 
     assert coordinator(world.process()).outcome(tx) is TransactionOutcome.COMMITTED
 
 
+def test_a_transaction_whose_abort_is_decided_is_finished_before_its_offsets_are_released(
+    world: World,
+) -> None:
+    process, other = world.process(), world.process()
+    tx = pended(process)
+    coordinator(process).prepare_abort(NAME, tx)
+    moved(other, 9)
+    assert position(world) == 9
+    assert list(coordinator(world.process()).catch_up().open_transactions()) == []
+
+
 def test_a_decided_transaction_that_did_not_name_the_group_moves_it(world: World) -> None:
     process = world.process()
     tx = pended(process)
