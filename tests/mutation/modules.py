@@ -112,8 +112,11 @@ MODULES = {
     "catalog": Mutated(
         "txlog/catalog/cluster.py",
         (
-            "tests/unit/catalog/test_cluster_state.py",
-            "tests/unit/catalog/test_cluster.py",
+            *_named(
+                "tests/unit/catalog",
+                "boundary_settings cluster cluster_state metadata opened_log",
+            ),
+            *_named("tests/unit/engine", "connection log_gone_on_a_bucket"),
             *CLIENTS,
         ),
     ),

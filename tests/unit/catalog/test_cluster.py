@@ -14,8 +14,8 @@ from txlog.catalog.cluster import (
     read_cluster_file,
 )
 from txlog.catalog.cluster_file import decode_cluster_file
-from txlog.errors import NotATxlog, StoreUnavailable, UnknownTopic
-from txlog.layout import CLUSTER_FILE, number
+from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnknownTopic
+from txlog.layout import CLUSTER_FILE, TOPICS, number
 from txlog.settings import TopicConfig
 from txlog.storage import MemoryStore
 from txlog.testing.clock import manual_runtime
@@ -59,6 +59,20 @@ def test_a_topic_is_one_object_in_a_process(world: World) -> None:
 def test_a_second_process_creates_a_topic_in_a_log_that_has_one(world: World) -> None:
     create(cluster_of(world), "b")
     assert list(cluster_of(world).state().topics) == ["a", "b"]
+
+
+def test_only_the_first_command_of_a_log_lists_what_could_be_left_of_an_older_one(
+    world: World,
+) -> None:
+    process = world.process()
+    process.store.before("list", f"{TOPICS}/", lambda: None)
+    create(process.connection.cluster, "b")
+    assert not process.store.is_met, "there is an entry already"
+    for stored in list(world.store.list_after(f"{NAMES.cluster().root}/")):
+        world.store.delete(stored.path)
+    begun_again = world.process()
+    with pytest.raises(CorruptData, match="the journal is lost"):
+        begun_again.connection.cluster.producer_id()
 
 
 def test_an_internal_name_is_looked_up(world: World) -> None:
@@ -143,11 +157,40 @@ def test_R15_a_deletion_that_was_cut_off_long_ago_is_finished(world: World) -> N
 
 def test_R15_a_topic_that_others_created_long_ago_is_looked_for_surely(world: World) -> None:
     cluster, other = cluster_of(world), cluster_of(world)
+    cluster.state()
     for name in "bcdefgh":
         create(other, name)
     other.topic("h").execute(CloseTopic())
     other.prune(keep_entries=1)
+    assert list(cluster.state().topics) == ["a"], "this read may lag"
     assert cluster.finish_deletion("h")
+
+
+def test_R15_all_topics_are_those_that_there_are_now(world: World) -> None:
+    cluster, other = cluster_of(world), cluster_of(world)
+    cluster.state()
+    for name in "fedcb":
+        create(other, name)
+    other.prune(keep_entries=1)
+    assert [topic.name for topic in cluster.topics()] == list("abcdef")
+
+
+def test_a_topic_that_this_process_has_not_seen_is_read_before_it_is_known(world: World) -> None:
+    process = world.process()
+    cluster = process.connection.cluster
+    topic = cluster.known_topic("a")
+    assert topic.state.topic_id == topic.topic_id
+    process.store.before("get", topic.layout.entry(topic.next_slot), lambda: None)
+    assert cluster.known_topic("a") is topic
+    assert not process.store.is_met, "nothing was read again"
+
+
+def test_a_topic_that_is_asked_for_by_its_id_is_the_one_of_its_name(world: World) -> None:
+    cluster = cluster_of(world)
+    topic_id = cluster_of(world).topic("a").topic_id
+    topic = cluster.topic_of_id("a", topic_id)
+    assert cluster.topic("a") is topic
+    assert topic.opened.schema == encode_schema(SCHEMA)
 
 
 # The journal, and producer ids.

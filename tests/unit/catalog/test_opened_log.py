@@ -1,0 +1,313 @@
+"""What an open log hands on to its journals: by its file, its store and its process."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.stores.faulty_stores import HookedStore
+from tests.unit.held_fan_out import HeldFanOut
+from txlog.catalog.cluster import Cluster, create_cluster, open_cluster
+from txlog.catalog.cluster_file import ClusterFile
+from txlog.clock import Runtime, SerialFanOut
+from txlog.errors import NotATxlog
+from txlog.journal.entry import decode_entry, seal
+from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL
+from txlog.settings import LogSettings, ProcessSettings, TopicConfig
+from txlog.storage import CountingStore, MemoryStore, Store
+from txlog.testing.clock import ManualClock, SeededEntropy, manual_runtime
+from txlog.testing.rounds import Rounds
+from txlog.topic.topic_log import TopicLog
+
+SETTINGS = LogSettings(journal_snapshot_entries=5, boundary_trust_ms=1_000, boundary_grace_ms=7_000)
+PROCESS = ProcessSettings(log_presence_interval_ms=300, publish_attempts_max=21)
+
+
+def near_store(clock: ManualClock | None = None) -> MemoryStore:
+    return MemoryStore(manual_runtime(clock=clock))
+
+
+def far_store(clock: ManualClock | None = None) -> HookedStore:
+    """One that does not say that it is near, as buckets do not."""
+    return HookedStore(near_store(clock))
+
+
+def created(store: Store, settings: LogSettings = SETTINGS, seed: int = 0) -> ClusterFile:
+    return create_cluster(store, manual_runtime(seed), settings)
+
+
+def opened(store: Store, runtime: Runtime | None = None) -> Cluster:
+    return open_cluster(store, runtime or manual_runtime(1), PROCESS, writer="host/7")
+
+
+def require_unasked(cluster: Cluster) -> None:
+    """A look of a journal, whose answer must not come with a look at the log's file."""
+    asked: list[str] = []
+    store = cluster.store
+    assert isinstance(store, HookedStore)
+    store.before("get", CLUSTER_FILE, lambda: asked.append(CLUSTER_FILE))
+    cluster.options.presence.asked_beside(lambda: None)
+    assert not asked
+    assert not store.is_met
+
+
+# Near and far.
+
+
+@pytest.mark.parametrize("store", [near_store(), far_store()], ids=["near", "far"])
+def test_journals_follow_the_settings_of_the_file_and_of_the_process(store: Store) -> None:
+    file = created(store)
+    options = opened(store).options
+    assert options.snapshot_entries == 5
+    assert options.process == PROCESS
+    assert options.writer == "host/7"
+    assert options.log_id == file.log_id
+    assert options.grace_ms == 7_000
+
+
+def test_R15_no_boundary_is_trusted_where_a_check_costs_nothing() -> None:
+    near, far = near_store(), far_store()
+    for store in (near, far):
+        created(store)
+    assert opened(near).options.trust_ms == 0
+    assert opened(far).options.trust_ms == 1_000
+
+
+def test_entries_are_read_in_turn_and_without_threads_on_a_disk_only() -> None:
+    near, far = near_store(), far_store()
+    runtime = Runtime(ManualClock(), SeededEntropy(1), HeldFanOut())
+    for store in (near, far):
+        created(store)
+    close, away = opened(near, runtime), opened(far, runtime)
+    assert (close.options.reads_in_turn, away.options.reads_in_turn) == (True, False)
+    assert (close.options.is_far, away.options.is_far) == (False, True)
+    assert (close.is_near, away.is_near) == (True, False)
+    assert (close.is_far, away.is_far) == (False, True)
+    assert type(close.fan_out) is SerialFanOut
+    assert away.fan_out is runtime.fan_out
+
+
+def test_a_store_before_a_disk_that_cannot_be_held_is_near_all_the_same() -> None:
+    class Unheld(HookedStore):
+        is_near = True
+
+    store = Unheld(near_store())
+    created(store)
+    options = opened(store).options
+    assert (options.is_far, options.reads_in_turn, options.trust_ms) == (False, False, 0)
+
+
+def test_calls_are_made_one_by_one_on_a_disk_and_all_at_once_elsewhere() -> None:
+    near, far = near_store(), far_store()
+    for store in (near, far):
+        created(store)
+    for cluster, made_by_the_first in ((opened(near), [0]), (opened(far), [0, 1, 2])):
+        made: list[int] = []
+
+        def call(number: int, made: list[int] = made) -> int:
+            made.append(number)
+            return number
+
+        answers = cluster.answers([lambda n=n: call(n) for n in range(3)])  # type: ignore[misc]
+        assert next(answers) == 0
+        assert made == made_by_the_first
+        assert list(answers) == [1, 2]
+
+
+def test_its_own_journal_is_written_by_the_process_that_opened_it() -> None:
+    store = near_store()
+    created(store)
+    cluster = opened(store)
+    cluster.producer_id()
+    path = cluster.layout.cluster().entry(0)
+    data = store.get(path)
+    assert data is not None
+    assert decode_entry(data, path, 0)[0].writer == "host/7"
+
+
+# Whether the log is still there.
+
+
+def test_a_log_whose_file_was_just_read_is_looked_for_after_the_interval() -> None:
+    clock = ManualClock()
+    store = far_store(clock)
+    created(store)
+    cluster = opened(store, manual_runtime(1, clock))
+    clock.advance(PROCESS.log_presence_interval_ms - 1)
+    require_unasked(cluster)
+    clock.advance(1)
+    cluster.options.presence.asked_beside(lambda: None)
+    assert store.is_met
+
+
+def test_a_log_whose_file_another_process_has_read_is_looked_for_at_once() -> None:
+    store = far_store()
+    file = created(store)
+    cluster = open_cluster(store, manual_runtime(1), PROCESS, writer="host/7", cluster_file=file)
+    assert cluster.options.process == PROCESS
+    assert cluster.options.writer == "host/7"
+    asked: list[str] = []
+    store.before("get", CLUSTER_FILE, lambda: asked.append(CLUSTER_FILE))
+    cluster.options.presence.asked_beside(lambda: None)
+    assert asked
+
+
+def test_a_task_of_a_log_that_is_gone_is_told_at_its_first_request() -> None:
+    store = far_store()
+    file = created(store)
+    store.delete(CLUSTER_FILE)
+    cluster = open_cluster(store, manual_runtime(1), PROCESS, cluster_file=file)
+    with pytest.raises(NotATxlog, match="no log is there now"):
+        cluster.state()
+
+
+def test_a_disk_is_never_asked_for_the_file_again() -> None:
+    clock = ManualClock()
+    store = CountingStore(near_store(clock))
+    created(store)
+    cluster = opened(store, manual_runtime(1, clock))
+    clock.advance(1_000 * PROCESS.log_presence_interval_ms)
+    store.reset()
+    cluster.options.presence.asked_beside(lambda: None)
+    assert store.reset().gets == 0
+
+
+def test_a_log_that_was_replaced_while_it_was_opened_is_not_taken_for_the_other() -> None:
+    store = near_store()
+    old = created(near_store(), seed=9)
+    created(store)
+    with pytest.raises(NotATxlog, match="is there now") as caught:
+        Cluster(store, old, manual_runtime(1), PROCESS, "host/7")
+    assert caught.value.facts == {"place": store.url, "log_id": old.log_id}
+
+
+def test_a_log_of_another_kind_in_its_place_is_not_the_log_that_was_opened() -> None:
+    store = far_store()
+    created(store)
+    cluster = opened(store)
+    store.replace(CLUSTER_FILE, seal(b'{"format_version":99}'))
+    with pytest.raises(NotATxlog, match="log of another kind .* is there now"):
+        cluster.require_present(fresh=True)
+
+
+def test_a_bucket_is_asked_whether_the_log_is_there_only_for_a_fresh_answer() -> None:
+    store = far_store()
+    created(store)
+    cluster = opened(store)
+    store.delete(CLUSTER_FILE)
+    cluster.require_present()
+    with pytest.raises(NotATxlog, match="no log is there now"):
+        cluster.require_present(fresh=True)
+    with pytest.raises(NotATxlog, match="no log is there now"):
+        cluster.require_present()
+
+
+def test_a_disk_says_at_once_that_the_log_is_gone() -> None:
+    store = near_store()
+    created(store)
+    cluster = opened(store)
+    cluster.require_present()
+    store.delete(CLUSTER_FILE)
+    with pytest.raises(NotATxlog, match="not there any more"):
+        cluster.require_present()
+
+
+# How a log is created.
+
+
+class NoThreads(SerialFanOut):
+    """A fan-out that nothing may be begun on."""
+
+    def start(self, call: object) -> object:  # type: ignore[override]
+        raise AssertionError
+
+
+def test_that_a_disk_has_a_log_already_is_seen_without_threads() -> None:
+    store = near_store()
+    file = created(store)
+    runtime = Runtime(ManualClock(), SeededEntropy(1), NoThreads())
+    assert create_cluster(store, runtime) == file
+
+
+def test_what_precedes_the_creation_of_a_log_far_away_takes_one_round_trip() -> None:
+    memory = near_store()
+    created(memory)
+    rounds = Rounds(memory)
+    assert rounds.waits(lambda: create_cluster(rounds.store, rounds.runtime)) == 1
+
+
+def test_a_log_that_is_begun_before_the_listing_comes_is_the_log() -> None:
+    """The file is looked for first, and the listing shows an object that comes after it."""
+    store = far_store()
+    runtime = Runtime(ManualClock(), SeededEntropy(1), HeldFanOut(holds_started=True))
+
+    def begin() -> None:
+        created(store.inner, seed=9)
+        open_cluster(store.inner, manual_runtime(10)).producer_id()
+
+    store.after("get", CLUSTER_FILE, begin)
+    file = create_cluster(store, runtime)
+    assert store.is_met
+    assert file.settings == SETTINGS
+
+
+def test_only_objects_of_the_clusters_journal_show_that_a_log_was_begun() -> None:
+    store = HookedStore(far_store())
+    store.before("list", f"{CLUSTER_JOURNAL}/", lambda: None)
+    create_cluster(store, manual_runtime())
+    assert store.is_met
+
+
+def test_a_log_without_settings_asked_for_has_those_of_its_store() -> None:
+    far = create_cluster(far_store(), manual_runtime()).settings
+    assert far == replace(
+        LogSettings(),
+        transaction_state_log_num_partitions=32,
+        boundary_trust_ms=43_200_000,
+        boundary_grace_ms=604_800_000,
+    )
+    assert create_cluster(near_store(), manual_runtime()).settings == LogSettings()
+
+
+# Topics that other processes tell of.
+
+
+def test_a_topic_that_is_learnt_is_not_looked_up() -> None:
+    store = CountingStore(near_store())
+    created(store)
+    topic = opened(store).create_topic("a", 2, "schema", TopicConfig())
+    cluster = opened(store)
+    cluster.learn_topic(topic.opened)
+    store.reset()
+    assert cluster.topic("a").opened == topic.opened
+    assert store.reset().gets == 0
+
+
+def test_R11_what_is_learnt_does_not_replace_what_is_known() -> None:
+    store = near_store()
+    created(store)
+    cluster = opened(store)
+    old = cluster.create_topic("a", 1, "schema", TopicConfig()).opened
+    cluster.delete_topic("a")
+    new = cluster.create_topic("a", 1, "schema", TopicConfig())
+    cluster.learn_topic(old)
+    assert cluster.topic("a") is new
+
+
+def test_a_topic_that_another_thread_has_found_while_it_was_created_is_one_object() -> None:
+    class Found(HookedStore):
+        """The name is looked up while the creator asks whether the topic's journal is empty."""
+
+        def get(self, path: str) -> bytes | None:
+            if not found and path.startswith("topics/"):
+                found.append(cluster.topic("a"))
+            return super().get(path)
+
+    found: list[TopicLog] = []
+    store = Found(near_store())
+    created(store)
+    fan_out = HeldFanOut(holds_started=True)
+    cluster = opened(store, Runtime(ManualClock(), SeededEntropy(1), fan_out))
+    topic = cluster.create_topic("a", 1, "schema", TopicConfig())
+    assert found == [topic]
+    assert cluster.topic("a") is topic
+    assert topic.catch_up().topic_id == topic.topic_id
