@@ -94,8 +94,8 @@ MODULES = {
     "groups-state": Mutated("txlog/groups/state.py", GROUPS),
     "groups": Mutated("txlog/groups/offsets.py", (*GROUPS, *COORDINATOR, *CLIENTS)),
     "boundary-trust": Mutated(
-        "txlog/journal/boundaries/boundary_trust.py",
-        _named("tests/unit/journal/boundaries", "boundary boundary_trust trusted_checks"),
+        "txlog/journal/boundaries/boundary_checks.py",
+        _named("tests/unit/journal/boundaries", "boundary boundary_checks trusted_checks"),
     ),
     "pruning": Mutated(
         "txlog/journal/boundaries/pruning.py",

@@ -7,10 +7,9 @@ from typing import Any
 
 from tests.simulation.planted_bugs.mutant import Mutant, Patch
 from txlog.errors import CorruptData
-from txlog.journal.boundaries import boundary_checks, boundary_trust
+from txlog.journal.boundaries import boundary_checks
 from txlog.journal.boundaries.boundary import Boundary, read_boundary
-from txlog.journal.boundaries.boundary_checks import BoundaryChecks
-from txlog.journal.boundaries.boundary_trust import BoundaryCheck, Moment, moment
+from txlog.journal.boundaries.boundary_checks import BoundaryCheck, BoundaryChecks, ClockReading
 from txlog.journal.boundaries.pruning import Pruner
 from txlog.journal.replication import opening
 from txlog.journal.replication.follower import Follower
@@ -39,18 +38,18 @@ def age_by_own_clock(patch: Patch) -> None:
 
 def trusted_for_ever(patch: Patch) -> None:
     """A check counts for as long as its process lives."""
-    patch.setattr(boundary_trust, "_is_within", lambda sent, arrived, trust_ms: True)
+    patch.setattr(boundary_checks, "_is_within", lambda sent, arrived, trust_ms: True)
 
 
 def trusted_by(clock: str) -> Callable[[Patch], None]:
     """Only one clock says for how long."""
 
     def plant(patch: Patch) -> None:
-        def is_within(sent: Moment, arrived: Moment, trust_ms: int) -> bool:
+        def is_within(sent: ClockReading, arrived: ClockReading, trust_ms: int) -> bool:
             passed = getattr(arrived, clock) - getattr(sent, clock)
             return bool(passed < trust_ms)
 
-        patch.setattr(boundary_trust, "_is_within", is_within)
+        patch.setattr(boundary_checks, "_is_within", is_within)
 
     return plant
 
@@ -61,7 +60,7 @@ def from_the_answer_on(patch: Patch) -> None:
 
     def check(self: BoundaryChecks, known: Boundary) -> BoundaryCheck:
         check = original(self, known)
-        self._newest = replace(check, sent=moment(self._clock))
+        self._newest = replace(check, sent=ClockReading.now(self._clock))
         return self._newest
 
     patch.setattr(BoundaryChecks, "check", check)
@@ -157,7 +156,7 @@ def opened_from_the_answer_on(patch: Patch) -> None:
     def by_opening(self: BoundaryChecks, read: Callable[[], Opened[Any]]) -> Opened[Any]:
         opened = original(self, read)
         assert self._newest is not None
-        self._newest = replace(self._newest, sent=moment(self._clock))
+        self._newest = replace(self._newest, sent=ClockReading.now(self._clock))
         return opened
 
     patch.setattr(BoundaryChecks, "by_opening", by_opening)

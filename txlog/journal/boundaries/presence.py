@@ -23,7 +23,7 @@ ReadLogId = Callable[[], str | None]
 class Presence:
     """The presence of a log that cannot disappear."""
 
-    def asked_beside(self, read: Callable[[], T]) -> T:
+    def check_during(self, read: Callable[[], T]) -> T:
         """The result of `read`."""
         return read()
 
@@ -55,7 +55,7 @@ class LogPresence(Presence):
         self._asked_ms = runtime.clock.monotonic_ms() - (0 if was_asked else interval_ms)
         self._gone: NotATxlog | None = None
 
-    def asked_beside(self, read: Callable[[], T]) -> T:
+    def check_during(self, read: Callable[[], T]) -> T:
         """The result of `read`. If a check is due, both requests run in parallel; raises NotATxlog
         as `ask` does."""
         if not self._is_due():

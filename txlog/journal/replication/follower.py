@@ -144,7 +144,7 @@ class Follower(Generic[StateT]):
         self._open()
         reopened = 0
         while reopened < self._options.process.publish_attempts_max:
-            run = self._checks.beside(partial(self._read_run, found, reads_on))
+            run = self._checks.during(partial(self._read_run, found, reads_on))
             if found is None:
                 self._found_last = min(len(run.entries), EXPECTED_MAX)
             found, reads_on = None, True

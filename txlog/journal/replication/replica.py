@@ -407,7 +407,7 @@ class Replica(Follower[StateT]):
         path = self.layout.entry(slot)
         made: list[CreateResult] = []
         try:
-            self._checks.beside(lambda: made.append(self._store.create(path, data)))
+            self._checks.during(lambda: made.append(self._store.create(path, data)))
         except NotATxlog as error:
             if not made:
                 raise

@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 from txlog.clock import SystemClock
 from txlog.errors import InternalError
 from txlog.journal.boundaries.boundary import Boundary
-from txlog.journal.boundaries.boundary_trust import Answer, BoundaryCheck, Moment, Verdict, judge
+from txlog.journal.boundaries.boundary_checks import (
+    BoundaryCheck,
+    ClockReading,
+    Verdict,
+    judge,
+)
 
 TRUST_MS = 1_000
 ME, PARENT = 1, 2
-SENT = Moment(50_000, 7_000.0)
+SENT = ClockReading(50_000, 7_000.0)
 BELIEVED, MOVED, UNCHECKED = Verdict.BELIEVED, Verdict.MOVED, Verdict.UNCHECKED
 
 
@@ -23,9 +28,9 @@ def boundary(lowest: int) -> Boundary:
     return Boundary(0, lowest, lowest, "token")
 
 
-def arrived(wall_ms: float, boot_ms: float) -> Moment:
+def arrived(wall_ms: float, boot_ms: float) -> ClockReading:
     """So long after the check was sent."""
-    return Moment(int(SENT.wall_ms + wall_ms), SENT.boot_ms + boot_ms)
+    return ClockReading(int(SENT.wall_ms + wall_ms), SENT.boot_ms + boot_ms)
 
 
 CHECK = BoundaryCheck(boundary(10), SENT, ME)
@@ -57,9 +62,9 @@ CHECK = BoundaryCheck(boundary(10), SENT, ME)
 def test_R15_a_check_is_trusted_by_both_clocks(
     wall_ms: int, boot_ms: float, verdict: Verdict
 ) -> None:
-    answer = Answer(10, arrived(wall_ms, boot_ms))
-    assert judge(answer, CHECK, TRUST_MS, ME) is verdict
-    assert judge(answer, CHECK, TRUST_MS, ME, sent_after=True) is BELIEVED
+    at = arrived(wall_ms, boot_ms)
+    assert judge(10, at, CHECK, TRUST_MS, ME) is verdict
+    assert judge(10, at, CHECK, TRUST_MS, ME, sent_after=True) is BELIEVED
 
 
 @pytest.mark.parametrize(("slot", "verdict"), [(9, MOVED), (10, BELIEVED), (11, BELIEVED)])
@@ -67,20 +72,18 @@ def test_R15_a_check_is_trusted_by_both_clocks(
 def test_R15_a_boundary_above_the_slot_is_never_believed(
     slot: int, verdict: Verdict, sent_after: bool
 ) -> None:
-    assert judge(Answer(slot, SENT), CHECK, TRUST_MS, ME, sent_after=sent_after) is verdict
+    assert judge(slot, SENT, CHECK, TRUST_MS, ME, sent_after=sent_after) is verdict
 
 
 def test_R15_without_trust_only_a_check_that_was_sent_afterwards_counts() -> None:
-    answer = Answer(10, SENT)
-    assert judge(answer, CHECK, 0, ME) is UNCHECKED
-    assert judge(answer, CHECK, 0, ME, sent_after=True) is BELIEVED
+    assert judge(10, SENT, CHECK, 0, ME) is UNCHECKED
+    assert judge(10, SENT, CHECK, 0, ME, sent_after=True) is BELIEVED
 
 
 @pytest.mark.parametrize("sent_after", [False, True])
 def test_R31_a_check_of_another_process_or_none_proves_nothing(sent_after: bool) -> None:
-    answer = Answer(10, SENT)
     for check in (None, replace(CHECK, process=PARENT)):
-        assert judge(answer, check, TRUST_MS, ME, sent_after=sent_after) is UNCHECKED
+        assert judge(10, SENT, check, TRUST_MS, ME, sent_after=sent_after) is UNCHECKED
 
 
 @pytest.mark.parametrize("hand_over", [pickle.dumps, copy.copy, copy.deepcopy])
@@ -112,8 +115,9 @@ def test_R15_whatever_is_believed_is_at_or_above_the_boundary_and_in_time(
     sent_after: bool,
 ) -> None:
     check = BoundaryCheck(boundary(lowest), SENT, ME)
-    answer = Answer(slot, arrived(wall_ms, boot_ms))
-    verdict = judge(answer, check, trust_ms, process, sent_after=sent_after)
+    verdict = judge(
+        slot, arrived(wall_ms, boot_ms), check, trust_ms, process, sent_after=sent_after
+    )
     is_own, is_above = process == ME, lowest > slot
     is_timely = sent_after or all(0 <= passed < trust_ms for passed in (wall_ms, boot_ms))
     assert (verdict is MOVED) == (is_own and is_above)
@@ -145,9 +149,9 @@ def test_R15_what_is_believed_was_not_yet_deleted(
     is_shown = made_ms < checked_ms
     check = BoundaryCheck(boundary(11 if is_shown else 0), SENT, ME)
     passed_ms = max(answered_ms - checked_ms - lost_ms, 0)
-    answer = Answer(10, arrived(passed_ms, passed_ms))
+    at = arrived(passed_ms, passed_ms)
     if answered_ms >= max(checked_ms, deleted_ms):
-        assert judge(answer, check, trust_ms, ME) is not BELIEVED
+        assert judge(10, at, check, trust_ms, ME) is not BELIEVED
 
 
 def test_the_machines_boot_clock_goes_on_and_also_counts_its_sleep() -> None:
