@@ -36,8 +36,8 @@ from txlog.journal.boundaries.presence import LogPresence
 from txlog.journal.codec import encode
 from txlog.journal.entry import FORMAT_VERSION, seal
 from txlog.journal.lost import first_below, require_nothing_led_to
+from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
-from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, TOPICS, LogLayout
 from txlog.model import validate_topic_name
 from txlog.settings import (

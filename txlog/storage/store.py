@@ -60,6 +60,13 @@ class StoredObject:
     modified_ms: int
 
 
+class Reads(Protocol):
+    """The part of a store that opening a journal needs."""
+
+    def get(self, path: str) -> bytes | None:
+        """See Store.get."""
+
+
 class Store(Protocol):
     """A folder or bucket prefix.
 

@@ -25,8 +25,8 @@ from txlog.errors import (
     UnknownTopic,
 )
 from txlog.journal.lost import require_nothing_led_to
+from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
-from txlog.journal.replication.replica_options import ReplicaOptions
 from txlog.layout import JournalLayout, LogLayout
 from txlog.model import PARTITIONS_MAX
 from txlog.storage.store import Store

@@ -58,13 +58,13 @@ def _without_the_look(patch: Patch) -> None:
     """A refusal, or "it was done before", rests on whatever this process has seen."""
     original = Replica._publish_decided
 
-    def publish(self: Replica[Any], tickets: list[Any]) -> None:
-        self._decide_all(tickets)
-        if any(t.decided is None or not t.decided.events for t in tickets):
-            for ticket in tickets:
-                ticket.end()
+    def publish(self: Replica[Any], commands: list[Any]) -> None:
+        self._decide_all(commands)
+        if any(c.decided is None or not c.decided.events for c in commands):
+            for queued in commands:
+                queued.finish()
             return
-        original(self, tickets)
+        original(self, commands)
 
     patch.setattr(Replica, "_publish_decided", publish)
 

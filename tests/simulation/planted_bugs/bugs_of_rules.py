@@ -298,10 +298,10 @@ def decided_once(patch: Patch) -> None:
     """A writer that loses a slot publishes its old decision at the next one (I2)."""
     original = Replica._decide_all
 
-    def decide_all(self: Replica[Any], tickets: list[Any]) -> tuple[Any, list[Any]]:
-        if any(t.decided is None or not t.decided.events for t in tickets):
-            return original(self, tickets)
-        events = [event for ticket in tickets for event in ticket.decided.events]
+    def decide_all(self: Replica[Any], commands: list[Any]) -> tuple[Any, list[Any]]:
+        if any(c.decided is None or not c.decided.events for c in commands):
+            return original(self, commands)
+        events = [event for queued in commands for event in queued.decided.events]
         after = self.state
         for event in events:
             after = self._machine.apply(after, event, self._at.next_slot)

@@ -12,10 +12,9 @@ from txlog.journal.boundaries.boundary import Boundary, read_boundary
 from txlog.journal.boundaries.boundary_checks import BoundaryCheck, BoundaryChecks, ClockReading
 from txlog.journal.boundaries.pruning import Pruner
 from txlog.journal.replication import opening
-from txlog.journal.replication.follower import Follower
+from txlog.journal.replication.follower import Follower, missing_entry
 from txlog.journal.replication.opening import Opened
 from txlog.journal.replication.replica import Replica, _Slot
-from txlog.journal.replication.replica_errors import missing_entry
 from txlog.layout import JournalLayout
 from txlog.settings import LogSettings
 from txlog.storage.store import Store
@@ -141,12 +140,12 @@ def absent_snapshots_by_the_check_at_hand(patch: Patch) -> None:
 
 def absent_since_it_was_opened(patch: Patch) -> None:
     """What opening has read ahead is believed by every later call."""
-    patch.setattr(Follower, "_forget_ahead", lambda self: None)
+    patch.setattr(Follower, "_forget_prefetch", lambda self: None)
 
 
 def absent_before_it_was_named(patch: Patch) -> None:
     """A boundary that was absent when it was asked for ahead is missing."""
-    patch.setattr(opening, "sent_now", lambda store: SimpleNamespace(get=lambda path: None))
+    patch.setattr(opening, "unprefetched", lambda store: SimpleNamespace(get=lambda path: None))
 
 
 def opened_from_the_answer_on(patch: Patch) -> None:

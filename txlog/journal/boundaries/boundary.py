@@ -16,10 +16,9 @@ from txlog.journal.codec import decode, encode
 from txlog.journal.entry import checked_body, seal, written_by
 from txlog.journal.owner import require_own
 from txlog.journal.release import not_understood
-from txlog.journal.replication.reads_ahead import Reads
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import Slot, SlotOrNone
-from txlog.storage.store import Created, Store
+from txlog.storage.store import Created, Reads, Store
 from txlog.stored import stored
 
 

@@ -1,8 +1,8 @@
 """Group commit: of the threads that wait with commands for one journal, one publishes for all.
 
-It guards that a thread continues as soon as its command is published, whatever the next one does
-meanwhile, and that the command of an interrupted thread is not carried out later. It must not
-know what publishing is.
+It guards that a thread continues as soon as its command is published, whatever the next publisher
+does meanwhile, that the command of an interrupted thread is not carried out later, and I13: a
+command that may be durable is never reported as refused (R33). It must not know what publishing is.
 """
 
 from __future__ import annotations
@@ -10,21 +10,67 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
 
 from txlog.clock import Clock, Event
-from txlog.journal.replication.ticket import CATCH_UP, Ticket
+from txlog.errors import OutcomeUnknown, TxlogError
+from txlog.journal.machine import Decided
+from txlog.layout import JournalLayout
 
-TOLD_MS_MAX = 1_000.0
-"""After this time a waiting thread checks whether the other one is still there."""
+WAKEUP_MS_MAX = 1_000.0
+"""After this time a waiting thread checks whether the next publisher is still there."""
+
+GROUP_DELAY_MS = 5.0
+"""Far away, a publishing thread waits this long for the threads whose commands were in one entry
+with its own lately: requests that they share need not be made one after the other."""
 
 
-COMPANY_MS = 5.0
-"""Far away, a thread that publishes waits so long for those that had commands beside its own the
-last time: each request that they make together is one that none of them waits for in turn."""
+class ReadBarrier:
+    """Stands for a command where a caller only needs the state as of now. An entry that is won
+    proves that as well as a read does."""
+
+
+READ_BARRIER = ReadBarrier()
+
+
+@dataclass(slots=True)
+class QueuedCommand:
+    """A command that waits for its place in an entry."""
+
+    command: Any
+    decided: Decided | None = None
+    error: BaseException | None = None
+    done: bool = False
+    wakeup: Event | None = None
+    """Set when the thread should look at its command again; None while no thread waits for it."""
+    call: Sequence[QueuedCommand] = ()
+    """All commands of the same call, which one thread waits for."""
+    is_carried: bool = False
+    """A carrier finds the command in a coordinator's journal and may publish it (`carrying.py`)."""
+    is_foreign: bool = False
+    """True for a command of another process that this process carries; such a command is dropped if
+    it does not fit."""
+
+    @property
+    def needs_newest_state(self) -> bool:
+        """Whether the answer rests on the newest state, and writes nothing that would prove it."""
+        if self.is_foreign:
+            return False
+        return self.decided is None or not (self.decided.events or self.decided.settled)
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Let its thread continue, with this error if there is one."""
+        if error is not None:
+            self.error = error
+        self.done = True
+        if self.wakeup is not None:
+            self.wakeup.set()
 
 
 class CommitQueue:
-    """Of one journal and process. `publish` is called by one thread at a time, with the lock."""
+    """The queue of one journal in one process. `publish` is called by one thread at a time, which
+    holds the lock."""
 
     def __init__(
         self,
@@ -33,80 +79,141 @@ class CommitQueue:
         publish: Callable[[], None],
         clock: Clock | None = None,
     ) -> None:
-        """With a clock it waits for company: a request takes a round trip."""
+        """`clock` is for a journal that is far away: the publisher then waits for other threads."""
         self._lock = lock
         self._new_event = new_event
         self._publish = publish
         self._clock = clock
-        self._company = 0
-        """Calls whose commands stood in one entry lately."""
-        self.waiting: deque[Ticket] = deque()
-        self._next: Ticket | None = None
-        """Its thread is the next one to publish, and waits for the lock."""
+        self._recent_calls = 0
+        """How many calls had commands in one entry lately; it falls by one with each entry."""
+        self.waiting: deque[QueuedCommand] = deque()
+        self._next: QueuedCommand | None = None
+        """The command whose thread publishes next, and waits for the lock."""
 
-    def wait_for(self, tickets: Sequence[Ticket]) -> None:
-        """Until all are done. One of the threads that wait is the next to publish, for all of them;
-        the others need not have the lock to know that theirs are done, as the next one may hold it
-        for another request."""
+    def wait_for(self, commands: Sequence[QueuedCommand]) -> None:
+        """Returns when all are done. One of the waiting threads publishes next, for all of them.
+        The others learn without the lock that their commands are done, because the next publisher
+        may hold it for another request."""
         try:
-            for ticket in tickets:
-                ticket.call = tickets
-                self.waiting.append(ticket)
-            for ticket in tickets:
-                while not ticket.done:
-                    self._publish_or_wait(ticket)
+            for queued in commands:
+                queued.call = commands
+                self.waiting.append(queued)
+            for queued in commands:
+                while not queued.done:
+                    self._publish_or_wait(queued)
         finally:
-            for ticket in tickets:
-                ticket.done = True  # An interrupted caller withdraws its command.
+            for queued in commands:
+                queued.done = True  # An interrupted caller withdraws its command.
 
-    def _publish_or_wait(self, ticket: Ticket) -> None:
-        if self._is_next(ticket):
+    def _publish_or_wait(self, queued: QueuedCommand) -> None:
+        if self._is_next(queued):
             with self._lock:
-                if not ticket.done:
+                if not queued.done:
                     self._publish()
-        elif ticket.told is None:
-            ticket.told = self._new_event()  # Then check again: it may be over.
+        elif queued.wakeup is None:
+            queued.wakeup = self._new_event()  # The caller checks again: it may be done by now.
         else:
-            if not ticket.told.wait_ms(TOLD_MS_MAX):
+            if not queued.wakeup.wait_ms(WAKEUP_MS_MAX):
                 self._next = None
-            ticket.told = None
+            queued.wakeup = None
 
-    def _is_next(self, ticket: Ticket) -> bool:
-        """Two threads may both be told so: then one of them finds that its command is published."""
+    def _is_next(self, queued: QueuedCommand) -> bool:
+        """Two threads may both get True: then the second finds that its command is published."""
         known = self._next
         if known is None or known.done:
-            self._next = known = ticket
-        return known is ticket
+            self._next = known = queued
+        return known is queued
 
-    def drain(self, tickets: list[Ticket], count_max: int) -> None:
-        """Take what waits; a ticket leaves the queue only when it is among them."""
-        if self._clock is not None and _calls(self.waiting) < self._company > 1:
-            self._clock.sleep_ms(COMPANY_MS)
-        while self.waiting and len(tickets) < count_max:
+    def drain(self, taken: list[QueuedCommand], count_max: int) -> None:
+        """Move waiting commands to `taken`. Each leaves the queue only when it is in that list."""
+        if self._clock is not None and _calls(self.waiting) < self._recent_calls > 1:
+            self._clock.sleep_ms(GROUP_DELAY_MS)
+        while self.waiting and len(taken) < count_max:
             if not self.waiting[0].done:
-                tickets.append(self.waiting[0])
+                taken.append(self.waiting[0])
             self.waiting.popleft()
         self._next = None
-        self._company = max(_calls(tickets), self._company - 1)
+        self._recent_calls = max(_calls(taken), self._recent_calls - 1)
 
-    def end_all(self, tickets: Iterable[Ticket], error: BaseException | None = None) -> None:
-        """They are done, or have this error. An error of commands says nothing of the tip: who only
-        wanted to catch up waits again."""
-        left = [ticket for ticket in tickets if not ticket.done]
-        has_commands = any(ticket.command is not CATCH_UP for ticket in left)
-        for ticket in left:
-            if ticket.command is CATCH_UP and error is not None and has_commands:
-                self.waiting.append(ticket)
+    def finish_all(
+        self, taken: Iterable[QueuedCommand], error: BaseException | None = None
+    ) -> None:
+        """Finish them, with this error if there is one. An error of commands says nothing about the
+        newest state, so a read barrier among commands waits again."""
+        left = [queued for queued in taken if not queued.done]
+        has_commands = any(queued.command is not READ_BARRIER for queued in left)
+        for queued in left:
+            if queued.command is READ_BARRIER and error is not None and has_commands:
+                self.waiting.append(queued)
             else:
-                ticket.end(error)
+                queued.finish(error)
         if self._next is None:
-            told = (ticket.told for ticket in tuple(self.waiting))
-            event = next((event for event in told if event is not None), None)
-            if event is not None:
-                event.set()  # That thread is the next.
+            wakeups = (queued.wakeup for queued in tuple(self.waiting))
+            wakeup = next((event for event in wakeups if event is not None), None)
+            if wakeup is not None:
+                wakeup.set()  # That thread publishes next.
 
 
-def _calls(tickets: Iterable[Ticket]) -> int:
-    """How many calls these are of, but for catching up and for what is carried for others."""
-    own = (t for t in tuple(tickets) if not (t.done or t.is_brought or t.command is CATCH_UP))
-    return len({id(ticket.call) for ticket in own})
+def _calls(commands: Iterable[QueuedCommand]) -> int:
+    """How many calls these are of; read barriers and carried commands do not count."""
+    own = (
+        queued
+        for queued in tuple(commands)
+        if not (queued.done or queued.is_foreign or queued.command is READ_BARRIER)
+    )
+    return len({id(queued.call) for queued in own})
+
+
+# Commands that may be durable although they were not acknowledged (I13, R33).
+
+
+def hide_refusals(layout: JournalLayout, commands: list[QueuedCommand]) -> None:
+    """Replace the refusals of commands that may be stored already: such a refusal may be due to the
+    command itself."""
+    for queued in commands:
+        if isinstance(queued.error, TxlogError):
+            queued.error = perhaps_durable(layout, queued.error)
+
+
+def fail_unrepeatable(layout: JournalLayout, commands: list[QueuedCommand]) -> list[QueuedCommand]:
+    """Fail the commands that must not be decided again because they may be stored already; returns
+    the others."""
+    for queued in commands:
+        if queued.decided is not None and queued.decided.once:
+            queued.finish(_unrepeatable(layout))
+    return [queued for queued in commands if not queued.done]
+
+
+def _unrepeatable(layout: JournalLayout) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"{layout.root}: this process stalled while the journal was pruned, so its command may be "
+        "durable, and a repeat could carry it out twice. Check whether it was carried out; clean "
+        "up nothing."
+    )
+
+
+def perhaps_durable(layout: JournalLayout, error: TxlogError) -> OutcomeUnknown:
+    """The error that replaces `error` if the command may be stored already."""
+    found = OutcomeUnknown(
+        f"{layout.root}: this process stalled while the journal was pruned, so its command may be "
+        f"durable; a repeat fails: {error.message} Ask again."
+    )
+    found.__cause__ = error
+    return found
+
+
+def publisher_interrupted(layout: JournalLayout, error: BaseException) -> OutcomeUnknown:
+    """The error for the other threads whose commands were in the same entry."""
+    return OutcomeUnknown(
+        f"{layout.root}: the thread that published this command was interrupted "
+        f"({type(error).__name__}); it may be durable. Ask again; clean up nothing."
+    )
+
+
+def unclear_slot(path: str, error: TxlogError) -> OutcomeUnknown:
+    """The error for an entry that was created, but may not count (R15)."""
+    return OutcomeUnknown(
+        f"{path} was created, but it could not be read whether its slot still counts: "
+        f"{error.message} Ask again; clean up nothing.",
+        path=path,
+    )

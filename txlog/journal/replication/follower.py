@@ -1,8 +1,8 @@
 """How a process follows a journal: opening it, reading runs of entries, snapshots on the way.
 
 It guards that no entry is applied that may not be believed (rule R15), and that a hole is damage
-and never skipped (I15). It writes snapshots, which only make opening quick, and no entry: that is
-`replica.py`'s. It must not know what events mean.
+and never skipped (I15). It writes snapshots, which only make opening quick, but no entries: that is
+`replica.py`. It must not know what events mean.
 """
 
 from __future__ import annotations
@@ -13,25 +13,29 @@ from functools import partial
 from typing import Generic
 
 from txlog.clock import Runtime
-from txlog.errors import CorruptData, TxlogError
+from txlog.errors import BoundaryMoved, CorruptData, MissingObject, TxlogError
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.boundaries.boundary_checks import BoundaryChecks
+from txlog.journal.boundaries.presence import Presence
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
 from txlog.journal.fold import after_entry
 from txlog.journal.machine import Machine, StateT
-from txlog.journal.replication import replica_errors
-from txlog.journal.replication.carrying import Newest, newest
-from txlog.journal.replication.opening import Opened, exists, open_journal, write_snapshot
-from txlog.journal.replication.reads_ahead import Reads, ReadsAhead
-from txlog.journal.replication.replica_options import ReplicaOptions
+from txlog.journal.replication.carrying import LatestEntry, latest_entry
+from txlog.journal.replication.opening import (
+    Opened,
+    Prefetch,
+    exists,
+    open_journal,
+    write_snapshot,
+)
 from txlog.layout import JournalLayout
-from txlog.storage.store import Store
+from txlog.settings import ProcessSettings
+from txlog.storage.store import Reads, Store
 
 log = logging.getLogger(__name__)
 
 EXPECTED_MAX = 6
 """Entries that are requested in advance."""
-
 
 RUN_ENTRIES_MAX = 1_000
 """A run with this many entries is full: it is applied, and another one begins."""
@@ -40,10 +44,33 @@ RUN_BYTES_MAX = 16 << 20
 """The same in bytes, as stored. A run may exceed either limit by one fetch."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """Parameters of a replica; from LogSettings and ProcessSettings."""
+
+    snapshot_entries: int = 64
+    process: ProcessSettings = field(default_factory=ProcessSettings)
+    writer: str = "txlog"
+    """Names this process in the entries it writes: information only."""
+    presence: Presence = field(default_factory=Presence)
+    """Checks whether the log still exists."""
+    log_id: str = ""
+    """The log whose journals these are."""
+    reads_in_turn: bool = False
+    """The store answers faster than a thread starts, so entries are read one by one."""
+    is_far: bool = False
+    """A request takes a round trip."""
+    trust_ms: int = 0
+    """How long a boundary check is trusted (R15); 0: each answer has its own, after it."""
+    grace_ms: int = 0
+    """Entries are deleted only below a boundary older than this (R14); 0: below any."""
+
+
 @dataclass(slots=True)
 class Run:
-    """Consecutive entries, each with its CRC32: read, and not believed before the boundary was read
-    after them (rule R15). It is limited, and so is what a lagging replica holds (I16)."""
+    """Consecutive entries, each with its CRC32: read, but not believed until the boundary was read
+    after them (rule R15). A run is limited, so that a lagging replica holds little in memory
+    (I16)."""
 
     entries: list[tuple[Entry, int]] = field(default_factory=list)
     size_bytes: int = 0
@@ -78,22 +105,24 @@ class Follower(Generic[StateT]):
         self._lock = runtime.new_lock()
         self._opened = False
         self._at = Opened(machine.initial(), 0, GENESIS_CRC32, NO_BOUNDARY)
-        """How far this process has followed: one value, so that Ctrl-C never leaves half of it."""
+        """How far this process has followed: one value, so that Ctrl-C cannot leave half of it."""
         trust_ms = self._options.trust_ms
         self._checks = BoundaryChecks(store, layout, runtime, self._options.presence, trust_ms)
         self._openings = 0
         self._idle_polls = 0
         self._is_snapshot_due = False
-        """The snapshot of the last slot is damaged: the next slot has another one (rule R47)."""
-        self._newest: Newest | None = None
-        """The newest entry, if another process has written it a moment ago."""
+        """Whether the snapshot of the last slot is damaged, so that the next slot must have one
+        (rule R47)."""
+        self._latest: LatestEntry | None = None
+        """The newest entry, if another process has written it within the last seconds."""
         self._first_window = 1
-        """Entries that the next look begins with: two after opening, so that a hole is seen."""
-        self._ahead: ReadsAhead | None = None
-        """What opening has read ahead, for the call that opens alone: an absence grows old."""
+        """Entries that the next read requests at once: two after opening, to detect a hole."""
+        self._prefetch: Prefetch | None = None
+        """The reads that opening has prefetched. Only the call that opens the journal uses them:
+        later, an entry that was absent may exist."""
         self._found_last = 0
-        """Entries that the last look found, up to EXPECTED_MAX: the next one asks for as many and
-        one more at once, where each request is a round trip."""
+        """Entries that the last read found, up to EXPECTED_MAX: where each request is a round trip,
+        the next read requests as many and one more at once."""
 
     @property
     def state(self) -> StateT:
@@ -106,8 +135,8 @@ class Follower(Generic[StateT]):
         return self._at.next_slot
 
     def show(self, state: StateT) -> None:
-        """Let `state` be this one, which another process has seen, until this process opens the
-        journal: to read, never to decide by, and no boundary check (R31)."""
+        """Show `state`, which another process has seen, until this process opens the journal. It
+        may be read, but nothing is decided by it, and it is not a boundary check (R31)."""
         with self._lock:
             if not self._opened:
                 self._at = replace(self._at, state=state)
@@ -119,10 +148,10 @@ class Follower(Generic[StateT]):
 
     def _read_opening(self, known: Boundary) -> Opened[StateT]:
         """The newest available state."""
-        self._ahead = None
+        self._prefetch = None
         store: Reads = self._store
         if self._options.is_far:
-            store = self._ahead = ReadsAhead(store, self._runtime.fan_out)
+            store = self._prefetch = Prefetch(store, self._runtime.fan_out)
         read = partial(open_journal, store, self.layout, self._machine, known)
         return self._checks.by_opening(read)
 
@@ -137,10 +166,10 @@ class Follower(Generic[StateT]):
     def _catch_up(
         self, found: bytes | None = None, *, linearizable: bool = False, reads_on: bool = True
     ) -> None:
-        """Read a run of entries, apply it if it is believed (R15); again while runs are full:
-        a process that lags far holds one of them at a time. `found` is the next entry; without
-        `reads_on` it is all of the run."""
-        self._forget_ahead()
+        """Read a run of entries and apply it if it is believed (R15); repeat while runs are full.
+        A process that lags far behind holds one run at a time. `found` is the next entry; without
+        `reads_on` it is the whole run."""
+        self._forget_prefetch()
         self._open()
         reopened = 0
         while reopened < self._options.process.publish_attempts_max:
@@ -159,10 +188,13 @@ class Follower(Generic[StateT]):
             if not run.is_full:
                 return
             self._skip_ahead()
-        raise replica_errors.pruned_too_fast(self.layout)
+        raise BoundaryMoved(
+            f"{self.layout.root}: its old entries were removed faster than they could be read; try "
+            "again, and prune less often."
+        )
 
     def _is_believed(self, slot: int) -> bool:
-        """Whether what was just answered about `slot`, and those above it, counts (R15)."""
+        """Whether the last answers about `slot` and the slots above it count (R15)."""
         is_believed = self._checks.is_believed(slot, self._at.boundary)
         newest_boundary = self._checks.newest(self._at.boundary)
         if newest_boundary is not self._at.boundary:
@@ -173,15 +205,13 @@ class Follower(Generic[StateT]):
         self._at = replace(self._at, boundary=self._checks.check(self._at.boundary).boundary)
 
     def _catch_up_to_the_newest_boundary(self) -> None:
-        """Trusting no earlier check: the caller is about to raise it."""
+        """Trust no earlier check, because the caller is about to raise the boundary."""
         self._checks.forget()
         self._catch_up(linearizable=True)
 
     def _skip_ahead(self) -> None:
-        """A process that lags by a full run goes on from the newest snapshot, if it is further on.
-
-        It is only a short cut: the entries lead there, too.
-        """
+        """After a full run, continue from the newest snapshot if it is further on. This is only a
+        short cut: the entries lead to the same state."""
         try:
             opened = self._read_opening(self._at.boundary)
         except CorruptData as error:
@@ -191,8 +221,9 @@ class Follower(Generic[StateT]):
             self._adopt(opened)
 
     def _is_absence_judged(self) -> bool:
-        """Always, where checks are trusted; elsewhere each time a boundary would have to be read
-        for it, and some polls lag."""
+        """Whether a read that found no entry must be believed before it returns. Always where
+        checks are trusted. Elsewhere that takes a read of the boundary, so only every few polls are
+        judged, and the others may lag."""
         if self._checks.are_trusted:
             return True
         self._idle_polls += 1
@@ -202,16 +233,14 @@ class Follower(Generic[StateT]):
         return True
 
     def _read_run(self, found: bytes | None, reads_on: bool) -> Run:
-        """Entries from the next slot on, as far as they reach without a hole, or until it is full.
-
-        It is full only beyond the limits: what ends below them has reached the tip.
-        """
+        """Entries from the next slot on, up to the first absent one, or until the run is full. A
+        run that is not full has reached the last entry."""
         run = Run()
         slot = self._at.next_slot
-        at_hand = self._at_hand(slot, found)
-        window = self._window if len(at_hand) < 2 else 2 * len(at_hand)
+        known = self._known_bodies(slot, found)
+        window = self._window if len(known) < 2 else 2 * len(known)
         while not run.is_full:
-            bodies, at_hand = at_hand or self._fetch(slot, window), []
+            bodies, known = known or self._fetch(slot, window), []
             for number, data in enumerate(bodies):
                 if data is None:
                     later = bodies[number + 1 :]
@@ -227,23 +256,24 @@ class Follower(Generic[StateT]):
             window = min(window * 2, self._options.process.catch_up_window_max)
         return run
 
-    def _forget_ahead(self) -> None:
-        """What was absent when the journal was opened may be there by this call."""
-        self._ahead = None
+    def _forget_prefetch(self) -> None:
+        """An entry that was absent when the journal was opened may exist by this call."""
+        self._prefetch = None
 
-    def _at_hand(self, slot: int, found: bytes | None) -> list[bytes | None]:
-        """What is known of the next slots: a winner's entry, or what opening has read ahead."""
-        ahead, self._ahead = self._ahead, None
+    def _known_bodies(self, slot: int, found: bytes | None) -> list[bytes | None]:
+        """Entries from `slot` on that need no request: the one that won a slot, or the prefetched
+        ones."""
+        ahead, self._prefetch = self._prefetch, None
         if found is not None:
             return [found]
         bodies: list[bytes | None] = []
-        while ahead is not None and ahead.expects(path := self.layout.entry(slot + len(bodies))):
+        while ahead is not None and ahead.has(path := self.layout.entry(slot + len(bodies))):
             bodies.append(ahead.get(path))
         return bodies
 
     def _ingest_next(self, slot: int, bodies: list[bytes | None]) -> None:
-        """What was got of the entries from `slot` on, which is the next one, as far as they follow
-        each other: no hole is judged, nor that there are no more."""
+        """Apply fetched entries from `slot` on, if that is the next slot, up to the first absent
+        one. This judges neither a hole nor the end of the journal."""
         run = Run()
         for number, data in enumerate(bodies):
             if data is None:
@@ -259,22 +289,24 @@ class Follower(Generic[StateT]):
 
     @property
     def _window(self) -> int:
-        """Entries that are asked for at once at first: as many as came last time, and the one after
-        them. So a process that finds the same few at each look waits once for them."""
+        """Entries that are requested at once at first: as many as the last read found, and one
+        more. So a process that finds the same few at each read waits for one round trip."""
         expected = self._found_last if self._checks.are_trusted else 0
         return max(self._first_window, 1 + expected)
 
     def _require_no_hole(self, slot: int, later: list[bytes | None]) -> None:
-        """A writer makes an entry when the one below it is there, so a later one proves that it
-        was. It may have come between the two looks, or have been pruned, which only a boundary
-        check that is sent now can tell (R34); otherwise it is lost.
+        """Raises MissingObject if the entry of `slot` is lost.
+
+        A writer creates an entry only above an existing one, so a later entry proves that this one
+        existed. It may have been created between the two requests, or have been pruned, which only
+        a boundary check that is sent now can tell (R34); otherwise it is lost.
         """
         path = self.layout.entry(slot)
         if all(data is None for data in later) or self._store.get(path) is not None:
             return
         self._read_boundary()
         if self._at.boundary.lowest_slot <= slot:
-            raise replica_errors.missing_entry(path)
+            raise missing_entry(path)
 
     def _fetch(self, slot: int, count: int) -> list[bytes | None]:
         names = [self.layout.entry(slot + index) for index in range(count)]
@@ -285,19 +317,24 @@ class Follower(Generic[StateT]):
     def _ingest(self, entry: Entry, crc32: int) -> None:
         path = self.layout.entry(entry.slot)
         if entry.prior_crc32 != self._at.crc32:
-            raise replica_errors.broken_chain(path, entry.prior_crc32, self._at.crc32)
+            raise CorruptData(
+                f"{path} follows an entry with checksum {entry.prior_crc32}, but the one before it "
+                f"has {self._at.crc32}: an entry was changed or replaced. Restore the journal from "
+                "a backup.",
+                path=path,
+            )
         self._adopt_entry(after_entry(self._machine, self.state, entry, path), entry.slot, crc32)
         self._forget_saved(entry.slot)
         if self._options.is_far:
             clock = self._runtime.clock
-            self._newest = newest(
+            self._latest = latest_entry(
                 entry.carries, entry.written_at_ms, clock.wall_ms(), clock.monotonic_ms()
             )
 
     def _forget_saved(self, slot: int) -> None:
-        """Let go of chunks that the writer of this entry has saved with its snapshot.
+        """Drop the chunks that the writer of this entry has saved with its snapshot.
 
-        Chunks are saved before the snapshot that refers to them. Without this look, a process that
+        Chunks are saved before the snapshot that refers to them. Without this check, a process that
         only follows would keep every chunk of the journal in memory.
         """
         if (slot + 1) % self._options.snapshot_entries == 0:
@@ -328,12 +365,21 @@ class Follower(Generic[StateT]):
             self._at = replace(self._at, state=self._machine.without_unsaved(self.state))
 
     def _saved(self, check: bool) -> bool:
-        """Write a snapshot of now; False if a damaged one has its name (rule R47)."""
+        """Write a snapshot of the present state; False if a damaged one has its name (rule R47)."""
         head = self._head()
         done = write_snapshot(self._store, self.layout, self._machine, self.state, head, check)
         self._is_snapshot_due = not done
         return done
 
     def _head(self) -> tuple[int, int, int]:
-        """What a snapshot of now says of itself: last slot, CRC32 and boundary."""
+        """Last slot, CRC32 and boundary ordinal of a snapshot of the present state."""
         return (self._at.next_slot - 1, self._at.crc32, self._at.boundary.ordinal)
+
+
+def missing_entry(path: str) -> MissingObject:
+    """The error for a hole."""
+    return MissingObject(
+        f"{path} is missing, and entries after it exist. Restore it from a backup; nothing was "
+        "skipped.",
+        path=path,
+    )

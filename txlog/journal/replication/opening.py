@@ -1,18 +1,22 @@
 """Opening a journal (hint, else the newest boundary's snapshot, else entry 0) and its snapshots.
 
 A hint may be old, wrong or gone, and a snapshot may be damaged or vanish while it is read: each
-only costs time (rules R16, R34). A damaged one is never deleted and written again: that DELETE
-might be executed late, and take the new one (rule R47). The number of requests does not grow with
-the journal's length.
+only costs time (rules R16, R34). A damaged snapshot is never deleted and written again: that DELETE
+might be executed late, and remove the new one (rule R47). The number of requests does not grow with
+the journal's length. Far away, where each request takes a round trip, the objects that opening
+needs next are prefetched in parallel.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic
 
+from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, MissingObject, StoreDenied, UnsupportedFormat
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
@@ -20,18 +24,54 @@ from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32
 from txlog.journal.fold import decoded_state
 from txlog.journal.machine import Machine, StateT
 from txlog.journal.owner import require_own
-from txlog.journal.replication.reads_ahead import Reads, expect, sent_now
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.layout import SLOT_DIGITS, JournalLayout
-from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Store
+from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Reads, Store
 
 log = logging.getLogger(__name__)
 
 FIRST_ENTRIES = 8
-"""Of a journal that may be young: asked for beside its hint, far away."""
+"""The first entries of a journal that may be young; far away they are requested with its hint."""
 
 ENTRIES_BEHIND_SNAPSHOT = 32
-"""Asked for beside a snapshot, far away."""
+"""The entries after a snapshot that are requested with it, far away."""
+
+
+class Prefetch:
+    """Reads of `store`, some of which are requested before they are needed. For one opening and one
+    thread. Each prefetched answer is returned once: a second read sends a new request, because an
+    absence must be judged by a request that is sent then (R34)."""
+
+    def __init__(self, store: Reads, fan_out: FanOut) -> None:
+        self.store = store
+        self._fan_out = fan_out
+        self._answers: dict[str, Callable[[], bytes | None]] = {}
+
+    def request(self, paths: Iterable[str]) -> None:
+        """Request these objects now, unless they were requested before."""
+        for path in paths:
+            if path not in self._answers:
+                self._answers[path] = begun(self._fan_out, partial(self.store.get, path))
+
+    def has(self, path: str) -> bool:
+        """Whether the object was requested and its answer is not returned yet."""
+        return path in self._answers
+
+    def get(self, path: str) -> bytes | None:
+        """See Store.get. Raises what the store raises."""
+        answer = self._answers.pop(path, None)
+        return self.store.get(path) if answer is None else answer()
+
+
+def prefetch(store: Reads, paths: Iterable[str]) -> None:
+    """Request objects that may be needed next. Does nothing for a store that is near."""
+    if isinstance(store, Prefetch):
+        store.request(paths)
+
+
+def unprefetched(store: Reads) -> Reads:
+    """The store itself, for reads whose request must not have been sent before this call."""
+    return store.store if isinstance(store, Prefetch) else store
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +83,7 @@ class Opened(Generic[StateT]):
     crc32: int
     boundary: Boundary
     damaged: bool = False
-    """A snapshot could not be read: write one under another slot."""
+    """Whether a snapshot could not be read, so that one must be written for another slot."""
 
 
 def open_journal(
@@ -53,9 +93,9 @@ def open_journal(
 
     Raises CorruptData if no readable snapshot covers the pruned entries.
     """
-    expect(store, [layout.boundary(known.ordinal + 1), layout.hint])
+    prefetch(store, [layout.boundary(known.ordinal + 1), layout.hint])
     if known.ordinal < 0:
-        expect(store, map(layout.entry, range(FIRST_ENTRIES)))
+        prefetch(store, map(layout.entry, range(FIRST_ENTRIES)))
     hinted = _hinted_slot(store, layout)
     damaged = False
     if hinted is not None and hinted + 1 >= known.lowest_slot:
@@ -80,7 +120,7 @@ def _from_boundary(
     opened = _from_snapshot(store, layout, machine, newest.snapshot_slot, newest)
     if opened is not None:
         return replace(opened, damaged=damaged)
-    if boundaries.read_newest(sent_now(store), layout, newest) != newest:
+    if boundaries.read_newest(unprefetched(store), layout, newest) != newest:
         # The next boundary has its own snapshot, so this one was free to vanish (rule R16).
         return _from_boundary(store, layout, machine, newest, damaged)
     raise CorruptData(
@@ -91,7 +131,7 @@ def _from_boundary(
 
 
 def _hinted_slot(store: Reads, layout: JournalLayout) -> int | None:
-    """The hint's slot, if valid: a hint may contain anything (rule R16)."""
+    """The slot in the hint, or None: a hint may contain anything (rule R16)."""
     try:
         data = store.get(layout.hint)
         slot = None if data is None else json.loads(data)["snapshot"]
@@ -103,8 +143,8 @@ def _hinted_slot(store: Reads, layout: JournalLayout) -> int | None:
 def _from_snapshot(
     store: Reads, layout: JournalLayout, machine: Machine[StateT], slot: int, known: Boundary
 ) -> Opened[StateT] | None:
-    expect(store, [path := layout.snapshot(slot)])
-    expect(store, map(layout.entry, range(slot + 1, slot + 1 + ENTRIES_BEHIND_SNAPSHOT)))
+    prefetch(store, [path := layout.snapshot(slot)])
+    prefetch(store, map(layout.entry, range(slot + 1, slot + 1 + ENTRIES_BEHIND_SNAPSHOT)))
     data = store.get(path)
     if data is None:
         return None
@@ -121,10 +161,10 @@ def _boundary_of(
     store: Reads, layout: JournalLayout, head: SnapshotHead, known: Boundary
 ) -> Boundary:
     if head.boundary > known.ordinal:
-        expect(store, map(layout.boundary, (head.boundary, head.boundary + 1)))
+        prefetch(store, map(layout.boundary, (head.boundary, head.boundary + 1)))
         found = boundaries.read_boundary(store, layout, head.boundary)
-        if found is None:  # It may have come since it was asked for (R34).
-            found = boundaries.read_boundary(sent_now(store), layout, head.boundary)
+        if found is None:  # It may have been created since the request (R34).
+            found = boundaries.read_boundary(unprefetched(store), layout, head.boundary)
         if found is None:
             path = layout.boundary(head.boundary)
             raise MissingObject(
@@ -145,14 +185,14 @@ def write_snapshot(
     """Write the shared chunks, then the snapshot that refers to them, then the hint.
 
     A crash between two steps leaves objects that a later snapshot refers to, or none.
-    With `check` a snapshot that is there already is read: if it is damaged, the answer is False,
-    and nothing is written, as this slot cannot have another one (rule R47). `head` is (slot, CRC32,
-    boundary ordinal). Raises CorruptData for a damaged chunk.
+    With `check`, a snapshot that exists already is read first: if it is damaged, this returns False
+    and writes nothing, because this slot cannot have another one (rule R47). `head` is (slot,
+    CRC32, boundary ordinal). Raises CorruptData for a damaged chunk.
     """
     slot, crc32, boundary = head
     path = layout.snapshot(slot)
     if check and not _is_readable(store, path):
-        log.warning("%s is damaged; another slot has the next snapshot", path)
+        log.warning("%s is damaged; the next snapshot is written for another slot", path)
         return False
     for chunk in machine.unsaved_chunks(state):
         _save_chunk(store, layout.chunk(chunk.first_slot, chunk.last_slot), chunk.data)
@@ -166,7 +206,7 @@ def write_snapshot(
 
 
 def _is_readable(store: Store, path: str) -> bool:
-    """Whether nothing is there, or a snapshot that can be read."""
+    """True for an absent snapshot, and for one that can be read."""
     data = store.get(path)
     try:
         return data is None or bool(decode_snapshot(data, path))
@@ -177,7 +217,7 @@ def _is_readable(store: Store, path: str) -> bool:
 
 
 def _save_chunk(store: Store, path: str, data: bytes) -> None:
-    """Snapshots refer to a chunk by its checksum, so what is there must be the very same."""
+    """Snapshots refer to a chunk by its checksum, so an existing one must have the same bytes."""
     found = _save(store, path, data)
     if found is not None and found != data:
         raise CorruptData(
@@ -188,7 +228,7 @@ def _save_chunk(store: Store, path: str, data: bytes) -> None:
 
 
 def _save(store: Store, path: str, data: bytes) -> bytes | None:
-    """What is there already, if it is small enough to tell, or None.
+    """The object that existed before, if it is small enough for `create`; None otherwise.
 
     Another process may have saved the same content first: it is a function of the entries below.
     """

@@ -63,7 +63,6 @@ JOURNAL = [
     "journal/replication/follower.py",
     "journal/boundaries/boundary_checks.py",
     "journal/replication/opening.py",
-    "journal/replication/reads_ahead.py",
     "journal/fold.py",
 ]
 JOURNAL_AGAIN = pytest.param(JOURNAL, marks=pytest.mark.extra)

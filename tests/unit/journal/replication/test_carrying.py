@@ -15,17 +15,17 @@ from txlog.journal.replication.carrying import (
     CARRIED_MS,
     CARRIED_TRIPS,
     ENTRY_MS_MAX,
-    FIRST_LOOK_MS,
+    FIRST_READ_MS,
     READS_MAX,
     WAIT_MS,
     WAIT_MS_MAX,
     WAIT_TRIPS,
-    Newest,
+    LatestEntry,
     entries_ahead,
+    latest_entry,
     leaves_to_carrier,
-    newest,
 )
-from txlog.journal.replication.replica import LOOK_PAUSE_MS, Replica
+from txlog.journal.replication.replica import READ_PAUSE_MS, Replica
 from txlog.storage.store import ENTRY_BYTES_MAX, Store
 from txlog.testing.clock import ManualClock, manual_runtime
 
@@ -39,34 +39,34 @@ _seeds = iter(range(1 << 22, 1 << 30))
 
 def test_an_entry_that_is_old_or_of_a_clock_far_off_is_no_news() -> None:
     for apart_ms in (0, ENTRY_MS_MAX, -ENTRY_MS_MAX):
-        assert newest(True, 90_000 - apart_ms, 90_000, NOW) == Newest(True, NOW)
+        assert latest_entry(True, 90_000 - apart_ms, 90_000, NOW) == LatestEntry(True, NOW)
     for apart_ms in (ENTRY_MS_MAX + 1, -ENTRY_MS_MAX - 1, 1 << 40):
-        assert newest(True, 90_000 - apart_ms, 90_000, NOW) is None
+        assert latest_entry(True, 90_000 - apart_ms, 90_000, NOW) is None
 
 
-@pytest.mark.parametrize("known", [None, Newest(False, NOW)])
-def test_without_a_carrier_nobody_waits(known: Newest | None) -> None:
+@pytest.mark.parametrize("known", [None, LatestEntry(False, NOW)])
+def test_without_a_carrier_nobody_waits(known: LatestEntry | None) -> None:
     assert not leaves_to_carrier(known, NOW, 0, NOW)
     assert not leaves_to_carrier(known, NOW, 1, NOW)
 
 
 def test_a_command_waits_as_long_as_the_carrier_writes() -> None:
-    known = Newest(True, NOW)
+    known = LatestEntry(True, NOW)
     assert leaves_to_carrier(known, NOW, 1, NOW + CARRIED_MS - 1)
     assert not leaves_to_carrier(known, NOW, 1, NOW + CARRIED_MS)
 
 
 def test_I16_a_command_waits_for_a_bounded_time_whatever_the_carrier_writes() -> None:
     begun_ms = NOW - WAIT_MS
-    assert leaves_to_carrier(Newest(True, NOW), begun_ms + 1, 1, NOW)
-    assert not leaves_to_carrier(Newest(True, NOW), begun_ms, 1, NOW)
-    assert leaves_to_carrier(Newest(True, NOW), NOW - WAIT_MS_MAX + 1, 1, NOW, 10_000.0)
-    assert not leaves_to_carrier(Newest(True, NOW), NOW - WAIT_MS_MAX, 1, NOW, 10_000.0)
-    assert not leaves_to_carrier(Newest(True, NOW), NOW, READS_MAX, NOW)
+    assert leaves_to_carrier(LatestEntry(True, NOW), begun_ms + 1, 1, NOW)
+    assert not leaves_to_carrier(LatestEntry(True, NOW), begun_ms, 1, NOW)
+    assert leaves_to_carrier(LatestEntry(True, NOW), NOW - WAIT_MS_MAX + 1, 1, NOW, 10_000.0)
+    assert not leaves_to_carrier(LatestEntry(True, NOW), NOW - WAIT_MS_MAX, 1, NOW, 10_000.0)
+    assert not leaves_to_carrier(LatestEntry(True, NOW), NOW, READS_MAX, NOW)
 
 
 def test_where_requests_take_long_it_waits_for_so_many_of_them() -> None:
-    known, trip_ms = Newest(True, NOW), 100.0
+    known, trip_ms = LatestEntry(True, NOW), 100.0
     later_ms = NOW + CARRIED_TRIPS * trip_ms
     assert leaves_to_carrier(known, NOW, 1, later_ms - 1, trip_ms)
     assert not leaves_to_carrier(known, NOW, 1, later_ms, trip_ms)
@@ -76,12 +76,12 @@ def test_where_requests_take_long_it_waits_for_so_many_of_them() -> None:
 
 def test_the_first_look_comes_before_the_first_attempt() -> None:
     """The next slot that it knows of is taken long since."""
-    assert leaves_to_carrier(Newest(True, NOW), NOW, 0, NOW + FIRST_LOOK_MS - 1)
-    assert not leaves_to_carrier(Newest(True, NOW), NOW, 0, NOW + FIRST_LOOK_MS)
+    assert leaves_to_carrier(LatestEntry(True, NOW), NOW, 0, NOW + FIRST_READ_MS - 1)
+    assert not leaves_to_carrier(LatestEntry(True, NOW), NOW, 0, NOW + FIRST_READ_MS)
 
 
 def test_it_asks_for_as_many_entries_as_there_may_be() -> None:
-    asked = [entries_ahead(Newest(True, NOW), NOW + age_ms) for age_ms in (0, 100, 400, 9_000)]
+    asked = [entries_ahead(LatestEntry(True, NOW), NOW + age_ms) for age_ms in (0, 100, 400, 9_000)]
     assert asked == sorted(asked)
     assert (asked[0], asked[-1]) == (1, AHEAD_MAX)
     assert entries_ahead(None, NOW) == 1
@@ -215,7 +215,7 @@ def test_I16_who_waits_for_a_carrier_that_died_races_soon(clock: ManualClock) ->
     begun_ms = clock.monotonic_ms()
     assert other.execute(Put("other's"), is_carried=True) is True
     waited_ms = clock.monotonic_ms() - begun_ms
-    assert CARRIED_MS <= waited_ms <= CARRIED_MS + LOOK_PAUSE_MS
+    assert CARRIED_MS <= waited_ms <= CARRIED_MS + READ_PAUSE_MS
 
 
 def test_I16_who_waits_for_a_carrier_that_leaves_it_out_races_soon(clock: ManualClock) -> None:
@@ -232,7 +232,7 @@ def test_I16_who_waits_for_a_carrier_that_leaves_it_out_races_soon(clock: Manual
     other_store.before("get", LAYOUT.entry(carrier.next_slot), write_another)
     begun_ms = clock.monotonic_ms()
     other.execute(Put("other's"), is_carried=True)
-    assert clock.monotonic_ms() - begun_ms <= WAIT_MS + LOOK_PAUSE_MS
+    assert clock.monotonic_ms() - begun_ms <= WAIT_MS + READ_PAUSE_MS
     assert "other's" in process(store.inner).catch_up()
 
 

@@ -18,9 +18,8 @@ from tests.stores.faulty_stores import HookedStore
 from tests.unit.journal.shelf_journal import LAYOUT, OPTIONS, limits, new_store, process, written
 from tests.unit.journal.shelf_machine import Look, Put, Shelf, Take
 from txlog.errors import IllegalTransition, OutcomeUnknown, StoreUnavailable
-from txlog.journal.replication.commit_queue import COMPANY_MS
+from txlog.journal.replication.commit_queue import GROUP_DELAY_MS, QueuedCommand
 from txlog.journal.replication.replica import Replica
-from txlog.journal.replication.ticket import Ticket
 from txlog.storage import CountingStore
 from txlog.storage.store import ENTRY_BYTES_MAX
 from txlog.testing.clock import ManualClock, manual_runtime
@@ -193,7 +192,7 @@ def test_far_away_a_thread_waits_a_moment_for_those_who_came_with_it_before(
         assert replica.execute(Put("d")) is True
         assert [outcome(future) for future in late] == [True] * len(late)
     assert written(store, 2) == last
-    assert clock.slept_ms == [COMPANY_MS] * is_far
+    assert clock.slept_ms == [GROUP_DELAY_MS] * is_far
 
 
 def test_far_away_a_thread_that_brings_several_commands_waits_for_nobody() -> None:
@@ -280,11 +279,11 @@ def test_I13_who_waits_for_a_thread_that_is_interrupted_does_not_know_its_outcom
 def test_I13_what_a_thread_that_is_interrupted_has_taken_is_answered_or_waits_on() -> None:
     def interrupted(interruption: Interruption) -> Interruption:
         replica = process(new_store())
-        waiting = Ticket(Put("of another thread"))
+        waiting = QueuedCommand(Put("of another thread"))
         replica._queue.waiting.append(waiting)
         with interruption:
             replica.execute(Put("own"))
-        left = [ticket for ticket in replica._queue.waiting if ticket is waiting]
+        left = [queued for queued in replica._queue.waiting if queued is waiting]
         assert waiting.done or left, interruption.places[-1]
         replica.execute(Put("another"))
         assert waiting.done

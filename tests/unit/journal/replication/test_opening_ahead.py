@@ -20,8 +20,7 @@ from tests.unit.journal.trusting_process import (
 )
 from txlog.clock import Runtime, SerialFanOut
 from txlog.errors import CorruptData, MissingObject, OutcomeUnknown, StoreUnavailable
-from txlog.journal.replication.opening import ENTRIES_BEHIND_SNAPSHOT, FIRST_ENTRIES
-from txlog.journal.replication.reads_ahead import ReadsAhead
+from txlog.journal.replication.opening import ENTRIES_BEHIND_SNAPSHOT, FIRST_ENTRIES, Prefetch
 from txlog.journal.replication.replica import Replica
 from txlog.storage import CountingStore, Store
 from txlog.testing.clock import SeededEntropy
@@ -96,10 +95,10 @@ def test_a_near_store_is_asked_for_one_thing_after_the_other() -> None:
 
 def test_an_answer_is_given_once() -> None:
     store = new_store()
-    reads = ReadsAhead(store, SerialFanOut())
-    reads.expect(["a"])
+    reads = Prefetch(store, SerialFanOut())
+    reads.request(["a"])
     store.create("a", b"later")
-    assert (reads.expects("a"), reads.get("a"), reads.expects("a")) == (True, None, False)
+    assert (reads.has("a"), reads.get("a"), reads.has("a")) == (True, None, False)
     assert reads.get("a") == b"later"
 
 
@@ -108,8 +107,8 @@ def test_what_fails_ahead_is_raised_where_it_is_wanted() -> None:
         def get(self, path: str) -> bytes | None:
             raise StoreUnavailable(f"{path}: no answer.")
 
-    reads = ReadsAhead(Silent(), SerialFanOut())
-    reads.expect(["a"])
+    reads = Prefetch(Silent(), SerialFanOut())
+    reads.request(["a"])
     with pytest.raises(StoreUnavailable):
         reads.get("a")
 
