@@ -21,8 +21,7 @@ from pathlib import Path
 from txlog.clock import Runtime
 from txlog.errors import InternalError
 from txlog.layout import TOPICS, TRANSACTIONS
-from txlog.storage.abilities import hold, is_near
-from txlog.storage.new_object import NewObject, open_new
+from txlog.storage.capabilities import NewObject, hold, is_near, open_new
 from txlog.storage.store import (
     Body,
     ByteRange,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from txlog.errors import CheckpointConflict, CorruptData, InvalidName, UnsupportedFormat
-from txlog.journal.release import newer_release
+from txlog.journal.entry import newer_release
 from txlog.model import TopicPartition, validate_group_id, validate_topic_name
 
 OFFSET_TYPE = "txlog"

@@ -30,7 +30,7 @@ from txlog.engine.append.record_times import is_append_time
 from txlog.engine.connection import connect
 from txlog.errors import OffsetOutOfRange, UnknownTopic
 from txlog.model import TopicPartition
-from txlog.storage.abilities import is_near
+from txlog.storage.capabilities import is_near
 from txlog.storage.store import Store
 from txlog.topic.index.index import IndexedBatch
 from txlog.topic.read.reader import (

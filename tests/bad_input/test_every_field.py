@@ -27,8 +27,7 @@ from txlog.errors import CorruptData, InternalError, NotATxlog, TxlogError, Unsu
 from txlog.groups.shared_journal import SharedMachine
 from txlog.journal.boundaries.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, encode_entry, seal
-from txlog.journal.fold import after_entry, decoded_state
-from txlog.journal.machine import Machine
+from txlog.journal.machine import Machine, after_entry, decoded_state
 from txlog.journal.snapshot import decode_snapshot
 from txlog.layout import parse_number, segment_id_at
 from txlog.topic.machine import TopicMachine

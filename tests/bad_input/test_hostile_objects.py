@@ -22,7 +22,7 @@ from tests.bad_input.small_log import copy, everything, objects, paths
 from tests.bad_input.test_forgeries import snapshot_rows, with_references
 from tests.logs.memory_log import MemoryLog
 from txlog.errors import CorruptData, IncompatibleSchema, InternalError, TxlogError
-from txlog.journal.arrow_file import NotAnArrowFile, decode_file
+from txlog.journal.arrow_ipc import NotAnArrowFile, decode_file
 from txlog.journal.entry import seal
 from txlog.journal.snapshot import decode_snapshot
 from txlog.layout import parse_number, segment_id_at

@@ -9,7 +9,7 @@ import pytest
 
 from txlog.clock import Runtime
 from txlog.storage import LocalStore, Store
-from txlog.storage.disk.publish import publish_exclusively, rename_exclusively
+from txlog.storage.disk.new_file import publish_exclusively, rename_exclusively
 from txlog.testing.conformance import (
     FullStoreConformance,
     LostAnswerConformance,

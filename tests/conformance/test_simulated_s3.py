@@ -9,7 +9,7 @@ import pytest
 from txlog.clock import Runtime
 from txlog.errors import InternalError, StoreDenied, StoreFull, StoreUnavailable
 from txlog.storage import ByteRange, Created, Store
-from txlog.storage.object_stores.object_failure import Failure
+from txlog.storage.object_stores.object_client import Failure
 from txlog.storage.object_stores.s3fs_client import MULTIPART_BYTES_MIN
 from txlog.storage.policy.retry import Attempts, RetrySettings
 from txlog.storage.s3.s3 import S3Store

@@ -160,7 +160,7 @@ MODULES = {
                 "tests/unit/storage/disk",
                 "folder_turns local local_files local_power_loss local_root os_error",
             ),
-            *_named("tests/unit/storage", "byte_spans open size_limit"),
+            *_named("tests/unit/storage", "byte_spans open object_rules size_limit"),
             "tests/unit/storage/policy/test_probe.py",
             "tests/conformance/test_local.py",
         ),
@@ -169,7 +169,7 @@ MODULES = {
         "txlog/storage/object_stores/object_store.py",
         (*S3, "tests/conformance/test_simulated_s3.py"),
     ),
-    "object-failure": Mutated("txlog/storage/object_stores/object_failure.py", S3),
+    "object-failure": Mutated("txlog/storage/object_stores/object_client.py", S3),
     "obstore-failure": Mutated("txlog/storage/object_stores/obstore_failure.py", S3),
     "s3-failure": Mutated("txlog/storage/s3/s3_failure.py", S3),
 }

@@ -35,7 +35,7 @@ from txlog.errors import (
 from txlog.journal.boundaries.presence import LogPresence
 from txlog.journal.codec import encode
 from txlog.journal.entry import FORMAT_VERSION, seal
-from txlog.journal.lost import first_below, require_nothing_led_to
+from txlog.journal.lost_journal import first_below, require_nothing_led_to
 from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
 from txlog.layout import CLUSTER_FILE, CLUSTER_JOURNAL, TOPICS, LogLayout
@@ -48,7 +48,7 @@ from txlog.settings import (
     ProcessSettings,
     TopicConfig,
 )
-from txlog.storage.abilities import hold, is_near
+from txlog.storage.capabilities import hold, is_near
 from txlog.storage.policy.probe import ProbeResult, probe
 from txlog.storage.store import Exists, Store
 from txlog.topic.events import CloseTopic, TopicOpened, check_partition_count

@@ -11,8 +11,13 @@ from dataclasses import dataclass
 
 from txlog.errors import CorruptData, NotATxlog, StoreUnavailable, UnsupportedFormat
 from txlog.journal.codec import decode
-from txlog.journal.entry import FORMAT_VERSION, checked_body, written_by
-from txlog.journal.release import not_understood, unsupported
+from txlog.journal.entry import (
+    FORMAT_VERSION,
+    checked_body,
+    not_understood,
+    unsupported,
+    written_by,
+)
 from txlog.layout import CLUSTER_FILE, is_log_id
 from txlog.model import WallMs
 from txlog.settings import LogSettings

@@ -20,10 +20,15 @@ from txlog.journal.boundaries.boundary import (
     decode_own_boundary,
     read_newest,
 )
-from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
-from txlog.journal.fold import after_event, closed_entry, decoded_events, decoded_state
-from txlog.journal.machine import Machine, StateT
-from txlog.journal.owner import require_own
+from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry, require_own
+from txlog.journal.machine import (
+    Machine,
+    StateT,
+    after_event,
+    closed_entry,
+    decoded_events,
+    decoded_state,
+)
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot
 from txlog.layout import JournalLayout, parse_number
 from txlog.storage.store import Store

@@ -2,22 +2,23 @@
 
 An entry file has two JSON lines: a header (format version, the txlog that wrote it, length and
 CRC32 of the body) and the body (log, journal, slot, token, writer, time, CRC32 of the entry before,
-events). It guards I15: an entry that does not decode exactly is CorruptData that names the object.
-It must not know what events mean.
+events). It guards I15: an entry that does not decode exactly is CorruptData that names the object,
+and so is an object that was copied from another journal or another log. An old release cannot read
+what a newer one added, so each stored object names the release that wrote it, which errors mention.
+This module must not know what events mean.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Protocol, cast
 
 from txlog.distribution import VERSION
-from txlog.errors import CorruptData
+from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.codec import Json
-from txlog.journal.owner import require_own
-from txlog.journal.release import release, unsupported
 from txlog.layout import JournalLayout
 from txlog.model import OFFSET_MAX
 
@@ -40,6 +41,8 @@ _BODY: dict[str, type] = {
 }
 """Fields of the body. Others are ignored."""
 
+_RELEASE = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){1,3}[a-z0-9.+-]{0,20}")
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -55,12 +58,12 @@ class Entry:
     """Checksum of the entry in the slot below: the running check of the whole journal."""
     events: tuple[Json, ...]
     carries: bool = False
-    """Its writer goes on writing what others have decided (`carrying.py`): information only."""
+    """Whether its writer carries for other processes (`carrying.py`): information only."""
     journal: str = ""
-    """The journal that the entry belongs to: see `owner.py`."""
+    """The journal that the entry belongs to: see `require_own`."""
     log_id: str = ""
     txlog: str = field(default="", compare=False)
-    """The release that wrote it, as its header says: information for errors only."""
+    """The release that wrote it, according to its header: information for errors only."""
 
 
 def encode_entry(entry: Entry) -> tuple[bytes, int]:
@@ -102,7 +105,7 @@ def decode_entry(data: bytes, path: str, slot: int) -> tuple[Entry, int]:
 
 
 def decode_own_entry(data: bytes, layout: JournalLayout, slot: int) -> tuple[Entry, int]:
-    """The same for the entry of that slot of a journal; CorruptData if it is another journal's."""
+    """The same for an entry of this journal. Raises CorruptData for another journal's entry."""
     entry, crc32 = decode_entry(data, path := layout.entry(slot), slot)
     require_own(entry, layout, path)
     return entry, crc32
@@ -153,7 +156,7 @@ def _opened(data: bytes, path: str) -> tuple[dict[str, object], bytes]:
 
 
 def _sealing_crc32(body: bytes, txlog: object) -> int:
-    """Of both, one after the other; of the body alone where no release is named."""
+    """The CRC32 of the release's name and the body; of the body alone if there is no release."""
     return zlib.crc32(body, zlib.crc32(str(txlog).encode(errors="surrogatepass")))
 
 
@@ -172,3 +175,66 @@ def _damaged(path: str, why: str) -> CorruptData:
         f"{path} is damaged: {why}. Restore the object from a backup; nothing was skipped.",
         path=path,
     )
+
+
+# Which journal an object belongs to, and which release wrote it.
+
+
+class Owned(Protocol):
+    """A stored object that names its journal."""
+
+    @property
+    def journal(self) -> str:
+        """The journal's folder below the root of its log."""
+
+    @property
+    def log_id(self) -> str:
+        """The id of the log."""
+
+
+def require_own(found: Owned, layout: JournalLayout, path: str) -> None:
+    """Raises CorruptData if the object at `path` belongs to another journal, or another log: it may
+    have been copied by hand, or written by a producer that outlived its log."""
+    if (found.journal, found.log_id) != (layout.root, layout.log_id):
+        raise CorruptData(
+            f"{path} does not belong to this journal but to {found.journal!r:.300} of log "
+            f"{found.log_id!r:.40} (this log is {layout.log_id!r}). It was copied there: restore "
+            "the right object from a backup of this log.",
+            path=path,
+        )
+
+
+def unsupported(path: str, version: object, read: int, txlog: object) -> UnsupportedFormat:
+    """The error for an object of another format version than this program reads; `txlog` is the
+    release that it says wrote it."""
+    if type(version) is int and 0 < version < read:
+        remedy = "It is from before the first release, and no release reads it: create the log anew"
+    else:
+        remedy = newer_release(txlog)
+    return UnsupportedFormat(
+        f"{path} has format version {version!r:.20}; this txlog reads version {read}. {remedy}.",
+        path=path,
+        version=version,
+        txlog=release(txlog),
+    )
+
+
+def not_understood(path: str, what: str, why: str, txlog: object) -> UnsupportedFormat:
+    """The error for an object of this version with `what` that this program does not know."""
+    return UnsupportedFormat(
+        f"{path} contains {what} that this txlog cannot read: {why}. {newer_release(txlog)}.",
+        path=path,
+        txlog=release(txlog),
+    )
+
+
+def newer_release(txlog: object) -> str:
+    """The remedy for an object of a newer release: that release, or a later one, reads it."""
+    if (found := release(txlog)) and found != VERSION:
+        return f"txlog {found} wrote it, and this is {VERSION}: use {found} or a newer txlog"
+    return f"A newer txlog than {VERSION} wrote it: use a newer txlog"
+
+
+def release(txlog: object) -> str:
+    """The release that an object names as its writer; empty if it names none."""
+    return txlog if isinstance(txlog, str) and _RELEASE.fullmatch(txlog) else ""

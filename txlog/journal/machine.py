@@ -1,25 +1,31 @@
-"""What a replicated state machine must offer to live on a journal.
+"""What a replicated state machine must offer to live on a journal, and how stored events reach it.
 
-State is a pure fold of events, and a command is decided against the state just below the slot that
-is won: fencing, de-duplication, idempotent recovery and compare-and-set are all such decisions
-(docs/design/0001). Implementations must not do I/O, read a clock or draw a random number.
+Each event leads from one state to the next, and a command is decided against the state just below
+the slot that is won: fencing, de-duplication, idempotent recovery and compare-and-set are all such
+decisions (docs/design/0001). Machines must not do I/O, read a clock or draw a random number. The
+functions at the end guard I15 for content: a checksum detects accidents, but an object may also be
+forged, or be written by a faulty program. An event or a snapshot that its machine cannot accept is
+CorruptData that names the object, never another error. They must not know what events mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from txlog.errors import CorruptData, InvariantViolated, UnsupportedFormat, UsageError
 from txlog.journal.codec import Json
+from txlog.journal.entry import Entry, not_understood
+from txlog.journal.snapshot import snapshot_release
 
 StateT = TypeVar("StateT")
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The result of a command. No events: it was done before, and `result` is the earlier
-    answer."""
+    """The result of a command. Without events the command was done before, and `result` is the
+    result that it had then."""
 
     events: tuple[Any, ...] = ()
     result: Any = None
@@ -27,13 +33,14 @@ class Decided:
     """Not idempotent: must not be retried when it may already be stored; the caller gets
     OutcomeUnknown instead."""
     settled: bool = False
-    """Without events: no later entry changes the answer, so that it needs no look at the tip."""
+    """Without events: no later entry can change the result, so the newest state is not needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
     """Commands whose events are in one entry or not stored at all: each is decided against the
-    state after those before it, and the first rejection rejects all. Answer: one for each."""
+    state after those before it, and the first rejection rejects all. The result is a list of their
+    results."""
 
     parts: tuple[Any, ...]
 
@@ -84,8 +91,8 @@ class Machine(Protocol[StateT]):
 def decided_in(
     machine: Machine[StateT], state: StateT, command: Any, slot: int
 ) -> tuple[Decided, StateT]:
-    """What a command, or several of them together, leads to in the entry of `slot`, and the state
-    after its events. Raises the rejection."""
+    """The result of a command, or of several together, in the entry of `slot`, and the state after
+    its events. Raises the rejection."""
     parts = command.parts if isinstance(command, Together) else (command,)
     found: list[Decided] = []
     for part in parts:
@@ -114,3 +121,82 @@ class SimpleMachine:
     def without_unsaved(self, state: Any) -> Any:
         """The state has none."""
         return state
+
+
+# Stored events applied, and the state in a snapshot.
+
+_SENSELESS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
+"""What pure rules raise for values that `decide` never produces, such as an unknown partition."""
+
+
+def decoded_events(machine: Machine[StateT], entry: Entry, path: str) -> Iterator[Any]:
+    """The events of an entry, in order. Raises CorruptData or UnsupportedFormat naming `path`."""
+    for value in entry.events:
+        try:
+            event = machine.decode_event(value)
+        except UnsupportedFormat as error:
+            raise not_understood(path, "an event", error.message, entry.txlog) from error
+        except (CorruptData, UsageError) as error:
+            raise CorruptData(
+                f"{path} contains an event that cannot be read: {error.message}. Restore the "
+                "object from a backup.",
+                path=path,
+            ) from error
+        yield event
+
+
+def after_event(
+    machine: Machine[StateT], state: StateT, event: Any, slot: int, path: str
+) -> StateT:
+    """The state after one event of the entry at `path`. Raises CorruptData: an event that breaks an
+    invariant may be forged, because `decide` never produces it."""
+    try:
+        return machine.apply(state, event, slot)
+    except InvariantViolated as error:
+        raise CorruptData(f"{error.message} ({path})", path=path) from error
+    except CorruptData as error:
+        raise CorruptData(
+            f"{path} contains an impossible event: {error.message}. Restore it from a backup.",
+            path=path,
+        ) from error
+    except (UsageError, *_SENSELESS) as error:
+        raise CorruptData(
+            f"{path} contains an event that refers to something that does not exist "
+            f"({type(error).__name__}: {error!s:.80}). Restore it from a backup.",
+            path=path,
+        ) from error
+
+
+def after_entry(machine: Machine[StateT], state: StateT, entry: Entry, path: str) -> StateT:
+    """The state after a whole entry. Raises CorruptData naming `path`."""
+    for event in decoded_events(machine, entry, path):
+        state = after_event(machine, state, event, entry.slot, path)
+    return closed_entry(machine, state, entry.slot, path)
+
+
+def closed_entry(machine: Machine[StateT], state: StateT, slot: int, path: str) -> StateT:
+    """The state after the last event of an entry. Raises CorruptData naming `path`."""
+    try:
+        return machine.close_entry(state, slot)
+    except (CorruptData, UsageError, *_SENSELESS) as error:
+        raise CorruptData(
+            f"{path} leads to a state that cannot be stored ({type(error).__name__}: "
+            f"{error!s:.80}). Restore it from a backup.",
+            path=path,
+        ) from error
+
+
+def decoded_state(
+    machine: Machine[StateT], sections: Mapping[str, list[Json]], path: str, data: bytes
+) -> StateT:
+    """The state in the snapshot `data`. Raises CorruptData or UnsupportedFormat naming `path`."""
+    try:
+        return machine.decode_state(sections)
+    except UnsupportedFormat as error:
+        raise not_understood(path, "a state", error.message, snapshot_release(data)) from error
+    except (CorruptData, UsageError, *_SENSELESS) as error:
+        raise CorruptData(
+            f"{path} contains a state that cannot be read ({type(error).__name__}: "
+            f"{error!s:.100}). It is rebuilt from the journal.",
+            path=path,
+        ) from error

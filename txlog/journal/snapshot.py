@@ -17,10 +17,9 @@ import pyarrow as pa
 from txlog.arrow_columns import text_column
 from txlog.distribution import VERSION
 from txlog.errors import CorruptData, UnsupportedFormat
-from txlog.journal.arrow_file import NotAnArrowFile, decode_file, encode_file
+from txlog.journal.arrow_ipc import NotAnArrowFile, decode_file, encode_file
 from txlog.journal.codec import Json, decode, encode
-from txlog.journal.entry import FORMAT_VERSION
-from txlog.journal.release import not_understood, release, unsupported
+from txlog.journal.entry import FORMAT_VERSION, not_understood, release, unsupported
 from txlog.model import Crc32, Slot, SlotOrNone
 from txlog.stored import stored
 
@@ -52,7 +51,7 @@ class SnapshotHead:
     boundary: SlotOrNone
     """Ordinal of the newest boundary that its writer knew, or -1 (rule R14)."""
     journal: str = ""
-    """The journal that the snapshot belongs to: see `owner.py`."""
+    """The journal that the snapshot belongs to: see `require_own`."""
     log_id: str = ""
 
 

@@ -21,7 +21,7 @@ from txlog.maintenance.producer_expiry import retirable_producers
 from txlog.maintenance.retention_bounds import deletable_log_starts
 from txlog.maintenance.vacuum import Candidates, Vacuum
 from txlog.settings import ProcessSettings
-from txlog.storage.new_object import sweep_unfinished
+from txlog.storage.capabilities import sweep_unfinished
 from txlog.topic.events import AdvanceLogStart, RetireProducers
 from txlog.topic.topic_log import TopicLog
 from txlog.topic.upkeep.compaction import CompactionLimits, compact

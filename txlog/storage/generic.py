@@ -25,15 +25,15 @@ from txlog.layout import bytes_max
 from txlog.redaction import redact_url
 from txlog.storage.byte_spans import Span, cut, merge
 from txlog.storage.disk.os_error import store_error
-from txlog.storage.object_path import check_path, check_prefix
-from txlog.storage.policy.readback import (
-    PutAnswer,
+from txlog.storage.object_rules import (
     check_entry_body,
-    create_with_readback,
+    check_path,
+    check_prefix,
     name_in_use,
+    require_size,
 )
+from txlog.storage.policy.readback import PutAnswer, create_with_readback
 from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answered
-from txlog.storage.size_limit import require_size
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
 
 T = TypeVar("T")

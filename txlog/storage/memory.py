@@ -12,9 +12,13 @@ from copy import copy
 
 from txlog.clock import Runtime
 from txlog.errors import NotATxlog
-from txlog.storage.object_path import check_path, check_prefix
-from txlog.storage.policy.readback import check_entry_body, name_in_use
-from txlog.storage.size_limit import require_size
+from txlog.storage.object_rules import (
+    check_entry_body,
+    check_path,
+    check_prefix,
+    name_in_use,
+    require_size,
+)
 from txlog.storage.store import (
     Body,
     ByteRange,
@@ -49,7 +53,7 @@ class MemoryStore:
 
     @property
     def is_near(self) -> bool:
-        """See `abilities.py`."""
+        """See `capabilities.py`."""
         return True
 
     def opened_again(self) -> MemoryStore:
@@ -59,7 +63,7 @@ class MemoryStore:
         return other
 
     def hold(self, path: str) -> bool:
-        """See `abilities.py`."""
+        """See `capabilities.py`."""
         check_path(path)
         with self._lock:
             self._require_same()

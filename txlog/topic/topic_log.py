@@ -24,7 +24,7 @@ from txlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from txlog.journal.lost import require_nothing_led_to
+from txlog.journal.lost_journal import require_nothing_led_to
 from txlog.journal.replication.follower import ReplicaOptions
 from txlog.journal.replication.replica import Replica
 from txlog.layout import JournalLayout, LogLayout

@@ -20,7 +20,7 @@ from txlog.engine.connection import Connection
 from txlog.errors import BoundaryMoved, CorruptData, OffsetOutOfRange
 from txlog.groups.shared_journal import SharedMachine, SharedState
 from txlog.journal.audit import ATTEMPTS_MAX, Audit, Finding, audit_journal
-from txlog.journal.lost import lost_journal, not_begun, objects_without_journal
+from txlog.journal.lost_journal import lost_journal, not_begun, objects_without_journal
 from txlog.journal.machine import Machine
 from txlog.layout import (
     CLUSTER_FILE,
@@ -33,7 +33,7 @@ from txlog.maintenance.segment_references import staged_segments, stored_objects
 from txlog.model import TxId
 from txlog.settings import TopicConfig
 from txlog.storage.policy.read_ahead import ReadAheadStore
-from txlog.storage.policy.read_only import ReadOnlyStore
+from txlog.storage.policy.store_wrapper import ReadOnlyStore
 from txlog.storage.store import Store, StoredObject
 from txlog.topic.events import TopicOpened
 from txlog.topic.index.index import IndexedBatch

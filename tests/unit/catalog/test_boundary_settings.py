@@ -13,8 +13,8 @@ from txlog.journal.entry import checked_body
 from txlog.layout import CLUSTER_FILE, number
 from txlog.settings import LogSettings, TopicConfig
 from txlog.storage import CountingStore, LocalStore, MemoryStore
-from txlog.storage.abilities import is_near
-from txlog.storage.policy.read_only import ReadOnlyStore
+from txlog.storage.capabilities import is_near
+from txlog.storage.policy.store_wrapper import ReadOnlyStore
 from txlog.testing.clock import ManualClock, manual_runtime
 from txlog.topic.events import AdvanceHorizon
 from txlog.topic.records.schema import encode_schema

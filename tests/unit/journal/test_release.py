@@ -21,8 +21,7 @@ from txlog.errors import CorruptData, NotATxlog, UnsupportedFormat
 from txlog.groups.shared_journal import SharedMachine
 from txlog.journal.boundaries.boundary import decode_boundary
 from txlog.journal.entry import decode_entry, written_by
-from txlog.journal.fold import decoded_events, decoded_state
-from txlog.journal.machine import Machine
+from txlog.journal.machine import Machine, decoded_events, decoded_state
 from txlog.journal.snapshot import decode_snapshot, snapshot_release
 from txlog.layout import CLUSTER_FILE
 from txlog.storage.policy.counting import object_kind

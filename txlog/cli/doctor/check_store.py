@@ -18,18 +18,18 @@ from txlog.cli.output.output import counted
 from txlog.clock import Runtime
 from txlog.engine.connection import open_connection
 from txlog.errors import CorruptData, TxlogError
-from txlog.journal.lost import (
+from txlog.journal.lost_journal import (
     lost_journal,
     not_begun,
     objects_without_journal,
     require_nothing_led_to,
 )
 from txlog.layout import TOPICS
-from txlog.storage.abilities import is_near
+from txlog.storage.capabilities import is_near
 from txlog.storage.disk.local import LocalStore
 from txlog.storage.open import open_store
 from txlog.storage.policy.probe import probe
-from txlog.storage.policy.read_only import ReadOnlyStore
+from txlog.storage.policy.store_wrapper import ReadOnlyStore
 from txlog.storage.store import Store
 
 STORE = "store"

@@ -13,9 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from txlog.errors import CorruptData, UnsupportedFormat
 from txlog.journal.codec import decode, encode
-from txlog.journal.entry import checked_body, seal, written_by
-from txlog.journal.owner import require_own
-from txlog.journal.release import not_understood
+from txlog.journal.entry import checked_body, not_understood, require_own, seal, written_by
 from txlog.layout import JournalLayout, parse_number
 from txlog.model import Slot, SlotOrNone
 from txlog.storage.store import Created, Reads, Store
@@ -45,7 +43,7 @@ class Boundary:
     closed: bool = False
     """The journal has ended (its topic was deleted); this is its last boundary."""
     journal: str = field(default="", compare=False)
-    """The journal that the boundary belongs to, set by `create`: see `owner.py`."""
+    """The journal that the boundary belongs to, set by `create`: see `require_own`."""
     log_id: str = field(default="", compare=False)
 
 

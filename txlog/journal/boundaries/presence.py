@@ -1,10 +1,10 @@
 """Whether the opened log still exists: checked repeatedly while a process writes.
 
 It guards that an acknowledgement counts only for that log. A disk checks this for free, at each
-write (`txlog/storage/abilities.py`). On a bucket each check is a request, so there is at most one
-in an interval, in parallel with the read of a boundary, so that nothing waits for it. What a
-producer of a deleted log writes until then reaches no other log, because names and entries contain
-the log's id. It must not know what the log's own file contains.
+write (`txlog/storage/capabilities.py`). On a bucket each check is a request, so there is at most
+one in an interval, in parallel with the read of a boundary, so that nothing waits for it. Until
+then a producer of a deleted log can write, but not to another log, because names and entries
+contain the log's id. This module must not know what the log's own file contains.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
 from txlog.journal.boundaries.boundary_checks import BoundaryChecks
 from txlog.journal.boundaries.presence import Presence
 from txlog.journal.entry import GENESIS_CRC32, Entry, decode_own_entry
-from txlog.journal.fold import after_entry
-from txlog.journal.machine import Machine, StateT
+from txlog.journal.machine import Machine, StateT, after_entry
 from txlog.journal.replication.carrying import LatestEntry, latest_entry
 from txlog.journal.replication.opening import (
     Opened,

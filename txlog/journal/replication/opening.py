@@ -20,10 +20,8 @@ from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, MissingObject, StoreDenied, UnsupportedFormat
 from txlog.journal.boundaries import boundary as boundaries
 from txlog.journal.boundaries.boundary import NO_BOUNDARY, Boundary
-from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32
-from txlog.journal.fold import decoded_state
-from txlog.journal.machine import Machine, StateT
-from txlog.journal.owner import require_own
+from txlog.journal.entry import FORMAT_VERSION, GENESIS_CRC32, require_own
+from txlog.journal.machine import Machine, StateT, decoded_state
 from txlog.journal.snapshot import SnapshotHead, decode_snapshot, encode_snapshot
 from txlog.layout import SLOT_DIGITS, JournalLayout
 from txlog.storage.store import ENTRY_BYTES_MAX, ByteRange, Exists, Reads, Store

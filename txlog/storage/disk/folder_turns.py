@@ -39,7 +39,7 @@ class FolderTurns:
 
     @contextmanager
     def turn(self, folder: str) -> Iterator[bool]:
-        """See `abilities.py`."""
+        """See `capabilities.py`."""
         lock = self._opened(folder)
         try:
             yield lock is not None and self._has_waited(folder, lock)

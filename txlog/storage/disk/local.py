@@ -22,16 +22,26 @@ from typing import TypeVar
 
 from txlog.clock import Runtime
 from txlog.errors import OutcomeUnknown, StoreDenied, StoreUnavailable, TxlogError
-from txlog.storage.disk.draft import Draft, NewFile, write_parts
 from txlog.storage.disk.folder_turns import FolderTurns
 from txlog.storage.disk.folder_walk import sweep_temporaries, walk
-from txlog.storage.disk.open_below import HANDLE, OPEN_FOLDER, open_below
+from txlog.storage.disk.new_file import (
+    Draft,
+    NewFile,
+    Publish,
+    publish_exclusively,
+    sync_descriptor,
+    write_parts,
+)
 from txlog.storage.disk.os_error import store_error
-from txlog.storage.disk.publish import Publish, publish_exclusively, sync_descriptor
-from txlog.storage.disk.root_folder import RootFolder
-from txlog.storage.object_path import TEMPORARY_PREFIX, check_path, check_prefix
-from txlog.storage.policy.readback import check_entry_body, name_in_use
-from txlog.storage.size_limit import require_size
+from txlog.storage.disk.root_folder import HANDLE, OPEN_FOLDER, RootFolder, open_below
+from txlog.storage.object_rules import (
+    TEMPORARY_PREFIX,
+    check_entry_body,
+    check_path,
+    check_prefix,
+    name_in_use,
+    require_size,
+)
 from txlog.storage.store import (
     Body,
     ByteRange,
@@ -92,17 +102,17 @@ class LocalStore:
 
     @property
     def is_near(self) -> bool:
-        """See `abilities.py`."""
+        """See `capabilities.py`."""
         return True
 
     def hold(self, path: str) -> bool:
-        """See `abilities.py`."""
+        """See `capabilities.py`."""
         check_path(path)
         self._root.hold(path)
         return True
 
     def turn(self, folder: str) -> AbstractContextManager[bool]:
-        """See `abilities.py`."""
+        """See `capabilities.py`."""
         return self._turns.turn(folder)
 
     def create(self, path: str, data: bytes) -> CreateResult:
@@ -158,7 +168,7 @@ class LocalStore:
         self._sync_again(path)
 
     def open_new(self, path: str) -> NewFile:
-        """See `new_object.py`."""
+        """See `capabilities.py`."""
         check_path(path)
         self._root.require_same()
         with self._reported("create", path):
@@ -217,7 +227,7 @@ class LocalStore:
             raise store_error(error, "delete", self._base + path) from error
 
     def sweep_temporaries(self, age_min_ms: int) -> int:
-        """See `new_object.py`."""
+        """See `capabilities.py`."""
         self._root.require_same()
         root = self._root_handle("delete")
         try:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from txlog.clock import Runtime
 from txlog.errors import InvalidOption, UsageError
 from txlog.storage.object_stores.cloud_clients import open_cloud_store, options_among, text
-from txlog.storage.object_stores.object_failure import Service
+from txlog.storage.object_stores.object_client import Service
 from txlog.storage.object_stores.object_store import ObjectStore
 from txlog.storage.object_stores.obstore_client import BucketSettings
 from txlog.storage.s3.s3_options import endpoint_name, origin_of

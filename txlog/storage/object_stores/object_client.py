@@ -1,22 +1,66 @@
 """The port to a bucket of an object service: one request in, an answer or a Failure out.
 
 Implementations repeat nothing by themselves where that can be turned off: only `retry.py` and
-`readback.py` decide about repeats (I13). It must not know what the objects are.
+`readback.py` decide about repeats. It guards I13: only an HTTP status that proves that nothing was
+stored is taken as such; after any other, the request may have been executed. Messages are built
+here from status and error code alone, so that no secret that a server or a library printed gets
+into one. This module must not know what the objects are, nor a client of a service.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
 from typing import Protocol
 
+from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailable, TxlogError
 from txlog.storage.byte_spans import Span
-from txlog.storage.object_stores.object_failure import Failure
 from txlog.storage.policy.retry import Attempts
 from txlog.storage.store import Bytes, StoredObject
 
 PAGE_OBJECTS = 1_000
 """Objects of one page of a listing: S3's maximum."""
+
+
+class Meaning(Enum):
+    """What a failure means for the operation."""
+
+    ABSENT = "the object is absent"
+    TAKEN = "the condition failed: an object is there"
+    BEYOND_END = "the range starts beyond the end"
+    DENIED = "refused, and will be refused again"
+    NO_BUCKET = "the bucket is absent"
+    FULL = "no room"
+    UNSUPPORTED = "the service lacks the operation"
+    STRANGE_NAME = "a listing has a name that the client cannot represent"
+    NOT_REACHED = "no connection was made, so nothing was sent"
+    UNCLEAR = "no answer, or a failure of the server's: anything may have happened"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that did not succeed. `reason` is safe to print."""
+
+    meaning: Meaning
+    reason: str
+    answered: bool = False
+    """Whether the service answered, rather than a part of the network before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A bucket, as messages name it."""
+
+    bucket: str
+    endpoint: str
+    """The service's address, without secrets."""
+    scheme: str = "s3"
+    bucket_word: str = "bucket"
+    endpoint_settings: str = "AWS_ENDPOINT_URL"
+    credential_settings: str = "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, the region"
+    permissions: str = "GetObject, PutObject, DeleteObject, ListBucket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +104,86 @@ class ObjectClient(Protocol):
 
     def pages(self, prefix: str, after: str) -> Pages:
         """Objects whose keys start with `prefix` and sort after `after` ("": all), in order."""
+
+
+# What a failed request means, by its HTTP status, and the error for the user.
+
+_BY_CODE = {
+    "NoSuchBucket": Meaning.NO_BUCKET,
+    "ContainerNotFound": Meaning.NO_BUCKET,
+    "NoSuchKey": Meaning.ABSENT,
+    "NoSuchUpload": Meaning.UNCLEAR,
+    "QuotaExceeded": Meaning.FULL,
+    "XMinioStorageFull": Meaning.FULL,
+    "InsufficientStorage": Meaning.FULL,
+    "RequestTimeout": Meaning.UNCLEAR,
+    "BadDigest": Meaning.UNCLEAR,
+    "IncompleteBody": Meaning.UNCLEAR,
+    "XAmzContentSHA256Mismatch": Meaning.UNCLEAR,
+    # Azure's code for a name in use; its status means a conflict in flight on S3.
+    "BlobAlreadyExists": Meaning.TAKEN,
+}
+_BY_STATUS = {
+    404: Meaning.ABSENT,
+    408: Meaning.UNCLEAR,
+    # A conflict in flight, perhaps with this very request, which a lower layer sent twice.
+    409: Meaning.UNCLEAR,
+    412: Meaning.TAKEN,
+    416: Meaning.BEYOND_END,
+    425: Meaning.UNCLEAR,
+    429: Meaning.UNCLEAR,
+    501: Meaning.UNSUPPORTED,
+    507: Meaning.FULL,
+}
+
+
+@lru_cache(256)
+def read_status(number: int, code: str) -> Failure:
+    """The failure that an answer means; `number` is 0 if there was no status."""
+    reason = f"HTTP {number} {code}".rstrip() if code != str(number) else f"HTTP {number}"
+    default = Meaning.DENIED if 300 <= number < 500 else Meaning.UNCLEAR
+    meaning = _BY_CODE.get(code) or _BY_STATUS.get(number, default)
+    return Failure(meaning, reason, answered=True)
+
+
+def as_error(failure: Failure, action: str, place: str, service: Service) -> TxlogError:
+    """The error for the user; `failure` is one that the operation has no result for."""
+    said = f"cannot {action} {place}: {service.endpoint} said {failure.reason}"
+    named = f"{service.bucket_word} {service.bucket!r}"
+    facts = {"place": place, "bucket": service.bucket, "reason": failure.reason}
+    match failure.meaning:
+        case Meaning.NO_BUCKET | Meaning.ABSENT:
+            return StoreDenied(
+                f"{said}: there is no {named} there. Create it, or correct its name and the "
+                f"endpoint ({service.endpoint_settings}).",
+                **facts,
+            )
+        case Meaning.FULL:
+            return StoreFull(
+                f"{said}: no room. Nothing was written in part: free some room or raise the quota, "
+                "then call again.",
+                **facts,
+            )
+        case Meaning.UNSUPPORTED:
+            return StoreNotAtomic(
+                f"{said}: it lacks that kind of request, and a log needs conditional PUTs. Use an "
+                "S3 service that honours If-None-Match.",
+                **facts,
+            )
+        case Meaning.DENIED:
+            return StoreDenied(
+                f"{said}. Check {service.credential_settings} and the permissions on {named} "
+                f"({service.permissions}).",
+                **facts,
+            )
+        case Meaning.STRANGE_NAME:
+            return StoreDenied(
+                f"cannot {action} {place}: an object below it has a name with an empty part, "
+                "'.', '..' or a control character, and the client cannot list it. The log has not "
+                f"written it: delete it from {named}.",
+                **facts,
+            )
+        case _:
+            return StoreUnavailable(
+                f"{said}. Call again; check that the store can be reached.", **facts
+            )

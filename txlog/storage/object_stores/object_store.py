@@ -1,7 +1,7 @@
 """A bucket, or a prefix in one, as a store; any service with a conditional PUT serves.
 
 It guards I1 by one conditional PUT an object, which `readback.py` reads back after anything but a
-clean success. `retry.py` sets limits and repeats, `object_failure.py` says what a failure means,
+clean success. `retry.py` sets limits and repeats, `object_client.py` says what a failure means,
 and LIST decides nothing. It must not know which client makes the requests.
 """
 
@@ -14,17 +14,25 @@ from txlog.clock import Runtime
 from txlog.errors import TxlogError
 from txlog.layout import bytes_max
 from txlog.storage.byte_spans import Span, cut, merge
-from txlog.storage.object_path import check_path, check_prefix
-from txlog.storage.object_stores.object_client import ObjectClient, Page, Pages, Unread
-from txlog.storage.object_stores.object_failure import Failure, Meaning, Service, as_error
-from txlog.storage.policy.readback import (
-    PutAnswer,
+from txlog.storage.object_rules import (
     check_entry_body,
-    create_with_readback,
+    check_path,
+    check_prefix,
     name_in_use,
+    require_size,
 )
+from txlog.storage.object_stores.object_client import (
+    Failure,
+    Meaning,
+    ObjectClient,
+    Page,
+    Pages,
+    Service,
+    Unread,
+    as_error,
+)
+from txlog.storage.policy.readback import PutAnswer, create_with_readback
 from txlog.storage.policy.retry import Attempts, RetrySettings, call_until_answered
-from txlog.storage.size_limit import require_size
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Exists, StoredObject, whole
 
 

@@ -19,8 +19,7 @@ from typing import Any, Protocol, TypeVar
 from txlog.clock import FanOut
 from txlog.errors import InternalError, InvalidOption, TxlogError, UsageError
 from txlog.storage.byte_spans import Span
-from txlog.storage.object_stores.object_client import PAGE_OBJECTS, Page, Unread
-from txlog.storage.object_stores.object_failure import Failure, Meaning
+from txlog.storage.object_stores.object_client import PAGE_OBJECTS, Failure, Meaning, Page, Unread
 from txlog.storage.object_stores.obstore_failure import read_failure
 from txlog.storage.policy.retry import Attempts, RetrySettings
 from txlog.storage.store import Bytes, StoredObject

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from txlog.storage.object_stores.object_failure import Failure, Meaning, read_status
+from txlog.storage.object_stores.object_client import Failure, Meaning, read_status
 
 # `.` matches no line end, so both examine the first line only.
 _STATUS = re.compile(

@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from txlog.storage.byte_spans import Span
-from txlog.storage.object_stores.object_client import Page, Unread
-from txlog.storage.object_stores.object_failure import Failure
+from txlog.storage.object_stores.object_client import Failure, Page, Unread
 from txlog.storage.policy.retry import Attempts
 from txlog.storage.store import Bytes, StoredObject
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from txlog import layout
-from txlog.storage.policy.passing import PassingStore
+from txlog.storage.policy.store_wrapper import StoreWrapper
 from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
 
 _FOLDER_KINDS = {
@@ -69,7 +69,7 @@ class RequestCounts:
         return self.of("list_after")
 
 
-class CountingStore(PassingStore):
+class CountingStore(StoreWrapper):
     """`store`, with every call counted in `counts`. Safe to use from threads."""
 
     def __init__(self, store: Store) -> None:

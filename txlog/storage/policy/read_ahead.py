@@ -15,7 +15,7 @@ from functools import partial
 
 from txlog.clock import FanOut
 from txlog.errors import TxlogError
-from txlog.storage.policy.passing import PassingStore
+from txlog.storage.policy.store_wrapper import StoreWrapper
 from txlog.storage.store import ByteRange, Bytes, Store, StoredObject
 
 OBJECTS_AHEAD_MAX = 16
@@ -25,7 +25,7 @@ BYTES_AHEAD_MAX = 2 << 20
 """Objects of one folder that are kept until they are requested (I16)."""
 
 
-class ReadAheadStore(PassingStore):
+class ReadAheadStore(StoreWrapper):
     """`store`, of which `listed` are objects in order of path. Safe to use from threads."""
 
     def __init__(self, store: Store, fan_out: FanOut, listed: Sequence[StoredObject] = ()) -> None:

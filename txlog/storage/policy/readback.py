@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from txlog.errors import InternalError, OutcomeUnknown, StoreUnavailable, TxlogError
+from txlog.errors import OutcomeUnknown, StoreUnavailable, TxlogError
 from txlog.storage.policy.retry import Attempts
-from txlog.storage.store import ENTRY_BYTES_MAX, Created, CreateResult, Exists
+from txlog.storage.store import Created, CreateResult, Exists
 
 
 class PutAnswer(Enum):
@@ -32,26 +32,6 @@ class PutAnswer(Enum):
 
     UNKNOWN = "unknown"
     """It may have been stored, or may still be: no answer, or a server failure."""
-
-
-def check_entry_body(path: str, data: bytes) -> None:
-    """Refuse a body that one conditional write cannot carry. Raises InternalError."""
-    if not 0 < len(data) <= ENTRY_BYTES_MAX:
-        raise InternalError(
-            f"the body of {path} has {len(data)} bytes; create takes 1 to {ENTRY_BYTES_MAX}. "
-            "Nothing was written; please report this.",
-            path=path,
-            size_bytes=len(data),
-        )
-
-
-def name_in_use(place: str, path: str) -> InternalError:
-    """The error for an object under a unique name that has other content."""
-    return InternalError(
-        f"{place} exists already with other content, but its name should be unique. Nothing was "
-        "overwritten; please report this.",
-        path=path,
-    )
 
 
 def resolve(data: bytes, found: bytes | None) -> CreateResult | None:

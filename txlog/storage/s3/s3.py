@@ -19,10 +19,9 @@ from typing import Any
 from txlog.clock import Runtime
 from txlog.distribution import install_command
 from txlog.errors import InvalidOption, UsageError
-from txlog.storage.object_path import check_root
+from txlog.storage.object_rules import check_root
 from txlog.storage.object_stores import obstore_client
-from txlog.storage.object_stores.object_client import ObjectClient
-from txlog.storage.object_stores.object_failure import Service
+from txlog.storage.object_stores.object_client import ObjectClient, Service
 from txlog.storage.object_stores.object_store import ObjectStore
 from txlog.storage.object_stores.obstore_client import ObstoreClient, shared_bucket
 from txlog.storage.object_stores.s3fs_client import S3fsClient, S3Requests

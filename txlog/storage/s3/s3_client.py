@@ -19,7 +19,7 @@ from fsspec.asyn import sync
 
 from txlog.distribution import install_command
 from txlog.errors import UsageError
-from txlog.storage.object_stores.object_failure import Failure
+from txlog.storage.object_stores.object_client import Failure
 from txlog.storage.policy.retry import Attempts, RetrySettings
 from txlog.storage.s3.s3_failure import read_failure
 from txlog.storage.s3.s3_options import environment_endpoint, unknown_option

@@ -1,13 +1,13 @@
 """What an exception of s3fs, botocore or aiohttp means for a request, by its HTTP status.
 
 It guards I13: of the exception's type it believes only that no request was made; any other type may
-hide a request that was executed. It must not make requests; `object_failure.py` says what a status
+hide a request that was executed. It must not make requests; `object_client.py` says what a status
 means.
 """
 
 from __future__ import annotations
 
-from txlog.storage.object_stores.object_failure import Failure, Meaning, read_status
+from txlog.storage.object_stores.object_client import Failure, Meaning, read_status
 
 _NEVER_SENT = frozenset(
     (

@@ -28,7 +28,7 @@ from txlog.arrow_columns import (
     whole_numbers,
 )
 from txlog.errors import CorruptData, InvariantViolated
-from txlog.journal.arrow_file import NotAnArrowFile, decode_file, encode_file
+from txlog.journal.arrow_ipc import NotAnArrowFile, decode_file, encode_file
 from txlog.journal.codec import bounds_of, decode, encode
 from txlog.journal.machine import Chunk
 from txlog.model import (

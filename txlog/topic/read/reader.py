@@ -20,7 +20,7 @@ import pyarrow as pa
 from txlog.arrow_columns import whole_numbers
 from txlog.clock import FanOut, begun
 from txlog.errors import CorruptData, MissingObject
-from txlog.journal.message import MessageHead
+from txlog.journal.arrow_ipc import MessageHead
 from txlog.layout import is_segment
 from txlog.model import IsolationLevel
 from txlog.storage.store import ByteRange, Bytes, Store

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from txlog.arrow_columns import numbers_column, whole_numbers
 from txlog.errors import CorruptData, InvalidConfig, InvalidRecord, RecordTooLarge, UsageError
-from txlog.journal.message import RECORD_BATCH, MessageHead, read_head
+from txlog.journal.arrow_ipc import RECORD_BATCH, MessageHead, read_head
 from txlog.topic.records.batch import SegmentBatch
 from txlog.topic.records.conversion import TIMESTAMP_COLUMN, TIMESTAMP_FIELD
 

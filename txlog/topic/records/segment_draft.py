@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from txlog.storage.new_object import open_new
+from txlog.storage.capabilities import open_new
 from txlog.storage.store import Store
 from txlog.topic.records.batch import Segment
 from txlog.topic.records.segment import SegmentWriter

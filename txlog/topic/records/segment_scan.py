@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from txlog.arrow_columns import whole_numbers
 from txlog.errors import CorruptData, IncompatibleSchema, MissingObject
-from txlog.journal.message import SCHEMA, MessageHead, read_footer, read_head
+from txlog.journal.arrow_ipc import SCHEMA, MessageHead, read_footer, read_head
 from txlog.layout import is_segment
 from txlog.storage.store import ByteRange, Store
 from txlog.topic.records.batch import SegmentBatch

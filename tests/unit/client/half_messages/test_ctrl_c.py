@@ -63,7 +63,7 @@ JOURNAL = [
     "journal/replication/follower.py",
     "journal/boundaries/boundary_checks.py",
     "journal/replication/opening.py",
-    "journal/fold.py",
+    "journal/machine.py",
 ]
 JOURNAL_AGAIN = pytest.param(JOURNAL, marks=pytest.mark.extra)
 """Transactions, positions and polls come by the same places in the same way."""

@@ -20,7 +20,7 @@ from txlog.errors import (
 )
 from txlog.storage import ByteRange, Created, Exists, LocalStore
 from txlog.storage.disk.local import MAP_BYTES_MIN
-from txlog.storage.disk.publish import rename_exclusively
+from txlog.storage.disk.new_file import rename_exclusively
 from txlog.testing.clock import ManualClock, manual_runtime
 
 
@@ -151,7 +151,7 @@ def test_I4_a_name_whose_writer_could_not_sync_it_is_known_as_such(
 def test_I4_a_name_whose_writer_is_interrupted_is_safe_or_known_not_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    modules = ["storage/disk/local.py", "storage/disk/publish.py", "storage/disk/draft.py"]
+    modules = ["storage/disk/local.py", "storage/disk/new_file.py"]
     whole = Interruption(modules)
     with whole:
         getattr(LocalStore(tmp_path / "whole", Runtime()), method)("a/b", b"x")
@@ -347,7 +347,7 @@ def test_a_file_system_with_neither_is_refused(
 ) -> None:
     """The kernel says EINVAL to a flag that it, or the file system, does not know."""
     system.fail("link", errno.EOPNOTSUPP)
-    monkeypatch.setattr("txlog.storage.disk.publish._RENAME_NOREPLACE", 1 << 20)
+    monkeypatch.setattr("txlog.storage.disk.new_file._RENAME_NOREPLACE", 1 << 20)
     with pytest.raises(StoreNotAtomic, match="ext4 or XFS, or on S3"):
         store.create("a", b"x")
     assert os.listdir(tmp_path / "log") == []

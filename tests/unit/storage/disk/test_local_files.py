@@ -10,9 +10,9 @@ import pytest
 from txlog.clock import Runtime
 from txlog.errors import InternalError, StoreDenied, StoreUnavailable
 from txlog.storage import ByteRange, LocalStore
-from txlog.storage.disk.draft import EARLY_BYTES
 from txlog.storage.disk.local import MAP_BYTES_MIN
-from txlog.storage.object_path import TEMPORARY_PREFIX
+from txlog.storage.disk.new_file import EARLY_BYTES
+from txlog.storage.object_rules import TEMPORARY_PREFIX
 
 BODY = bytes(range(256)) * 40
 

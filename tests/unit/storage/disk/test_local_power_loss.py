@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from txlog.clock import Runtime
-from txlog.storage.disk.draft import EARLY_BYTES, PARTS_AT_ONCE_MAX, WRITE_BYTES_MAX
 from txlog.storage.disk.local import LocalStore
-from txlog.storage.disk.publish import Publish, publish_exclusively, rename_exclusively
+from txlog.storage.disk.new_file import (
+    EARLY_BYTES,
+    PARTS_AT_ONCE_MAX,
+    WRITE_BYTES_MAX,
+    Publish,
+    publish_exclusively,
+    rename_exclusively,
+)
 from txlog.testing.power_loss import SURVIVALS, Disk, Renamed, Trace, recorded
 
 NAME = "topics/t/segments/s.arrow"

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from txlog.storage.byte_spans import Span
-from txlog.storage.object_stores.object_client import ObjectClient, Page, Pages, Unread
-from txlog.storage.object_stores.object_failure import Failure
+from txlog.storage.object_stores.object_client import Failure, ObjectClient, Page, Pages, Unread
 from txlog.storage.policy.retry import Attempts
 from txlog.storage.store import Bytes
 

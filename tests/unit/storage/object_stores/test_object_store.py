@@ -14,8 +14,7 @@ from txlog.errors import (
 )
 from txlog.layout import SMALL_BYTES_MAX, LogLayout
 from txlog.storage.byte_spans import GAP_BYTES_MAX
-from txlog.storage.object_stores.object_client import Page, Unread
-from txlog.storage.object_stores.object_failure import Failure, Meaning, Service
+from txlog.storage.object_stores.object_client import Failure, Meaning, Page, Service, Unread
 from txlog.storage.object_stores.object_store import ObjectStore
 from txlog.storage.policy.retry import RetrySettings
 from txlog.storage.store import ByteRange, Created, Exists, StoredObject

@@ -2,7 +2,7 @@
 
 import pytest
 
-from txlog.storage.object_stores.object_failure import Failure, Meaning
+from txlog.storage.object_stores.object_client import Failure, Meaning
 from txlog.storage.object_stores.obstore_failure import read_failure
 
 ORIGIN = "http://127.0.0.1:9000"

@@ -18,8 +18,7 @@ from tests.unit.storage.scripted_s3 import Answer, ScriptedServer, scripted_serv
 from txlog.clock import Runtime
 from txlog.storage.byte_spans import Span
 from txlog.storage.object_stores import azure, gcs, obstore_client
-from txlog.storage.object_stores.object_client import Unread
-from txlog.storage.object_stores.object_failure import Failure, Meaning
+from txlog.storage.object_stores.object_client import Failure, Meaning, Unread
 from txlog.storage.object_stores.obstore_client import (
     BucketSettings,
     ObstoreBucket,
@@ -28,7 +27,7 @@ from txlog.storage.object_stores.obstore_client import (
     shared_bucket,
 )
 from txlog.storage.policy.retry import Attempts, RetrySettings
-from txlog.storage.s3.s3_credentials import GivenKeys
+from txlog.storage.s3.s3_bucket import GivenKeys
 
 LIMITS = RetrySettings(attempt_timeout_ms=1_500)
 

@@ -16,7 +16,7 @@ from botocore.exceptions import (
 )
 
 from txlog.errors import StoreDenied, StoreFull, StoreNotAtomic, StoreUnavailable, TxlogError
-from txlog.storage.object_stores.object_failure import Failure, Meaning, Service, as_error
+from txlog.storage.object_stores.object_client import Failure, Meaning, Service, as_error
 from txlog.storage.s3.s3_failure import read_failure
 
 URL = "http://127.0.0.1:9"

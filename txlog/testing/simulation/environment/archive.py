@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from txlog.journal.entry import decode_entry
-from txlog.journal.fold import decoded_events
+from txlog.journal.machine import decoded_events
 from txlog.layout import JournalLayout, LogLayout, journal_root
 from txlog.model import TxId
 from txlog.settings import TopicConfig

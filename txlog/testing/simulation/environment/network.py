@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
-from txlog.storage.object_stores.object_failure import Failure
+from txlog.storage.object_stores.object_client import Failure
 from txlog.storage.policy.retry import Attempts
 from txlog.storage.s3.s3_failure import read_failure
 from txlog.testing.simulation.environment.faults import LOST_MS_MAX

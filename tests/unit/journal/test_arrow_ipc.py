@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.unit.topic.records.arrow_strategies import physical_batches
 from txlog.errors import CorruptData
-from txlog.journal.message import RECORD_BATCH, SCHEMA, read_head
+from txlog.journal.arrow_ipc import RECORD_BATCH, SCHEMA, read_head
 
 
 def message_of(batch: pa.RecordBatch, compression: str | None = None) -> memoryview:

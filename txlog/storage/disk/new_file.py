@@ -1,12 +1,16 @@
-"""A file without a name yet: written under a temporary one, next to its final place.
+"""New files on a disk: written under a temporary name, then named at once, if the name is free.
 
-It guards that no part of an object is ever visible: the temporary name belongs to the store, which
-never lists it. Everything is done in the open folder, not by path. It must not know what is
+It guards that no part of an object is ever visible: the temporary name, beside the final one,
+belongs to the store, which never lists it. It guards I1 on file systems: link(2) never overwrites;
+renameat2(2) with RENAME_NOREPLACE is used where there are no hard links; a file system with neither
+is refused. Everything is done in the open folder, not by path. This module must not know what is
 written.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +18,7 @@ from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import TypeAlias
 
+from txlog.errors import StoreNotAtomic
 from txlog.storage.store import Body, Bytes
 
 WRITE_BYTES_MAX = 128 << 10
@@ -27,10 +32,16 @@ sync at its end has little left to wait for."""
 PARTS_AT_ONCE_MAX = 1024
 """Buffers that one writev(2) takes (IOV_MAX)."""
 
-_WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+Publish: TypeAlias = Callable[[int, str, str], bool]
+"""In that open folder, give the file of the first name the second; False if that is taken."""
 
 Reported: TypeAlias = Callable[[str, str], AbstractContextManager[None]]
 """(action, path) -> a context in which an OSError becomes an error of txlog."""
+
+_WRITE_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_LINK_UNSUPPORTED = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS))
+_RENAME_UNSUPPORTED = frozenset((errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS))
+_RENAME_NOREPLACE = 1
 
 
 class Draft:
@@ -57,13 +68,13 @@ class Draft:
             os.unlink(self.temporary, dir_fd=self.folder)
 
     def close(self) -> None:
-        """Call it once."""
+        """Close both descriptors. Call it once."""
         os.close(self.descriptor)
         os.close(self.folder)
 
 
 class NewFile:
-    """A file without its name: see NewObject. Pieces go to the kernel as they arrive."""
+    """See NewObject. Pieces go to the kernel as they arrive."""
 
     is_kept_in_memory = False
 
@@ -115,7 +126,8 @@ def write_parts(descriptor: int, parts: Sequence[Bytes]) -> None:
 
 
 def _send_early(descriptor: int, start: int, length: int) -> None:
-    """Told that these bytes will not be read, Linux begins to write them, without blocking."""
+    """Advise Linux that these bytes will not be read: then it begins to write them, and this call
+    does not block."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):  # Only advice: the sync at the end reports errors.
             os.posix_fadvise(descriptor, start, length, os.POSIX_FADV_DONTNEED)
@@ -131,3 +143,64 @@ def _first_bytes(parts: Iterable[memoryview]) -> list[memoryview]:
         if not room:
             break
     return found
+
+
+def publish_exclusively(folder: int, temporary: str, target: str) -> bool:
+    """link(2), or renameat2(2) where there are no hard links. Raises OSError, StoreNotAtomic.
+
+    An error may hide a success: NFS can lose the answer, so the link count decides (open(2)).
+    """
+    try:
+        os.link(temporary, target, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if os.stat(temporary, dir_fd=folder, follow_symlinks=False).st_nlink == 2:
+            return True
+        if error.errno == errno.EEXIST:
+            return False
+        if error.errno in _LINK_UNSUPPORTED:
+            return rename_exclusively(folder, temporary, target)
+        raise
+    return True
+
+
+def rename_exclusively(folder: int, temporary: str, target: str) -> bool:
+    """renameat2(2) with RENAME_NOREPLACE. Raises OSError, StoreNotAtomic."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        raise _not_atomic(target, "the C library has no renameat2")
+    arguments = (folder, os.fsencode(temporary), folder, os.fsencode(target))
+    if renameat2(*arguments, _RENAME_NOREPLACE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number == errno.EEXIST:
+        return False
+    if number in _RENAME_UNSUPPORTED:
+        raise _not_atomic(target, os.strerror(number))
+    raise OSError(number, os.strerror(number), target)
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in it survive a loss of power. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        sync_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_descriptor(folder: int) -> None:
+    """The same for an open folder."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # EINVAL: this file system cannot sync folders.
+            raise
+
+
+def _not_atomic(target: str, reason: str) -> StoreNotAtomic:
+    return StoreNotAtomic(
+        f"this file system can neither link a file nor rename it without overwriting ({reason}), "
+        f"so it cannot create {target} only if it is absent. Put the log on another file system, "
+        "such as ext4 or XFS, or on S3.",
+        path=target,
+    )

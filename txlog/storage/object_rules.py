@@ -1,14 +1,18 @@
-"""The rule for object paths, which every store checks.
+"""The rules for objects that every store checks: their paths and their sizes.
 
-It is the second defence against a name that leaves the root; `txlog/layout.py` is the first. It
-must not access a store and knows nothing about the meaning of names.
+The rule for paths is the second defence against a name that leaves the root; `txlog/layout.py` is
+the first. The limits of sizes guard I16 in a store that other users can write to: a sparse file of
+100 GB costs its author nothing, and would cost every reader its memory. This module must not access
+a store, and does not interpret names.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from txlog.errors import InternalError, UsageError
+from txlog.errors import CorruptData, InternalError, UsageError
+from txlog.layout import bytes_max
+from txlog.storage.store import ENTRY_BYTES_MAX
 
 PATH_BYTES_MAX = 800
 """UTF-8 bytes of a path; S3 takes 1,024 with the root's prefix."""
@@ -72,3 +76,35 @@ def _refusal(path: str, reason: str) -> InternalError:
         "this.",
         path=path,
     )
+
+
+def check_entry_body(path: str, data: bytes) -> None:
+    """Refuse a body that one conditional write cannot carry. Raises InternalError."""
+    if not 0 < len(data) <= ENTRY_BYTES_MAX:
+        raise InternalError(
+            f"the body of {path} has {len(data)} bytes; create takes 1 to {ENTRY_BYTES_MAX}. "
+            "Nothing was written; please report this.",
+            path=path,
+            size_bytes=len(data),
+        )
+
+
+def name_in_use(place: str, path: str) -> InternalError:
+    """The error for an object under a unique name that has other content."""
+    return InternalError(
+        f"{place} exists already with other content, but its name should be unique. Nothing was "
+        "overwritten; please report this.",
+        path=path,
+    )
+
+
+def require_size(path: str, size_bytes: int, place: str) -> None:
+    """Raises CorruptData, naming `place`, if an object at `path` cannot be so large."""
+    limit = bytes_max(path)
+    if limit is not None and size_bytes > limit:
+        raise CorruptData(
+            f"{place} has {size_bytes} bytes, and an object of its kind has {limit} at most: the "
+            "log has not written it. It was not read; restore it from a backup.",
+            path=place,
+            size_bytes=size_bytes,
+        )

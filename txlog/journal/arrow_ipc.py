@@ -1,15 +1,20 @@
-"""The head of an Arrow IPC message: what must be checked before Arrow gets the bytes.
+"""Arrow IPC bytes, checked before Arrow reads them: heads of messages, and files of one batch.
 
-Arrow checks most of a message itself, but it believes the uncompressed size that a compressed
-buffer claims, so that a few hostile bytes could request all memory (I16). This module reads the
-few necessary fields from the flatbuffer (Arrow's `Message.fbs`) and checks every bound. Anything
-unexpected is CorruptData (I15). It must not know segments or records.
+It guards I15 and I16. Arrow checks most of a message itself, but it believes the uncompressed size
+that a compressed buffer claims, so that a few hostile bytes could request all memory. So the few
+necessary fields are read from the flatbuffer (Arrow's `Message.fbs`), with every bound checked.
+Snapshots and index chunks are files of one record batch. Arrow's own reader believes a file's
+footer, which may name one batch thousands of times; here the batch is read from where a writer
+puts it, and takes no more memory than the file has bytes. Anything unexpected is an error. This
+module must not know segments, records or rows.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from txlog.errors import CorruptData
 
@@ -197,3 +202,57 @@ class _Table:
 def _require(holds: bool, otherwise: str) -> None:
     if not holds:
         raise ValueError(otherwise)
+
+
+# Files of one record batch.
+
+_FILE_HEAD = 8
+"""Arrow's magic and its padding; then the message of the schema, then that of the batch."""
+
+_NOT_ARROW = (
+    pa.ArrowException,
+    OSError,
+    MemoryError,
+    OverflowError,
+    CorruptData,
+    UnicodeDecodeError,
+)
+
+
+class NotAnArrowFile(ValueError):
+    """The bytes are not what `encode_file` writes; the message says why."""
+
+
+def encode_file(batch: pa.RecordBatch) -> bytes:
+    """The file. Equal batches give equal bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def decode_file(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch of the file, every value checked. Raises NotAnArrowFile."""
+    try:
+        with pa.ipc.open_file(pa.py_buffer(data)) as reader:
+            if not reader.schema.equals(schema):
+                raise NotAnArrowFile("its columns are different")
+            if reader.num_record_batches != 1:
+                raise NotAnArrowFile(f"its footer names {reader.num_record_batches} batches, not 1")
+        batch = pa.ipc.read_record_batch(pa.py_buffer(_message(memoryview(data))), schema)
+        batch.validate(full=True)
+    except _NOT_ARROW as error:
+        raise NotAnArrowFile(f"it is not an Arrow file: {error!s:.100}") from error
+    return batch
+
+
+def _message(view: memoryview) -> memoryview:
+    """The bytes of the batch's message."""
+    head = read_head(view[_FILE_HEAD:], "it")
+    if head.kind != SCHEMA:
+        raise NotAnArrowFile("it does not begin with a schema")
+    start = _FILE_HEAD + head.length
+    found = read_head(view[start:], "it")
+    if found.kind != RECORD_BATCH or found.compressed:
+        raise NotAnArrowFile("it does not contain one plain record batch")
+    return view[start : start + found.length]

@@ -1,0 +1,85 @@
+"""Stores that wrap another store: they pass on every call that they do not change.
+
+The read-only one guards I15 for audits: a process that reads a damaged log must not repair it on
+the way. A replica that opens a journal writes a new snapshot if it finds one damaged, and continues
+if the write is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import NoReturn
+
+from txlog.errors import StoreDenied
+from txlog.storage import capabilities
+from txlog.storage.store import Body, ByteRange, Bytes, CreateResult, Store, StoredObject
+
+
+class StoreWrapper:
+    """Passes every call on to `store`. See Store, and `capabilities.py`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    @property
+    def is_near(self) -> bool:
+        return capabilities.is_near(self._store)
+
+    def turn(self, folder: str) -> AbstractContextManager[bool]:
+        return capabilities.turn(self._store, folder)
+
+    def hold(self, path: str) -> bool:
+        return capabilities.hold(self._store, path)
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        return self._store.create(path, data)
+
+    def get(self, path: str) -> bytes | None:
+        return self._store.get(path)
+
+    def get_ranges(self, path: str, ranges: Sequence[ByteRange]) -> list[Bytes] | None:
+        return self._store.get_ranges(path, ranges)
+
+    def put_new(self, path: str, data: Body) -> None:
+        self._store.put_new(path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._store.replace(path, data)
+
+    def list_after(self, prefix: str, after: str = "") -> Iterator[StoredObject]:
+        return self._store.list_after(prefix, after)
+
+    def delete(self, path: str) -> None:
+        self._store.delete(path)
+
+
+class ReadOnlyStore(StoreWrapper):
+    """Refuses every change of `store`: its objects can only be read and listed."""
+
+    def create(self, path: str, data: bytes) -> CreateResult:
+        """Raises StoreDenied."""
+        self._refuse(path)
+
+    def put_new(self, path: str, data: Body) -> None:
+        """Raises StoreDenied."""
+        self._refuse(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Raises StoreDenied."""
+        self._refuse(path)
+
+    def delete(self, path: str) -> None:
+        """Raises StoreDenied."""
+        self._refuse(path)
+
+    def _refuse(self, path: str) -> NoReturn:
+        raise StoreDenied(
+            f"{path} cannot be changed, because {self.url} is open for reading only; nothing was "
+            "written.",
+            path=path,
+        )
